@@ -1,15 +1,17 @@
-"""agenteval_otel: watches an LLM agent in production and emits scores of its answers through OpenTelemetry.
+"""agenteval_otel: watches an LLM agent in production and emits scores of its answers through
+OpenTelemetry.
 
     from agenteval_otel import monitor
 
     @monitor
     async def answer(question: str) -> str: ...
 
-Everything for everyday work is here; evaluators, samplers, judges, storage providers and errors come from their
-packages: ``from agenteval_otel.evaluators import KeywordCoverage``. Names load when they are first used: importing the
-package imports nothing heavy.
+Everything for everyday work is here; evaluators, samplers, judges, storage providers and errors
+come from their packages: ``from agenteval_otel.evaluators import KeywordCoverage``. Names load when
+they are first used: importing the package imports nothing heavy.
 
-PYTEST_DONT_REWRITE: a program that has imported the package may start pytest without a warning of its plugin.
+PYTEST_DONT_REWRITE: a program that has imported the package may start pytest without a warning of
+its plugin.
 """
 
 from __future__ import annotations
@@ -18,10 +20,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agenteval_otel.config import Settings, accounting, configure, disable, enable, flush, reload, shutdown
+    from agenteval_otel.config import (
+        Settings,
+        accounting,
+        configure,
+        disable,
+        enable,
+        flush,
+        reload,
+        shutdown,
+    )
     from agenteval_otel.config.erasure import erase
     from agenteval_otel.engine.config import EvaluationRunConfig
-    from agenteval_otel.engine.offline import run_evaluation, run_evaluation_sync, run_evaluations, run_evaluations_sync
+    from agenteval_otel.engine.offline import (
+        run_evaluation,
+        run_evaluation_sync,
+        run_evaluations,
+        run_evaluations_sync,
+    )
     from agenteval_otel.engine.run import EvaluationRunner
     from agenteval_otel.engine.suite import Suite, SuiteResult
     from agenteval_otel.feedback import record_feedback, record_ground_truth, record_score
@@ -46,13 +62,33 @@ __all__ = [
 __version__: str
 
 _PACKAGES = {
-    "config": ("Settings", "accounting", "configure", "disable", "enable", "flush", "reload", "shutdown"),
+    "config": (
+        "Settings",
+        "accounting",
+        "configure",
+        "disable",
+        "enable",
+        "flush",
+        "reload",
+        "shutdown",
+    ),
     "config.erasure": ("erase",),
     "feedback": ("record_feedback", "record_ground_truth", "record_score"),
     "instrumentation": ("annotate", "evaluation_reference", "monitor"),
-    "models": ("AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "Score"),
+    "models": (
+        "AggregatedEvaluationResult",
+        "EvaluationCriteria",
+        "EvaluationInput",
+        "EvaluationResult",
+        "Score",
+    ),
     "engine.config": ("EvaluationRunConfig",),
-    "engine.offline": ("run_evaluation", "run_evaluation_sync", "run_evaluations", "run_evaluations_sync"),
+    "engine.offline": (
+        "run_evaluation",
+        "run_evaluation_sync",
+        "run_evaluations",
+        "run_evaluations_sync",
+    ),
     "engine.run": ("EvaluationRunner",),
     "engine.suite": ("Suite", "SuiteResult"),
     "reports.report": ("report",),

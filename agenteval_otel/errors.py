@@ -1,7 +1,7 @@
 """The error tree: what this package raises, and when.
 
-Errors are raised at start (configuration) and to callers of the offline API. In a monitored process nothing of this
-reaches the host: the pipeline counts it instead.
+Errors are raised at start (configuration) and to callers of the offline API. In a monitored process
+nothing of this reaches the host: the pipeline counts it instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class ConfigurationError(AgentEvalError):
     @staticmethod
     def of(problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
         """One error of several problems."""
-        error = ConfigurationError("; ".join(f"{path}: {message}" if path else message for path, message in problems))
+        error = ConfigurationError(
+            "; ".join(f"{path}: {message}" if path else message for path, message in problems)
+        )
         error.problems = tuple(problems)
         error.path = error.problems[0][0] if problems else None
         return error
@@ -79,8 +81,8 @@ class ModelError(EvaluationError):
         message: What happened, without the provider's own text.
         error_type: Which way it failed, in a word of a closed list.
         retryable: Whether asking again may help.
-        usage: The provider's count of tokens, as a `JudgeUsage` or an `EmbedderUsage`; None where it said
-            nothing.
+        usage: The provider's count of tokens, as a `JudgeUsage` or an `EmbedderUsage`; None where
+            it said nothing.
         retry_after_s: How long the provider asks to wait.
     """
 
@@ -101,7 +103,8 @@ class JudgeError(ModelError):
     """The model that judges gave no answer; ``error_type`` is one of `judges.ERROR_TYPES`.
 
     Attributes:
-        probability: With what probability the budget let the call be made; 1 where nothing limits it.
+        probability: With what probability the budget let the call be made; 1 where nothing limits
+            it.
         may_be_charged: The provider may have charged it, whatever the error's type.
         cost_usd: The price of what it used all the same; None where that is unknown.
     """

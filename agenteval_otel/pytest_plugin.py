@@ -1,6 +1,8 @@
-"""The pytest plugin ``agenteval``: fixtures for settings and judges, `assert_evaluation`, and a table of the criteria.
+"""The pytest plugin ``agenteval``: fixtures for settings and judges, `assert_evaluation`, and a
+table of the criteria.
 
-pytest imports it in every environment that has this package: the rest is imported when a fixture is used.
+pytest imports it in every environment that has this package: the rest is imported when a fixture is
+used.
 """
 
 from __future__ import annotations
@@ -19,23 +21,51 @@ if TYPE_CHECKING:
 
 _RESULTS = pytest.StashKey[list[dict[str, Any]]]()
 _KEPT: Any = {
-    "overall_score": True, "run_errors": True, "evaluation_config_snapshot": {"evaluatorTypes"},
-    "results": {"__all__": {
-        "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "score", "normalized", "label",
-        "passed", "error", "error_type", "skip_reason", "reason_code", "probability",
-    }},
-}  # fmt: skip
+    "overall_score": True,
+    "run_errors": True,
+    "evaluation_config_snapshot": {"evaluatorTypes"},
+    "results": {
+        "__all__": {
+            "criterion_name",
+            "evaluator_type",
+            "evaluator_id",
+            "evaluator_version",
+            "score",
+            "normalized",
+            "label",
+            "passed",
+            "error",
+            "error_type",
+            "skip_reason",
+            "reason_code",
+            "probability",
+        }
+    },
+}
 """What the table and a comparison need of a result; no text of an answer."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("agenteval_settings", "settings file whose evaluators assert_evaluation uses", default="")
+    parser.addini(
+        "agenteval_settings", "settings file whose evaluators assert_evaluation uses", default=""
+    )
     parser.addini("agenteval_cassettes", "folder with recorded verdicts of judges", default="")
     add = parser.getgroup("agenteval").addoption
-    add("--agenteval-record", action="store_true", help="ask judges for verdicts that are not recorded yet")
-    add("--agenteval-results", metavar="FILE", help="write the scores of the tests there, for --agenteval-baseline")
-    add("--agenteval-baseline", metavar="FILE",
-        help="fail when a criterion has dropped significantly since these --agenteval-results")  # fmt: skip
+    add(
+        "--agenteval-record",
+        action="store_true",
+        help="ask judges for verdicts that are not recorded yet",
+    )
+    add(
+        "--agenteval-results",
+        metavar="FILE",
+        help="write the scores of the tests there, for --agenteval-baseline",
+    )
+    add(
+        "--agenteval-baseline",
+        metavar="FILE",
+        help="fail when a criterion has dropped significantly since these --agenteval-results",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,7 +74,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def agenteval_settings(pytestconfig: pytest.Config) -> Settings:
-    """The settings: of the file that the ini option ``agenteval_settings`` names, else that of AGENTEVAL_SETTINGS."""
+    """The settings: of the file that the ini option ``agenteval_settings`` names, else that of
+    AGENTEVAL_SETTINGS.
+    """
     from agenteval_otel.config.load import load_settings
 
     return load_settings(_place(pytestconfig, "agenteval_settings")).settings
@@ -52,27 +84,41 @@ def agenteval_settings(pytestconfig: pytest.Config) -> Settings:
 
 @pytest.fixture(scope="session")
 def agenteval_config(pytestconfig: pytest.Config, agenteval_settings: Any) -> EvaluationRunConfig:
-    """What `assert_evaluation` runs: the evaluators and criteria of the settings, with recorded judges."""
+    """What `assert_evaluation` runs: the evaluators and criteria of the settings, with recorded
+    judges.
+    """
     from agenteval_otel.config import Settings
     from agenteval_otel.config.process import build, run_fields
     from agenteval_otel.engine.config import EvaluationRunConfig
     from agenteval_otel.judges import Judge
 
-    settings = agenteval_settings if isinstance(agenteval_settings, Settings) else Settings(**agenteval_settings)
-    fields, folder = run_fields(settings, build(settings)), _place(pytestconfig, "agenteval_cassettes")
+    settings = (
+        agenteval_settings
+        if isinstance(agenteval_settings, Settings)
+        else Settings(**agenteval_settings)
+    )
+    fields, folder = (
+        run_fields(settings, build(settings)),
+        _place(pytestconfig, "agenteval_cassettes"),
+    )
     if folder is not None:
         fields["evaluators"] = [
-            evaluator.model_copy(update={"judge": _recorded(pytestconfig, judge, folder / "settings.jsonl")})
-            if isinstance(judge := getattr(evaluator, "judge", None), Judge) else evaluator
+            evaluator.model_copy(
+                update={"judge": _recorded(pytestconfig, judge, folder / "settings.jsonl")}
+            )
+            if isinstance(judge := getattr(evaluator, "judge", None), Judge)
+            else evaluator
             for evaluator in fields["evaluators"]
-        ]  # fmt: skip
+        ]
     return EvaluationRunConfig(**fields)
 
 
 @pytest.fixture
 def agenteval_judge(request: pytest.FixtureRequest) -> Callable[..., Judge]:
-    """Makes judges: ``agenteval_judge(replies=[...])`` answers from a script (the fields of `ScriptedJudge`),
-    ``agenteval_judge(judge)`` with the verdicts that are recorded for the test's file."""
+    """Makes judges: ``agenteval_judge(replies=[...])`` answers from a script (the fields of
+    `ScriptedJudge`), ``agenteval_judge(judge)`` with the verdicts that are recorded for the test's
+    file.
+    """
 
     def make(judge: Any = None, /, **script: Any) -> Judge:
         from agenteval_otel.testing import ScriptedJudge
@@ -89,14 +135,20 @@ def agenteval_judge(request: pytest.FixtureRequest) -> Callable[..., Judge]:
 def assert_evaluation(request: pytest.FixtureRequest) -> Callable[..., AggregatedEvaluationResult]:
     """Evaluates an answer, and fails with a line for each criterion that is not as expected.
 
-    ``assert_evaluation(answer, prompt=..., evaluators=[...], expect={"tone": 0.8})``: the answer is a text, a message,
-    an `EvaluationInput` or a mapping of its fields, and other named arguments are fields of the input. Without
-    evaluators (or an `EvaluationRunConfig`) those of `agenteval_config` run. Each criterion has to pass or skip, unless
-    `expect` names it with False, a least score from 0 to 1, or a label. Returns the result.
+    ``assert_evaluation(answer, prompt=..., evaluators=[...], expect={"tone": 0.8})``: the answer is
+    a text, a message, an `EvaluationInput` or a mapping of its fields, and other named arguments
+    are fields of the input. Without evaluators (or an `EvaluationRunConfig`) those of
+    `agenteval_config` run. Each criterion has to pass or skip, unless `expect` names it with False,
+    a least score from 0 to 1, or a label. Returns the result.
     """
 
     def check(
-        answer: Any, /, *, evaluators: Any = None, expect: Mapping[str, bool | float | str] | None = None, **fields: Any
+        answer: Any,
+        /,
+        *,
+        evaluators: Any = None,
+        expect: Mapping[str, bool | float | str] | None = None,
+        **fields: Any,
     ) -> AggregatedEvaluationResult:
         __tracebackhide__ = True
         from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
@@ -124,12 +176,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
     if _RESULTS in item.stash:
         report.agenteval_results = item.stash[_RESULTS]
-        del item.stash[_RESULTS]  # those of the test's setup, call and teardown are on their own reports
+        # those of the test's setup, call and teardown are on their own reports
+        del item.stash[_RESULTS]
     return report
 
 
 class Summary:
-    """Collects the results of all tests, in the process that prints: the only one, or pytest-xdist's controller."""
+    """Collects the results of all tests, in the process that prints: the only one, or
+    pytest-xdist's controller.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.results: list[tuple[str, dict[str, Any]]] = []
@@ -149,7 +204,9 @@ class Summary:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the results, compare them, and fail a run that has passed but for a significant drop."""
+        """Write the results, compare them, and fail a run that has passed but for a significant
+        drop.
+        """
         if not self._prints:
             return
         self.results.sort(key=lambda pair: pair[0])  # workers finish in any order
@@ -170,14 +227,18 @@ class Summary:
         from agenteval_otel.errors import AgentEvalError
 
         try:
-            after = [answer_of(record, record["metadata"]["id"]) for record in _with_ids(self.results)]
+            after = [
+                answer_of(record, record["metadata"]["id"]) for record in _with_ids(self.results)
+            ]
             self._comparison = compare(before, after, Options(pairs=True), (name, "this run"))
         except AgentEvalError as error:
             self._wrong = str(error)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome != "rerun":  # type: ignore[comparison-overlap]  # of pytest-rerunfailures: the last run counts
-            self.results += [(report.nodeid, result) for result in getattr(report, "agenteval_results", ())]
+            self.results += [
+                (report.nodeid, result) for result in getattr(report, "agenteval_results", ())
+            ]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.results:
@@ -194,7 +255,9 @@ class Summary:
             from agenteval_otel.comparison.report import text_of
 
             terminalreporter.write_sep("=", "evaluations against the baseline")
-            terminalreporter.write_line(text_of(self._comparison, width=writer.fullwidth, colour=writer.hasmarkup))
+            terminalreporter.write_line(
+                text_of(self._comparison, width=writer.fullwidth, colour=writer.hasmarkup)
+            )
         if self._wrong is not None:
             terminalreporter.write_line(f"--agenteval-baseline: {self._wrong}")
 

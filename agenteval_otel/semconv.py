@@ -1,8 +1,9 @@
-"""Every attribute, event and metric name that we write, with its unit: the only place where they are defined. Names
-that only other libraries write are in the mapper of their dialect.
+"""Every attribute, event and metric name that we write, with its unit: the only place where they
+are defined. Names that only other libraries write are in the mapper of their dialect.
 
-The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status), except for those
-marked *extension*, which come from the product's specification or open proposals. Our own begin with ``agenteval.``.
+The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status),
+except for those marked *extension*, which come from the product's specification or open proposals.
+Our own begin with ``agenteval.``.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Final, NamedTuple
 SCOPE_NAME: Final = "agenteval_otel"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
 
-# --- events -----------------------------------------------------------------------------------------------------------
+# --- events
+# -----------------------------------------------------------------------------------------------------------
 EVENT_RESULT: Final = "gen_ai.evaluation.result"
 EVENT_BREACHED: Final = "agenteval.objective.breached"
 EVENT_RECOVERED: Final = "agenteval.objective.recovered"
 EVENT_DETAILS: Final = "gen_ai.client.inference.operation.details"
 
-# --- attributes of the conventions ------------------------------------------------------------------------------------
+# --- attributes of the conventions
+# ------------------------------------------------------------------------------------
 EVALUATION_NAME: Final = "gen_ai.evaluation.name"
 SCORE_VALUE: Final = "gen_ai.evaluation.score.value"
 SCORE_LABEL: Final = "gen_ai.evaluation.score.label"
@@ -44,7 +47,8 @@ TOKEN_TYPE: Final = "gen_ai.token.type"
 OPERATION_EVALUATION: Final = "evaluation"
 OPERATION_INVOKE_AGENT: Final = "invoke_agent"
 
-# --- extensions under gen_ai. -----------------------------------------------------------------------------------------
+# --- extensions under gen_ai.
+# -----------------------------------------------------------------------------------------
 EVALUATOR_ID: Final = "gen_ai.evaluation.evaluator.id"
 EVALUATOR_VERSION: Final = "gen_ai.evaluation.evaluator.version"
 EVALUATOR_TYPE: Final = "gen_ai.evaluation.evaluator.type"
@@ -53,7 +57,8 @@ HAS_GROUND_TRUTH: Final = "gen_ai.evaluation.has_ground_truth"
 USER_PROMPT: Final = "gen_ai.evaluation.user_prompt"
 FULL_RESPONSE: Final = "gen_ai.full_nl_response"
 
-# --- our own attributes -----------------------------------------------------------------------------------------------
+# --- our own attributes
+# -----------------------------------------------------------------------------------------------
 REASON_CODE: Final = "agenteval.evaluation.reason_code"
 SCORE_NORMALIZED: Final = "agenteval.evaluation.score.normalized"
 THRESHOLD: Final = "agenteval.evaluation.threshold"
@@ -68,7 +73,8 @@ SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
 SAMPLING_SCOPE: Final = "agenteval.sampling.scope"
 SAMPLING_CLUSTERED: Final = "agenteval.sampling.clustered"
-# JSON, on events for the sidecar: the parts of an input without a convention, and how it was sampled.
+# JSON, on events for the sidecar: the parts of an input without a convention, and how it was
+# sampled.
 INPUT: Final = "agenteval.input"
 SAMPLING_DECISION: Final = "agenteval.sampling.decision"
 CALL_ID: Final = "agenteval.call.id"
@@ -94,10 +100,18 @@ SERVICE_VERSION: Final = "service.version"
 EXPERIMENT_NAME: Final = "agenteval.experiment.name"
 EXPERIMENT_ARM: Final = "agenteval.experiment.arm"
 ANNOTATIONS: Final = {
-    "prompt_name": PROMPT_NAME, "prompt_version": PROMPT_VERSION, "user_id": USER_ID, "environment": ENVIRONMENT,
-    "experiment": EXPERIMENT_NAME, "arm": EXPERIMENT_ARM, "service": SERVICE_NAME, "service_version": SERVICE_VERSION,
-}  # fmt: skip
-"""The attribute of each keyword of `annotate` that slices results; tags have the prefix `TAG` instead."""
+    "prompt_name": PROMPT_NAME,
+    "prompt_version": PROMPT_VERSION,
+    "user_id": USER_ID,
+    "environment": ENVIRONMENT,
+    "experiment": EXPERIMENT_NAME,
+    "arm": EXPERIMENT_ARM,
+    "service": SERVICE_NAME,
+    "service_version": SERVICE_VERSION,
+}
+"""The attribute of each keyword of `annotate` that slices results; tags have the prefix `TAG`
+instead.
+"""
 OUTCOME: Final = "agenteval.outcome"
 EXPORT_SIGNAL: Final = "agenteval.export.signal"
 EXPORT_REASON: Final = "agenteval.export.reason"
@@ -124,17 +138,23 @@ CRITERION_NAME_RULE: Final = "a letter a-z or A-Z, then at most 63 of these, dig
 RESERVED_CRITERIA: Final = (
     "evaluator", "explanation", "has_ground_truth", "label", "module", "name", "score", "user_prompt",
 )  # fmt: skip
-"""``gen_ai.evaluation.<word>`` is an attribute or a prefix of some already: no criterion may begin with the word."""
+"""``gen_ai.evaluation.<word>`` is an attribute or a prefix of some already: no criterion may begin
+with the word.
+"""
 
 TRACE_STATE: Final = "agenteval", "evaluation"
-"""Entry in the trace state of run spans and of all spans below them, also those of other processes."""
+"""Entry in the trace state of run spans and of all spans below them, also those of other processes.
+"""
 SHADOW: Final = ".shadow"
-"""Suffix of the criteria of evaluators on trial, to tell their results from those of the current ones."""
+"""Suffix of the criteria of evaluators on trial, to tell their results from those of the current
+ones.
+"""
 SCOPE_RECEIVED: Final = "received"
 LABEL_PASS: Final = "pass"
 LABEL_FAIL: Final = "fail"
 
-# --- accounting: every call of a monitored handler ends in exactly one of these ---------------------------------------
+# --- accounting: every call of a monitored handler ends in exactly one of these
+# ---------------------------------------
 EVALUATED: Final = "evaluated"
 NOT_SAMPLED: Final = "not_sampled"
 SHED: Final = "shed"
@@ -149,51 +169,75 @@ SENT: Final = "sent"
 DROPPED_UNSENT: Final = "dropped_unsent"
 
 OUTCOMES: Final = (
-    EVALUATED, SENT, NOT_SAMPLED, SHED, DISABLED, ALREADY_MONITORED, DROPPED_QUEUE_FULL, RATE_LIMITED, DROPPED_UNSENT,
-    DROPPED_SHUTDOWN, CAPTURE_FAILED, PIPELINE_FAILED,
-)  # fmt: skip
+    EVALUATED,
+    SENT,
+    NOT_SAMPLED,
+    SHED,
+    DISABLED,
+    ALREADY_MONITORED,
+    DROPPED_QUEUE_FULL,
+    RATE_LIMITED,
+    DROPPED_UNSENT,
+    DROPPED_SHUTDOWN,
+    CAPTURE_FAILED,
+    PIPELINE_FAILED,
+)
 CONVERSATION_OUTCOMES: Final = ("evaluated", "failed", "dropped")
 """Of conversations that were closed: each ends in one of these."""
 NOT_WANTED: Final = (NOT_SAMPLED, DISABLED, ALREADY_MONITORED)
 """Outcomes of calls whose answer was not to be evaluated."""
 
-# --- spans of other libraries: each that arrives ends in exactly one of these ----------------------------------------
+# --- spans of other libraries: each that arrives ends in exactly one of these
+# ----------------------------------------
 SPANS_READ: Final = "read"
 SPANS_OURS: Final = "ours"
 SPANS_NOT_UNDERSTOOD: Final = "not_understood"
 SPANS_WITHOUT_ANSWER: Final = "without_answer"
 SPANS_LOST: Final = ("late", "left_out", "dropped", "refused", "invalid")
-SPANS_OUTCOMES: Final = (SPANS_READ, SPANS_OURS, SPANS_NOT_UNDERSTOOD, SPANS_WITHOUT_ANSWER, *SPANS_LOST)
+SPANS_OUTCOMES: Final = (
+    SPANS_READ,
+    SPANS_OURS,
+    SPANS_NOT_UNDERSTOOD,
+    SPANS_WITHOUT_ANSWER,
+    *SPANS_LOST,
+)
 
-# --- losses in export, by reason --------------------------------------------------------------------------------------
+# --- losses in export, by reason
+# --------------------------------------------------------------------------------------
 LOST_REASONS: Final = (
     "no_room", "rejected", "too_large", "unencodable", "shutdown", "provider_shut_down", "provider_raised",
     "host_queue_full",
 )  # fmt: skip
 
-# --- limits -----------------------------------------------------------------------------------------------------------
+# --- limits
+# -----------------------------------------------------------------------------------------------------------
 OTHER: Final = "_other"
 MAX_AGENTS: Final = 64
 MAX_MODELS: Final = 8
 MAX_WORDS: Final = 16  # categories of one criterion
 MAX_JUDGE_OUTCOMES: Final = 24  # ours are fewer
 MAX_ERROR_TYPES: Final = 4  # of one criterion
-MAX_SERIES: Final = 40  # of one criterion of one agent, whatever models and categories come; a histogram counts as one
+# of one criterion of one agent, whatever models and categories come; a histogram counts as one
+MAX_SERIES: Final = 40
 MAX_TAGS: Final = 16
 MAX_SCOPES: Final = 24  # of spans that are not understood
 MAX_SCOPE_CHARS: Final = 100
 MAX_DIMENSIONS: Final = 4
 MAX_DIMENSION_VALUES: Final = 16  # of one dimension, unless the settings say otherwise
 OTHER_SERVICES: Final = {SERVICE_NAME: 64, ENVIRONMENT: 16}
-"""Further attributes of metrics for evaluated spans of other services, with the maximum number of values of each."""
-MAX_PROCESS_SERIES: Final = 2_000  # with metric dimensions: of the score, results and weight metrics together
+"""Further attributes of metrics for evaluated spans of other services, with the maximum number of
+values of each.
+"""
+# with metric dimensions: of the score, results and weight metrics together
+MAX_PROCESS_SERIES: Final = 2_000
 MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the oldest beyond 128
 
 
 class Instrument(NamedTuple):
     """A metric as it is created; `attributes` are the names of those that its points may have.
 
-    `kind` is ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``; all but histograms are observable.
+    `kind` is ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``; all but histograms are
+    observable.
     """
 
     name: str
@@ -205,9 +249,18 @@ class Instrument(NamedTuple):
 
     @property
     def prometheus_name(self) -> str:
-        """Its name in Prometheus; a histogram's three series end in ``_bucket``, ``_sum`` and ``_count`` besides."""
-        name, unit = self.name.replace(".", "_"), {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
-        return name + ("" if name.endswith(unit) else unit) + ("_total" if self.kind == "counter" else "")
+        """Its name in Prometheus; a histogram's three series end in ``_bucket``, ``_sum`` and
+        ``_count`` besides.
+        """
+        name, unit = (
+            self.name.replace(".", "_"),
+            {"s": "_seconds", "By": "_bytes"}.get(self.unit, ""),
+        )
+        return (
+            name
+            + ("" if name.endswith(unit) else unit)
+            + ("_total" if self.kind == "counter" else "")
+        )
 
 
 _SECONDS = (0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96)
@@ -215,12 +268,22 @@ _OF_LABEL = (EVALUATION_NAME, AGENT_NAME, REQUEST_MODEL, SCORE_LABEL)
 _OF_AGENT = (EVALUATION_NAME, AGENT_NAME)
 
 METRIC_SCORE: Final = Instrument(
-    "gen_ai.evaluation.score", "1", "Normalized score of a criterion, 0 worst to 1 best.", _OF_LABEL[:3], "histogram",
+    "gen_ai.evaluation.score",
+    "1",
+    "Normalized score of a criterion, 0 worst to 1 best.",
+    _OF_LABEL[:3],
+    "histogram",
     (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0),
-)  # fmt: skip
-METRIC_RESULTS: Final = Instrument("agenteval.evaluation.results", "{result}", "Scored results by label.", _OF_LABEL)
-METRIC_WEIGHT: Final = Instrument("agenteval.evaluation.weight", "1", "Sum of w = 1/probability.", _OF_LABEL)
-METRIC_WEIGHT_SQUARED: Final = Instrument("agenteval.evaluation.weight_squared", "1", "Sum of w squared.", _OF_LABEL)
+)
+METRIC_RESULTS: Final = Instrument(
+    "agenteval.evaluation.results", "{result}", "Scored results by label.", _OF_LABEL
+)
+METRIC_WEIGHT: Final = Instrument(
+    "agenteval.evaluation.weight", "1", "Sum of w = 1/probability.", _OF_LABEL
+)
+METRIC_WEIGHT_SQUARED: Final = Instrument(
+    "agenteval.evaluation.weight_squared", "1", "Sum of w squared.", _OF_LABEL
+)
 METRIC_WEIGHTED_SCORE: Final = Instrument(
     "agenteval.evaluation.weighted_score", "1", "Sum of w times score.", _OF_AGENT
 )
@@ -228,30 +291,54 @@ METRIC_WEIGHTED_SCORE_W2: Final = Instrument(
     "agenteval.evaluation.weighted_score_w2", "1", "Sum of w squared times score.", _OF_AGENT
 )
 METRIC_WEIGHTED_SCORE_SQUARED_W2: Final = Instrument(
-    "agenteval.evaluation.weighted_score_squared_w2", "1", "Sum of w squared times score squared.", _OF_AGENT
+    "agenteval.evaluation.weighted_score_squared_w2",
+    "1",
+    "Sum of w squared times score squared.",
+    _OF_AGENT,
 )
 METRIC_ERRORS: Final = Instrument(
-    "agenteval.evaluation.errors", "{error}", "Failures by error type.", (EVALUATION_NAME, ERROR_TYPE)
+    "agenteval.evaluation.errors",
+    "{error}",
+    "Failures by error type.",
+    (EVALUATION_NAME, ERROR_TYPE),
 )
 METRIC_DURATION: Final = Instrument(
-    "agenteval.evaluation.duration", "s", "Time of an evaluator that calls a model, by its criterion; without one, of "
-    "a whole run.", (EVALUATION_NAME,), "histogram", _SECONDS,
-)  # fmt: skip
+    "agenteval.evaluation.duration",
+    "s",
+    "Time of an evaluator that calls a model, by its criterion; without one, of a whole run.",
+    (EVALUATION_NAME,),
+    "histogram",
+    _SECONDS,
+)
 METRIC_LAG: Final = Instrument(
-    "agenteval.evaluation.lag", "s", "End of the response to its result.", (AGENT_NAME,), "histogram",
+    "agenteval.evaluation.lag",
+    "s",
+    "End of the response to its result.",
+    (AGENT_NAME,),
+    "histogram",
     (0.1, 0.4, 1.6, 6.4, 25.6, 102.4),
-)  # fmt: skip
-METRIC_RESPONSES: Final = Instrument("agenteval.responses", "{response}", "Calls by outcome.", (AGENT_NAME, OUTCOME))
+)
+METRIC_RESPONSES: Final = Instrument(
+    "agenteval.responses", "{response}", "Calls by outcome.", (AGENT_NAME, OUTCOME)
+)
 METRIC_SPANS: Final = Instrument(
-    "agenteval.spans", "{span}", "Spans of other libraries by what became of them, those that are not understood by "
-    "their scope.", (SPANS_OUTCOME, SPANS_SCOPE),
-)  # fmt: skip
+    "agenteval.spans",
+    "{span}",
+    "Spans of other libraries by what became of them, those that are not understood by "
+    "their scope.",
+    (SPANS_OUTCOME, SPANS_SCOPE),
+)
 METRIC_CONVERSATIONS: Final = Instrument(
-    "agenteval.conversations", "{conversation}", "Whole conversations by outcome: evaluated, failed, dropped.",
+    "agenteval.conversations",
+    "{conversation}",
+    "Whole conversations by outcome: evaluated, failed, dropped.",
     (AGENT_NAME, OUTCOME),
-)  # fmt: skip
+)
 METRIC_QUEUE_SIZE: Final = Instrument(
-    "agenteval.queue.size", "{response}", "Responses waiting or under evaluation.", kind="up_down_counter"
+    "agenteval.queue.size",
+    "{response}",
+    "Responses waiting or under evaluation.",
+    kind="up_down_counter",
 )
 METRIC_QUEUE_MAX_BYTES: Final = Instrument(
     "agenteval.queue.max_bytes", "By", "Bytes the captured calls may hold.", kind="up_down_counter"
@@ -260,87 +347,151 @@ METRIC_QUEUE_BYTES: Final = Instrument(
     "agenteval.queue.bytes", "By", "Estimated bytes of the queue.", kind="up_down_counter"
 )
 METRIC_QUEUE_DRAIN_TIME: Final = Instrument(
-    "agenteval.queue.drain_time", "s", "Estimated time until the queue is empty: its work times its cost.", kind="gauge"
+    "agenteval.queue.drain_time",
+    "s",
+    "Estimated time until the queue is empty: its work times its cost.",
+    kind="gauge",
 )
-METRIC_LAST_SUCCESS: Final = Instrument("agenteval.last_success", "s", "Unix time of the last result.", kind="gauge")
+METRIC_LAST_SUCCESS: Final = Instrument(
+    "agenteval.last_success", "s", "Unix time of the last result.", kind="gauge"
+)
 METRIC_LOOP_LAG: Final = Instrument(
-    "agenteval.host.loop_lag", "s", "Greatest lateness of the host's event loops in the last minute.", kind="gauge"
+    "agenteval.host.loop_lag",
+    "s",
+    "Greatest lateness of the host's event loops in the last minute.",
+    kind="gauge",
 )
 METRIC_SAMPLING_LEVEL: Final = Instrument(
-    "agenteval.sampling.level", "{level}", "Load shedding: 0 full, 1 reduced, 2 no model calls, 3 off.", kind="gauge"
+    "agenteval.sampling.level",
+    "{level}",
+    "Load shedding: 0 full, 1 reduced, 2 no model calls, 3 off.",
+    kind="gauge",
 )
 METRIC_EXPORT_LOST: Final = Instrument(
-    "agenteval.export.lost", "{item}", "Spans, events and metrics that did not reach the backend.",
+    "agenteval.export.lost",
+    "{item}",
+    "Spans, events and metrics that did not reach the backend.",
     (EXPORT_SIGNAL, EXPORT_REASON),
-)  # fmt: skip
+)
 METRIC_EXPORT_SIGNALS: Final = Instrument(
-    "agenteval.export.signals", "{signal}", "1 for each signal that is emitted: delivered (our exporter has the "
-    "receiver's answer) or handed_over (to the application's provider).", (EXPORT_SIGNAL, EXPORT_REACH), "gauge",
-)  # fmt: skip
+    "agenteval.export.signals",
+    "{signal}",
+    "1 for each signal that is emitted: delivered (our exporter has the "
+    "receiver's answer) or handed_over (to the application's provider).",
+    (EXPORT_SIGNAL, EXPORT_REACH),
+    "gauge",
+)
 METRIC_JUDGE_CALLS: Final = Instrument(
-    "agenteval.judge.calls", "{call}", "Questions to judges: answered, cached, refused by a guard (budget, "
-    "budget_exhausted, breaker_open), or failed, by the error type.", (JUDGE_MODEL, OUTCOME),
-)  # fmt: skip
+    "agenteval.judge.calls",
+    "{call}",
+    "Questions to judges: answered, cached, refused by a guard (budget, "
+    "budget_exhausted, breaker_open), or failed, by the error type.",
+    (JUDGE_MODEL, OUTCOME),
+)
 METRIC_JUDGE_TOKENS: Final = Instrument(
-    "agenteval.judge.tokens", "{token}", "Tokens that judges have used: input, output, cache_read, cache_write.",
+    "agenteval.judge.tokens",
+    "{token}",
+    "Tokens that judges have used: input, output, cache_read, cache_write.",
     (JUDGE_MODEL, TOKEN_TYPE),
-)  # fmt: skip
+)
 METRIC_JUDGE_COST: Final = Instrument(
     "agenteval.judge.cost", "{USD}", "Cost of judges, where prices are known.", (JUDGE_MODEL,)
 )
 METRIC_JUDGE_DURATION: Final = Instrument(
-    "agenteval.judge.duration", "s", "Time of a call of a judge, its retries included; with the error type where it "
-    "failed.", (JUDGE_MODEL, ERROR_TYPE), "histogram", _SECONDS,
-)  # fmt: skip
+    "agenteval.judge.duration",
+    "s",
+    "Time of a call of a judge, its retries included; with the error type where it failed.",
+    (JUDGE_MODEL, ERROR_TYPE),
+    "histogram",
+    _SECONDS,
+)
 METRIC_JUDGE_BREAKER: Final = Instrument(
-    "agenteval.judge.breaker", "{state}", "Circuit breaker of a judge's endpoint: 0 closed, 1 half open, 2 open.",
-    (JUDGE_NAME,), "gauge",
-)  # fmt: skip
+    "agenteval.judge.breaker",
+    "{state}",
+    "Circuit breaker of a judge's endpoint: 0 closed, 1 half open, 2 open.",
+    (JUDGE_NAME,),
+    "gauge",
+)
 METRIC_JUDGE_BUDGET: Final = Instrument(
-    "agenteval.judge.budget.remaining", "{USD}", "What is left for the minute and the day, in the account with the "
-    "least.", (JUDGE_PERIOD,), "gauge",
-)  # fmt: skip
+    "agenteval.judge.budget.remaining",
+    "{USD}",
+    "What is left for the minute and the day, in the account with the least.",
+    (JUDGE_PERIOD,),
+    "gauge",
+)
 
 _OF_JUDGE = (EVALUATION_NAME, JUDGE_MODEL)
 METRIC_JUDGE_AGREEMENT: Final = Instrument(
-    "agenteval.judge.agreement", "{share}", "Share of the last comparisons of a judge that agreed, 0 to 1: with known "
-    "answers (canary), with itself (repeat, position), with people (people).", (*_OF_JUDGE, JUDGE_CHECK), "gauge",
-)  # fmt: skip
+    "agenteval.judge.agreement",
+    "{share}",
+    "Share of the last comparisons of a judge that agreed, 0 to 1: with known "
+    "answers (canary), with itself (repeat, position), with people (people).",
+    (*_OF_JUDGE, JUDGE_CHECK),
+    "gauge",
+)
 METRIC_JUDGE_UNTRUSTED: Final = Instrument(
-    "agenteval.judge.untrusted", "{judge}", "1 while a check (of agreement or drift) distrusts a judge's scores of a "
-    "criterion, 0 once it trusts them again.", (*_OF_JUDGE, JUDGE_CHECK), "gauge",
-)  # fmt: skip
+    "agenteval.judge.untrusted",
+    "{judge}",
+    "1 while a check (of agreement or drift) distrusts a judge's scores of a "
+    "criterion, 0 once it trusts them again.",
+    (*_OF_JUDGE, JUDGE_CHECK),
+    "gauge",
+)
 METRIC_JUDGE_DRIFT: Final = Instrument(
-    "agenteval.judge.drift", "{index}", "Population stability index of a judge's last scores to the reference: 0 is "
-    "the same distribution.", _OF_JUDGE, "gauge",
-)  # fmt: skip
+    "agenteval.judge.drift",
+    "{index}",
+    "Population stability index of a judge's last scores to the reference: 0 is "
+    "the same distribution.",
+    _OF_JUDGE,
+    "gauge",
+)
 METRIC_JUDGE_LENGTH_CORRELATION: Final = Instrument(
-    "agenteval.judge.length_correlation", "{correlation}", "Spearman's rank correlation of a judge's last scores with "
-    "the length of the answers, -1 to 1.", _OF_JUDGE, "gauge",
-)  # fmt: skip
+    "agenteval.judge.length_correlation",
+    "{correlation}",
+    "Spearman's rank correlation of a judge's last scores with the length of the answers, -1 to 1.",
+    _OF_JUDGE,
+    "gauge",
+)
 METRIC_JUDGE_CHECKS: Final = Instrument(
-    "agenteval.judge.checks", "{check}", "Comparisons of judges by check: agreed, disagreed, not_comparable, or "
-    "without a score (failed, skipped).", (JUDGE_CHECK, OUTCOME),
-)  # fmt: skip
+    "agenteval.judge.checks",
+    "{check}",
+    "Comparisons of judges by check: agreed, disagreed, not_comparable, or "
+    "without a score (failed, skipped).",
+    (JUDGE_CHECK, OUTCOME),
+)
 METRIC_JUDGE_CHANGES: Final = Instrument(
-    "agenteval.judge.changes", "{change}", "Times that a judge answered as a model or configuration that had not "
-    "answered lately.", (JUDGE_MODEL,),
-)  # fmt: skip
+    "agenteval.judge.changes",
+    "{change}",
+    "Times that a judge answered as a model or configuration that had not answered lately.",
+    (JUDGE_MODEL,),
+)
 
 METRIC_OBJECTIVE_BREACH: Final = Instrument(
-    "agenteval.objective.breach", "{breach}", "1 while the process has detected that a criterion breaches its "
-    "objective, else 0; from the first verdict on.", _OF_AGENT, "gauge",
-)  # fmt: skip
+    "agenteval.objective.breach",
+    "{breach}",
+    "1 while the process has detected that a criterion breaches its "
+    "objective, else 0; from the first verdict on.",
+    _OF_AGENT,
+    "gauge",
+)
 METRIC_OBJECTIVE_EVIDENCE: Final = Instrument(
-    "agenteval.objective.evidence", "{evidence}", "Natural logarithm of the evidence for a breach, relative to the "
-    "alarm limit: 0 and above is an alarm. Not for criteria with `of_last`.", _OF_AGENT, "gauge",
-)  # fmt: skip
+    "agenteval.objective.evidence",
+    "{evidence}",
+    "Natural logarithm of the evidence for a breach, relative to the "
+    "alarm limit: 0 and above is an alarm. Not for criteria with `of_last`.",
+    _OF_AGENT,
+    "gauge",
+)
 
-INSTRUMENTS: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Instrument))
+INSTRUMENTS: Final = tuple(
+    value for value in tuple(globals().values()) if isinstance(value, Instrument)
+)
 
 
 def wrong_criterion_name(name: str) -> str | None:
-    """Why the name is invalid for a criterion, or None. The text omits the name, which may come from a variable."""
+    """Why the name is invalid for a criterion, or None. The text omits the name, which may come
+    from a variable.
+    """
     if not CRITERION_NAME.fullmatch(name):
         return f"must be a slug: {CRITERION_NAME_RULE}"
     head = name.partition(".")[0]

@@ -1,4 +1,6 @@
-"""`python -m benchmarks`: everything else side by side, in one table; `python -m benchmarks speed`: the speed table."""
+"""`python -m benchmarks`: everything else side by side, in one table; `python -m benchmarks speed`:
+the speed table.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,23 @@ from benchmarks.tables import as_json, legend, show, summary
 _ALL = {
     bench.name: bench
     for bench in (
-        caller.BENCH, agents.BENCH, each.BENCH, emission.BENCH, lookup.BENCH, mappers.BENCH, startup.BENCH, ui.BENCH,
-        storage.BENCH, judging.BENCH, comparison.BENCH, sidecar.BENCH, sidecar_mode.BENCH, replay.BENCH, feedback.BENCH,
+        caller.BENCH,
+        agents.BENCH,
+        each.BENCH,
+        emission.BENCH,
+        lookup.BENCH,
+        mappers.BENCH,
+        startup.BENCH,
+        ui.BENCH,
+        storage.BENCH,
+        judging.BENCH,
+        comparison.BENCH,
+        sidecar.BENCH,
+        sidecar_mode.BENCH,
+        replay.BENCH,
+        feedback.BENCH,
     )
-}  # fmt: skip
+}
 _RIVAL = "rival"
 
 
@@ -51,11 +66,26 @@ def main() -> None:
         return calibration.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*_ALL, _RIVAL]
-    parser.add_argument("bench", nargs="*", metavar="bench", help=f"some of: {', '.join(names)} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="one short round: to see that it runs, not to compare")
-    parser.add_argument("--full", action="store_true", help="the long form, of benchmarks that have one: five minutes")
-    parser.add_argument("--rounds", type=int, metavar="N", help="of everything, instead of each benchmark's own number")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write figures and medians there")
+    parser.add_argument(
+        "bench", nargs="*", metavar="bench", help=f"some of: {', '.join(names)} (default: all)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round: to see that it runs, not to compare"
+    )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="the long form, of benchmarks that have one: five minutes",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="of everything, instead of each benchmark's own number",
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write figures and medians there"
+    )
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.bench if name not in names]:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(names)}")
@@ -84,7 +114,14 @@ def _run(chosen: list[str], size: Size, rounds: int | None, file: Path | None) -
         if any(figures for _, figures in parts):
             print(legend(), show(parts), summary(parts), sep="\n\n", flush=True)
         for bench, table in tables:
-            print(f"\n{bench.title}\n", table, "", *(f"- {note}" for note in bench.notes), sep="\n", flush=True)
+            print(
+                f"\n{bench.title}\n",
+                table,
+                "",
+                *(f"- {note}" for note in bench.notes),
+                sep="\n",
+                flush=True,
+            )
         print(*failed, sep="\n", end="\n\n" if failed else "\n", flush=True)
     if _RIVAL in chosen:
         facts = rival.compare()
@@ -95,7 +132,9 @@ def _run(chosen: list[str], size: Size, rounds: int | None, file: Path | None) -
 
 
 def _machine() -> str:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("opentelemetry-sdk", "pydantic-evals"))
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("opentelemetry-sdk", "pydantic-evals")
+    )
     return f"Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} cores, {packages}"
 
 

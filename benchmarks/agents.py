@@ -1,8 +1,9 @@
-"""Shapes of agents: pipelines, teams, tool turns, shared state; bare, monitored, traced, and with pydantic-evals.
+"""Shapes of agents: pipelines, teams, tool turns, shared state; bare, monitored, traced, and with
+pydantic-evals.
 
-Every function of an agent is wrapped: each stage of a pipeline, each member of a team, each writer. What runs inside is
-next to nothing, so that the figures are the cost of what is around it. Bursts are short and what they left in the
-background is evaluated outside the timing.
+Every function of an agent is wrapped: each stage of a pipeline, each member of a team, each writer.
+What runs inside is next to nothing, so that the figures are the cost of what is around it. Bursts
+are short and what they left in the background is evaluated outside the timing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Wrap = Callable[[Any], Any]
 _CALLS_A_ROUND = 20
 
 
-# --- the shapes -------------------------------------------------------------------------------------------------------
+# --- the shapes
+# -------------------------------------------------------------------------------------------------------
 async def _reply(question: str) -> str:
     """A model that answers at once."""
     return subjects.ANSWER
@@ -73,7 +75,10 @@ def _with_tool(wrap: Wrap) -> Run:
         await _reply(question)  # asks for the tool
         found = await _look_up(question)
         text = await _reply(found)
-        return {"content": text, "tool_calls": [{"name": "look_up", "arguments": {"question": question}}]}
+        return {
+            "content": text,
+            "tool_calls": [{"name": "look_up", "arguments": {"question": question}}],
+        }
 
     wrapped = wrap(agent)
     return lambda: wrapped(subjects.QUESTION)
@@ -115,13 +120,20 @@ def shapes(wrap: Wrap) -> dict[str, tuple[Run, int]]:
         "agent run with a tool turn": (_with_tool(wrap), 1),
         "10 parallel agent runs": (_parallel(wrap), 10),
         **{f"pipeline, {n} stage{'s' * (n > 1)}": (_pipeline(wrap, n), n) for n in (1, 3, 5, 10)},
-        **{f"team, {n} agent{'s' * (n > 1)} at once": (_team(wrap, n), n) for n in (1, 2, 5, 10, 20)},
+        **{
+            f"team, {n} agent{'s' * (n > 1)} at once": (_team(wrap, n), n)
+            for n in (1, 2, 5, 10, 20)
+        },
         "shared session state: save and load": (_session(wrap, 0), 1),
-        **{f"shared session state, {n} writer{'s' * (n > 1)}": (_session(wrap, n), n) for n in (1, 2, 5, 10)},
+        **{
+            f"shared session state, {n} writer{'s' * (n > 1)}": (_session(wrap, n), n)
+            for n in (1, 2, 5, 10)
+        },
     }
 
 
-# --- and what they take -----------------------------------------------------------------------------------------------
+# --- and what they take
+# -----------------------------------------------------------------------------------------------
 def _measured(make: Callable[[], Any], size: Size) -> Numbers:
     """Microseconds a run, the lowest of short bursts, by shape."""
     tracer = subjects.use_tracing()
@@ -172,7 +184,9 @@ _COLUMNS: dict[str, Callable[[], Any]] = {
     "raw span": subjects.RawSpan,
     "pydantic-evals": partial(subjects.Rival, limit=100_000),
 }
-_PHASES = tuple(Phase("shapes", subject, partial(_measured, make)) for subject, make in _COLUMNS.items())
+_PHASES = tuple(
+    Phase("shapes", subject, partial(_measured, make)) for subject, make in _COLUMNS.items()
+)
 
 
 def _no_figures(found: dict[str, Numbers]) -> list[Figure]:
@@ -194,11 +208,20 @@ def table(found: dict[str, Numbers]) -> str:
     return render(header, rows)
 
 
-BENCH = Bench("agents", "Shapes of agents", _PHASES, _no_figures, table=table, notes=(
-    "Shapes of agents: every stage, member and writer is wrapped and does next to nothing; in a request's span; ours "
-    "at rate 1 and passed over by the ratio; pydantic-evals at rate 1 with its limit raised. Microseconds a run, as "
-    "its caller waits for it; what goes on in the background is waited for between the bursts.",
-))  # fmt: skip
+BENCH = Bench(
+    "agents",
+    "Shapes of agents",
+    _PHASES,
+    _no_figures,
+    table=table,
+    notes=(
+        "Shapes of agents: every stage, member and writer is wrapped and does next to nothing; "
+        "in a request's span; ours "
+        "at rate 1 and passed over by the ratio; pydantic-evals at rate 1 with its limit raised. "
+        "Microseconds a run, as "
+        "its caller waits for it; what goes on in the background is waited for between the bursts.",
+    ),
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -38,10 +38,11 @@ def _rival(**settings: Any) -> Wrap:
 _RULES = {
     "type": "first_of",
     "samplers": [
-        {"type": "error"}, {"type": "slow", "above_s": 5.0, "ratio": 0.5},
+        {"type": "error"},
+        {"type": "slow", "above_s": 5.0, "ratio": 0.5},
         {"type": "ratio", "ratio": subjects.SAMPLED_OUT_RATE},
     ],
-}  # fmt: skip
+}
 
 # Sampling that stepped down under load would flatter what a sampled call costs.
 _SAMPLED = partial(subjects.Ours, shedding=False)
@@ -70,11 +71,14 @@ _PHASES = (
 def _figures(found: dict[str, Numbers]) -> list[Figure]:
     lines: list[Figure] = []
     for case, phase, limit in (
-        ("rate 0, in a span", "rate_0", 0.5), ("rate 0, no span", "no_span", 0.5),
-        ("not sampled, in a span", "not_sampled", 1.0), ("disabled by the kill switch", "disabled", 0.3),
-        ("passed over by rules, in a span", "rules", None), ("a chunk of a stream, in a span", "chunk", 0.1),
+        ("rate 0, in a span", "rate_0", 0.5),
+        ("rate 0, no span", "no_span", 0.5),
+        ("not sampled, in a span", "not_sampled", 1.0),
+        ("disabled by the kill switch", "disabled", 0.3),
+        ("passed over by rules, in a span", "rules", None),
+        ("a chunk of a stream, in a span", "chunk", 0.1),
         ("a chunk of a stream, own span", "chunk_own_span", None),
-    ):  # fmt: skip
+    ):
         for mode in ("sync", "async"):
             values = _values(found, phase, mode)
             goal = None if limit is None else at_most(values["ours"], limit)
@@ -89,26 +93,37 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
     goal = holds("<= 1.5 x 1 KB", sizes["large"] <= 1.5 * sizes["small"])
     lines.append(Figure("sampled answer of 10 MB, sync p50", "us", {"ours": sizes["large"]}, goal))
     kept = found["current_span:ours"]["evaluated"], found["current_span:rival"]["evaluated"]
-    lines.append(Figure("of the sampled calls, 1 ms apart: evaluated", "share", {"ours": kept[0], "rival": kept[1]}))
+    lines.append(
+        Figure(
+            "of the sampled calls, 1 ms apart: evaluated",
+            "share",
+            {"ours": kept[0], "rival": kept[1]},
+        )
+    )
     return lines
 
 
 def _values(found: dict[str, Numbers], phase: str, name: str) -> dict[str, float | None]:
     return {
         subject: found[f"{phase}:{subject}"][name]
-        for subject in ("ours", "raw", "rival") if f"{phase}:{subject}" in found
-    }  # fmt: skip
+        for subject in ("ours", "raw", "rival")
+        if f"{phase}:{subject}" in found
+    }
 
 
 BENCH = Bench(
-    "caller", "Added to the caller", _PHASES, _figures, rounds=2,
+    "caller",
+    "Added to the caller",
+    _PHASES,
+    _figures,
+    rounds=2,
     notes=(
         "Added to the caller, raw: `start_as_current_span` with five attributes; at rate 0 a wrapper that draws "
         "`random()`; for chunks a generator that passes them on.",
         "pydantic-evals always opens a span of its own around a sampled call, and takes a generator's object for its "
         "answer: it follows no stream.",
     ),
-)  # fmt: skip
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,5 +1,5 @@
-"""Comparisons of answers in simulation: how often intervals hold the truth and tests are wrong, under uneven sampling
-and in conversations; and how long a comparison of 20,000 answers takes."""
+"""Comparisons of answers in simulation: how often intervals hold the truth and tests are wrong,
+under uneven sampling and in conversations; and how long a comparison of 20,000 answers takes."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ class Traffic(NamedTuple):
     """One side of a comparison, and how it is sampled.
 
     Attributes:
-        conversations: How many there are; of one answer, or of one to eight with a quality of their own.
-        uneven: 70 % of the failures and 10 % of the passes are sampled with 0.5, all others with 0.05.
+        conversations: How many there are; of one answer, or of one to eight with a quality of their
+            own.
+        uneven: 70 % of the failures and 10 % of the passes are sampled with 0.5, all others with
+            0.05.
         continuous: Scores between 0 and 1 instead of passes and failures.
     """
 
@@ -51,7 +53,8 @@ class Traffic(NamedTuple):
         quality = rng.beta(6 * mean, 6 * (1 - mean), count) if self.long else np.full(count, mean)
         scores = (rng.random(len(number)) < quality[number]).astype(float)
         if self.continuous:
-            noise = rng.beta(3, 3, len(number)) - 0.5  # of the mean 0, within what is left of [0, 1]
+            # of the mean 0, within what is left of [0, 1]
+            noise = rng.beta(3, 3, len(number)) - 0.5
             scores = quality[number] + 2 * noise * np.minimum(quality[number], 1 - quality[number])
         weights = np.ones(len(number))
         if self.uneven:
@@ -59,7 +62,9 @@ class Traffic(NamedTuple):
             probability = np.where(picked, 0.5, 0.05)
             kept = rng.random(len(number)) < probability
             number, scores, weights = number[kept], scores[kept], 1 / probability[kept]
-        table = [np.bincount(number, values, count)[:, None] for values in (weights, weights * scores)]
+        table = [
+            np.bincount(number, values, count)[:, None] for values in (weights, weights * scores)
+        ]
         seen = table[0][:, 0] > 0
         counts = np.bincount(number, minlength=count)[:, None]
         return Clusters(table[0][seen], table[1][seen], counts[seen]), float(weights @ weights)
@@ -72,26 +77,43 @@ _TRAFFIC = (
     Traffic("uneven sampling", 5_000, 0.93, uneven=True),
     Traffic("conversations, uneven sampling", 1_000, 0.9, long=True, uneven=True),
     Traffic("scores 0 to 1, conversations", 80, 0.75, long=True, continuous=True),
-    Traffic("scores 0 to 1, conversations, uneven", 800, 0.75, long=True, uneven=True, continuous=True),
+    Traffic(
+        "scores 0 to 1, conversations, uneven", 800, 0.75, long=True, uneven=True, continuous=True
+    ),
 )
 
 
-def _pairs(rng: np.random.Generator, traffic: Traffic, change: float = 0.0) -> tuple[Clusters, float]:
-    """Pairs of answers to the same inputs: 80 % score the same on both sides, the others by themselves."""
+def _pairs(
+    rng: np.random.Generator, traffic: Traffic, change: float = 0.0
+) -> tuple[Clusters, float]:
+    """Pairs of answers to the same inputs: 80 % score the same on both sides, the others by
+    themselves.
+    """
     rows = traffic._replace(uneven=False)
     count = rows.conversations
     lengths = rng.integers(1, 9, count) if rows.long else np.ones(count, dtype=int)
     number = np.repeat(np.arange(count), lengths)
-    quality = rng.beta(6 * rows.mean, 6 * (1 - rows.mean), count) if rows.long else np.full(count, rows.mean)
+    quality = (
+        rng.beta(6 * rows.mean, 6 * (1 - rows.mean), count)
+        if rows.long
+        else np.full(count, rows.mean)
+    )
     a = (rng.random(len(number)) < quality[number]).astype(float)
-    b = np.where(rng.random(len(number)) < 0.8, a, rng.random(len(number)) < quality[number]).astype(float)
+    b = np.where(
+        rng.random(len(number)) < 0.8, a, rng.random(len(number)) < quality[number]
+    ).astype(float)
     b = np.where(rng.random(len(number)) < -change / rows.mean, 0.0, b)
     sums, weights = np.bincount(number, b - a, count)[:, None], lengths[:, None].astype(float)
     return Clusters(weights, sums, lengths[:, None]), float(len(number))
 
 
-def _unpaired(rng: np.random.Generator, traffic: Traffic, change: float) -> tuple[Difference, Mean, Mean]:
-    a, b = (statistics.mean_of(side, 0, squares) for side, squares in (traffic.draw(rng), traffic.draw(rng, change)))
+def _unpaired(
+    rng: np.random.Generator, traffic: Traffic, change: float
+) -> tuple[Difference, Mean, Mean]:
+    a, b = (
+        statistics.mean_of(side, 0, squares)
+        for side, squares in (traffic.draw(rng), traffic.draw(rng, change))
+    )
     return statistics.unpaired(a, b), a, b
 
 
@@ -105,7 +127,9 @@ def _coverage(size: Size) -> Numbers:
         gaps = [statistics.paired(*_with_squares(_pairs(rng, traffic, -0.05))) for _ in range(runs)]
         truth = float(np.mean([item.value for item in gaps])) if runs > 1_000 else math.nan
         truth = -0.05 if math.isnan(truth) else truth
-        numbers[f"pairs of {traffic.name}"] = float(np.mean([item.low <= truth <= item.high for item in gaps]))
+        numbers[f"pairs of {traffic.name}"] = float(
+            np.mean([item.low <= truth <= item.high for item in gaps])
+        )
     return numbers
 
 
@@ -117,31 +141,42 @@ def _tests(size: Size) -> Numbers:
     """Wrong claims where nothing changed, and drops of the promised size that are found."""
     rng, runs, numbers = np.random.default_rng(2), size.of(40, 600, 4_000), {}
     for traffic in _TRAFFIC:
-        promised = float(np.mean([
-            statistics.detectable(difference, a.estimate(), b.estimate(), 1)
-            for difference, a, b in (_unpaired(rng, traffic, 0.0) for _ in range(50))
-        ]))  # fmt: skip
+        promised = float(
+            np.mean(
+                [
+                    statistics.detectable(difference, a.estimate(), b.estimate(), 1)
+                    for difference, a, b in (_unpaired(rng, traffic, 0.0) for _ in range(50))
+                ]
+            )
+        )
         for kind, change in (("wrong", 0.0), ("found", -promised)):
             p_values = [
-                statistics.permuted_labels(traffic.draw(rng)[0], traffic.draw(rng, change)[0], rng, most=_PERMUTATIONS)[
-                    0
-                ]
+                statistics.permuted_labels(
+                    traffic.draw(rng)[0], traffic.draw(rng, change)[0], rng, most=_PERMUTATIONS
+                )[0]
                 for _ in range(runs)
             ]
             numbers[f"{kind} {traffic.name}"] = float(np.mean(np.array(p_values) <= ALPHA))
         numbers[f"size {traffic.name}"] = promised
     traffic = _TRAFFIC[1]
-    p_values = [statistics.flipped_signs(_pairs(rng, traffic)[0], rng, most=_PERMUTATIONS)[0] for _ in range(runs)]
+    p_values = [
+        statistics.flipped_signs(_pairs(rng, traffic)[0], rng, most=_PERMUTATIONS)[0]
+        for _ in range(runs)
+    ]
     return {**numbers, "wrong pairs": float(np.mean(np.array(p_values) <= ALPHA))}
 
 
 def _sequential(size: Size) -> Numbers:
-    """Experiments that are looked at 200 times: the share that is ever called, with and without a change."""
+    """Experiments that are looked at 200 times: the share that is ever called, with and without a
+    change.
+    """
     rng, runs, numbers = np.random.default_rng(3), size.of(40, 400, 4_000), {}
     for traffic in _TRAFFIC[1:]:
         whole = traffic._replace(conversations=traffic.conversations * 10)
         for kind, change in (("wrong", 0.0), ("found", -0.05)):
-            numbers[f"{kind} {traffic.name}"] = float(np.mean([_is_called(rng, whole, change) for _ in range(runs)]))
+            numbers[f"{kind} {traffic.name}"] = float(
+                np.mean([_is_called(rng, whole, change) for _ in range(runs)])
+            )
     return numbers
 
 
@@ -153,17 +188,24 @@ def _is_called(rng: np.random.Generator, traffic: Traffic, change: float) -> boo
             seen = slice(0, max(2, len(clusters.weights) * look // _LOOKS))
             part = Clusters(*(values[seen] for values in clusters))
             means.append(statistics.mean_of(part, 0, squares * look / _LOOKS))
-        _, p = statistics.at_any_time(statistics.unpaired(*means), min(mean.clusters for mean in means))
+        _, p = statistics.at_any_time(
+            statistics.unpaired(*means), min(mean.clusters for mean in means)
+        )
         if p <= ALPHA:
             return True
     return False
 
 
 def _speed(size: Size) -> Numbers:
-    """Two files of results, of 10,000 or 20,000 answers each, with five criteria: CPU time of the comparison."""
+    """Two files of results, of 10,000 or 20,000 answers each, with five criteria: CPU time of the
+    comparison.
+    """
     numbers = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name, count in (("10,000 a side", size.of(500, 10_000)), ("20,000 a side", size.of(1_000, 20_000))):
+        for name, count in (
+            ("10,000 a side", size.of(500, 10_000)),
+            ("20,000 a side", size.of(1_000, 20_000)),
+        ):
             paths = [Path(folder) / f"{side}.jsonl" for side in "ab"]
             for path in paths:
                 path.write_text("\n".join(_lines(count, str(path))))
@@ -179,13 +221,27 @@ def _lines(count: int, seed: str) -> Iterator[str]:
     text = "The parcel left the depot this morning and arrives tomorrow before noon. " * 4
     for number in range(count):
         results = [
-            {"criterionName": f"criterion_{index}", "evaluatorType": "Contains", "evaluatorVersion": "1",
-             "score": value, "normalized": value, "passed": value > 0.5, "label": "pass",
-             "probability": rng.choice((0.05, 0.5, 1.0))}
-            for index in range(5) for value in (float(rng.random() < 0.9),)
-        ]  # fmt: skip
-        asked = {"prompt": f"Where is parcel {number}?", "response": text, "conversationId": f"c{number // 3}"}
-        yield json.dumps({"results": results, "timestamp": 1_790_000_000_000 + number, "inputSnapshot": asked})
+            {
+                "criterionName": f"criterion_{index}",
+                "evaluatorType": "Contains",
+                "evaluatorVersion": "1",
+                "score": value,
+                "normalized": value,
+                "passed": value > 0.5,
+                "label": "pass",
+                "probability": rng.choice((0.05, 0.5, 1.0)),
+            }
+            for index in range(5)
+            for value in (float(rng.random() < 0.9),)
+        ]
+        asked = {
+            "prompt": f"Where is parcel {number}?",
+            "response": text,
+            "conversationId": f"c{number // 3}",
+        }
+        yield json.dumps(
+            {"results": results, "timestamp": 1_790_000_000_000 + number, "inputSnapshot": asked}
+        )
 
 
 def _figures(found: dict[str, Numbers]) -> list[Figure]:
@@ -193,29 +249,67 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
         phase: str, words: str, unit: str, goal: Callable[[float], Goal | None], kind: str = ""
     ) -> list[Figure]:
         return [
-            Figure(f"{words}: {name[len(kind):]}", unit, {"ours": value * (100 if unit == "%" else 1)}, goal(value))
-            for name, value in found[f"{phase}:ours"].items() if name.startswith(kind)
-        ]  # fmt: skip
+            Figure(
+                f"{words}: {name[len(kind) :]}",
+                unit,
+                {"ours": value * (100 if unit == "%" else 1)},
+                goal(value),
+            )
+            for name, value in found[f"{phase}:ours"].items()
+            if name.startswith(kind)
+        ]
 
     return [
-        *figures("coverage", "95 % intervals that hold the truth", "%",
-                 lambda value: holds("94 to 96, 93.3 in simulation", 0.933 <= value <= 0.967)),
-        *figures("tests", "wrong claims, one look", "%", lambda value: at_most(100 * value, 6.8), "wrong "),
-        *figures("tests", "drops of the promised size found", "%", lambda value: at_least(100 * value, 76.0), "found "),
+        *figures(
+            "coverage",
+            "95 % intervals that hold the truth",
+            "%",
+            lambda value: holds("94 to 96, 93.3 in simulation", 0.933 <= value <= 0.967),
+        ),
+        *figures(
+            "tests",
+            "wrong claims, one look",
+            "%",
+            lambda value: at_most(100 * value, 6.8),
+            "wrong ",
+        ),
+        *figures(
+            "tests",
+            "drops of the promised size found",
+            "%",
+            lambda value: at_least(100 * value, 76.0),
+            "found ",
+        ),
         *figures("tests", "the promised size", "points", lambda _: None, "size "),
-        *figures("sequential", "wrong claims at 200 looks", "%", lambda value: at_most(100 * value, 5.0), "wrong "),
+        *figures(
+            "sequential",
+            "wrong claims at 200 looks",
+            "%",
+            lambda value: at_most(100 * value, 5.0),
+            "wrong ",
+        ),
         *figures("sequential", "drops of 0.05 found at 200 looks", "%", lambda _: None, "found "),
         *figures("speed", "reading and comparing, CPU", "s", lambda value: at_most(value, 5.0)),
-    ]  # fmt: skip
+    ]
 
 
 BENCH = Bench(
-    "comparison", "Comparisons of answers, in simulation", tuple(
-        Phase(name, "ours", run) for name, run in
-        (("coverage", _coverage), ("tests", _tests), ("sequential", _sequential), ("speed", _speed))
-    ), _figures,
-    notes=("By chance 4,000 intervals are off by up to 0.7 points of 95 %, 600 tests by 1.8 of 5 and 3.3 of 80 %.",),
-)  # fmt: skip
+    "comparison",
+    "Comparisons of answers, in simulation",
+    tuple(
+        Phase(name, "ours", run)
+        for name, run in (
+            ("coverage", _coverage),
+            ("tests", _tests),
+            ("sequential", _sequential),
+            ("speed", _speed),
+        )
+    ),
+    _figures,
+    notes=(
+        "By chance 4,000 intervals are off by up to 0.7 points of 95 %, 600 tests by 1.8 of 5 and 3.3 of 80 %.",
+    ),
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,4 +1,6 @@
-"""Each deterministic evaluator by itself: microseconds for an answer of 1 KB and of 100 KB, and how the one grows."""
+"""Each deterministic evaluator by itself: microseconds for an answer of 1 KB and of 100 KB, and how
+the one grows.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,12 @@ _STRAIGHT = 400.0
 _TERMS = "Toxicity, 10,000 terms"
 _EDITS = "LexicalSimilarity, levenshtein, 4,000 characters"
 _SUITE = (
-    "LexicalSimilarity, sorensen-dice", "KeywordCoverage, 5 keywords", "Sentiment, builtin", "Toxicity, 20 terms",
+    "LexicalSimilarity, sorensen-dice",
+    "KeywordCoverage, 5 keywords",
+    "Sentiment, builtin",
+    "Toxicity, 20 terms",
     "RuleBased, includes, 5 keywords",
-)  # fmt: skip
+)
 
 
 def _each(size: Size) -> Numbers:
@@ -57,14 +62,26 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
     terms_ms, edits_ms = rows[_TERMS][1] / 1e3, rows[_EDITS][1] / 1e3
     suite_us = sum(rows[name][0] for name in _SUITE)
     return [
-        Figure("the lexical suite (similarity, keywords, sentiment, toxicity, rule), 1 KB", "us", {"ours": suite_us},
-               at_most(suite_us, 150.0)),
+        Figure(
+            "the lexical suite (similarity, keywords, sentiment, toxicity, rule), 1 KB",
+            "us",
+            {"ours": suite_us},
+            at_most(suite_us, 150.0),
+        ),
         Figure(_EDITS, "ms", {"ours": edits_ms}, at_most(edits_ms, 2.0)),
-        Figure(f"{_TERMS}, 100 KB, made ready before", "ms", {"ours": terms_ms},
-               at_most(terms_ms, 20.0)),
-        Figure(f"the steepest from 1 KB to 100 KB: {worst}", "x", {"ours": growth},
-               holds(f"<= {_STRAIGHT:g} (a square: 10,000)", growth <= _STRAIGHT)),
-    ]  # fmt: skip
+        Figure(
+            f"{_TERMS}, 100 KB, made ready before",
+            "ms",
+            {"ours": terms_ms},
+            at_most(terms_ms, 20.0),
+        ),
+        Figure(
+            f"the steepest from 1 KB to 100 KB: {worst}",
+            "x",
+            {"ours": growth},
+            holds(f"<= {_STRAIGHT:g} (a square: 10,000)", growth <= _STRAIGHT),
+        ),
+    ]
 
 
 def _table(found: dict[str, Numbers]) -> str:
@@ -73,10 +90,17 @@ def _table(found: dict[str, Numbers]) -> str:
 
 
 BENCH = Bench(
-    "each", "Each evaluator by itself", (Phase("each", "ours", _each),), _figures, rounds=3, table=_table,
-    notes=("One evaluation of an answer in English prose, on the calling thread; the least of many, the median of "
-           "three processes.",),
-)  # fmt: skip
+    "each",
+    "Each evaluator by itself",
+    (Phase("each", "ours", _each),),
+    _figures,
+    rounds=3,
+    table=_table,
+    notes=(
+        "One evaluation of an answer in English prose, on the calling thread; the least of many, the median of "
+        "three processes.",
+    ),
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,5 +1,7 @@
-"""Emission: processor time of an answer's run span, events and metrics, encoding included, in both forms: OTLP messages
-filled directly, as in the sidecar (ours), and through the OpenTelemetry SDK, as in every other process (raw)."""
+"""Emission: processor time of an answer's run span, events and metrics, encoding included, in both
+forms: OTLP messages filled directly, as in the sidecar (ours), and through the OpenTelemetry SDK,
+as in every other process (raw).
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,40 @@ def _emissions(count: int, results: int) -> list[Callable[[Any], None]]:
     now_ns = time.time_ns()
     scored = tuple(
         EvaluationResult(
-            criterion_name=f"criterion_{number}", evaluator_type="ResponseHealth", evaluator_version="0123456789ab",
-            score=1.0, normalized=1.0, threshold=0.5, passed=True, label="pass", reason_code="ok", probability=1.0,
-            started_ns=now_ns, ended_ns=now_ns + 20_000,
-        ) for number in range(results)
-    )  # fmt: skip
+            criterion_name=f"criterion_{number}",
+            evaluator_type="ResponseHealth",
+            evaluator_version="0123456789ab",
+            score=1.0,
+            normalized=1.0,
+            threshold=0.5,
+            passed=True,
+            label="pass",
+            reason_code="ok",
+            probability=1.0,
+            started_ns=now_ns,
+            ended_ns=now_ns + 20_000,
+        )
+        for number in range(results)
+    )
     scores = score_attributes(scored)
 
     def emission(number: int) -> Callable[[Any], None]:
         response = AggregatedEvaluationResult(
-            agent="parcels", model="gpt-5-mini", response_id=f"response-{number}", conversation_id=f"chat-{number}",
-            service="shop", prompt_version="3", results=scored, overall_score=1.0, started_ns=now_ns,
-            ended_ns=now_ns + 50_000, response_ended_ns=now_ns - 10**9, sampling_probability=1.0,
-            sampling_reason="ratio", sampling_scope="received",
-        )  # fmt: skip
+            agent="parcels",
+            model="gpt-5-mini",
+            response_id=f"response-{number}",
+            conversation_id=f"chat-{number}",
+            service="shop",
+            prompt_version="3",
+            results=scored,
+            overall_score=1.0,
+            started_ns=now_ns,
+            ended_ns=now_ns + 50_000,
+            response_ended_ns=now_ns - 10**9,
+            sampling_probability=1.0,
+            sampling_reason="ratio",
+            sampling_scope="received",
+        )
         evaluated = SpanContext(number + 1, number + 1, True, TraceFlags(1))
         return lambda emitter: emitter.emit(response, evaluated=evaluated, scores=scores)
 
@@ -97,29 +119,39 @@ def _measured(is_sidecar: bool, size: Size) -> Numbers:
 
     PROCESS.is_sidecar = is_sidecar
     count, rounds = size.of(_FLUSH_EVERY, 10 * _FLUSH_EVERY), size.of(1, 5)
-    return {name: _taken_us(signals, _emissions(count, results), rounds) for name, (results, signals) in _CASES.items()}
+    return {
+        name: _taken_us(signals, _emissions(count, results), rounds)
+        for name, (results, signals) in _CASES.items()
+    }
 
 
 def _figures(medians: dict[str, Numbers]) -> list[Figure]:
     messages, sdk = medians["emission:ours"], medians["emission:raw"]
     return [
         Figure(
-            name, "us", {"ours": messages[name], "raw": sdk[name]},
+            name,
+            "us",
+            {"ours": messages[name], "raw": sdk[name]},
             None if "alone" in name else holds("less", messages[name] < sdk[name]),
         )
         for name in _CASES
-    ]  # fmt: skip
+    ]
 
 
 BENCH = Bench(
-    "emission", "Emission: an answer's processor time, encoding included",
-    (Phase("emission", "ours", partial(_measured, True)), Phase("emission", "raw", partial(_measured, False))),
-    _figures, rounds=3,
+    "emission",
+    "Emission: an answer's processor time, encoding included",
+    (
+        Phase("emission", "ours", partial(_measured, True)),
+        Phase("emission", "raw", partial(_measured, False)),
+    ),
+    _figures,
+    rounds=3,
     notes=(
         "Emission: ours fills OTLP's messages, as the sidecar does; raw makes the SDK's spans, log records and "
         "histograms of the same results.",
     ),
-)  # fmt: skip
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,7 +1,9 @@
-"""False pages: how many alarms the breach detector has in so many verdicts of agents that just meet their objective.
+"""False pages: how many alarms the breach detector has in so many verdicts of agents that just meet
+their objective.
 
-`python -m benchmarks.false_pages`; ten million verdicts to a false page, by default, allow ten in a hundred million.
-Every stream passes exactly as often as its objective asks for, weighted by 1 / probability.
+`python -m benchmarks.false_pages`; ten million verdicts to a false page, by default, allow ten in a
+hundred million. Every stream passes exactly as often as its objective asks for, weighted by 1 /
+probability.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from agenteval_otel.objectives.track import BLOCK, SLACK
 
 Array = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator], tuple[npt.NDArray[np.bool_], Array, Array]]
-"""Of each stream the next verdict that is sampled, its probability, and the least that it could have had."""
+"""Of each stream the next verdict that is sampled, its probability, and the least that it could
+have had.
+"""
 
 STREAMS = 1_000
 
@@ -31,12 +35,18 @@ def even(objective: float) -> Draw:
 
 
 def preferring(objective: float, baseline: float, *, fails: float, passes: float) -> Draw:
-    """A rule picks such a share of failing and of passing answers for sure; of the rest the baseline is sampled."""
-    kinds = np.array([
-        # share of all answers, passed, probability
-        [(1 - objective) * fails, 0, 1.0], [(1 - objective) * (1 - fails), 0, baseline],
-        [objective * passes, 1, 1.0], [objective * (1 - passes), 1, baseline],
-    ])  # fmt: skip
+    """A rule picks such a share of failing and of passing answers for sure; of the rest the
+    baseline is sampled.
+    """
+    kinds = np.array(
+        [
+            # share of all answers, passed, probability
+            [(1 - objective) * fails, 0, 1.0],
+            [(1 - objective) * (1 - fails), 0, baseline],
+            [objective * passes, 1, 1.0],
+            [objective * (1 - passes), 1, baseline],
+        ]
+    )
     seen = kinds[:, 0] * kinds[:, 2]
     edges, least = np.cumsum(seen / seen.sum()), np.full(STREAMS, baseline)
 
@@ -48,19 +58,27 @@ def preferring(objective: float, baseline: float, *, fails: float, passes: float
 
 
 def changing(objective: float, *, least: float) -> Draw:
-    """A limited rate: the probability of all answers changes every few thousand verdicts, between `least` and 1."""
+    """A limited rate: the probability of all answers changes every few thousand verdicts, between
+    `least` and 1.
+    """
     state = {"probability": np.ones(STREAMS)}
 
     def draw(random: np.random.Generator) -> tuple[npt.NDArray[np.bool_], Array, Array]:
         change = random.random(STREAMS) < 1 / 3_000
-        state["probability"] = np.where(change, least ** random.random(STREAMS), state["probability"])
+        state["probability"] = np.where(
+            change, least ** random.random(STREAMS), state["probability"]
+        )
         return random.random(STREAMS) < objective, state["probability"], state["probability"]
 
     return draw
 
 
-def alarms(draw: Draw, objective: float, verdicts: int, settings: BreachSettings, seed: int = 1) -> int:
-    """How many alarms come in so many verdicts, spread over `STREAMS` streams; after each a stream starts anew."""
+def alarms(
+    draw: Draw, objective: float, verdicts: int, settings: BreachSettings, seed: int = 1
+) -> int:
+    """How many alarms come in so many verdicts, spread over `STREAMS` streams; after each a stream
+    starts anew.
+    """
     random, count = np.random.default_rng(seed), 0
     evidence = ParallelEvidence(STREAMS, objective=objective, enough=settings.false_alarm_every)
     least, least_now = np.ones(STREAMS), np.ones(STREAMS)
@@ -87,23 +105,35 @@ def main() -> None:
     """Print a line for each kind of sampling."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.false_pages", description=__doc__)
     parser.add_argument("--verdicts", type=float, default=1e8, help="of each row (default: 1e8)")
-    parser.add_argument("--every", type=int, default=BreachSettings().false_alarm_every, help="false_alarm_every")
+    parser.add_argument(
+        "--every", type=int, default=BreachSettings().false_alarm_every, help="false_alarm_every"
+    )
     arguments = parser.parse_args()
     settings, verdicts = BreachSettings(false_alarm_every=arguments.every), int(arguments.verdicts)
     allowed = verdicts / arguments.every
-    print(f"{verdicts:,} verdicts a row, exactly at the objective; allowed on average: {allowed:g}\n")
+    print(
+        f"{verdicts:,} verdicts a row, exactly at the objective; allowed on average: {allowed:g}\n"
+    )
     print("| sampling | objective | false pages |\n|---|---|---|")
     for objective in (0.8, 0.95, 0.99):
         for title, draw in (
             ("every answer", even(objective)),
-            ("80 % of failures and 10 % of passes for sure, of the rest 5 %",
-             preferring(objective, 0.05, fails=0.8, passes=0.1)),
-            ("failures for sure, of the rest 1 %", preferring(objective, 0.01, fails=1.0, passes=0.0)),
+            (
+                "80 % of failures and 10 % of passes for sure, of the rest 5 %",
+                preferring(objective, 0.05, fails=0.8, passes=0.1),
+            ),
+            (
+                "failures for sure, of the rest 1 %",
+                preferring(objective, 0.01, fails=1.0, passes=0.0),
+            ),
             ("a limited rate: probabilities between 1 % and 1", changing(objective, least=0.01)),
-        ):  # fmt: skip
+        ):
             started = time.perf_counter()
             count = alarms(draw, objective, verdicts, settings)
-            print(f"| {title} | {objective:g} | {count} |   {time.perf_counter() - started:.0f} s", flush=True)
+            print(
+                f"| {title} | {objective:g} | {count} |   {time.perf_counter() - started:.0f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The feedback endpoint of the sidecar, as a process on one core: requests over HTTP, each recorded and stored."""
+"""The feedback endpoint of the sidecar, as a process on one core: requests over HTTP, each recorded
+and stored.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,17 @@ def _client(url: str, first: int, body: Body, until_s: float, answers: list[int]
 
 
 def _load(url: str, body: Body, seconds: float, first: int = 0) -> list[int]:
-    """The status of every answer; the same feedback again would not be recorded: `first` is the first one's number."""
+    """The status of every answer; the same feedback again would not be recorded: `first` is the
+    first one's number.
+    """
     answers: list[list[int]] = [[] for _ in range(_CLIENTS)]
     until_s = time.monotonic() + seconds
     threads = [
-        threading.Thread(target=_client, args=(url, first + number * 10_000_000, body, until_s, each))
+        threading.Thread(
+            target=_client, args=(url, first + number * 10_000_000, body, until_s, each)
+        )
         for number, each in enumerate(answers)
-    ]  # fmt: skip
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -55,13 +61,16 @@ def _load(url: str, body: Body, seconds: float, first: int = 0) -> list[int]:
 
 
 def _measured(body: Body, size: Size) -> Numbers:
-    """Requests a second that are taken, where eight clients always have another one; each is in storage in the end."""
+    """Requests a second that are taken, where eight clients always have another one; each is in
+    storage in the end.
+    """
     with tempfile.TemporaryDirectory() as folder:
         cores, stored = os.sched_getaffinity(0), Path(folder, "results.jsonl")
         settings = {
-            "storage": [{"type": "json_file", "path": str(stored)}], "telemetry": {"signals": []},
+            "storage": [{"type": "json_file", "path": str(stored)}],
+            "telemetry": {"signals": []},
             "sidecar": {"grpc_port": 0, "http_port": 0, "token": _TOKEN},
-        }  # fmt: skip
+        }
         sidecar = Sidecar(Path(folder), "", max(cores), settings)
         os.sched_setaffinity(0, {min(cores)})
         taken = _load(sidecar.url, body, 1.0).count(202)  # the first ones load what is needed
@@ -72,16 +81,26 @@ def _measured(body: Body, size: Size) -> Numbers:
         recorded = sum(len(json.loads(line)["results"]) for line in stored.read_text().splitlines())
     first: Any = body(0)
     # A list that was refused may have been taken in part: its sender sends it again.
-    lost = max(0, (taken + answers[202]) * (len(first) if isinstance(first, list) else 1) - recorded)
+    lost = max(
+        0, (taken + answers[202]) * (len(first) if isinstance(first, list) else 1) - recorded
+    )
     assert set(answers) <= {202, 429}, f"{answers}; {printed}"
     return {
-        "per s": answers[202] / took_s, "us": used_s / max(1, answers[202]) * 1e6, "refused": float(answers[429]),
-        "lost": float(lost), "MB": memory_mb,
-    }  # fmt: skip
+        "per s": answers[202] / took_s,
+        "us": used_s / max(1, answers[202]) * 1e6,
+        "refused": float(answers[429]),
+        "lost": float(lost),
+        "MB": memory_mb,
+    }
 
 
 def _thumb(number: int) -> dict[str, Any]:
-    return {"trace_id": f"{number + 1:032x}", "span_id": f"{number + 1:016x}", "thumbs": "down", "user_id": str(number)}
+    return {
+        "trace_id": f"{number + 1:032x}",
+        "span_id": f"{number + 1:016x}",
+        "thumbs": "down",
+        "user_id": str(number),
+    }
 
 
 def _list(number: int) -> Any:
@@ -100,20 +119,29 @@ def _figures(measured: dict[str, Numbers]) -> list[Figure]:
             Figure(f"{name}: requests taken", "1/s", {"ours": row["per s"]}, goal),
             Figure("the same: CPU time of a request", "us", {"ours": row["us"]}),
             Figure("the same: refused, to be sent again", "requests", {"ours": row["refused"]}),
-            Figure("the same: taken and not stored", "pieces", {"ours": row["lost"]}, holds("0", row["lost"] == 0)),
+            Figure(
+                "the same: taken and not stored",
+                "pieces",
+                {"ours": row["lost"]},
+                holds("0", row["lost"] == 0),
+            ),
             Figure("the same: memory", "MB", {"ours": row["MB"]}),
         ]
     return figures
 
 
 BENCH = Bench(
-    "feedback", "Feedback: POST /v1/feedback of the sidecar, on one core",
-    tuple(Phase(name, "ours", lambda size, body=body: _measured(body, size)) for name, body in _BODIES.items()),
+    "feedback",
+    "Feedback: POST /v1/feedback of the sidecar, on one core",
+    tuple(
+        Phase(name, "ours", lambda size, body=body: _measured(body, size))
+        for name, body in _BODIES.items()
+    ),
     _figures,
     notes=(
         "Feedback: eight clients on the other core, each with one connection and no pause; results go into a file.",
     ),
-)  # fmt: skip
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -35,13 +35,21 @@ class PhaseFailed(Exception):
 
 @dataclass(frozen=True)
 class Size:
-    """How much is measured: ``quick`` only shows that it runs, ``full`` takes minutes where a benchmark has that."""
+    """How much is measured: ``quick`` only shows that it runs, ``full`` takes minutes where a
+    benchmark has that.
+    """
 
     name: Literal["quick", "usual", "full"] = "usual"
 
     def of(self, quick: int, usual: int, full: int | None = None) -> int:
         """The number that belongs to this size."""
-        return quick if self.name == "quick" else usual if self.name == "usual" or full is None else full
+        return (
+            quick
+            if self.name == "quick"
+            else usual
+            if self.name == "usual" or full is None
+            else full
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,8 @@ class Figure:
     Attributes:
         case: What is measured.
         unit: Unit of every value in the line.
-        values: By subject: ``ours``, ``raw`` (an OpenTelemetry span, or what stands in the same place), ``rival``.
+        values: By subject: ``ours``, ``raw`` (an OpenTelemetry span, or what stands in the same
+            place), ``rival``.
         goal: What ours should hold; None where the figure is only reported.
     """
 
@@ -112,15 +121,17 @@ def measure(bench: Bench, size: Size, *, rounds: int | None = None) -> dict[str,
 
 
 def child_main(bench: Bench, arguments: Sequence[str]) -> bool:
-    """Where this process was started for one phase, run it, print its numbers as JSON and return True."""
+    """Where this process was started for one phase, run it, print its numbers as JSON and return
+    True.
+    """
     if "--child" not in arguments:
         return False
     at = arguments.index("--child") + 1
     phase = next(phase for phase in bench.phases if phase.key == arguments[at])
     size: Any = arguments[at + 1]
     print(json.dumps(phase.run(Size(size))), flush=True)
-    # Exit handlers (providers that flush, rivals' threads) are none of the measurement. Child processes end by
-    # themselves when their pipes close; the parent sees to the rest of the group.
+    # Exit handlers (providers that flush, rivals' threads) are none of the measurement. Child
+    # processes end by themselves when their pipes close; the parent sees to the rest of the group.
     os._exit(0)
 
 
@@ -131,7 +142,9 @@ def clean_environment() -> dict[str, str]:
 
 
 def _in_process(module: str, key: str, size: Size) -> Numbers:
-    return numbers_of([sys.executable, "-m", f"benchmarks.{module}", "--child", key, size.name], key)
+    return numbers_of(
+        [sys.executable, "-m", f"benchmarks.{module}", "--child", key, size.name], key
+    )
 
 
 def numbers_of(command: Sequence[str], key: str) -> Numbers:
@@ -143,7 +156,12 @@ def numbers_of(command: Sequence[str], key: str) -> Numbers:
     # Files, not pipes: what a phase leaves behind may hold a pipe open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=clean_environment(), stdout=out, stderr=err, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=clean_environment(),
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
         )
         try:
             process.wait(_LIMIT_S)
@@ -151,7 +169,8 @@ def numbers_of(command: Sequence[str], key: str) -> Numbers:
             raise PhaseFailed(f"{key} has not ended after {_LIMIT_S} s") from None
         finally:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # a session of its own: nobody else's processes
+                # a session of its own: nobody else's processes
+                os.killpg(process.pid, signal.SIGKILL)
         out.seek(0)
         err.seek(0)
         text, complaint = out.read(), err.read()
@@ -177,6 +196,8 @@ def progress(text: str) -> None:
 
 
 def standalone(bench: Bench) -> None:
-    """`python -m benchmarks.<name> --child <phase> <size>`: what the processes of a measurement run."""
+    """`python -m benchmarks.<name> --child <phase> <size>`: what the processes of a measurement
+    run.
+    """
     if not child_main(bench, sys.argv[1:]):
         raise SystemExit(f"run it with: python -m benchmarks {bench.name}")

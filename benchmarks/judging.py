@@ -1,4 +1,6 @@
-"""Judgements a second: LLMJudge under @monitor against the bare SDK, both asking a provider that takes 200 ms."""
+"""Judgements a second: LLMJudge under @monitor against the bare SDK, both asking a provider that
+takes 200 ms.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,22 @@ def _judged(address: str) -> Any:
     from agenteval_otel.evaluators import LLMJudge
 
     judge = {"type": "anthropic", "model": "judge-1", "base_url": address, "api_key": _KEY}
-    return LLMJudge.load({"criterion_name": "right", "scale": "likert5", "description": "Right?", "judge": judge})
+    return LLMJudge.load(
+        {"criterion_name": "right", "scale": "likert5", "description": "Right?", "judge": judge}
+    )
 
 
 def _ours(size: Size) -> Numbers:
-    """The whole route: handler, pool, question, SDK, answer, telemetry; as a process has it by default."""
+    """The whole route: handler, pool, question, SDK, answer, telemetry; as a process has it by
+    default.
+    """
     with provider(_DELAY_S) as address:
         providers = Nowhere(encode=False)
         subject = subjects.Ours(
-            evaluators=[_judged(address)], storage=[providers.storage()], agent_span="never", shedding=False
+            evaluators=[_judged(address)],
+            storage=[providers.storage()],
+            agent_span="never",
+            shedding=False,
         )
         handler, total = subject.wrap(subjects.answer), size.of(*_WAVES) * _AT_ONCE
         for _ in range(_AT_ONCE):
@@ -68,9 +77,12 @@ def _raw(size: Size) -> Numbers:
             async def worker(numbers: Any) -> None:
                 for _ in numbers:
                     message = await client.messages.create(
-                        model="judge-1", max_tokens=request.max_tokens, system=request.system,
-                        messages=[{"role": "user", "content": request.prompt}], output_config={"format": form},
-                    )  # fmt: skip
+                        model="judge-1",
+                        max_tokens=request.max_tokens,
+                        system=request.system,
+                        messages=[{"role": "user", "content": request.prompt}],
+                        output_config={"format": form},
+                    )
                     assert json.loads(message.content[0].text)["score"] == 4
 
             await asyncio.gather(*(worker(range(1)) for _ in range(_AT_ONCE)))
@@ -85,7 +97,9 @@ def _raw(size: Size) -> Numbers:
 
 
 def _first_answer(judged: bool) -> Callable[[Size], Numbers]:
-    """How late a loop that ticks each millisecond is around its first answers; `judged` or checked by rules."""
+    """How late a loop that ticks each millisecond is around its first answers; `judged` or checked
+    by rules.
+    """
 
     def run(size: Size) -> Numbers:
         from agenteval_otel.evaluators import ResponseHealth
@@ -107,7 +121,11 @@ def _first_answer(judged: bool) -> Callable[[Size], Numbers]:
             asyncio.run(serve())
             subject.drain()
             assert subject.evaluated() == 3
-            return {"late ms": max(late), "ticks": sum(value > 5.0 for value in late), "start s": started_s}
+            return {
+                "late ms": max(late),
+                "ticks": sum(value > 5.0 for value in late),
+                "start s": started_s,
+            }
 
     return run
 
@@ -116,28 +134,53 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
     ours, raw = found["judging:ours"], found["judging:raw"]
     judged, checked = found["first answer:ours"], found["first answer:raw"]
     return [
-        Figure("judgements under @monitor, 200 ms each", "/s", {"ours": ours["per s"], "raw": raw["per s"]},
-               at_least(ours["per s"], 200.0, and_also=ours["done"] == 1.0)),
-        Figure("CPU of a judgement, the SDK's with it", "ms", {"ours": ours["cpu ms"], "raw": raw["cpu ms"]},
-               holds("<= 2 x the SDK by itself", ours["cpu ms"] <= 2 * raw["cpu ms"])),
-        Figure("loop around the first judged answer: longest delay", "ms",
-               {"ours": judged["late ms"], "raw": checked["late ms"]}),
-        Figure("loop around the first judged answer: ticks over 5 ms late", "of 3,000",
-               {"ours": judged["ticks"], "raw": checked["ticks"]}),
-        Figure("start-up with the judge's client", "s", {"ours": judged["start s"], "raw": checked["start s"]}),
-    ]  # fmt: skip
+        Figure(
+            "judgements under @monitor, 200 ms each",
+            "/s",
+            {"ours": ours["per s"], "raw": raw["per s"]},
+            at_least(ours["per s"], 200.0, and_also=ours["done"] == 1.0),
+        ),
+        Figure(
+            "CPU of a judgement, the SDK's with it",
+            "ms",
+            {"ours": ours["cpu ms"], "raw": raw["cpu ms"]},
+            holds("<= 2 x the SDK by itself", ours["cpu ms"] <= 2 * raw["cpu ms"]),
+        ),
+        Figure(
+            "loop around the first judged answer: longest delay",
+            "ms",
+            {"ours": judged["late ms"], "raw": checked["late ms"]},
+        ),
+        Figure(
+            "loop around the first judged answer: ticks over 5 ms late",
+            "of 3,000",
+            {"ours": judged["ticks"], "raw": checked["ticks"]},
+        ),
+        Figure(
+            "start-up with the judge's client",
+            "s",
+            {"ours": judged["start s"], "raw": checked["start s"]},
+        ),
+    ]
 
 
 BENCH = Bench(
-    "judging", "Judgements by a model", (
-        Phase("judging", "ours", _ours), Phase("judging", "raw", _raw),
-        Phase("first answer", "ours", _first_answer(True)), Phase("first answer", "raw", _first_answer(False)),
-    ), _figures,
+    "judging",
+    "Judgements by a model",
+    (
+        Phase("judging", "ours", _ours),
+        Phase("judging", "raw", _raw),
+        Phase("first answer", "ours", _first_answer(True)),
+        Phase("first answer", "raw", _first_answer(False)),
+    ),
+    _figures,
     rounds=3,
-    notes=("A provider on loopback, in a process of its own, answers after 200 ms; 64 are in flight. `raw` is the bare "
-           "`anthropic` SDK, which parses answers into its own models where ours reads them itself.",
-           "Around the first judged answer `raw` is ours with ResponseHealth in the judge's place."),
-)  # fmt: skip
+    notes=(
+        "A provider on loopback, in a process of its own, answers after 200 ms; 64 are in flight. `raw` is the bare "
+        "`anthropic` SDK, which parses answers into its own models where ours reads them itself.",
+        "Around the first judged answer `raw` is ours with ResponseHealth in the judge's place.",
+    ),
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,4 +1,6 @@
-"""Ground truth: what a lookup takes among 100,000 rows, whatever is asked, and what reading the file takes."""
+"""Ground truth: what a lookup takes among 100,000 rows, whatever is asked, and what reading the
+file takes.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,16 @@ _LIMIT_US = 1_000.0
 def _questions(count: int) -> list[str]:
     """Questions that begin alike and are made of the same three thousand words, as real ones are."""
     chance = random.Random(5)
-    words = ["".join(chance.choices("etaoinshrdlucm", k=chance.randint(3, 9))) for _ in range(3_000)]
-    beginnings = ("how do i", "where can i find the", "what is the", "can you tell me about the", "why does my")
+    words = [
+        "".join(chance.choices("etaoinshrdlucm", k=chance.randint(3, 9))) for _ in range(3_000)
+    ]
+    beginnings = (
+        "how do i",
+        "where can i find the",
+        "what is the",
+        "can you tell me about the",
+        "why does my",
+    )
     return [
         f"{chance.choice(beginnings)} {' '.join(chance.choices(words, k=chance.randint(3, 9)))} {number}?"
         for number in range(count)
@@ -54,7 +64,10 @@ def _lookups(size: Size) -> Numbers:
         with path.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(("UserPrompt", "ExpectedOutput", "Category", "Module"))
-            writer.writerows((one, f"Answer {number}.", "", f"M{number % 3}") for number, one in enumerate(questions))
+            writer.writerows(
+                (one, f"Answer {number}.", "", f"M{number % 3}")
+                for number, one in enumerate(questions)
+            )
         began = time.perf_counter()
         store = FileGroundTruthStore(path=path)
         found = {"load_s": time.perf_counter() - began}
@@ -80,15 +93,26 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
     numbers = dict(found["lookup:ours"])
     load_s, held_mib = numbers.pop("load_s"), numbers.pop("held_mib", None)
     lines = [
-        Figure(f"lookup, {kind}", "us", {"ours": taken}, at_most(taken, _LIMIT_US)) for kind, taken in numbers.items()
+        Figure(f"lookup, {kind}", "us", {"ours": taken}, at_most(taken, _LIMIT_US))
+        for kind, taken in numbers.items()
     ]
-    return [*lines, Figure("reading the file", "s", {"ours": load_s}), Figure("memory", "MiB", {"ours": held_mib})]
+    return [
+        *lines,
+        Figure("reading the file", "s", {"ours": load_s}),
+        Figure("memory", "MiB", {"ours": held_mib}),
+    ]
 
 
 BENCH = Bench(
-    "lookup", "Ground truth: a lookup among 100,000 rows", (Phase("lookup", "ours", _lookups),), _figures, rounds=3,
-    notes=("A CSV file of questions in three modules, asked by an agent whose name has no rows: among all.",),
-)  # fmt: skip
+    "lookup",
+    "Ground truth: a lookup among 100,000 rows",
+    (Phase("lookup", "ours", _lookups),),
+    _figures,
+    rounds=3,
+    notes=(
+        "A CSV file of questions in three modules, asked by an agent whose name has no rows: among all.",
+    ),
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,4 +1,6 @@
-"""Two ways of timing a call: tight loops in turns with the bare call, and calls a millisecond apart; and work to do."""
+"""Two ways of timing a call: tight loops in turns with the bare call, and calls a millisecond
+apart; and work to do.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ _now = time.perf_counter_ns
 Wrap = Callable[[Any], Any]
 
 
-# --- tight loops: calls that go by ------------------------------------------------------------------------------------
+# --- tight loops: calls that go by
+# ------------------------------------------------------------------------------------
 def goes_by(make: Callable[[], Wrap], size: Size, *, in_span: bool = True) -> Numbers:
     """Microseconds that the wrapper which `make` gives adds, sync and async, in a tight loop."""
     tracer = subjects.use_tracing()
@@ -29,7 +32,9 @@ def goes_by(make: Callable[[], Wrap], size: Size, *, in_span: bool = True) -> Nu
 
 
 def _tight(wrap: Wrap, size: Size) -> Numbers:
-    """The difference of the minima over rounds that take turns, each short enough to go undisturbed now and then."""
+    """The difference of the minima over rounds that take turns, each short enough to go undisturbed
+    now and then.
+    """
     calls, rounds = 1_000, size.of(15, 100)
     sync, coroutine = wrap(subjects.answer), wrap(subjects.answer_async)
     lows = [float("inf")] * 4
@@ -70,7 +75,8 @@ def at_random(handler: Any) -> Any:
     return drawn_async if asyncio.iscoroutinefunction(handler) else drawn
 
 
-# --- calls a millisecond apart: cold caches, as in a service ----------------------------------------------------------
+# --- calls a millisecond apart: cold caches, as in a service
+# ----------------------------------------------------------
 def paced(bare: Any, wrapped: Any, calls: int) -> tuple[list[float], list[float]]:
     """Microseconds of each call of the two, in turns."""
     times: tuple[list[float], list[float]] = ([], [])
@@ -98,23 +104,31 @@ async def paced_async(bare: Any, wrapped: Any, calls: int) -> tuple[list[float],
 def _spread(bare: list[float], wrapped: list[float], mode: str) -> Numbers:
     warm = len(bare) // 10  # the first calls start threads and resolve providers
     quantiles = [statistics.quantiles(values[warm:], n=100) for values in (bare, wrapped)]
-    return {f"{mode} p50": quantiles[1][49] - quantiles[0][49], f"{mode} p99": quantiles[1][98] - quantiles[0][98]}
+    return {
+        f"{mode} p50": quantiles[1][49] - quantiles[0][49],
+        f"{mode} p99": quantiles[1][98] - quantiles[0][98],
+    }
 
 
 def sampled(make: Callable[[], Any], size: Size) -> Numbers:
-    """p50 and p99 that sampled calls in a span add, sync and async; and the share of them that was evaluated."""
+    """p50 and p99 that sampled calls in a span add, sync and async; and the share of them that was
+    evaluated.
+    """
     tracer = subjects.use_tracing()
     calls = size.of(250, 700)
     subject = make()
     with tracer.start_as_current_span("request"):
         numbers = _spread(*paced(subjects.answer, subject.wrap(subjects.answer), calls), "sync")
         wrapped = subject.wrap(subjects.answer_async)
-        numbers |= _spread(*asyncio.run(paced_async(subjects.answer_async, wrapped, calls)), "async")
+        numbers |= _spread(
+            *asyncio.run(paced_async(subjects.answer_async, wrapped, calls)), "async"
+        )
     subject.drain()
     return numbers | {"evaluated": subject.evaluated() / (2 * calls)}
 
 
-# --- work -------------------------------------------------------------------------------------------------------------
+# --- work
+# -------------------------------------------------------------------------------------------------------------
 def busy(loops: int) -> int:
     """Pure Python work."""
     total = 0

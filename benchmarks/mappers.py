@@ -1,5 +1,5 @@
-"""Span mappers: reading a trace of five spans (an agent, two model calls, two tools, 2 KB of content), by dialect, from
-OTLP messages to the evaluation input."""
+"""Span mappers: reading a trace of five spans (an agent, two model calls, two tools, 2 KB of
+content), by dialect, from OTLP messages to the evaluation input."""
 
 from __future__ import annotations
 
@@ -15,12 +15,20 @@ __all__ = ["ANSWER", "BENCH", "QUESTION", "RESULT", "gen_ai", "request"]
 _LIMIT_US = 100.0
 QUESTION = "Which of our parcels to Paris are late, and why? " * 6
 RESULT = "Parcel 4711 waits at the customs since Monday, because its papers are missing. " * 8
-ANSWER = "One parcel is late: 4711 has been waiting at the customs since Monday for its papers. " * 7
+ANSWER = (
+    "One parcel is late: 4711 has been waiting at the customs since Monday for its papers. " * 7
+)
 _SYSTEM = "You answer questions about parcels, briefly and only from what the tools say. " * 2
 _TOOL = {
-    "type": "function", "name": "find_parcels", "description": "Parcels by city.",
-    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
-}  # fmt: skip
+    "type": "function",
+    "name": "find_parcels",
+    "description": "Parcels by city.",
+    "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    },
+}
 _CALLS = [("call_1", "find_parcels"), ("call_2", "find_reasons")]
 _ARGUMENTS = {"city": "Paris"}
 Attributes = dict[str, Any]
@@ -34,9 +42,14 @@ def _text(content: str) -> Attributes:
     return {"type": "text", "content": content}
 
 
-def gen_ai(question: str = QUESTION, result: str = RESULT, answer: str = ANSWER) -> list[Attributes]:
+def gen_ai(
+    question: str = QUESTION, result: str = RESULT, answer: str = ANSWER
+) -> list[Attributes]:
     """The attributes of the five spans in the GenAI conventions: agent, two models, two tools."""
-    calls = [{"type": "tool_call", "id": id, "name": name, "arguments": _ARGUMENTS} for id, name in _CALLS]
+    calls = [
+        {"type": "tool_call", "id": id, "name": name, "arguments": _ARGUMENTS}
+        for id, name in _CALLS
+    ]
     results = [{"type": "tool_call_response", "id": id, "response": result} for id, _ in _CALLS]
     before = [_parts("system", _text(_SYSTEM)), _parts("user", _text(question))]
     answers = [
@@ -45,19 +58,27 @@ def gen_ai(question: str = QUESTION, result: str = RESULT, answer: str = ANSWER)
     ]
     messages = [before, [*before, answers[0], _parts("tool", *results)]]
     model = {
-        "gen_ai.operation.name": "chat", "gen_ai.provider.name": "openai", "gen_ai.request.model": "gpt-5-mini",
-        "gen_ai.response.model": "gpt-5-mini", "gen_ai.response.finish_reasons": ["stop"], "server.port": 443,
-        "gen_ai.usage.input_tokens": 900, "gen_ai.usage.output_tokens": 90,
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "gpt-5-mini",
+        "gen_ai.response.model": "gpt-5-mini",
+        "gen_ai.response.finish_reasons": ["stop"],
+        "server.port": 443,
+        "gen_ai.usage.input_tokens": 900,
+        "gen_ai.usage.output_tokens": 90,
         "gen_ai.tool.definitions": json.dumps([_TOOL]),
-    }  # fmt: skip
+    }
     return [
         {
-            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "parcels",
-            "gen_ai.input.messages": json.dumps(before[1:]), "gen_ai.output.messages": json.dumps(answers[1:]),
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "parcels",
+            "gen_ai.input.messages": json.dumps(before[1:]),
+            "gen_ai.output.messages": json.dumps(answers[1:]),
         },
         *(
             {
-                **model, "gen_ai.response.id": f"response-{index}",
+                **model,
+                "gen_ai.response.id": f"response-{index}",
                 "gen_ai.input.messages": json.dumps(messages[index]),
                 "gen_ai.output.messages": json.dumps([answers[index]]),
             }
@@ -65,41 +86,52 @@ def gen_ai(question: str = QUESTION, result: str = RESULT, answer: str = ANSWER)
         ),
         *(
             {
-                "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": id,
-                "gen_ai.tool.call.arguments": json.dumps(_ARGUMENTS), "gen_ai.tool.call.result": result,
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": name,
+                "gen_ai.tool.call.id": id,
+                "gen_ai.tool.call.arguments": json.dumps(_ARGUMENTS),
+                "gen_ai.tool.call.result": result,
             }
             for id, name in _CALLS
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _logfire() -> list[Attributes]:
     others = gen_ai()[1:]
-    first, last = (json.loads(others[1]["gen_ai.input.messages"]), json.loads(others[1]["gen_ai.output.messages"]))
+    first, last = (
+        json.loads(others[1]["gen_ai.input.messages"]),
+        json.loads(others[1]["gen_ai.output.messages"]),
+    )
     return [
         {
-            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "parcels", "final_result": ANSWER,
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "parcels",
+            "final_result": ANSWER,
             "pydantic_ai.all_messages": json.dumps(first + last),
         },
         *others,
-    ]  # fmt: skip
+    ]
 
 
 def _openllmetry() -> list[Attributes]:
     _, *models, tool, other_tool = gen_ai()
     tools = [
         {
-            "traceloop.span.kind": "tool", "traceloop.entity.name": tool["gen_ai.tool.name"],
+            "traceloop.span.kind": "tool",
+            "traceloop.entity.name": tool["gen_ai.tool.name"],
             "traceloop.entity.input": json.dumps({"args": [], "kwargs": _ARGUMENTS}),
             "traceloop.entity.output": json.dumps(RESULT),
         }
         for tool in (tool, other_tool)
-    ]  # fmt: skip
+    ]
     agent = {
-        "traceloop.span.kind": "agent", "traceloop.entity.name": "parcels",
+        "traceloop.span.kind": "agent",
+        "traceloop.entity.name": "parcels",
         "traceloop.entity.input": json.dumps({"args": [QUESTION], "kwargs": {}}),
-        "traceloop.entity.output": json.dumps(ANSWER), "traceloop.association.properties.tenant": "acme",
-    }  # fmt: skip
+        "traceloop.entity.output": json.dumps(ANSWER),
+        "traceloop.association.properties.tenant": "acme",
+    }
     return [agent, *models, *tools]
 
 
@@ -107,12 +139,18 @@ def _openinference() -> list[Attributes]:
     def spread(side: str, messages: list[Attributes]) -> Attributes:
         prefix = f"llm.{side}_messages"
         return {
-            f"{prefix}.{index}.{key}": value for index, message in enumerate(messages) for key, value in message.items()
+            f"{prefix}.{index}.{key}": value
+            for index, message in enumerate(messages)
+            for key, value in message.items()
         }
 
     def message(role: str, content: str | None = None, **more: Any) -> Attributes:
         text = {} if content is None else {"message.content": content}
-        return {"message.role": role, **text, **{f"message.{key}": value for key, value in more.items()}}
+        return {
+            "message.role": role,
+            **text,
+            **{f"message.{key}": value for key, value in more.items()},
+        }
 
     called = message("assistant")
     for index, (id, name) in enumerate(_CALLS):
@@ -126,55 +164,92 @@ def _openinference() -> list[Attributes]:
     after = [called, *(message("tool", RESULT, tool_call_id=id) for id, _ in _CALLS)]
     kinds: dict[str, Attributes] = {
         "model": {
-            "openinference.span.kind": "LLM", "llm.model_name": "gpt-5-mini", "llm.token_count.prompt": 900,
-            "llm.token_count.completion": 90, "llm.finish_reason": "stop",
+            "openinference.span.kind": "LLM",
+            "llm.model_name": "gpt-5-mini",
+            "llm.token_count.prompt": 900,
+            "llm.token_count.completion": 90,
+            "llm.finish_reason": "stop",
             "llm.tools.0.tool.json_schema": json.dumps(_TOOL),
         },
-    }  # fmt: skip
+    }
     return [
         {
-            "openinference.span.kind": "AGENT", "agent.name": "parcels", "input.value": QUESTION,
+            "openinference.span.kind": "AGENT",
+            "agent.name": "parcels",
+            "input.value": QUESTION,
             "output.value": ANSWER,
         },
         {**kinds["model"], **spread("input", before), **spread("output", [called])},
-        {**kinds["model"], **spread("input", [*before, *after]), **spread("output", [message("assistant", ANSWER)])},
+        {
+            **kinds["model"],
+            **spread("input", [*before, *after]),
+            **spread("output", [message("assistant", ANSWER)]),
+        },
         *(
             {
-                "openinference.span.kind": "TOOL", "tool.name": name, "input.value": json.dumps(_ARGUMENTS),
-                "input.mime_type": "application/json", "output.value": RESULT,
+                "openinference.span.kind": "TOOL",
+                "tool.name": name,
+                "input.value": json.dumps(_ARGUMENTS),
+                "input.mime_type": "application/json",
+                "output.value": RESULT,
             }
             for _, name in _CALLS
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _vercel_ai() -> list[Attributes]:
-    calls = [{"type": "tool-call", "toolCallId": id, "toolName": name, "input": _ARGUMENTS} for id, name in _CALLS]
-    results = [
-        {"type": "tool-result", "toolCallId": id, "toolName": name, "output": {"type": "text", "value": RESULT}}
+    calls = [
+        {"type": "tool-call", "toolCallId": id, "toolName": name, "input": _ARGUMENTS}
         for id, name in _CALLS
     ]
-    before: list[Attributes] = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": QUESTION}]
+    results = [
+        {
+            "type": "tool-result",
+            "toolCallId": id,
+            "toolName": name,
+            "output": {"type": "text", "value": RESULT},
+        }
+        for id, name in _CALLS
+    ]
+    before: list[Attributes] = [
+        {"role": "system", "content": _SYSTEM},
+        {"role": "user", "content": QUESTION},
+    ]
     after = [{"role": "assistant", "content": calls}, {"role": "tool", "content": results}]
     model = {
-        "ai.operationId": "ai.generateText.doGenerate", "ai.model.id": "gpt-5-mini", "ai.usage.inputTokens": 900,
-        "ai.usage.outputTokens": 90, "ai.prompt.tools": [json.dumps(_TOOL)], "ai.response.finishReason": "stop",
-    }  # fmt: skip
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.model.id": "gpt-5-mini",
+        "ai.usage.inputTokens": 900,
+        "ai.usage.outputTokens": 90,
+        "ai.prompt.tools": [json.dumps(_TOOL)],
+        "ai.response.finishReason": "stop",
+    }
     return [
         {
-            "ai.operationId": "ai.generateText", "ai.telemetry.functionId": "parcels", "ai.response.text": ANSWER,
-            "ai.prompt": json.dumps({"system": _SYSTEM, "prompt": QUESTION}), "ai.telemetry.metadata.tenant": "acme",
+            "ai.operationId": "ai.generateText",
+            "ai.telemetry.functionId": "parcels",
+            "ai.response.text": ANSWER,
+            "ai.prompt": json.dumps({"system": _SYSTEM, "prompt": QUESTION}),
+            "ai.telemetry.metadata.tenant": "acme",
         },
-        {**model, "ai.prompt.messages": json.dumps(before), "ai.response.toolCalls": json.dumps(calls)},
+        {
+            **model,
+            "ai.prompt.messages": json.dumps(before),
+            "ai.response.toolCalls": json.dumps(calls),
+        },
         {**model, "ai.prompt.messages": json.dumps([*before, *after]), "ai.response.text": ANSWER},
         *(
             {
-                "ai.operationId": "ai.toolCall", "ai.toolCall.name": name, "ai.toolCall.id": id,
-                "ai.toolCall.args": json.dumps(_ARGUMENTS), "ai.toolCall.result": json.dumps(RESULT),
+                "ai.operationId": "ai.toolCall",
+                "ai.toolCall.name": name,
+                "ai.toolCall.id": id,
+                "ai.toolCall.args": json.dumps(_ARGUMENTS),
+                "ai.toolCall.result": json.dumps(RESULT),
             }
             for id, name in _CALLS
         ),
-    ]  # fmt: skip
+    ]
 
 
 _DIALECTS = {
@@ -206,7 +281,9 @@ def request(scope: str, spans: list[Attributes]) -> bytes:
 
 
 def _traces(size: Size) -> Numbers:
-    """Microseconds a trace: decoding the request into spans, and reading the answer; the least of several rounds."""
+    """Microseconds a trace: decoding the request into spans, and reading the answer; the least of
+    several rounds.
+    """
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     from agenteval_otel.mappers import read_trace
@@ -220,12 +297,17 @@ def _traces(size: Size) -> Numbers:
         for _ in range(size.of(2, 9)):
             began = time.perf_counter()
             for _ in range(repeats):
-                spans = list(spans_of_otlp(ExportTraceServiceRequest.FromString(body).resource_spans))
+                spans = list(
+                    spans_of_otlp(ExportTraceServiceRequest.FromString(body).resource_spans)
+                )
             decoded = time.perf_counter()
             for _ in range(repeats):
                 reading = read_trace(spans)
             ended = time.perf_counter()
-            decode, read = min(decode, (decoded - began) / repeats), min(read, (ended - decoded) / repeats)
+            decode, read = (
+                min(decode, (decoded - began) / repeats),
+                min(read, (ended - decoded) / repeats),
+            )
         [answer] = reading.answers
         read_whole = answer.input.response == ANSWER and len(answer.input.tool_calls or ()) == 2
         assert read_whole, f"{name}: the answer is not read"
@@ -241,7 +323,13 @@ def _figures(measured: dict[str, Numbers]) -> list[Figure]:
     ]
 
 
-BENCH = Bench("mappers", "Span mappers: a trace of five spans", (Phase("trace", "ours", _traces),), _figures, rounds=3)
+BENCH = Bench(
+    "mappers",
+    "Span mappers: a trace of five spans",
+    (Phase("trace", "ours", _traces),),
+    _figures,
+    rounds=3,
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

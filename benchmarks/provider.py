@@ -1,4 +1,6 @@
-"""A model provider on loopback, in a process of its own: answers every question the same way, after a while."""
+"""A model provider on loopback, in a process of its own: answers every question the same way, after
+a while.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,36 @@ from benchmarks.harness import ROOT, clean_environment
 
 __all__ = ["ANSWER", "provider"]
 
-ANSWER = json.dumps({"evidence": ["Paris"], "reason": "It names the city and says why.", "score": 4})
-_MESSAGE = json.dumps({
-    "id": "msg_1", "type": "message", "role": "assistant", "model": "judge-1", "stop_reason": "end_turn",
-    "stop_sequence": None, "content": [{"type": "text", "text": ANSWER}],
-    "usage": {"input_tokens": 700, "output_tokens": 40},
-}).encode()  # fmt: skip
-_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_MESSAGE)
+ANSWER = json.dumps(
+    {"evidence": ["Paris"], "reason": "It names the city and says why.", "score": 4}
+)
+_MESSAGE = json.dumps(
+    {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "judge-1",
+        "stop_reason": "end_turn",
+        "stop_sequence": None,
+        "content": [{"type": "text", "text": ANSWER}],
+        "usage": {"input_tokens": 700, "output_tokens": 40},
+    }
+).encode()
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(
+    _MESSAGE
+)
 
 
 @contextmanager
 def provider(delay_s: float) -> Iterator[str]:
     """Its address, for as long as the block runs."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.provider", str(delay_s)], cwd=ROOT, env=clean_environment(),
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "benchmarks.provider", str(delay_s)],
+        cwd=ROOT,
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
@@ -39,7 +55,9 @@ def provider(delay_s: float) -> Iterator[str]:
 
 
 class _Connection(asyncio.Protocol):
-    """Only so much HTTP as the clients speak: what it uses of the machine is none of those who are measured."""
+    """Only so much HTTP as the clients speak: what it uses of the machine is none of those who are
+    measured.
+    """
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s, self._held = delay_s, b""
@@ -64,7 +82,9 @@ class _Connection(asyncio.Protocol):
 
 
 async def _serve(delay_s: float) -> None:
-    server = await asyncio.get_running_loop().create_server(partial(_Connection, delay_s), "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(
+        partial(_Connection, delay_s), "127.0.0.1", 0
+    )
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -6,9 +6,17 @@ from collections import Counter
 from typing import Any
 
 from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExporter, LogRecordExportResult
+from opentelemetry.sdk._logs.export import (
+    BatchLogRecordProcessor,
+    LogRecordExporter,
+    LogRecordExportResult,
+)
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    PeriodicExportingMetricReader,
+)
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
@@ -18,7 +26,8 @@ _QUEUE = 8_192
 
 
 class Nowhere:
-    """The application's providers, behind the SDK's batch processors; what arrives is counted and dropped.
+    """The application's providers, behind the SDK's batch processors; what arrives is counted and
+    dropped.
 
     Args:
         encode: Encode it to OTLP's protobuf first.
@@ -81,7 +90,9 @@ class Nowhere:
         """Our storage provider that emits to them."""
         from agenteval_otel.storage import OtlpStorageProvider
 
-        return OtlpStorageProvider(tracer_provider=self.traces, logger_provider=self.logs, meter_provider=self.meters)
+        return OtlpStorageProvider(
+            tracer_provider=self.traces, logger_provider=self.logs, meter_provider=self.meters
+        )
 
     def set_globally(self) -> None:
         """Make them the process's, where pydantic-evals looks for them."""

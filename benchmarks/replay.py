@@ -1,5 +1,5 @@
-"""`agenteval-otel replay` of a Collector's file: time and memory for 100,000 answers and eight evaluators; and the same
-file again, which is all read and scores nothing."""
+"""`agenteval-otel replay` of a Collector's file: time and memory for 100,000 answers and eight
+evaluators; and the same file again, which is all read and scores nothing."""
 
 from __future__ import annotations
 
@@ -32,9 +32,13 @@ def _value(value: Any) -> dict[str, Any]:
 
 
 def _write(path: Path, answers: int) -> None:
-    """Answers of an agent, each with a model call below it and 2 KB of content, twenty in a request."""
+    """Answers of an agent, each with a model call below it and 2 KB of content, twenty in a
+    request.
+    """
     chance, spans = random.Random(3), gen_ai()[:2]
-    shown = [[{"key": key, "value": _value(value)} for key, value in span.items()] for span in spans]
+    shown = [
+        [{"key": key, "value": _value(value)} for key, value in span.items()] for span in spans
+    ]
     resource = {"attributes": [{"key": "service.name", "value": {"stringValue": "shop"}}]}
     with path.open("w", encoding="utf-8") as file:
         for line in range(answers // _ANSWERS_A_LINE):
@@ -42,12 +46,30 @@ def _write(path: Path, answers: int) -> None:
             times = {"startTimeUnixNano": str(began), "endTimeUnixNano": str(began + 1_000_000_000)}
             written: list[dict[str, Any]] = []
             for _ in range(_ANSWERS_A_LINE):
-                trace_id, agent_id, model_id = (f"{chance.getrandbits(4 * n):0{n}x}" for n in (32, 16, 16))
-                for id, parent, attributes in ((agent_id, "", shown[0]), (model_id, agent_id, shown[1])):
+                trace_id, agent_id, model_id = (
+                    f"{chance.getrandbits(4 * n):0{n}x}" for n in (32, 16, 16)
+                )
+                for id, parent, attributes in (
+                    (agent_id, "", shown[0]),
+                    (model_id, agent_id, shown[1]),
+                ):
                     ids = {"traceId": trace_id, "spanId": id, "parentSpanId": parent}
-                    written.append({**ids, "name": "call", "kind": 1, **times, "attributes": attributes, "status": {}})
-            scopes = [{"scope": {"name": "opentelemetry.instrumentation.genai.openai"}, "spans": written}]
-            file.write(json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": scopes}]}) + "\n")
+                    written.append(
+                        {
+                            **ids,
+                            "name": "call",
+                            "kind": 1,
+                            **times,
+                            "attributes": attributes,
+                            "status": {},
+                        }
+                    )
+            scopes = [
+                {"scope": {"name": "opentelemetry.instrumentation.genai.openai"}, "spans": written}
+            ]
+            file.write(
+                json.dumps({"resourceSpans": [{"resource": resource, "scopeSpans": scopes}]}) + "\n"
+            )
 
 
 _RUN = """
@@ -68,11 +90,25 @@ def _replayed(size: Size) -> Numbers:
         _write(file, answers)
         loaded = [item.model_dump(mode="json", by_alias=False) for item in evaluators.eight()]
         settings.write_text(json.dumps({"evaluators": loaded}), encoding="utf-8")
-        command = [sys.executable, "-c", _RUN, "replay", str(file), "--settings", str(settings), "--results",
-                   str(Path(folder, "results.jsonl")), "--report", "json", "--quiet"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-c",
+            _RUN,
+            "replay",
+            str(file),
+            "--settings",
+            str(settings),
+            "--results",
+            str(Path(folder, "results.jsonl")),
+            "--report",
+            "json",
+            "--quiet",
+        ]
         for name in ("first", "again"):
             began = time.perf_counter()
-            done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), check=True)
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=clean_environment(), check=True
+            )
             numbers[f"{name} s"] = time.perf_counter() - began
             numbers[f"{name} MB"] = float(done.stderr.split()[-1])
             report = json.loads(done.stdout)
@@ -85,16 +121,35 @@ def _figures(measured: dict[str, Numbers]) -> list[Figure]:
     numbers = measured["replay:ours"]
     answers = f"{numbers['answers']:,.0f} answers"
     return [
-        Figure(f"replay of {answers}, eight evaluators", "s", {"ours": numbers["first s"]},
-               at_most(numbers["first s"], _LIMIT_S)),
-        Figure(f"replay of {answers}, memory", "MB", {"ours": numbers["first MB"]},
-               at_most(numbers["first MB"], _LIMIT_MB)),
+        Figure(
+            f"replay of {answers}, eight evaluators",
+            "s",
+            {"ours": numbers["first s"]},
+            at_most(numbers["first s"], _LIMIT_S),
+        ),
+        Figure(
+            f"replay of {answers}, memory",
+            "MB",
+            {"ours": numbers["first MB"]},
+            at_most(numbers["first MB"], _LIMIT_MB),
+        ),
         Figure(f"started again: {answers}, none to score", "s", {"ours": numbers["again s"]}),
-        Figure("started again, memory", "MB", {"ours": numbers["again MB"]}, at_most(numbers["again MB"], _LIMIT_MB)),
-    ]  # fmt: skip
+        Figure(
+            "started again, memory",
+            "MB",
+            {"ours": numbers["again MB"]},
+            at_most(numbers["again MB"], _LIMIT_MB),
+        ),
+    ]
 
 
-BENCH = Bench("replay", "Replay of a Collector's file", (Phase("replay", "ours", _replayed),), _figures, rounds=1)
+BENCH = Bench(
+    "replay",
+    "Replay of a Collector's file",
+    (Phase("replay", "ours", _replayed),),
+    _figures,
+    rounds=1,
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,4 +1,5 @@
-"""Where pydantic-evals fails its users, and what ours does there: each case run with both, side by side.
+"""Where pydantic-evals fails its users, and what ours does there: each case run with both, side by
+side.
 
 Facts, no adjectives; a row says which of the two did better, whichever it is.
 """
@@ -58,8 +59,16 @@ def compare() -> list[Fact]:
         except PhaseFailed as error:  # the others are worth having
             facts.append(Fact(words, f"NOT MEASURED: {error}", None, None, ""))
             continue
-        facts += [Fact(words, fact, ours[fact], rivals.get(fact), _better(fact, ours[fact], rivals.get(fact)))
-                  for fact in ours]  # fmt: skip
+        facts += [
+            Fact(
+                words,
+                fact,
+                ours[fact],
+                rivals.get(fact),
+                _better(fact, ours[fact], rivals.get(fact)),
+            )
+            for fact in ours
+        ]
     return facts
 
 
@@ -68,7 +77,15 @@ def show(facts: list[Fact]) -> str:
     header = ["case", "what happened", "ours", "pydantic-evals", "better"]
     rows, before = [], ""
     for fact in facts:
-        rows.append(["" if fact.case == before else fact.case, fact.fact, f"{fact.ours}", f"{fact.rival}", fact.better])
+        rows.append(
+            [
+                "" if fact.case == before else fact.case,
+                fact.fact,
+                f"{fact.ours}",
+                f"{fact.rival}",
+                fact.better,
+            ]
+        )
         before = fact.case
     notes = (
         "- Each case is a process of its own with defaults on both sides; a process that has not ended after "
@@ -88,9 +105,14 @@ def _run(name: str, subject: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks.rival_cases", name, subject, folder]
         with tempfile.TemporaryFile("w+") as err:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=clean_environment(), stdout=subprocess.PIPE, stderr=err, text=True,
+                command,
+                cwd=ROOT,
+                env=clean_environment(),
+                stdout=subprocess.PIPE,
+                stderr=err,
+                text=True,
                 start_new_session=True,
-            )  # fmt: skip
+            )
             assert process.stdout is not None
             line = process.stdout.readline()
             ended = _seconds_to_end(process, _PATIENCE_S if name in _ENDING else 0.0)

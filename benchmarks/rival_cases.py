@@ -1,4 +1,6 @@
-"""The cases of the comparison: each is a program that gives facts, run once with ours and once with pydantic-evals."""
+"""The cases of the comparison: each is a program that gives facts, run once with ours and once with
+pydantic-evals.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ def _plain(question: str) -> str:
     return f"the answer to {question}"
 
 
-# --- the host's loop and the judges -----------------------------------------------------------------------------------
+# --- the host's loop and the judges
+# -----------------------------------------------------------------------------------
 def blocked_loop(door: Any, folder: str) -> Facts:
     """One evaluator of 500 ms pure Python: how long does the host's loop stand still?"""
     from benchmarks.evaluators import Busy
@@ -66,11 +69,15 @@ def hung_judges(door: Any, folder: str) -> Facts:
         for index in range(1_000):
             await handler(f"{index}")
             await asyncio.sleep(0.002)
-        await asyncio.sleep(1.0)  # not the rival's own wait, which never ends with a coroutine that hangs
+        # not the rival's own wait, which never ends with a coroutine that hangs
+        await asyncio.sleep(1.0)
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(host())
-    return {"of the 990 later calls: scored": door.scored(), "of the 1,000: fate known": _but_ten(door)}
+    return {
+        "of the 990 later calls: scored": door.scored(),
+        "of the 1,000: fate known": _but_ten(door),
+    }
 
 
 def _but_ten(door: Any) -> int:
@@ -126,7 +133,8 @@ def _marking(folder: str) -> Any:
     return judge
 
 
-# --- what reaches the caller, and what leaves the process -------------------------------------------------------------
+# --- what reaches the caller, and what leaves the process
+# -------------------------------------------------------------
 def broken_sampler(door: Any, folder: str) -> Facts:
     """What the user brought to choose the rate raises; ten calls."""
     handler = door.evaluate(_one, sampler=door.raising_sampler())(_answer)
@@ -203,9 +211,16 @@ def generators(door: Any, folder: str) -> Facts:
 CASES: dict[str, Callable[[Any, str], Facts]] = {
     case.__name__: case
     for case in (
-        blocked_loop, hung_judges, hung_at_exit, end_of_run, loop_closed, broken_sampler, leaking_error, generators,
+        blocked_loop,
+        hung_judges,
+        hung_at_exit,
+        end_of_run,
+        loop_closed,
+        broken_sampler,
+        leaking_error,
+        generators,
     )
-}  # fmt: skip
+}
 """By name."""
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Ours and pydantic-evals behind one door, so that each case of the comparison is the same program twice."""
+"""Ours and pydantic-evals behind one door, so that each case of the comparison is the same program
+twice.
+"""
 
 from __future__ import annotations
 
@@ -35,24 +37,33 @@ class Door:
 
     def scored(self) -> int:
         """How many results came out: events with a score."""
-        return sum("gen_ai.evaluation.score.value" in (record.log_record.attributes or {})
-                   for record in self.events.get_finished_logs())  # fmt: skip
+        return sum(
+            "gen_ai.evaluation.score.value" in (record.log_record.attributes or {})
+            for record in self.events.get_finished_logs()
+        )
 
     def exported(self) -> list[str]:
-        """Everything that left, as text: names, attributes and bodies of spans, their events and log events."""
+        """Everything that left, as text: names, attributes and bodies of spans, their events and
+        log events.
+        """
         spans = [
             f"{span.name} {dict(span.attributes or {})} {span.status.description} "
             f"{[(event.name, dict(event.attributes or {})) for event in span.events]}"
             for span in self.spans.get_finished_spans()
         ]
         records = [record.log_record for record in self.events.get_finished_logs()]
-        return spans + [f"{record.event_name} {record.body} {dict(record.attributes or {})}" for record in records]
+        return spans + [
+            f"{record.event_name} {record.body} {dict(record.attributes or {})}"
+            for record in records
+        ]
 
 
 class _Ours(Door):
     """`@monitor`, rate 1."""
 
-    def evaluate(self, score: Callable[..., Any], *, sampler: Any = None, enabled: bool = True) -> Any:
+    def evaluate(
+        self, score: Callable[..., Any], *, sampler: Any = None, enabled: bool = True
+    ) -> Any:
         """The decorator with one evaluator: a function of the answer's text."""
         import agenteval_otel
         from agenteval_otel.evaluators import Func
@@ -108,7 +119,9 @@ class _Rivals(Door):
 
     _number = itertools.count()
 
-    def evaluate(self, score: Callable[..., Any], *, sampler: Any = None, enabled: bool = True) -> Any:
+    def evaluate(
+        self, score: Callable[..., Any], *, sampler: Any = None, enabled: bool = True
+    ) -> Any:
         """The decorator with one evaluator: a function of the answer."""
         from asyncio import iscoroutinefunction
         from dataclasses import dataclass
@@ -138,7 +151,9 @@ class _Rivals(Door):
 
         self._outcomes = 0
         config = OnlineEvalConfig(
-            default_sink=self._sink, enabled=enabled, default_sample_rate=1.0 if rate is None else rate
+            default_sink=self._sink,
+            enabled=enabled,
+            default_sample_rate=1.0 if rate is None else rate,
         )
         return config.evaluate(OnlineEvaluator(evaluator=evaluator))
 

@@ -1,4 +1,5 @@
-"""The sidecar as a process on one core: traces of five spans in over OTLP/gRPC, scores out, and what that takes.
+"""The sidecar as a process on one core: traces of five spans in over OTLP/gRPC, scores out, and
+what that takes.
 
 The load generator and the receiver of the scores have the other core.
 """
@@ -22,13 +23,23 @@ from typing import Any
 
 from benchmarks.evaluators import eight
 from benchmarks.goals import at_least, at_most, holds
-from benchmarks.harness import ROOT, Bench, Figure, Numbers, Phase, Size, clean_environment, standalone
+from benchmarks.harness import (
+    ROOT,
+    Bench,
+    Figure,
+    Numbers,
+    Phase,
+    Size,
+    clean_environment,
+    standalone,
+)
 
 __all__ = ["BENCH"]
 
 _QUIET_S = 2.0
 _IN_FLIGHT = 4
-_AHEAD = 5_500  # traces that were sent and have no score, where the load is as much as the sidecar takes
+# traces that were sent and have no score, where the load is as much as the sidecar takes
+_AHEAD = 5_500
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 _METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _LIMIT_S, _TRY_AGAIN_S = 60.0, 0.05
@@ -42,9 +53,12 @@ class Sidecar:
         file.write_text(json.dumps(settings), encoding="utf-8")
         command = [sys.executable, "-m", "agenteval_otel", "serve", "--settings", str(file)]
         self._process = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdout=subprocess.PIPE,
+            command,
+            cwd=ROOT,
+            text=True,
+            stdout=subprocess.PIPE,
             env=clean_environment() | {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint},
-        )  # fmt: skip
+        )
         os.sched_setaffinity(self._process.pid, {core})  # before it has threads
         printed = [line.split() for line in self._lines("ready")]
         [self.address] = [words[1] for words in printed if words[0] == "OTLP/gRPC"]
@@ -85,7 +99,9 @@ class Load:
         from benchmarks.sidecar_load import BATCH_TRACES, batches
 
         self._refusals, self._batches, self._per_batch = grpc.RpcError, batches(), BATCH_TRACES
-        channel = grpc.insecure_channel(address, [("grpc.max_send_message_length", -1)], grpc.Compression.Gzip)
+        channel = grpc.insecure_channel(
+            address, [("grpc.max_send_message_length", -1)], grpc.Compression.Gzip
+        )
         self._export = channel.unary_unary(_METHOD)
         self._under_way: deque[tuple[Any, bytes]] = deque()
         self._sent = self.refused = 0
@@ -131,21 +147,32 @@ class Run:
     """A sidecar, its load and the receiver of its scores, which this process is, on the first core."""
 
     def __init__(
-        self, evaluators: Sequence[Any], *, answers: bool = True, quiet_s: float = _QUIET_S, **settings: Any
-    ) -> None:  # fmt: skip
+        self,
+        evaluators: Sequence[Any],
+        *,
+        answers: bool = True,
+        quiet_s: float = _QUIET_S,
+        **settings: Any,
+    ) -> None:
         from benchmarks.sidecar_load import Receiver
 
         cores = os.sched_getaffinity(0)
-        described = [evaluator.model_dump(mode="json", exclude_unset=True) for evaluator in evaluators]
+        described = [
+            evaluator.model_dump(mode="json", exclude_unset=True) for evaluator in evaluators
+        ]
         self.receiver = Receiver(len(evaluators), answers=answers)
         with tempfile.TemporaryDirectory() as folder:
             self.sidecar = Sidecar(
-                Path(folder), self.receiver.endpoint, max(cores),
+                Path(folder),
+                self.receiver.endpoint,
+                max(cores),
                 {
-                    "sample_rate": 1.0, "evaluators": described,
-                    "sidecar": {"grpc_port": 0, "http_port": 0, "quiet_s": quiet_s}, **settings,
+                    "sample_rate": 1.0,
+                    "evaluators": described,
+                    "sidecar": {"grpc_port": 0, "http_port": 0, "quiet_s": quiet_s},
+                    **settings,
                 },
-            )  # fmt: skip
+            )
         os.sched_setaffinity(0, {min(cores)})
         self.load = Load(self.sidecar.address)
 
@@ -169,15 +196,26 @@ class Run:
         """End it: every trace was scored once, in its own trace, with its own answer's score."""
         said = self.sidecar.stop()
         self.receiver.close()
-        sent, complete, wrong = len(self.load.sent_s), self.receiver.complete, dict(self.receiver.wrong)
-        assert (sent, {}) == (complete, wrong), f"{sent} traces, {complete} scored, wrong: {wrong}; {said}"
+        sent, complete, wrong = (
+            len(self.load.sent_s),
+            self.receiver.complete,
+            dict(self.receiver.wrong),
+        )
+        assert (sent, {}) == (complete, wrong), (
+            f"{sent} traces, {complete} scored, wrong: {wrong}; {said}"
+        )
 
 
 def _most(evaluators: Sequence[Any], size: Size) -> Numbers:
-    """Traces that a sidecar scores each second where there are always more, and the CPU time of each."""
+    """Traces that a sidecar scores each second where there are always more, and the CPU time of
+    each.
+    """
     run = Run(evaluators, load_shedding={"enabled": False})
     run.send_ahead(_QUIET_S + 3)
-    own_s, marks = time.process_time(), [(run.receiver.complete, time.monotonic(), run.sidecar.cpu_s())]
+    own_s, marks = (
+        time.process_time(),
+        [(run.receiver.complete, time.monotonic(), run.sidecar.cpu_s())],
+    )
     for _ in range(size.of(4, 10)):
         run.send_ahead(1.0)
         marks.append((run.receiver.complete, time.monotonic(), run.sidecar.cpu_s()))
@@ -187,13 +225,18 @@ def _most(evaluators: Sequence[Any], size: Size) -> Numbers:
     run.check()
     seconds = [(now[0] - then[0], now[1] - then[1]) for then, now in pairwise(marks)]
     return {
-        "per s": scored / took_s, "us": used_s / scored * 1e6, "core": used_s / took_s, "load's core": busy,
+        "per s": scored / took_s,
+        "us": used_s / scored * 1e6,
+        "core": used_s / took_s,
+        "load's core": busy,
         "best second": max(count / lasted for count, lasted in seconds),
-    }  # fmt: skip
+    }
 
 
 def _steady(evaluators: Sequence[Any], size: Size, traces_per_s: float) -> Numbers:
-    """Lag from an answer's last span to its score, at a rate that does not change; nothing is refused or lost."""
+    """Lag from an answer's last span to its score, at a rate that does not change; nothing is
+    refused or lost.
+    """
     run = Run(evaluators)
     run.load.send_for(2.0, traces_per_s)
     before, cpu_s = set(run.load.sent_s), run.sidecar.cpu_s()
@@ -201,17 +244,25 @@ def _steady(evaluators: Sequence[Any], size: Size, traces_per_s: float) -> Numbe
     run.finish()
     used_s, memory_mb = run.sidecar.cpu_s() - cpu_s, run.sidecar.memory_mb()
     run.check()
-    lags = [arrived - run.load.sent_s[number] for number, arrived in run.receiver.arrived_s.items()
-            if number not in before]  # fmt: skip
+    lags = [
+        arrived - run.load.sent_s[number]
+        for number, arrived in run.receiver.arrived_s.items()
+        if number not in before
+    ]
     quantiles = statistics.quantiles(lags, n=100)
     return {
-        "p50 s": quantiles[49], "p99 s": quantiles[98], "us": used_s / len(lags) * 1e6,
-        "refused": run.load.refused, "MB": memory_mb,
-    }  # fmt: skip
+        "p50 s": quantiles[49],
+        "p99 s": quantiles[98],
+        "us": used_s / len(lags) * 1e6,
+        "refused": run.load.refused,
+        "MB": memory_mb,
+    }
 
 
 def _full(evaluators: Sequence[Any], size: Size) -> Numbers:
-    """Memory where the receiver is away, and more comes than can be scored, or than ends: requests are refused."""
+    """Memory where the receiver is away, and more comes than can be scored, or than ends: requests
+    are refused.
+    """
     most_mb, refused = 0.0, 0
     for quiet_s, answers in ((_QUIET_S, False), (_LIMIT_S, True)):
         run = Run(evaluators, answers=answers, quiet_s=quiet_s)
@@ -224,8 +275,9 @@ def _full(evaluators: Sequence[Any], size: Size) -> Numbers:
 
 
 _EVALUATORS: dict[str, tuple[Callable[[], list[Any]], float]] = {
-    "one evaluator": (lambda: eight()[:1], 1_500.0), "eight evaluators": (eight, 600.0),
-}  # fmt: skip
+    "one evaluator": (lambda: eight()[:1], 1_500.0),
+    "eight evaluators": (eight, 600.0),
+}
 """Evaluators, and how many traces a second are the goal."""
 
 
@@ -233,7 +285,9 @@ def _phases() -> Iterator[Phase]:
     for name, (evaluators, goal) in _EVALUATORS.items():
         yield Phase(f"most, {name}", "ours", lambda size, make=evaluators: _most(make(), size))
         yield Phase(
-            f"steady, {name}", "ours", lambda size, make=evaluators, rate=0.8 * goal: _steady(make(), size, rate)
+            f"steady, {name}",
+            "ours",
+            lambda size, make=evaluators, rate=0.8 * goal: _steady(make(), size, rate),
         )
     yield Phase("full", "ours", lambda size: _full(eight(), size))
 
@@ -244,33 +298,71 @@ def _figures(measured: dict[str, Numbers]) -> list[Figure]:
         most, steady = measured[f"most, {name}:ours"], measured[f"steady, {name}:ours"]
         beyond_s = steady["p99 s"] - _QUIET_S
         figures += [
-            Figure(f"{name}: traces scored", "1/s", {"ours": most["per s"]}, at_least(most["per s"], goal)),
+            Figure(
+                f"{name}: traces scored",
+                "1/s",
+                {"ours": most["per s"]},
+                at_least(most["per s"], goal),
+            ),
             Figure("the same: in the best second", "1/s", {"ours": most["best second"]}),
-            Figure("the same: CPU time of a trace", "us", {"ours": most["us"]}, at_most(most["us"], 1e6 / goal)),
+            Figure(
+                "the same: CPU time of a trace",
+                "us",
+                {"ours": most["us"]},
+                at_most(most["us"], 1e6 / goal),
+            ),
             Figure("the same: of a core", "share", {"ours": most["core"]}),
-            Figure("the same: the load's and receiver's part of theirs", "share", {"ours": most["load's core"]}),
-            Figure(f"{name}, {0.8 * goal:g} traces/s: lost or wrong", "traces", {"ours": 0.0}, holds("0", True)),
-            Figure("the same: refused", "requests", {"ours": steady["refused"]}, at_most(steady["refused"], 0)),
+            Figure(
+                "the same: the load's and receiver's part of theirs",
+                "share",
+                {"ours": most["load's core"]},
+            ),
+            Figure(
+                f"{name}, {0.8 * goal:g} traces/s: lost or wrong",
+                "traces",
+                {"ours": 0.0},
+                holds("0", True),
+            ),
+            Figure(
+                "the same: refused",
+                "requests",
+                {"ours": steady["refused"]},
+                at_most(steady["refused"], 0),
+            ),
             Figure("the same: CPU time of a trace", "us", {"ours": steady["us"]}),
             Figure("the same: lag, p50", "s", {"ours": steady["p50 s"]}),
             Figure("the same: lag, p99", "s", {"ours": steady["p99 s"]}),
-            Figure(f"the same: beyond quiet_s of {_QUIET_S:g} s, p99", "s", {"ours": beyond_s}, at_most(beyond_s, 1)),
+            Figure(
+                f"the same: beyond quiet_s of {_QUIET_S:g} s, p99",
+                "s",
+                {"ours": beyond_s},
+                at_most(beyond_s, 1),
+            ),
             Figure("the same: memory", "MB", {"ours": steady["MB"]}),
         ]
     full = measured["full:ours"]
-    figures.append(Figure("queues full: memory", "MB", {"ours": full["MB"]}, at_most(full["MB"], 300)))
-    figures.append(Figure("the same: refused", "requests", {"ours": full["refused"]}, at_least(full["refused"], 1)))
+    figures.append(
+        Figure("queues full: memory", "MB", {"ours": full["MB"]}, at_most(full["MB"], 300))
+    )
+    figures.append(
+        Figure(
+            "the same: refused", "requests", {"ours": full["refused"]}, at_least(full["refused"], 1)
+        )
+    )
     return figures
 
 
 BENCH = Bench(
-    "sidecar", "Sidecar: a process on one core, traces of five spans over OTLP/gRPC", tuple(_phases()), _figures,
+    "sidecar",
+    "Sidecar: a process on one core, traces of five spans over OTLP/gRPC",
+    tuple(_phases()),
+    _figures,
     notes=(
         "Sidecar: traces of 8 KB, 2 KB of them content, spans of 512 traces shuffled over five requests, gzip. A run "
         "in which a trace is not scored, or scored twice, in another trace or for another answer, gives no figure. "
         "Lag is from the last span's request until the score is received. Load and receiver have the other core.",
     ),
-)  # fmt: skip
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

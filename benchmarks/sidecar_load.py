@@ -1,4 +1,6 @@
-"""Load for the sidecar: traces of five spans, shuffled over batches, and a receiver that checks the scores."""
+"""Load for the sidecar: traces of five spans, shuffled over batches, and a receiver that checks the
+scores.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Batch(NamedTuple):
 
 
 def batches() -> Iterator[Batch]:
-    """Requests of 512 spans, without end. Traces are numbered: ids, content and the right score follow from it.
+    """Requests of 512 spans, without end. Traces are numbered: ids, content and the right score
+    follow from it.
 
     The spans of 512 traces are shuffled over five requests.
     """
@@ -51,7 +54,9 @@ def batches() -> Iterator[Batch]:
         chance.shuffle(spans)
         last = {number: index // _BATCH_SPANS for index, (number, _) in enumerate(spans)}
         for index in range(_SPANS):
-            records = b"".join(span for _, span in spans[index * _BATCH_SPANS : (index + 1) * _BATCH_SPANS])
+            records = b"".join(
+                span for _, span in spans[index * _BATCH_SPANS : (index + 1) * _BATCH_SPANS]
+            )
             body = _field(1, head[0] + _field(2, head[1] + records))
             yield Batch(body, [number for number, at in last.items() if at == index])
         first += _BATCH_SPANS
@@ -62,20 +67,29 @@ def _is_refused(number: int) -> bool:
 
 
 def _trace(template: bytes, number: int) -> list[bytes]:
-    """The spans of a trace; half of its id is its number, the other half, which sampling looks at, spread evenly."""
+    """The spans of a trace; half of its id is its number, the other half, which sampling looks at,
+    spread evenly.
+    """
     end_ns, spread = time.time_ns(), number * 0x9E3779B97F4A7C15 % (1 << 64)
-    trace = template.replace(_NUMBER, b"%08x" % number).replace(_TRACE, number.to_bytes(8) + spread.to_bytes(8))
+    trace = template.replace(_NUMBER, b"%08x" % number).replace(
+        _TRACE, number.to_bytes(8) + spread.to_bytes(8)
+    )
     trace = trace.replace(_START, (end_ns - 1_000_000_000 >> 8).to_bytes(7, "little"))
     return trace.replace(_END, end_ns.to_bytes(8, "little")).split(_BETWEEN)
 
 
 def _templates() -> tuple[tuple[bytes, bytes], list[bytes]]:
-    """What stands before the spans; and the spans of several traces, of which the first refuses to answer."""
+    """What stands before the spans; and the spans of several traces, of which the first refuses to
+    answer.
+    """
     chance, traces = random.Random(7), []
     words = prose(20_000).split()
     for index in range(_TEXTS):
         # Of different words, or they would compress as no conversations do.
-        texts = {text: " ".join(chance.choices(words, k=len(text) // 7)) + "." for text in (QUESTION, RESULT, ANSWER)}
+        texts = {
+            text: " ".join(chance.choices(words, k=len(text) // 7)) + "."
+            for text in (QUESTION, RESULT, ANSWER)
+        }
         if _is_refused(index):
             texts[ANSWER] = _REFUSAL
         attributes = gen_ai(*texts.values())
@@ -87,12 +101,17 @@ def _templates() -> tuple[tuple[bytes, bytes], list[bytes]]:
             span.start_time_unix_nano = int.from_bytes(bytes([index]) + _START, "little")
             span.end_time_unix_nano = int.from_bytes(_END, "little")
         traces.append(_BETWEEN.join(_field(2, span.SerializeToString()) for span in scope.spans))
-        head = _field(1, group.resource.SerializeToString()), _field(1, scope.scope.SerializeToString())
+        head = (
+            _field(1, group.resource.SerializeToString()),
+            _field(1, scope.scope.SerializeToString()),
+        )
     return head, traces
 
 
 def _ids(number: str) -> tuple[str, str]:
-    """The ids of the conversation, which the agent's span has, and of the response, which the last model call's has."""
+    """The ids of the conversation, which the agent's span has, and of the response, which the last
+    model call's has.
+    """
     return f"{number}-6f0c-4c86-9a3d-2f1f6c9a7e55", f"chatcmpl-{number}fGhIjKlMnOpQrStUvWxYz"
 
 
@@ -107,7 +126,8 @@ def _field(number: int, payload: bytes) -> bytes:
 
 
 class Receiver:
-    """Takes OTLP over gRPC, and checks the evaluation events: each in the trace of the answer that it is about.
+    """Takes OTLP over gRPC, and checks the evaluation events: each in the trace of the answer that
+    it is about.
 
     Attributes:
         scores: How many scores of each trace came, by its number.
@@ -123,7 +143,11 @@ class Receiver:
         self._criteria, self._answers = criteria, answers
         self._seen: set[tuple[int, str]] = set()
         self._server = grpc.server(ThreadPoolExecutor(2))
-        handlers = [_handler(self._other, "trace"), _handler(self._logs, "logs"), _handler(self._other, "metrics")]
+        handlers = [
+            _handler(self._other, "trace"),
+            _handler(self._logs, "logs"),
+            _handler(self._other, "metrics"),
+        ]
         self._server.add_generic_rpc_handlers(handlers)
         self.endpoint = f"http://127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
@@ -150,7 +174,9 @@ class Receiver:
         criterion = facts.get(EVALUATION_NAME, "")
         if (facts.get(CONVERSATION_ID), facts.get(RESPONSE_ID)) != _ids(f"{number:08x}"):
             self.wrong["of another trace, or of a part of it"] += 1
-        if criterion == _HEALTH and facts.get(SCORE_LABEL) != ("fail" if _is_refused(number) else "pass"):
+        if criterion == _HEALTH and facts.get(SCORE_LABEL) != (
+            "fail" if _is_refused(number) else "pass"
+        ):
             self.wrong["score"] += 1
         if (number, criterion) in self._seen:
             self.wrong["twice"] += 1
@@ -164,4 +190,6 @@ class Receiver:
 
 def _handler(take: Any, package: str) -> grpc.GenericRpcHandler:
     name = f"opentelemetry.proto.collector.{package}.v1.{package.capitalize()}Service"
-    return grpc.method_handlers_generic_handler(name, {"Export": grpc.unary_unary_rpc_method_handler(take)})
+    return grpc.method_handlers_generic_handler(
+        name, {"Export": grpc.unary_unary_rpc_method_handler(take)}
+    )

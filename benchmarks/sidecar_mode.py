@@ -1,4 +1,6 @@
-"""What `evaluate_in="sidecar"` costs the application: CPU time of the caller's thread and of the process, a call."""
+"""What `evaluate_in="sidecar"` costs the application: CPU time of the caller's thread and of the
+process, a call.
+"""
 
 from __future__ import annotations
 
@@ -24,17 +26,23 @@ evaluators: [ResponseHealth]
 sidecar: {grpc_port: 0, http_port: 0, quiet_s: 0.5}
 """
 _BLOCKS = {0.001: 250, 0.0: 2_000}
-"""Calls of a block, by the seconds before each: with them a call finds cold caches, and threads that sleep."""
+"""Calls of a block, by the seconds before each: with them a call finds cold caches, and threads
+that sleep.
+"""
 
 
 @contextlib.contextmanager
 def _sidecar() -> Iterator[tuple[str, Callable[[], str]]]:
-    """`agenteval-otel serve` as a process: its address for gRPC, and what ends it and gives its last words."""
+    """`agenteval-otel serve` as a process: its address for gRPC, and what ends it and gives its
+    last words.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "sidecar.yaml"
         file.write_text(_SETTINGS, encoding="utf-8")
         command = [sys.executable, "-m", "agenteval_otel", "serve", "--settings", str(file)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=clean_environment())
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=clean_environment()
+        )
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
         while process.stdout.readline().strip() != "ready":
@@ -70,7 +78,8 @@ def _added(size: Size, in_span: bool, pause_s: float, **settings: Any) -> tuple[
     tracer = subjects.use_tracing()
     agenteval_otel.configure(sample_rate=1.0, load_shedding={"enabled": False}, **settings)
     monitored, blocks = agenteval_otel.monitor(subjects.answer), size.of(3, 16)
-    # The span that stands in place of ours, where there is none: what it costs is not the sidecar's.
+    # The span that stands in place of ours, where there is none: what it costs is not the
+    # sidecar's.
     bare = subjects.answer if in_span else _in_own_span(tracer)
     rows: dict[str, list[tuple[float, float]]] = {"bare": [], "ours": []}
     with tracer.start_as_current_span("request") if in_span else contextlib.nullcontext():
@@ -80,11 +89,18 @@ def _added(size: Size, in_span: bool, pause_s: float, **settings: Any) -> tuple[
                 if number >= 0:
                     rows[name].append(used)
     caller, whole = (
-        statistics.median(ours[index] - other[index] for ours, other in zip(rows["ours"], rows["bare"], strict=True))
+        statistics.median(
+            ours[index] - other[index]
+            for ours, other in zip(rows["ours"], rows["bare"], strict=True)
+        )
         for index in (0, 1)
     )
     calls = _BLOCKS[pause_s] * (blocks + 1)
-    return {"caller": caller, "whole": whole, "sent": agenteval_otel.accounting()["sent"] / calls}, calls
+    return {
+        "caller": caller,
+        "whole": whole,
+        "sent": agenteval_otel.accounting()["sent"] / calls,
+    }, calls
 
 
 def _in_own_span(tracer: Any) -> Callable[[str], str]:
@@ -99,8 +115,12 @@ def _in_own_span(tracer: Any) -> Callable[[str], str]:
     return answer
 
 
-def _block(handler: Callable[[str], Any], pause_s: float, flush: Callable[[float], bool]) -> tuple[float, float]:
-    """CPU microseconds of the calling thread and of the process, a call, until everything has arrived."""
+def _block(
+    handler: Callable[[str], Any], pause_s: float, flush: Callable[[float], bool]
+) -> tuple[float, float]:
+    """CPU microseconds of the calling thread and of the process, a call, until everything has
+    arrived.
+    """
     whole, caller, calls = time.process_time(), 0.0, _BLOCKS[pause_s]
     for _ in range(calls):
         if pause_s:
@@ -113,36 +133,54 @@ def _block(handler: Callable[[str], Any], pause_s: float, flush: Callable[[float
 
 
 _CASES = {
-    "current": ("in a span", True, 0.001), "own": ("with a span of its own, beyond that", False, 0.001),
+    "current": ("in a span", True, 0.001),
+    "own": ("with a span of its own, beyond that", False, 0.001),
     "busy": ("in a span, one after the other", True, 0.0),
-}  # fmt: skip
+}
 _PHASES = tuple(
     Phase(name, subject, partial(run, in_span=in_span, pause_s=pause_s))
-    for name, (_, in_span, pause_s) in _CASES.items() for subject, run in (("ours", _sent), ("raw", _here))
-)  # fmt: skip
+    for name, (_, in_span, pause_s) in _CASES.items()
+    for subject, run in (("ours", _sent), ("raw", _here))
+)
 
 
 def _figures(found: dict[str, Numbers]) -> list[Figure]:
     lines: list[Figure] = []
     for phase, (case, *_) in _CASES.items():
         values, here = found[f"{phase}:ours"], found[f"{phase}:raw"]
-        for what, title, limit in (("caller", "caller's thread", 10.0), ("whole", "whole process", 60.0)):
+        for what, title, limit in (
+            ("caller", "caller's thread", 10.0),
+            ("whole", "whole process", 60.0),
+        ):
             both = {"ours": values[what], "raw": here[what]}
-            lines.append(Figure(f"{case}, {title}, CPU a call", "us", both, at_most(values[what], limit)))
+            lines.append(
+                Figure(f"{case}, {title}, CPU a call", "us", both, at_most(values[what], limit))
+            )
         arrived = values["sent"] == 1.0 and values["evaluated"] == 1.0
-        lines.append(Figure(f"{case}: sent and evaluated", "share", {"ours": values["sent"]}, holds("all", arrived)))
+        lines.append(
+            Figure(
+                f"{case}: sent and evaluated",
+                "share",
+                {"ours": values["sent"]},
+                holds("all", arrived),
+            )
+        )
     return lines
 
 
 BENCH = Bench(
-    "sidecar_mode", "Evaluated in the sidecar", _PHASES, _figures, rounds=3,
+    "sidecar_mode",
+    "Evaluated in the sidecar",
+    _PHASES,
+    _figures,
+    rounds=3,
     notes=(
         "Evaluated in the sidecar: answers of 1 KB, 1 ms apart but in the last case, to a real `agenteval-otel serve` "
         "over gRPC, blocks in turns with the bare call; the bare call of the second case is in an ordinary span with "
         "three attributes. raw: the same answers evaluated in the process by `ResponseHealth`, without events and "
         "metrics.",
     ),
-)  # fmt: skip
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -19,7 +19,8 @@ _SAMPLES = 5
 
 
 def _fresh(statement: str, size: Size) -> Numbers:
-    """Milliseconds and modules of one import in interpreters that have loaded nothing else: the best of several.
+    """Milliseconds and modules of one import in interpreters that have loaded nothing else: the
+    best of several.
 
     With bytecode, as an installed package has it, whatever the variables of this process say.
     """
@@ -34,7 +35,12 @@ def _fresh(statement: str, size: Size) -> Numbers:
         environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": folder}
         for _ in range(1 + size.of(1, _SAMPLES)):
             done = subprocess.run(
-                [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=60
+                [sys.executable, "-c", code],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
             )
             rows.append([float(word) for word in done.stdout.split()])
     best = min(rows[1:])  # the first writes the bytecode
@@ -44,36 +50,68 @@ def _fresh(statement: str, size: Size) -> Numbers:
 _PHASES = (
     Phase("package", "ours", partial(_fresh, "import agenteval_otel")),
     Phase("monitor", "ours", partial(_fresh, "from agenteval_otel import monitor")),
-    Phase("decorated", "ours", partial(_fresh, "from agenteval_otel import monitor\nmonitor(str.upper)")),
+    Phase(
+        "decorated",
+        "ours",
+        partial(_fresh, "from agenteval_otel import monitor\nmonitor(str.upper)"),
+    ),
     Phase("sdk", "raw", partial(_fresh, _SDK)),
-    Phase("pydantic", "raw", partial(_fresh, "from pydantic import BaseModel\nclass A(BaseModel): a: int")),
+    Phase(
+        "pydantic",
+        "raw",
+        partial(_fresh, "from pydantic import BaseModel\nclass A(BaseModel): a: int"),
+    ),
     Phase("evals", "rival", partial(_fresh, "import pydantic_evals")),
     Phase("online", "rival", partial(_fresh, "from pydantic_evals.online import evaluate")),
 )
 
 
 def _figures(found: dict[str, Numbers]) -> list[Figure]:
-    package, monitor, decorated = found["package:ours"], found["monitor:ours"], found["decorated:ours"]
+    package, monitor, decorated = (
+        found["package:ours"],
+        found["monitor:ours"],
+        found["decorated:ours"],
+    )
     sdk, pydantic = found["sdk:raw"], found["pydantic:raw"]
     online = found["online:rival"]
     return [
-        Figure("`import agenteval_otel`", "ms", {"ours": package["ms"], "raw": sdk["ms"],
-               "rival": found["evals:rival"]["ms"]}, at_most(package["ms"], 150)),
-        Figure("`from agenteval_otel import monitor`", "ms", {"ours": monitor["ms"], "raw": sdk["ms"],
-               "rival": online["ms"]}, at_most(monitor["ms"], 2 * sdk["ms"])),
-        Figure("the same, and a handler decorated", "ms", {"ours": decorated["ms"], "raw": sdk["ms"]}),
-        Figure("the same, in modules", "modules", {"ours": decorated["modules"], "raw": sdk["modules"],
-               "rival": online["modules"]}),
+        Figure(
+            "`import agenteval_otel`",
+            "ms",
+            {"ours": package["ms"], "raw": sdk["ms"], "rival": found["evals:rival"]["ms"]},
+            at_most(package["ms"], 150),
+        ),
+        Figure(
+            "`from agenteval_otel import monitor`",
+            "ms",
+            {"ours": monitor["ms"], "raw": sdk["ms"], "rival": online["ms"]},
+            at_most(monitor["ms"], 2 * sdk["ms"]),
+        ),
+        Figure(
+            "the same, and a handler decorated", "ms", {"ours": decorated["ms"], "raw": sdk["ms"]}
+        ),
+        Figure(
+            "the same, in modules",
+            "modules",
+            {"ours": decorated["modules"], "raw": sdk["modules"], "rival": online["modules"]},
+        ),
         Figure("pydantic alone, with one model", "ms", {"raw": pydantic["ms"]}),
-        Figure("forbidden modules loaded", "modules", {"ours": decorated["forbidden"]},
-               holds("0", decorated["forbidden"] == 0)),
-    ]  # fmt: skip
+        Figure(
+            "forbidden modules loaded",
+            "modules",
+            {"ours": decorated["forbidden"]},
+            holds("0", decorated["forbidden"] == 0),
+        ),
+    ]
 
 
 BENCH = Bench(
-    "startup", "Import", _PHASES, _figures,
+    "startup",
+    "Import",
+    _PHASES,
+    _figures,
     notes=(f"Import: forbidden are: {', '.join(_FORBIDDEN)}. Raw: `{_SDK}`.",),
-)  # fmt: skip
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,4 +1,6 @@
-"""Storage: processor time for a response that is saved, and twenty long ones that are saved at the same time."""
+"""Storage: processor time for a response that is saved, and twenty long ones that are saved at the
+same time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ _AT_ONCE = 64
 _LONG, _LONG_CHARS = 20, 600_000
 _KINDS: dict[str, dict[str, Any]] = {
     "JSON line": {"type": "json_file", "path": "x.jsonl"},
-    "JSON line, rotating": {"type": "json_file", "path": "y.jsonl", "max_bytes": 1_000_000, "keep": 3},
+    "JSON line, rotating": {
+        "type": "json_file",
+        "path": "y.jsonl",
+        "max_bytes": 1_000_000,
+        "keep": 3,
+    },
     "SQLite": {"type": "sql", "path": "x.db"},
 }
 
@@ -26,12 +33,22 @@ _KINDS: dict[str, dict[str, Any]] = {
 def _result(text: str | None = None) -> Any:
     from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 
-    return AggregatedEvaluationResult(agent="support", overall_score=0.5, results=tuple(
-        EvaluationResult(
-            criterion_name=f"criterion {number}", evaluator_type="T", score=0.5, normalized=0.5, label="pass",
-            passed=True, reasoning=text,
-        ) for number in range(1 if text else 5)
-    ))  # fmt: skip
+    return AggregatedEvaluationResult(
+        agent="support",
+        overall_score=0.5,
+        results=tuple(
+            EvaluationResult(
+                criterion_name=f"criterion {number}",
+                evaluator_type="T",
+                score=0.5,
+                normalized=0.5,
+                label="pass",
+                passed=True,
+                reasoning=text,
+            )
+            for number in range(1 if text else 5)
+        ),
+    )
 
 
 async def _save(storage: Any, result: Any, count: int) -> None:
@@ -53,11 +70,18 @@ def _saving(size: Size) -> Numbers:
     found: Numbers = {}
     with tempfile.TemporaryDirectory() as folder:
         for kind, options in _KINDS.items():
-            storage: Any = resolve(EvaluationStorageProvider, {**options, "path": str(Path(folder, options["path"]))})
+            storage: Any = resolve(
+                EvaluationStorageProvider, {**options, "path": str(Path(folder, options["path"]))}
+            )
 
             async def work(storage: Any = storage) -> float:
                 await _save(storage, _result(), 1)  # opens it, and loads what it needs
-                taken = min([await _taken_us(storage, size.of(_AT_ONCE, 32 * _AT_ONCE)) for _ in range(size.of(1, 5))])
+                taken = min(
+                    [
+                        await _taken_us(storage, size.of(_AT_ONCE, 32 * _AT_ONCE))
+                        for _ in range(size.of(1, 5))
+                    ]
+                )
                 await storage.close()
                 return taken
 
@@ -81,7 +105,10 @@ def _long(path: Path) -> tuple[float, float]:
         return taken
 
     taken = asyncio.run(work())
-    texts = {json.loads(line)["results"][0]["reasoning"] for line in path.read_text(encoding="utf-8").splitlines()}
+    texts = {
+        json.loads(line)["results"][0]["reasoning"]
+        for line in path.read_text(encoding="utf-8").splitlines()
+    }
     return float(len(texts & {result.results[0].reasoning for result in results})), taken * 1e3
 
 
@@ -90,16 +117,30 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
     whole, long_ms = numbers.pop("whole"), numbers.pop("long_ms")
     words = f"{_LONG} whole lines"
     return [
-        *(Figure(f"saving a response, {kind}", "us CPU", {"ours": taken}) for kind, taken in numbers.items()),
-        Figure(f"{_LONG} results of 600 KB at once, whole lines", "", {"ours": whole}, holds(words, whole == _LONG)),
+        *(
+            Figure(f"saving a response, {kind}", "us CPU", {"ours": taken})
+            for kind, taken in numbers.items()
+        ),
+        Figure(
+            f"{_LONG} results of 600 KB at once, whole lines",
+            "",
+            {"ours": whole},
+            holds(words, whole == _LONG),
+        ),
         Figure(f"{_LONG} results of 600 KB at once", "ms", {"ours": long_ms}),
     ]
 
 
 BENCH = Bench(
-    "storage", "Storage: what saving a response takes", (Phase("save", "ours", _saving),), _figures, rounds=3,
-    notes=("Five results a response, 64 at once; processor time of all threads, the pydantic dump included.",),
-)  # fmt: skip
+    "storage",
+    "Storage: what saving a response takes",
+    (Phase("save", "ours", _saving),),
+    _figures,
+    rounds=3,
+    notes=(
+        "Five results a response, 64 at once; processor time of all threads, the pydantic dump included.",
+    ),
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

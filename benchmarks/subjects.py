@@ -1,6 +1,8 @@
-"""What is compared: the bare handler, a raw OpenTelemetry span, pydantic-evals and ours, set up as their users would.
+"""What is compared: the bare handler, a raw OpenTelemetry span, pydantic-evals and ours, set up as
+their users would.
 
-All of them run with the same tracer provider: the SDK's, with a batch processor whose exporter throws the spans away.
+All of them run with the same tracer provider: the SDK's, with a batch processor whose exporter
+throws the spans away.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ __all__ = [
 ]  # fmt: skip
 
 QUESTION = "What is the capital of France, and why?"
-ANSWER = ("The capital of France is Paris, the seat of its government since the Middle Ages. " * 13)[:1024]
+ANSWER = (
+    "The capital of France is Paris, the seat of its government since the Middle Ages. " * 13
+)[:1024]
 SAMPLED_OUT_RATE = 0.5
 """A ratio that passes the traces of `_HighIds` over, always."""
 _PATIENCE_S = 300.0
@@ -45,7 +49,9 @@ class _Nowhere(SpanExporter):
 
 
 class _HighIds(IdGenerator):
-    """Trace ids whose low 64 bits lie above the middle, so that a draw at `SAMPLED_OUT_RATE` always says no."""
+    """Trace ids whose low 64 bits lie above the middle, so that a draw at `SAMPLED_OUT_RATE` always
+    says no.
+    """
 
     def __init__(self) -> None:
         self._next = itertools.count(1)
@@ -91,9 +97,12 @@ class RawSpan:
 
 
 _FIVE: dict[str, Any] = {
-    "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "answer", "gen_ai.request.model": "model",
-    "gen_ai.usage.input_tokens": 12, "gen_ai.usage.output_tokens": 240,
-}  # fmt: skip
+    "gen_ai.operation.name": "invoke_agent",
+    "gen_ai.agent.name": "answer",
+    "gen_ai.request.model": "model",
+    "gen_ai.usage.input_tokens": 12,
+    "gen_ai.usage.output_tokens": 240,
+}
 
 
 class Ours:
@@ -108,15 +117,24 @@ class Ours:
     """
 
     def __init__(
-        self, *, rate: float | None = 1.0, enabled: bool = True, evaluators: Any = None, shedding: bool = True,
+        self,
+        *,
+        rate: float | None = 1.0,
+        enabled: bool = True,
+        evaluators: Any = None,
+        shedding: bool = True,
         **settings: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         import agenteval_otel
         from benchmarks.evaluators import Busy
 
         chosen = evaluators or [Busy(criterion_name="trivial", loops=0, execution="inline")]
         if not shedding:
-            names = agenteval_otel.Settings.model_fields.keys() & {"load_shedding", "shedding", "restraint"}
+            names = agenteval_otel.Settings.model_fields.keys() & {
+                "load_shedding",
+                "shedding",
+                "restraint",
+            }
             settings |= {name: {"enabled": False} for name in names}
         agenteval_otel.configure(evaluators=chosen, sample_rate=rate, enabled=enabled, **settings)
         self._package = agenteval_otel
@@ -141,18 +159,29 @@ class Ours:
 
 
 class Rival:
-    """pydantic_evals.online, with its defaults and one evaluator of `loops` turns; `limit` is how many run at once."""
+    """pydantic_evals.online, with its defaults and one evaluator of `loops` turns; `limit` is how
+    many run at once.
+    """
 
     def __init__(
-        self, *, rate: float = 1.0, enabled: bool = True, evaluators: Sequence[Any] = (), limit: int = 10,
+        self,
+        *,
+        rate: float = 1.0,
+        enabled: bool = True,
+        evaluators: Sequence[Any] = (),
+        limit: int = 10,
         loops: int = 0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         from pydantic_evals.online import OnlineEvalConfig, OnlineEvaluator
 
         self._counted, self._lock = 0, threading.Lock()
-        self._config = OnlineEvalConfig(default_sample_rate=rate, enabled=enabled, default_sink=self._sink)
+        self._config = OnlineEvalConfig(
+            default_sample_rate=rate, enabled=enabled, default_sink=self._sink
+        )
         chosen = [same_as(each) for each in evaluators] or [_trivial(loops)]
-        self._evaluators = [OnlineEvaluator(evaluator=each, max_concurrency=limit) for each in chosen]
+        self._evaluators = [
+            OnlineEvaluator(evaluator=each, max_concurrency=limit) for each in chosen
+        ]
 
     def _sink(self, results: Any, failures: Any, context: Any) -> None:
         with self._lock:
@@ -189,7 +218,9 @@ def same_as(inner: Any) -> Any:
     @dataclass
     class Same(Evaluator[Any, Any, Any]):
         async def evaluate(self, ctx: Any) -> dict[str, float]:
-            results = inner.evaluate(EvaluationInput(prompt=QUESTION, response=ctx.output), inner.criteria())
+            results = inner.evaluate(
+                EvaluationInput(prompt=QUESTION, response=ctx.output), inner.criteria()
+            )
             results = await results if isawaitable(results) else results
             return {result.criterion_name: float(result.score) for result in results}
 

@@ -35,10 +35,17 @@ def legend() -> str:
 
 def summary(parts: Sequence[tuple[Bench, Sequence[Figure]]]) -> str:
     """How many goals are met, and which are not."""
-    goals = [(_in_full(figure, figures), figure, figure.goal)
-             for _, figures in parts for figure in figures if figure.goal is not None]  # fmt: skip
-    missed = [f"- {case}: {_number(figure.values.get('ours'))} {figure.unit} (goal {goal.words})"
-              for case, figure, goal in goals if not goal.met]  # fmt: skip
+    goals = [
+        (_in_full(figure, figures), figure, figure.goal)
+        for _, figures in parts
+        for figure in figures
+        if figure.goal is not None
+    ]
+    missed = [
+        f"- {case}: {_number(figure.values.get('ours'))} {figure.unit} (goal {goal.words})"
+        for case, figure, goal in goals
+        if not goal.met
+    ]
     return "\n".join([f"{len(goals) - len(missed)} of {len(goals)} goals met.", *missed])
 
 
@@ -58,9 +65,16 @@ def _row(figure: Figure) -> list[str]:
     ours, raw, rival = (_number(figure.values.get(subject)) for subject in ("ours", "raw", "rival"))
     goal = figure.goal
     return [
-        figure.case, figure.unit, ours, raw, _times(figure.ratio("raw")), rival, _times(figure.ratio("rival")),
-        goal.words if goal else "", _verdict(goal.met) if goal else "",
-    ]  # fmt: skip
+        figure.case,
+        figure.unit,
+        ours,
+        raw,
+        _times(figure.ratio("raw")),
+        rival,
+        _times(figure.ratio("rival")),
+        goal.words if goal else "",
+        _verdict(goal.met) if goal else "",
+    ]
 
 
 def _in_full(figure: Figure, figures: Sequence[Figure]) -> str:
@@ -77,7 +91,11 @@ def _verdict(met: bool) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
+    return (
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+        + " |"
+    )
 
 
 def _number(value: float | None) -> str:

@@ -1,4 +1,6 @@
-"""The pages of `agenteval-otel ui` over 1,000,000 stored results, and what the indices that they use cost to store."""
+"""The pages of `agenteval-otel ui` over 1,000,000 stored results, and what the indices that they
+use cost to store.
+"""
 
 from __future__ import annotations
 
@@ -22,23 +24,41 @@ _NEW = ("agenteval_evaluations_conversation", "agenteval_evaluations_response")
 
 
 def _answer(number: int, count: int, chance: random.Random, began_ns: int) -> Any:
-    from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, SpanReference
+    from agenteval_otel.models import (
+        AggregatedEvaluationResult,
+        EvaluationInput,
+        EvaluationResult,
+        SpanReference,
+    )
 
     ended_ns = began_ns + number * (30 * 86_400 * 10**9 // count)
     values = [chance.random() for _ in range(_CRITERIA)]
     return AggregatedEvaluationResult(
-        agent=f"agent {number % 3}", model=("large", "small")[number % 2], prompt_version=str(1 + 2 * number // count),
-        conversation_id=f"conversation {number // 4}", ended_ns=ended_ns, sampling_probability=0.25, overall_score=0.5,
+        agent=f"agent {number % 3}",
+        model=("large", "small")[number % 2],
+        prompt_version=str(1 + 2 * number // count),
+        conversation_id=f"conversation {number // 4}",
+        ended_ns=ended_ns,
+        sampling_probability=0.25,
+        overall_score=0.5,
         span=SpanReference(trace_id=f"{number + 1:032x}", span_id=f"{number + 1:016x}"),
-        input_snapshot=EvaluationInput(prompt=f"How do I return order {number}?", response="Within thirty days. " * 10),
+        input_snapshot=EvaluationInput(
+            prompt=f"How do I return order {number}?", response="Within thirty days. " * 10
+        ),
         results=tuple(
             EvaluationResult(
-                criterion_name=f"criterion {place}", evaluator_type="Judge", score=value, normalized=value,
-                passed=value > 0.1, reason_code=None if value > 0.1 else "incomplete", probability=0.25,
+                criterion_name=f"criterion {place}",
+                evaluator_type="Judge",
+                score=value,
+                normalized=value,
+                passed=value > 0.1,
+                reason_code=None if value > 0.1 else "incomplete",
+                probability=0.25,
                 reasoning="The answer names the period.",
-            ) for place, value in enumerate(values)
+            )
+            for place, value in enumerate(values)
         ),
-    )  # fmt: skip
+    )
 
 
 def _store(path: Path, results: int) -> None:
@@ -72,7 +92,9 @@ def _pages(size: Size) -> Numbers:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "results.db")
-        writer = multiprocessing.get_context("spawn").Process(target=_store, args=(path, size.of(5_000, 1_000_000)))
+        writer = multiprocessing.get_context("spawn").Process(
+            target=_store, args=(path, size.of(5_000, 1_000_000))
+        )
         writer.start()  # a process of its own, whose memory is not that of the pages
         writer.join()
         target = Target(path, "")
@@ -97,7 +119,9 @@ def _pages(size: Size) -> Numbers:
             numbers[name] = sorted(times)[1] * 1e3
             largest = max(largest, len(gzip.compress(ask().encode())))
         loaded = [*VENDOR.glob("*.js"), *VENDOR.glob("*.css"), *(HERE / "static").iterdir()]
-        numbers["page"] = (largest + sum(len(gzip.compress(file.read_bytes())) for file in loaded)) / 1e3
+        numbers["page"] = (
+            largest + sum(len(gzip.compress(file.read_bytes())) for file in loaded)
+        ) / 1e3
         numbers["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         numbers["look"] = _seconds(lambda: columns.refresh(at_once=True)) * 1e3
     return numbers
@@ -134,7 +158,9 @@ def _saving(size: Size) -> Numbers:
                 await storage.save_result(answers[0])
                 began = time.process_time()
                 for start in range(0, count, _AT_ONCE):
-                    await asyncio.gather(*map(storage.save_result, answers[start : start + _AT_ONCE]))
+                    await asyncio.gather(
+                        *map(storage.save_result, answers[start : start + _AT_ONCE])
+                    )
                 taken_s = time.process_time() - began
                 await storage.close()
                 return taken_s / count * 1e6
@@ -146,26 +172,52 @@ def _saving(size: Size) -> Numbers:
 def _figures(found: dict[str, Numbers]) -> list[Figure]:
     pages, saving = found["pages:ours"], found["save:ours"]
     more = 100 * (saving["with"] / saving["without"] - 1)
-    goals = {"overview": 500, "criterion": 800, "answer": 100, "conversation": 100, "label": 800, "compare": 800}
+    goals = {
+        "overview": 500,
+        "criterion": 800,
+        "answer": 100,
+        "conversation": 100,
+        "label": 800,
+        "compare": 800,
+    }
     return [
-        *(Figure(f"page: {name}", "ms", {"ours": pages[name]}, at_most(pages[name], goals[name])) for name in goals),
-        Figure("a look for new results", "ms", {"ours": pages["look"]}, at_most(pages["look"], 1_000)),
-        Figure("reading all at the start", "s", {"ours": pages["read"]}),
-        Figure("memory of the process at most", "MB", {"ours": pages["memory"]}, at_most(pages["memory"], 200)),
-        Figure(
-            "largest page with all it loads, compressed", "KB", {"ours": pages["page"]}, at_most(pages["page"], 300)
+        *(
+            Figure(f"page: {name}", "ms", {"ours": pages[name]}, at_most(pages[name], goals[name]))
+            for name in goals
         ),
-        Figure("saving an answer, with the indices of the pages", "us CPU", {"ours": saving["with"]}),
+        Figure(
+            "a look for new results", "ms", {"ours": pages["look"]}, at_most(pages["look"], 1_000)
+        ),
+        Figure("reading all at the start", "s", {"ours": pages["read"]}),
+        Figure(
+            "memory of the process at most",
+            "MB",
+            {"ours": pages["memory"]},
+            at_most(pages["memory"], 200),
+        ),
+        Figure(
+            "largest page with all it loads, compressed",
+            "KB",
+            {"ours": pages["page"]},
+            at_most(pages["page"], 300),
+        ),
+        Figure(
+            "saving an answer, with the indices of the pages", "us CPU", {"ours": saving["with"]}
+        ),
         Figure("more than without them", "%", {"ours": more}, at_most(more, 20)),
     ]
 
 
 BENCH = Bench(
-    "ui", "Pages over 1,000,000 stored results",
-    (Phase("pages", "ours", _pages), Phase("save", "ours", _saving)), _figures,
-    notes=("200,000 answers of 30 days with five results each and their content, in SQLite. Each page is made as after "
-           "a new result; the page is the HTML, without the network.",),
-)  # fmt: skip
+    "ui",
+    "Pages over 1,000,000 stored results",
+    (Phase("pages", "ours", _pages), Phase("save", "ours", _saving)),
+    _figures,
+    notes=(
+        "200,000 answers of 30 days with five results each and their content, in SQLite. Each page is made as after "
+        "a new result; the page is the HTML, without the network.",
+    ),
+)
 
 if __name__ == "__main__":
     standalone(BENCH)

@@ -1,8 +1,9 @@
-"""Measure the tokens of each rubric's question: ``python docs/count_tokens.py``, then ``python docs/generate.py``.
+"""Measure the tokens of each rubric's question: ``python docs/count_tokens.py``, then
+``python docs/generate.py``.
 
-Needs the package ``bpe-openai``, which carries the vocabulary o200k_base with it and is no dependency of ours:
-``uv run --with bpe-openai python docs/count_tokens.py``. Other models cut text otherwise; English differs by some
-percent between them.
+Needs the package ``bpe-openai``, which carries the vocabulary o200k_base with it and is no
+dependency of ours: ``uv run --with bpe-openai python docs/count_tokens.py``. Other models cut text
+otherwise; English differs by some percent between them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Write the picture of README, docs/images/demo.svg: what a real run of ``agenteval-otel demo`` prints at its end.
+"""Write the picture of README, docs/images/demo.svg: what a real run of ``agenteval-otel demo``
+prints at its end.
 
 uv run python docs/demo_picture.py
 """

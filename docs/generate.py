@@ -1,8 +1,10 @@
-"""Write the generated parts of the documents: ``python docs/generate.py``; with ``--check`` only say what differs.
+"""Write the generated parts of the documents: ``python docs/generate.py``; with ``--check`` only
+say what differs.
 
-A document holds ``<!-- generated: NAME -->`` and ``<!-- end of generated -->``; what stands between them is replaced by
-what the function of that name in `PARTS` gives. Everything else in the document is written by hand. The pages in
-``rubrics/`` are written whole: each criterion of the catalogue as a judge reads it, for the one case of `EXAMPLE`.
+A document holds ``<!-- generated: NAME -->`` and ``<!-- end of generated -->``; what stands between
+them is replaced by what the function of that name in `PARTS` gives. Everything else in the document
+is written by hand. The pages in ``rubrics/`` are written whole: each criterion of the catalogue as
+a judge reads it, for the one case of `EXAMPLE`.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Attribute(NamedTuple):
 
     Attributes:
         event: On the event of a result, and on its span, which has the same attributes.
-        evaluated_span: On the span of the answer; ``agent span`` where only the one that we start has it.
+        evaluated_span: On the span of the answer; ``agent span`` where only the one that we start
+            has it.
         extension: A name under ``gen_ai.`` that the conventions do not define.
         crossing: On the event about an objective.
         forwarded: On the event for the sidecar.
@@ -81,29 +84,44 @@ SPANS = tuple(SpanShape(**entry) for entry in _TELEMETRY["spans"])
 def configuration() -> str:
     """Every setting and every type of part, with type, default and description."""
     schema = json_schema()
-    settings = {name: found for name, found in schema["properties"].items() if not name.startswith("$")}
+    settings = {
+        name: found for name, found in schema["properties"].items() if not name.startswith("$")
+    }
     agent = schema["$defs"]["AgentSettings"]["properties"]
     sections = [
-        "## Settings\n", _rows(settings, schema, Settings()),
-        "## An agent's entry: `agents.<name>`\n", _rows(agent, {}, AgentSettings()),
-        "## A criterion in a set: `criteria.<set>[]`\n", _table(Criterion),
-        "## `telemetry`\n", _table(OtlpStorageProvider),
-        "## `load_shedding`\n", f"{summary_of(LoadSheddingSettings)}\n", _table(LoadSheddingSettings),
-        "## `sampling`\n", f"{summary_of(SamplingSettings)}\n", _table(SamplingSettings),
-    ]  # fmt: skip
+        "## Settings\n",
+        _rows(settings, schema, Settings()),
+        "## An agent's entry: `agents.<name>`\n",
+        _rows(agent, {}, AgentSettings()),
+        "## A criterion in a set: `criteria.<set>[]`\n",
+        _table(Criterion),
+        "## `telemetry`\n",
+        _table(OtlpStorageProvider),
+        "## `load_shedding`\n",
+        f"{summary_of(LoadSheddingSettings)}\n",
+        _table(LoadSheddingSettings),
+        "## `sampling`\n",
+        f"{summary_of(SamplingSettings)}\n",
+        _table(SamplingSettings),
+    ]
     for title, contract in (
-        ("Evaluators: `evaluators[]`", Evaluator), ("Rules of `RuleBased`: `rules[]`", RuleCheck),
+        ("Evaluators: `evaluators[]`", Evaluator),
+        ("Rules of `RuleBased`: `rules[]`", RuleCheck),
         ("Samplers: `sampler`", Sampler),
-        ("Storage providers: `storage[]`", EvaluationStorageProvider), ("Redactors: `redaction[]`", Redactor),
-        ("Aggregations: `aggregation`", Aggregation), ("Ground truth: `ground_truth`", GroundTruthStore),
-        ("Embedders: an evaluator's `embedder`", Embedder), ("Judges: an evaluator's `judge`", Judge),
+        ("Storage providers: `storage[]`", EvaluationStorageProvider),
+        ("Redactors: `redaction[]`", Redactor),
+        ("Aggregations: `aggregation`", Aggregation),
+        ("Ground truth: `ground_truth`", GroundTruthStore),
+        ("Embedders: an evaluator's `embedder`", Embedder),
+        ("Judges: an evaluator's `judge`", Judge),
         ("Dispatchers: `dispatcher`", Dispatcher),
-    ):  # fmt: skip
+    ):
         sections.append(f"## {title}\n")
         for name, model in writable_types(contract).items():
             sections.append(f"### `{name}`\n\n{summary_of(model)}\n")
             if name in names() and name != names()[0]:
-                sections.append(f"Fields as [`{names()[0]}`](#{names()[0].lower()}).\n")  # all of them have the same
+                # all of them have the same
+                sections.append(f"Fields as [`{names()[0]}`](#{names()[0].lower()}).\n")
                 continue
             sections.append(_table(model) if writable_fields(model) else "No fields.\n")
     sections += _inner_models()
@@ -113,12 +131,22 @@ def configuration() -> str:
 def _inner_models() -> list[str]:
     """The models that fields of parts are made of, such as a rule and its checks."""
     sections = []
-    covered = {"AgentSettings", "Criterion", "OtlpStorageProvider", "LoadSheddingSettings", "profile", "variable"}
+    covered = {
+        "AgentSettings",
+        "Criterion",
+        "OtlpStorageProvider",
+        "LoadSheddingSettings",
+        "profile",
+        "variable",
+    }
     for name, found in json_schema()["$defs"].items():
         found = found.get("anyOf", [found])[0]  # a rubric may also be the name of the catalogue's
         if name in covered or "properties" not in found or "." in name:
             continue
-        sections += [f"### {name}\n\n{found.get('description', '')}\n", _rows(found["properties"], found, None)]
+        sections += [
+            f"### {name}\n\n{found.get('description', '')}\n",
+            _rows(found["properties"], found, None),
+        ]
     return ["## Parts of parts\n", *sections] if sections else []
 
 
@@ -127,10 +155,16 @@ def _table(model: type[BaseModel], instance: BaseModel | None = None) -> str:
     return _rows(writable_fields(model), {"required": required}, instance)
 
 
-def _rows(properties: Mapping[str, Any], owner: Mapping[str, Any], instance: BaseModel | None) -> str:
+def _rows(
+    properties: Mapping[str, Any], owner: Mapping[str, Any], instance: BaseModel | None
+) -> str:
     lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for name, found in properties.items():
-        default = "required" if name in owner.get("required", ()) else _default_in_words(name, found, instance)
+        default = (
+            "required"
+            if name in owner.get("required", ())
+            else _default_in_words(name, found, instance)
+        )
         text = found.get("description", "").replace("|", "\\|").replace("\n", " ")
         lines.append(f"| `{name}` | {_type_in_words(found)} | {default} | {text} |")
     return "\n".join(lines) + "\n"
@@ -171,11 +205,21 @@ def _type_in_words(found: Mapping[str, Any]) -> str:
         return f"list of {_type_in_words(found.get('items', {})) or 'values'}"
     if found.get("type") == "object":
         inner = found.get("additionalProperties")
-        return f"mapping of {_type_in_words(inner)} by name" if isinstance(inner, dict) and inner else "mapping"
+        return (
+            f"mapping of {_type_in_words(inner)} by name"
+            if isinstance(inner, dict) and inner
+            else "mapping"
+        )
     return f"{_TYPES.get(found.get('type', ''), 'any value')}{_bounds(found)}"
 
 
-_TYPES = {"string": "text", "number": "number", "integer": "whole number", "boolean": "true or false", "null": "null"}
+_TYPES = {
+    "string": "text",
+    "number": "number",
+    "integer": "whole number",
+    "boolean": "true or false",
+    "null": "null",
+}
 _REFERENCES = {
     "evaluator": "evaluator", "Evaluator": "evaluator", "sampler": "sampler", "Sampler": "sampler",
     "storage": "storage provider", "dispatcher": "dispatcher", "Dispatcher": "dispatcher",
@@ -191,7 +235,12 @@ _REFERENCES = {
 
 
 def _bounds(found: Mapping[str, Any]) -> str:
-    signs = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    signs = {
+        "minimum": "at least",
+        "exclusiveMinimum": "above",
+        "maximum": "at most",
+        "exclusiveMaximum": "below",
+    }
     words = [f"{word} {found[key]:g}" for key, word in signs.items() if key in found]
     return f", {', '.join(words)}" if words else ""
 
@@ -223,24 +272,38 @@ def forwarded_attributes() -> str:
 
 def _attributes(carrier: str) -> str:
     rows = [
-        (f"`{one.name}`" + (" *ext.*" if one.extension else ""), one.kind, getattr(one, carrier), one.description)
-        for one in ATTRIBUTES if getattr(one, carrier)
-    ]  # fmt: skip
+        (
+            f"`{one.name}`" + (" *ext.*" if one.extension else ""),
+            one.kind,
+            getattr(one, carrier),
+            one.description,
+        )
+        for one in ATTRIBUTES
+        if getattr(one, carrier)
+    ]
     return _lines(("attribute", "type", "there", "says"), rows)
 
 
 def spans() -> str:
     """The kinds of spans that we write."""
-    return _lines(("span", "parent", "written"), [(f"`{one.name}`", one.parent, one.when) for one in SPANS])
+    return _lines(
+        ("span", "parent", "written"), [(f"`{one.name}`", one.parent, one.when) for one in SPANS]
+    )
 
 
 def metrics() -> str:
     """Every metric with unit, kind, attributes and its name in Prometheus."""
     rows = [
-        (f"`{one.name}`", one.kind.replace("_", "-"), f"`{one.unit}`", one.description,
-         ", ".join(f"`{name}`" for name in one.attributes) or "none", f"`{one.prometheus_name}`")
+        (
+            f"`{one.name}`",
+            one.kind.replace("_", "-"),
+            f"`{one.unit}`",
+            one.description,
+            ", ".join(f"`{name}`" for name in one.attributes) or "none",
+            f"`{one.prometheus_name}`",
+        )
         for one in semconv.INSTRUMENTS
-    ]  # fmt: skip
+    ]
     return _lines(("metric", "kind", "unit", "says", "attributes", "in Prometheus"), rows)
 
 
@@ -248,14 +311,17 @@ def boundaries() -> str:
     """The buckets of the histograms."""
     rows = [
         (f"`{one.name}`", " ".join(f"{bound:g}" for bound in one.boundaries))
-        for one in semconv.INSTRUMENTS if one.boundaries
-    ]  # fmt: skip
+        for one in semconv.INSTRUMENTS
+        if one.boundaries
+    ]
     return _lines(("histogram", "upper bounds"), rows)
 
 
 def _lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+    )
 
 
 def outcomes() -> str:
@@ -307,26 +373,51 @@ EXAMPLE = {
     "changed, since the parcel is on its way; you can have it kept at the post office instead.",
     "ground_truth": "It is due on Wednesday by noon. After dispatch the address cannot be changed; the parcel can be "
     "redirected to a post office once, free of charge.",
-    "context": {"documents": [
-        "Order A-17: dispatched on Monday, expected on Wednesday, 12:00.",
-        "Addresses can be changed until dispatch. Later a parcel can be redirected to a post office, once and free.",
-    ]},
+    "context": {
+        "documents": [
+            "Order A-17: dispatched on Monday, expected on Wednesday, 12:00.",
+            "Addresses can be changed until dispatch. "
+            "Later a parcel can be redirected to a post office, once and free.",
+        ]
+    },
     "message_history": [
-        {"role": "system", "content": "You help customers of a shop. Answer in at most three sentences."},
-        {"role": "user", "content": "When will order A-17 arrive, and can I still change the address?"},
+        {
+            "role": "system",
+            "content": "You help customers of a shop. Answer in at most three sentences.",
+        },
+        {
+            "role": "user",
+            "content": "When will order A-17 arrive, and can I still change the address?",
+        },
     ],
-    "tool_calls": [{
-        "name": "find_order", "arguments": {"id": "A-17"},
-        "result": {"dispatched": "Monday", "expected": "Wednesday, 12:00"},
-    }],
-    "agent_config": {"tools": [{
-        "name": "find_order", "description": "What is known of an order.",
-        "parameters": {"type": "object", "properties": {"id": {"type": "string"}}, "required": ["id"]},
-    }]},
-}  # fmt: skip
-"""The case that the rubrics' pages and the measured tokens are of; of code, with `CODE_ANSWER` as the response."""
+    "tool_calls": [
+        {
+            "name": "find_order",
+            "arguments": {"id": "A-17"},
+            "result": {"dispatched": "Monday", "expected": "Wednesday, 12:00"},
+        }
+    ],
+    "agent_config": {
+        "tools": [
+            {
+                "name": "find_order",
+                "description": "What is known of an order.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"id": {"type": "string"}},
+                    "required": ["id"],
+                },
+            }
+        ]
+    },
+}
+"""The case that the rubrics' pages and the measured tokens are of; of code, with `CODE_ANSWER` as
+the response.
+"""
 TOKENS = DOCS / "rubrics" / "tokens.json"
-"""What ``docs/count_tokens.py`` measured: by the criterion, tokens of the question and of its data, and its digest."""
+"""What ``docs/count_tokens.py`` measured: by the criterion, tokens of the question and of its data,
+and its digest.
+"""
 
 
 def _unasked(prompt: str) -> str:
@@ -334,11 +425,15 @@ def _unasked(prompt: str) -> str:
 
 
 def question_of(name: str) -> JudgeRequest:
-    """What a judge is asked for a criterion, of the example; with a mark that is the same each time."""
+    """What a judge is asked for a criterion, of the example; with a mark that is the same each
+    time.
+    """
     case = {**EXAMPLE, "response": CODE_ANSWER} if name == "CodeVulnerability" else EXAMPLE
     judge: LLMJudge = getattr(evaluators, name)(judge=_unasked)
     request, _ = judge.question_for(EvaluationInput.model_validate(case))
-    return request.model_copy(update={"prompt": re.sub(r"DATA-[0-9a-f]{32}", f"DATA-{'0' * 32}", request.prompt)})
+    return request.model_copy(
+        update={"prompt": re.sub(r"DATA-[0-9a-f]{32}", f"DATA-{'0' * 32}", request.prompt)}
+    )
 
 
 def digest_of(request: JudgeRequest) -> str:
@@ -357,7 +452,16 @@ def evaluator_index() -> str:
 
 
 _INDEX = re.compile(r"# (.+)\n\n<!-- index: (.+) -->\n")
-_INDEX_HEADS = ("evaluator", "what it measures", "score", "needs", "execution", "microseconds, 1 KB", "100 KB", "extra")
+_INDEX_HEADS = (
+    "evaluator",
+    "what it measures",
+    "score",
+    "needs",
+    "execution",
+    "microseconds, 1 KB",
+    "100 KB",
+    "extra",
+)
 
 
 def catalogue() -> str:
@@ -365,32 +469,54 @@ def catalogue() -> str:
     measured = json.loads(TOKENS.read_text(encoding="utf-8"))["questions"]
     blocks = []
     for group, title in _GROUPS.items():
-        rows = [_criterion_row(name, measured) for name in names() if entry_of(name)["group"] == group]
+        rows = [
+            _criterion_row(name, measured) for name in names() if entry_of(name)["group"] == group
+        ]
         blocks.append(f"### {title}\n\n{_lines(_HEADS, rows)}")
     return "\n\n".join(blocks)
 
 
 _GROUPS = {
-    "quality": "The answer itself", "reference": "Against a reference answer", "retrieval": "What was retrieved",
-    "agent": "What the agent did", "safety": "Harm and safety",
-}  # fmt: skip
-_HEADS = ("criterion", "what it measures", "needs", "takes too", "scale", "passes", "direction", "tokens")
+    "quality": "The answer itself",
+    "reference": "Against a reference answer",
+    "retrieval": "What was retrieved",
+    "agent": "What the agent did",
+    "safety": "Harm and safety",
+}
+_HEADS = (
+    "criterion",
+    "what it measures",
+    "needs",
+    "takes too",
+    "scale",
+    "passes",
+    "direction",
+    "tokens",
+)
 
 
 def _criterion_row(name: str, measured: Mapping[str, Any]) -> tuple[str, ...]:
     entry = entry_of(name)
-    told = {"likert5": "1 to 5", "numeric": "0 to 1, the share of claims that hold", "pass/fail": "true or false"}
+    told = {
+        "likert5": "1 to 5",
+        "numeric": "0 to 1, the share of claims that hold",
+        "pass/fail": "true or false",
+    }
     threshold = entry.get("threshold")
     other = f"; on request {' or '.join(_SCALES_IN_WORDS[scale] for scale in scales_of(name)[1:])}"
     at = f"from {threshold:g}" if threshold is not None else "true"
     unit = rubric_fields(name, {"scale": "numeric"})["threshold"]
     passes = at if entry["scale"] == "numeric" else f"{at}; {unit:g} of 0 to 1"
     return (
-        f"[`{name}`](../rubrics/{_page_of(name)})", summary_of(getattr(evaluators, name)),
+        f"[`{name}`](../rubrics/{_page_of(name)})",
+        summary_of(getattr(evaluators, name)),
         _fields_in_words(entry["needs"]),
-        _fields_in_words(entry["takes"]) or "nothing", f"{told[entry['scale']]}{other}", passes, entry["direction"],
+        _fields_in_words(entry["takes"]) or "nothing",
+        f"{told[entry['scale']]}{other}",
+        passes,
+        entry["direction"],
         _tokens_of(name, measured),
-    )  # fmt: skip
+    )
 
 
 _SCALES_IN_WORDS = {"numeric": "0 to 1", "likert5": "1 to 5"}
@@ -418,9 +544,15 @@ def rubric_pages() -> dict[Path, str]:
 
 def _rubric_page(name: str) -> str:
     request = question_of(name)
-    source = f"../../agenteval_otel/evaluators/catalogue/{_page_of(name).replace('-', '_')[:-3]}.yaml"
+    source = (
+        f"../../agenteval_otel/evaluators/catalogue/{_page_of(name).replace('-', '_')[:-3]}.yaml"
+    )
     written = f" Its words are in [its file]({source})."
-    fields = ", ".join(f"`{read}` is the {field.replace('_', ' ')}" for field, read in NAMES.items() if read != field)
+    fields = ", ".join(
+        f"`{read}` is the {field.replace('_', ' ')}"
+        for field, read in NAMES.items()
+        if read != field
+    )
     form = json.dumps(request.answer_form, indent=1)
     return f"""# {name}
 
@@ -455,12 +587,23 @@ hundred labelled rows, and `agenteval-otel explain {name}` then shows it.
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
-        configuration, event_attributes, crossing_attributes, forwarded_attributes, spans, run_span_attributes,
+        configuration,
+        event_attributes,
+        crossing_attributes,
+        forwarded_attributes,
+        spans,
+        run_span_attributes,
         evaluated_span_attributes,
-        metrics, boundaries, no_calls, outcomes, failures, error_types, catalogue,
+        metrics,
+        boundaries,
+        no_calls,
+        outcomes,
+        failures,
+        error_types,
+        catalogue,
         evaluator_index,
     )
-}  # fmt: skip
+}
 """The generated parts, by the name in their document."""
 
 
@@ -476,8 +619,10 @@ def main(arguments: list[str]) -> int:
     for document in [*DOCS.glob("*.md"), *DOCS.glob("evaluators/*.md")]:
         wanted[document] = generated(document.read_text(encoding="utf-8"))
     differing = sorted(
-        page for page, text in wanted.items() if not page.exists() or page.read_text(encoding="utf-8") != text
-    )  # fmt: skip
+        page
+        for page, text in wanted.items()
+        if not page.exists() or page.read_text(encoding="utf-8") != text
+    )
     for page in (*differing, *sorted(stale)):
         name = page.relative_to(DOCS)
         if "--check" in arguments:

@@ -1,8 +1,10 @@
-"""Write the measured part of reliability.md: ``python docs/promises.py``; with ``--check`` only say what is missing.
+"""Write the measured part of reliability.md: ``python docs/promises.py``; with ``--check`` only say
+what is missing.
 
-The rows come from the table of promises in `tests/promises/table.py`, the figures from the last run of their tests
-(``AGENTEVAL_FIGURES``, else ``build/figures``). Everything outside of the markers is written by hand. The check
-compares promises, tests and document with one another; figures differ from run to run and are not compared.
+The rows come from the table of promises in `tests/promises/table.py`, the figures from the last run
+of their tests (``AGENTEVAL_FIGURES``, else ``build/figures``). Everything outside of the markers is
+written by hand. The check compares promises, tests and document with one another; figures differ
+from run to run and are not compared.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def measured(entries: Sequence[Entry]) -> str:
     sections = [_about(entries)]
     for letter, title in GROUPS.items():
         rows = [_row(promise, entries) for promise in PROMISES if promise.code.startswith(letter)]
-        heads = "| | promise | what is done to it | measured | form | line |\n|---|---|---|---|---|---|"
+        heads = (
+            "| | promise | what is done to it | measured | form | line |\n|---|---|---|---|---|---|"
+        )
         sections.append(f"### {letter}. {title}\n\n{heads}\n" + "\n".join(rows))
     return "\n\n".join(sections)
 
@@ -67,9 +71,13 @@ def _row(promise: Promise, entries: Sequence[Entry]) -> str:
     if any(entry.outcome == "failed" for entry in own):
         figures.insert(0, "**FAILED**")
     cells = (
-        promise.code, promise.says, promise.fault, "; ".join(figures) or NOTHING, ", ".join(forms) or "-",
+        promise.code,
+        promise.says,
+        promise.fault,
+        "; ".join(figures) or NOTHING,
+        ", ".join(forms) or "-",
         promise.passes,
-    )  # fmt: skip
+    )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -101,17 +109,32 @@ def problems(text: str) -> list[str]:
     tested = {code for file in TESTS.glob("test_*.py") if (code := code_of(file)) is not None}
     rows = dict(_ROW.findall(text))
     unbuilt = {code for some in NOT_BUILT.values() for code in some}
-    found += [f"{code}: no test file tests/promises/test_{code.lower()}_*.py" for code in codes if code not in tested]
-    found += [f"{code}: tested, and not in tests/promises/table.py" for code in sorted(tested - set(codes))]
-    found += [f"{code}: built, and listed as not built" for code in sorted(unbuilt & {*codes, *tested})]
-    found += [f"{code}: not named among what is not built" for code in sorted(unbuilt) if not _names(text, code)]
+    found += [
+        f"{code}: no test file tests/promises/test_{code.lower()}_*.py"
+        for code in codes
+        if code not in tested
+    ]
+    found += [
+        f"{code}: tested, and not in tests/promises/table.py"
+        for code in sorted(tested - set(codes))
+    ]
+    found += [
+        f"{code}: built, and listed as not built" for code in sorted(unbuilt & {*codes, *tested})
+    ]
+    found += [
+        f"{code}: not named among what is not built"
+        for code in sorted(unbuilt)
+        if not _names(text, code)
+    ]
     if list(rows) != codes:
         found.append(f"{DOCUMENT.name} lists {', '.join(rows)}; the table {', '.join(codes)}")
     for promise in PROMISES:
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", rows.get(promise.code, "|||||"))]
         said = [cell.replace("\\|", "|") for cell in (*cells[:2], cells[4])]
         if said != [promise.says, promise.fault, promise.passes]:
-            found.append(f"{promise.code}: {DOCUMENT.name} says something else than tests/promises/table.py")
+            found.append(
+                f"{promise.code}: {DOCUMENT.name} says something else than tests/promises/table.py"
+            )
         elif cells[2].replace("**FAILED**", "").strip() in ("", NOTHING):
             found.append(f"{promise.code}: no figure")
         elif "**FAILED**" in cells[2]:

@@ -1,4 +1,6 @@
-"""Hooks of mkdocs: the API's pages from the public packages, and links to files that are not on the site."""
+"""Hooks of mkdocs: the API's pages from the public packages, and links to files that are not on the
+site.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """A page for each public package, its names from where they are defined: packages load them late."""
+    """A page for each public package, its names from where they are defined: packages load them
+    late.
+    """
     for package in _PACKAGES:
         name = f"agenteval_otel.{package}".rstrip(".")
         module = importlib.import_module(name)
@@ -39,7 +43,9 @@ def on_files(files: Files, *, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
-    """The page with links to the repository where their target lies outside of the documents, or is a folder."""
+    """The page with links to the repository where their target lies outside of the documents, or is
+    a folder.
+    """
     docs = Path(config.docs_dir)
 
     def absolute(link: re.Match[str]) -> str:

@@ -1,7 +1,8 @@
-"""Makes the pictures of docs/ui.md in Chromium, of the demo's traffic: `uv run python -m docs.ui_pictures`.
+"""Makes the pictures of docs/ui.md in Chromium, of the demo's traffic:
+`uv run python -m docs.ui_pictures`.
 
-Each page in both themes, as docs/images/ui-PAGE-THEME.png; ui-pages.txt keeps the words that they show. A test compares
-these with what the pages show now (tests/ui/test_pictures.py).
+Each page in both themes, as docs/images/ui-PAGE-THEME.png; ui-pages.txt keeps the words that they
+show. A test compares these with what the pages show now (tests/ui/test_pictures.py).
 """
 
 from __future__ import annotations
@@ -49,14 +50,17 @@ _CALLS, _RUN_CALLS, _SECONDS = 900, 200, 20.0
 _START_S, _LASTS_S = datetime(2026, 11, 24, 6, tzinfo=UTC).timestamp(), 3 * 86_400
 _SAMPLED = 0.5  # as in the demo, of all but failures
 _WIDTH, _HEIGHT = 1280, 860
-_PLACE, _RUNS = "agenteval.db", "main.jsonl, branch.jsonl"  # shown instead of the folder of the moment
+# shown instead of the folder of the moment
+_PLACE, _RUNS = "agenteval.db", "main.jsonl, branch.jsonl"
 _VERSION = re.compile(r"\b[0-9a-f]{12,}\b")
 
 
 def traffic(
     calls: int, *, drop: bool = True, sampled: float = _SAMPLED
 ) -> list[tuple[Turn, AggregatedEvaluationResult]]:
-    """The demo's planned answers by the demo's evaluators, over three days instead of twenty seconds."""
+    """The demo's planned answers by the demo's evaluators, over three days instead of twenty
+    seconds.
+    """
     turns, chance = plan_turns(calls=calls, seconds=_SECONDS, drop=drop), random.Random(7)
     config = EvaluationRunConfig(evaluators=demo_evaluators(), criteria=demo_criteria())
     results = []
@@ -64,40 +68,67 @@ def traffic(
     for turn, result in zip(turns, run_evaluations_sync(inputs, config), strict=True):
         probability = 1.0 if turn.kind == "failed" else sampled
         if chance.random() < probability:
-            scores = [score.model_copy(update={"probability": probability}) for score in result.results]
+            scores = [
+                score.model_copy(update={"probability": probability}) for score in result.results
+            ]
             ended_ns = int((_START_S + turn.at_s * _LASTS_S / _SECONDS) * 1e9)
-            changes = {"results": tuple(scores), "sampling_probability": probability, "ended_ns": ended_ns}
-            results.append((turn, result.model_copy(update={**changes, "sampling_reason": "ratio"})))
+            changes = {
+                "results": tuple(scores),
+                "sampling_probability": probability,
+                "ended_ns": ended_ns,
+            }
+            results.append(
+                (turn, result.model_copy(update={**changes, "sampling_reason": "ratio"}))
+            )
     return results
 
 
 def _input_of(turn: Turn, number: int) -> EvaluationInput:
     failed = turn.kind == "failed"
     return EvaluationInput(
-        prompt=turn.messages[-1]["content"], response=None if failed else turn.answer,
-        error_type="OrderSystemError" if failed else None, message_history=turn.messages[:-1], agent="support",
-        tool_calls=turn.tool_calls, conversation_id=turn.conversation, prompt_version=str(turn.release),
-        model="scripted-1", metadata={"id": number},
-    )  # fmt: skip
+        prompt=turn.messages[-1]["content"],
+        response=None if failed else turn.answer,
+        error_type="OrderSystemError" if failed else None,
+        message_history=turn.messages[:-1],
+        agent="support",
+        tool_calls=turn.tool_calls,
+        conversation_id=turn.conversation,
+        prompt_version=str(turn.release),
+        model="scripted-1",
+        metadata={"id": number},
+    )
 
 
 class Stored:
-    """The demo's traffic in a folder: a database, settings with the objectives, and two runs as files."""
+    """The demo's traffic in a folder: a database, settings with the objectives, and two runs as
+    files.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.database, self.settings = Target(folder / "agenteval.db", ""), folder / "agenteval.yaml"
+        self.database, self.settings = (
+            Target(folder / "agenteval.db", ""),
+            folder / "agenteval.yaml",
+        )
         answers, database = traffic(_CALLS), Database(self.database)
         rows = [rows_of(result, f"{number:032x}") for number, (_, result) in enumerate(answers)]
         assert not any(database.write(rows, may_wait=True))
         database.close()
-        criteria = [f"    - {{name: {name}, objective: {objective}}}\n" for name, objective in OBJECTIVES.items()]
+        criteria = [
+            f"    - {{name: {name}, objective: {objective}}}\n"
+            for name, objective in OBJECTIVES.items()
+        ]
         self.settings.write_text("".join(["criteria:\n  default:\n", *criteria]))
         self.runs = [folder / "main.jsonl", folder / "branch.jsonl"]
         for file, drop in zip(self.runs, (False, True), strict=True):
-            lines = [result.model_dump_json(by_alias=True) for _, result in traffic(_RUN_CALLS, drop=drop, sampled=1.0)]
+            lines = [
+                result.model_dump_json(by_alias=True)
+                for _, result in traffic(_RUN_CALLS, drop=drop, sampled=1.0)
+            ]
             file.write_text("\n".join(lines))
         turns = [turn for turn, _ in answers]
-        number = next(i for i, turn in enumerate(turns) if turn.kind == "vague" and len(turn.messages) > 2)
+        number = next(
+            i for i, turn in enumerate(turns) if turn.kind == "vague" and len(turn.messages) > 2
+        )
         self.pages = {
             name: path.format(answer=f"{number:032x}", conversation=turns[number].conversation)
             for name, path in PAGES.items()
@@ -105,21 +136,28 @@ class Stored:
 
 
 def words(stored: Stored) -> dict[str, str]:
-    """The words of each page, a text a line; versions of evaluators, which are hashes of code, as dots."""
+    """The words of each page, a text a line; versions of evaluators, which are hashes of code, as
+    dots.
+    """
     texts = {}
     with opened_runs([str(file) for file in stored.runs]) as runs:
         settings = UiSettings(stored.database, _PLACE, OBJECTIVES)
         of_runs = UiSettings(runs.target, _RUNS, can_label=False, runs=runs)
         for name, path in stored.pages.items():
             html = _client(of_runs if name == "runs" else settings).get(path).text
-            lines = (" ".join(line.split()) for line in Structure(html.replace("<", "\n<")).text.splitlines())
+            lines = (
+                " ".join(line.split())
+                for line in Structure(html.replace("<", "\n<")).text.splitlines()
+            )
             texts[name] = _VERSION.sub("…", "\n".join(filter(None, lines)))
     return texts
 
 
 def _client(settings: UiSettings) -> TestClient:
     columns, access = ResultColumns(settings.target, runs=settings.runs), Access(8629)
-    client = TestClient(application(Pages(settings, columns, access)), base_url="http://127.0.0.1:8629")
+    client = TestClient(
+        application(Pages(settings, columns, access)), base_url="http://127.0.0.1:8629"
+    )
     client.get(f"/health?token={access.token}")
     return client
 
@@ -130,20 +168,32 @@ def kept_words() -> dict[str, str]:
     return {name: text.rstrip("\n") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
-def take(browser: Any, stored: Stored, folder: Path, *, width: int = _WIDTH, is_whole: bool = False) -> Iterator[str]:
-    """Write the picture of each page in each theme, its upper part or the whole page; the files' names."""
+def take(
+    browser: Any, stored: Stored, folder: Path, *, width: int = _WIDTH, is_whole: bool = False
+) -> Iterator[str]:
+    """Write the picture of each page in each theme, its upper part or the whole page; the files'
+    names.
+    """
     for names, places, shown in (
-        ([name for name in PAGES if name != "runs"], [stored.database.place, "--settings", stored.settings], _PLACE),
+        (
+            [name for name in PAGES if name != "runs"],
+            [stored.database.place, "--settings", stored.settings],
+            _PLACE,
+        ),
         (["runs"], stored.runs, _RUNS),
     ):
         with served(*places) as address:
             base = "{0.scheme}://{0.netloc}".format(urlsplit(address))
             for theme in THEMES:
-                page = browser.new_page(viewport={"width": width, "height": _HEIGHT}, color_scheme=theme)
+                page = browser.new_page(
+                    viewport={"width": width, "height": _HEIGHT}, color_scheme=theme
+                )
                 page.goto(address)
                 for name in names:
                     page.goto(base + stored.pages[name])
-                    page.locator(".place").evaluate("(element, text) => { element.textContent = text }", shown)
+                    page.locator(".place").evaluate(
+                        "(element, text) => { element.textContent = text }", shown
+                    )
                     file = f"ui-{name}-{theme}.png"
                     page.screenshot(path=folder / file, full_page=is_whole)
                     yield file
@@ -155,11 +205,15 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
         stored = Stored(Path(folder))
         names, texts = list(take(browser, stored, IMAGES)), words(stored)
         browser.close()
-    WORDS.write_text("".join(f"== {name}\n{text}\n" for name, text in texts.items()), encoding="utf-8")
+    WORDS.write_text(
+        "".join(f"== {name}\n{text}\n" for name, text in texts.items()), encoding="utf-8"
+    )
     sys.stdout.write(f"written: {', '.join(names)}, {WORDS.name}\n")
 
 

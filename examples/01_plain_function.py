@@ -6,8 +6,9 @@ uv run python examples/01_plain_function.py
 from agenteval_otel import accounting, configure, flush, monitor
 from agenteval_otel.storage import ConsoleStorageProvider
 
-# Everything is evaluated, one line per answer goes to standard error. Without this call, @monitor evaluates at most ten
-# answers a second and sends the scores to the OpenTelemetry set-up of your application.
+# Everything is evaluated, one line per answer goes to standard error. Without this call, @monitor
+# evaluates at most ten answers a second and sends the scores to the OpenTelemetry set-up of your
+# application.
 configure(sample_rate=1.0, storage=[ConsoleStorageProvider()])
 
 

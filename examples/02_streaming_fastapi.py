@@ -1,4 +1,5 @@
-"""A streamed answer under FastAPI: every chunk passes at once; the stream is evaluated when it ends or is abandoned.
+"""A streamed answer under FastAPI: every chunk passes at once; the stream is evaluated when it ends
+or is abandoned.
 
 uv run python examples/02_streaming_fastapi.py
 """
@@ -42,16 +43,20 @@ async def endpoint(question: str) -> StreamingResponse:
 
 
 if __name__ == "__main__":
-    # A real server on a free port and two readers, one of which leaves early. Yours is started by `uvicorn module:app`.
+    # A real server on a free port and two readers, one of which leaves early. Yours is started by
+    # `uvicorn module:app`.
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
 
-    with httpx.Client(base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", params={"question": "Help!"}) as client:
+    with httpx.Client(
+        base_url=f"http://127.0.0.1:{listener.getsockname()[1]}", params={"question": "Help!"}
+    ) as client:
         print(client.get("/support").text)
         with client.stream("GET", "/support") as response:
-            print(next(response.iter_text()), "...")  # and away: half an answer is told apart from a whole one
+            # and away: half an answer is told apart from a whole one
+            print(next(response.iter_text()), "...")
 
     server.should_exit = True
     thread.join()

@@ -1,4 +1,5 @@
-"""OpenAI's client, chat completions and Responses: their objects and streams are handed through and understood.
+"""OpenAI's client, chat completions and Responses: their objects and streams are handed through and
+understood.
 
 uv run python examples/04_openai_client.py
 """
@@ -15,12 +16,15 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.storage import ConsoleStorageProvider
 from agenteval_otel.testing import ModelReply, ModelServer
 
-# Stands in for the model, so that this runs anywhere: leave it out, and build the client without arguments.
-model_server = ModelServer([
-    ModelReply(text="I opened a ticket for your order.", input_tokens=31, output_tokens=9),
-    ModelReply(tool_calls=[{"name": "open_ticket", "arguments": {"order": "A-17"}}]),
-    ModelReply(text="I'm sorry, but I can't help with that.", finish_reason="content_filter"),
-])  # fmt: skip
+# Stands in for the model, so that this runs anywhere: leave it out, and build the client without
+# arguments.
+model_server = ModelServer(
+    [
+        ModelReply(text="I opened a ticket for your order.", input_tokens=31, output_tokens=9),
+        ModelReply(tool_calls=[{"name": "open_ticket", "arguments": {"order": "A-17"}}]),
+        ModelReply(text="I'm sorry, but I can't help with that.", finish_reason="content_filter"),
+    ]
+)
 client = openai.AsyncOpenAI(base_url=f"{model_server.url}/v1", api_key="test")
 MODEL = "gpt-4.1-mini"
 
@@ -29,16 +33,26 @@ def opened_ticket(seen: EvaluationInput) -> bool:
     """An evaluator is a function; this one also shows what an evaluator sees."""
     tools = [f"{call.name}({call.arguments})" for call in seen.tool_calls or ()]
     tokens = seen.usage.model_dump(exclude_none=True) if seen.usage else {}
-    print(f"{seen.agent}: {seen.model} {seen.finish_reason} {seen.response_text!r} {tools} {tokens}")
-    return "ticket" in seen.response_text or any(call.name == "open_ticket" for call in seen.tool_calls or ())
+    print(
+        f"{seen.agent}: {seen.model} {seen.finish_reason} {seen.response_text!r} {tools} {tokens}"
+    )
+    return "ticket" in seen.response_text or any(
+        call.name == "open_ticket" for call in seen.tool_calls or ()
+    )
 
 
-configure(sample_rate=1.0, evaluators=[ResponseHealth(), opened_ticket], storage=[ConsoleStorageProvider()])
+configure(
+    sample_rate=1.0,
+    evaluators=[ResponseHealth(), opened_ticket],
+    storage=[ConsoleStorageProvider()],
+)
 
 
 @monitor(agent="completion")
 async def complete(question: str) -> ChatCompletion:
-    return await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": question}])
+    return await client.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": question}]
+    )
 
 
 @monitor(agent="response")

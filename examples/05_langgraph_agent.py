@@ -6,7 +6,8 @@ uv run python examples/05_langgraph_agent.py
 import os
 from typing import Any
 
-os.environ["LANGSMITH_TRACING"] = "false"  # LangChain's own tracing, which would call home where it is on
+# LangChain's own tracing, which would call home where it is on
+os.environ["LANGSMITH_TRACING"] = "false"
 
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
@@ -19,11 +20,14 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.storage import ConsoleStorageProvider
 from agenteval_otel.testing import ModelReply, ModelServer
 
-# Stands in for the model, so that this runs anywhere: leave it out, with the base_url and the api_key below.
-model_server = ModelServer([
-    ModelReply(tool_calls=[{"name": "order_status", "arguments": {"order": "A-17"}}]),
-    "Order A-17 arrives on Tuesday.",
-])  # fmt: skip
+# Stands in for the model, so that this runs anywhere: leave it out, with the base_url and the
+# api_key below.
+model_server = ModelServer(
+    [
+        ModelReply(tool_calls=[{"name": "order_status", "arguments": {"order": "A-17"}}]),
+        "Order A-17 arrives on Tuesday.",
+    ]
+)
 
 
 @tool
@@ -32,7 +36,9 @@ def order_status(order: str) -> str:
     return f"{order} is due on Tuesday"
 
 
-model = ChatOpenAI(model="gpt-4.1-mini", base_url=f"{model_server.url}/v1", api_key="test").bind_tools([order_status])
+model = ChatOpenAI(
+    model="gpt-4.1-mini", base_url=f"{model_server.url}/v1", api_key="test"
+).bind_tools([order_status])
 builder = StateGraph(MessagesState)
 builder.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
 builder.add_node("tools", ToolNode([order_status]))
@@ -43,13 +49,19 @@ graph = builder.compile()
 
 
 def used_what_it_found(seen: EvaluationInput) -> bool:
-    """Whether the answer says what the tool said; an evaluator sees the tool calls with their results."""
+    """Whether the answer says what the tool said; an evaluator sees the tool calls with their
+    results.
+    """
     results = [str(call.result) for call in seen.tool_calls or ()]
     print(f"{seen.prompt!r} -> {results} -> {seen.response_text!r}")
     return any("Tuesday" in result for result in results) and "Tuesday" in seen.response_text
 
 
-configure(sample_rate=1.0, evaluators=[ResponseHealth(), used_what_it_found], storage=[ConsoleStorageProvider()])
+configure(
+    sample_rate=1.0,
+    evaluators=[ResponseHealth(), used_what_it_found],
+    storage=[ConsoleStorageProvider()],
+)
 
 
 @monitor(agent="tracking")

@@ -1,4 +1,5 @@
-"""Work without a server: a queue's consumer, and a serverless function that has to flush before it returns.
+"""Work without a server: a queue's consumer, and a serverless function that has to flush before it
+returns.
 
 uv run python examples/07_background_worker.py
 """
@@ -19,12 +20,15 @@ def summarise(text: str) -> str:
 
 
 def handler(event: dict[str, Any], context: object) -> dict[str, Any]:
-    """A serverless function. Once it has returned, the platform may freeze the process, its background thread too."""
+    """A serverless function. Once it has returned, the platform may freeze the process, its
+    background thread too.
+    """
     try:
         return {"statusCode": 200, "body": summarise(event["text"])}
     finally:
-        # Blocks for at most two seconds. False: not everything is delivered yet; what remains goes on when the process
-        # is thawed. Never raises. In a coroutine: await asyncio.to_thread(flush, 2.0)
+        # Blocks for at most two seconds. False: not everything is delivered yet; what remains goes
+        # on when the process is thawed. Never raises. In a coroutine: await
+        # asyncio.to_thread(flush, 2.0)
         if not flush(2.0):
             print("some evaluations are still under way")
 
@@ -43,7 +47,12 @@ if __name__ == "__main__":
     jobs: queue.Queue[str | None] = queue.Queue()
     worker = threading.Thread(target=consume, args=(jobs,))
     worker.start()
-    for text in ("Lift the lid. Mind the spring.", "All is well. Nothing to do.", "Call back. Ask for Ann.", None):
+    for text in (
+        "Lift the lid. Mind the spring.",
+        "All is well. Nothing to do.",
+        "Call back. Ask for Ann.",
+        None,
+    ):
         jobs.put(text)
     worker.join()
     print("after the worker stopped:", accounting()["evaluated"], "evaluated")

@@ -1,4 +1,5 @@
-"""Metrics that you have already, as evaluators: autoevals' scorers, and the shape of DeepEval's metrics.
+"""Metrics that you have already, as evaluators: autoevals' scorers, and the shape of DeepEval's
+metrics.
 
 uv run python examples/10_wrapped_evaluator.py
 """
@@ -32,14 +33,19 @@ class Autoevals(CriterionEvaluator, type="Autoevals"):
 
 
 class Measured(CriterionEvaluator, type="Measured"):
-    """A metric with DeepEval's shape: `measure(test_case)`, then `score`, `reason` and `is_successful()`."""
+    """A metric with DeepEval's shape: `measure(test_case)`, then `score`, `reason` and
+    `is_successful()`.
+    """
 
     metric: Any = Field(exclude=True)  # an object, so configuration in code only
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         metric = copy.copy(self.metric)  # it keeps its findings in itself, and calls may overlap
-        # DeepEval: an LLMTestCase of the same names; and `async def`, `a_measure` for metrics that ask a model.
-        case = SimpleNamespace(input=evaluation_input.prompt, actual_output=evaluation_input.response_text)
+        # DeepEval: an LLMTestCase of the same names; and `async def`, `a_measure` for metrics that
+        # ask a model.
+        case = SimpleNamespace(
+            input=evaluation_input.prompt, actual_output=evaluation_input.response_text
+        )
         metric.measure(case)
         return Score(value=metric.score, passed=metric.is_successful(), reasoning=metric.reason)
 
@@ -63,7 +69,8 @@ configure(sample_rate=1.0, storage=[ConsoleStorageProvider()])
 
 @monitor(agent="capital", evaluators=[edit_distance, brevity])
 def capital(country: str) -> str:
-    annotate(ground_truth={"France": "Paris"}.get(country))  # without one, edit_distance is skipped, not zero
+    # without one, edit_distance is skipped, not zero
+    annotate(ground_truth={"France": "Paris"}.get(country))
     return "Pariss"
 
 

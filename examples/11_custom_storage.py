@@ -1,4 +1,5 @@
-"""A storage provider of your own: results into SQLite, in batches, without holding up the evaluations.
+"""A storage provider of your own: results into SQLite, in batches, without holding up the
+evaluations.
 
 uv run python examples/11_custom_storage.py
 """
@@ -25,18 +26,24 @@ class SqliteStorage(EvaluationStorageProvider, type="own_sqlite"):
     path: str
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        # This runs on the event loop that all evaluations share. A database may block, so a thread of our own writes.
-        rows = [(aggregated.agent, one.criterion_name, one.normalized, one.label) for one in aggregated.results]
+        # This runs on the event loop that all evaluations share. A database may block, so a thread
+        # of our own writes.
+        rows = [
+            (aggregated.agent, one.criterion_name, one.normalized, one.label)
+            for one in aggregated.results
+        ]
         written: Future[None] = Future()
         self._jobs.put((rows, written))
-        await asyncio.wrap_future(written)  # so that flush() waits for the rows, and an error of the database counts
+        # so that flush() waits for the rows, and an error of the database counts
+        await asyncio.wrap_future(written)
 
     async def close(self) -> None:
         self._jobs.put(None)
 
     @cached_property
     def _jobs(self) -> queue.SimpleQueue[Any]:
-        # A thread of its own: a SQLite connection belongs to one thread, and rows are cheaper in batches.
+        # A thread of its own: a SQLite connection belongs to one thread, and rows are cheaper in
+        # batches.
         jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._work, args=(jobs,), daemon=True).start()
         return jobs
@@ -53,7 +60,9 @@ class SqliteStorage(EvaluationStorageProvider, type="own_sqlite"):
         try:
             with closing(sqlite3.connect(self.path)) as database, database:
                 database.execute(TABLE)
-                database.executemany("INSERT INTO scores VALUES (?,?,?,?)", [row for rows, _ in jobs for row in rows])
+                database.executemany(
+                    "INSERT INTO scores VALUES (?,?,?,?)", [row for rows, _ in jobs for row in rows]
+                )
         except sqlite3.Error as error:
             for _, written in jobs:
                 written.set_exception(error)
@@ -62,7 +71,8 @@ class SqliteStorage(EvaluationStorageProvider, type="own_sqlite"):
                 written.set_result(None)
 
 
-check_storage(SqliteStorage(path="checked.db"))  # saves many at once, results of every kind, and closes twice
+# saves many at once, results of every kind, and closes twice
+check_storage(SqliteStorage(path="checked.db"))
 configure(sample_rate=1.0, storage=[SqliteStorage(path="scores.db")])
 
 
@@ -76,4 +86,8 @@ for number in range(50):
 print("delivered:", flush(5.0))
 
 with closing(sqlite3.connect("scores.db")) as database:
-    print(database.execute("SELECT criterion, label, count(*), avg(normalized) FROM scores GROUP BY 1, 2").fetchall())
+    print(
+        database.execute(
+            "SELECT criterion, label, count(*), avg(normalized) FROM scores GROUP BY 1, 2"
+        ).fetchall()
+    )

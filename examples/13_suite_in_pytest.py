@@ -1,4 +1,5 @@
-"""Suites and `assert_evaluation` in a pytest file: tests that pass, and three that fail, to show how that reads.
+"""Suites and `assert_evaluation` in a pytest file: tests that pass, and three that fail, to show
+how that reads.
 
 uv run python examples/13_suite_in_pytest.py    (a test file of your own: pytest)
 """
@@ -21,7 +22,9 @@ def ask(question: str, *, tool: bool = True) -> EvaluationInput:
     began = time.perf_counter()
     order = next((order for order in ORDERS if order in question), "A-17")
     day = ORDERS[order] if tool else "Monday"
-    calls: list[dict[str, Any]] = [{"name": "find_order", "arguments": {"order": order}}] if tool else []
+    calls: list[dict[str, Any]] = (
+        [{"name": "find_order", "arguments": {"order": order}}] if tool else []
+    )
     return EvaluationInput(
         prompt=question,
         response=f"Order {order} is due on {day}.",
@@ -59,18 +62,27 @@ async def polite(evaluation_input: EvaluationInput) -> bool:
 
 def test_with_a_judge_that_is_away() -> None:
     """Fails: an evaluator that breaks has not scored zero, and what comes behind it does not run."""
-    suite = Suite(name="manners", evaluators=[polite, ExactMatch(expected="Order A-17 is due on Tuesday.")])
+    suite = Suite(
+        name="manners", evaluators=[polite, ExactMatch(expected="Order A-17 is due on Tuesday.")]
+    )
     assert suite.run_sync(ask("Where is A-17?"))
 
 
 def test_the_words_of_an_answer(assert_evaluation: Callable[..., Any]) -> None:
-    """Fails: the fixture of the plugin shows what was expected and what came; a table of the criteria ends the run."""
+    """Fails: the fixture of the plugin shows what was expected and what came; a table of the
+    criteria ends the run.
+    """
     assert_evaluation(
-        ask("Where is B-04?"), evaluators=[Contains(substrings=["Friday", "by noon"]), CostWithin(max_cost_usd=0.01)]
+        ask("Where is B-04?"),
+        evaluators=[Contains(substrings=["Friday", "by noon"]), CostWithin(max_cost_usd=0.01)],
     )
 
 
 if __name__ == "__main__":
     # This repository's own options switch the plugin off: `-o addopts=` leaves them out.
     code = pytest.main([__file__, "-q", "-p", "no:cacheprovider", "-o", "addopts="])
-    sys.exit(0 if code == pytest.ExitCode.TESTS_FAILED else f"expected three tests to fail, found {code!r}")
+    sys.exit(
+        0
+        if code == pytest.ExitCode.TESTS_FAILED
+        else f"expected three tests to fail, found {code!r}"
+    )

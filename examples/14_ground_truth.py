@@ -1,21 +1,32 @@
-"""Reference answers from a file: found for each question by its wording, and compared with the answer.
+"""Reference answers from a file: found for each question by its wording, and compared with the
+answer.
 
 uv run python examples/14_ground_truth.py
 """
 
 from pathlib import Path
 
-from agenteval_otel import EvaluationInput, EvaluationRunConfig, configure, flush, monitor, run_evaluation_sync
+from agenteval_otel import (
+    EvaluationInput,
+    EvaluationRunConfig,
+    configure,
+    flush,
+    monitor,
+    run_evaluation_sync,
+)
 from agenteval_otel.evaluators import NLPAccuracy
 from agenteval_otel.ground_truth import FileGroundTruthStore
 from agenteval_otel.storage import ConsoleStorageProvider
 
-# Columns UserPrompt, ExpectedOutput, Category, Module. A changed file is read again while this runs.
+# Columns UserPrompt, ExpectedOutput, Category, Module. A changed file is read again while this
+# runs.
 reference_answers = FileGroundTruthStore(path=Path(__file__).with_name("partnership_faq.csv"))
-print(f"{len(reference_answers.rows())} questions, {len(reference_answers.rows('FAQAgent'))} of them for FAQAgent")
+print(
+    f"{len(reference_answers.rows())} questions, {len(reference_answers.rows('FAQAgent'))} of them for FAQAgent"
+)
 
-# Compares wording: enough to notice that an answer has drifted from the text it should follow, not to judge a
-# paraphrase. With embedder=<a model's> it compares meaning.
+# Compares wording: enough to notice that an answer has drifted from the text it should follow, not
+# to judge a paraphrase. With embedder=<a model's> it compares meaning.
 accuracy = NLPAccuracy(criterion_name="accuracy", threshold=0.5)
 
 configure(
@@ -52,4 +63,6 @@ found = run_evaluation_sync(
     ),
     EvaluationRunConfig(evaluators=[accuracy], ground_truth=reference_answers),
 )
-print(f"offline: {found.overall_score:.2f}, ground truth: {found.input_snapshot.metadata['ground_truth']['match']}")
+print(
+    f"offline: {found.overall_score:.2f}, ground truth: {found.input_snapshot.metadata['ground_truth']['match']}"
+)

@@ -1,6 +1,8 @@
-"""Models as judges: two rubrics of the catalogue and one of your own, with a budget, a breaker and a cache.
+"""Models as judges: two rubrics of the catalogue and one of your own, with a budget, a breaker and
+a cache.
 
-uv run python examples/15_judge.py          (with ANTHROPIC_API_KEY it asks the API, without one a script answers)
+uv run python examples/15_judge.py          (with ANTHROPIC_API_KEY it asks the API, without one a
+script answers)
 """
 
 import os
@@ -8,13 +10,24 @@ from typing import Any
 
 from agenteval_otel import EvaluationInput, Suite, annotate, configure, flush, monitor
 from agenteval_otel.evaluators import Coherence, Groundedness, LLMJudge
-from agenteval_otel.judges import AnthropicJudge, BreakerSettings, CacheSettings, Judge, JudgeRequest, SpendLimits
+from agenteval_otel.judges import (
+    AnthropicJudge,
+    BreakerSettings,
+    CacheSettings,
+    Judge,
+    JudgeRequest,
+    SpendLimits,
+)
 from agenteval_otel.testing import ScriptedJudge
 
 guards: dict[str, Any] = {
-    # Dollars a million tokens: look them up, prices change. A call has to fit into the limits before it is made.
-    "spend": SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=0.50, tokens_per_minute=100_000),
-    "breaker": BreakerSettings(),  # an endpoint that fails again and again is left alone for a while
+    # Dollars a million tokens: look them up, prices change. A call has to fit into the limits
+    # before it is made.
+    "spend": SpendLimits(
+        prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=0.50, tokens_per_minute=100_000
+    ),
+    # an endpoint that fails again and again is left alone for a while
+    "breaker": BreakerSettings(),
     "cache": CacheSettings(),  # path="verdicts.db" keeps them for the next run
 }
 
@@ -22,13 +35,26 @@ guards: dict[str, Any] = {
 def scripted(request: JudgeRequest) -> dict[str, Any]:
     """What a model might answer; the question holds the input as JSON data."""
     invented = "moon" in request.prompt
-    if request.purpose == "grounded":  # lists the answer's claims; code computes the score from them
-        claim = {"quote": "to the moon" if invented else "within two days", "evidence": "", "holds": not invented}
-        return {"claims": [claim], "reason": "no moon in the FAQ" if invented else "the FAQ says so"}
-    return {"evidence": [], "reason": "as it reads", "score": not invented if request.purpose == "next_step" else 5}
+    # lists the answer's claims; code computes the score from them
+    if request.purpose == "grounded":
+        claim = {
+            "quote": "to the moon" if invented else "within two days",
+            "evidence": "",
+            "holds": not invented,
+        }
+        return {
+            "claims": [claim],
+            "reason": "no moon in the FAQ" if invented else "the FAQ says so",
+        }
+    return {
+        "evidence": [],
+        "reason": "as it reads",
+        "score": not invented if request.purpose == "next_step" else 5,
+    }
 
 
-if os.environ.get("ANTHROPIC_API_KEY"):  # JUDGE_MODEL and JUDGE_URL name another model, another place
+# JUDGE_MODEL and JUDGE_URL name another model, another place
+if os.environ.get("ANTHROPIC_API_KEY"):
     model, url = os.environ.get("JUDGE_MODEL", "claude-haiku-4-5"), os.environ.get("JUDGE_URL")
     judge: Judge = AnthropicJudge(model=model, **guards, **({"base_url": url} if url else {}))
     print(f"judged by {model}, for up to 0.50 dollars a day")
@@ -38,8 +64,11 @@ else:
 
 evaluators = [
     Coherence(judge=judge, criterion_name="coherent"),
-    Groundedness(judge=judge, criterion_name="grounded"),  # skipped where an answer comes without a context
-    LLMJudge(judge=judge, criterion_name="next_step", description="The answer says what comes next."),
+    # skipped where an answer comes without a context
+    Groundedness(judge=judge, criterion_name="grounded"),
+    LLMJudge(
+        judge=judge, criterion_name="next_step", description="The answer says what comes next."
+    ),
 ]
 
 
@@ -64,12 +93,16 @@ def shop(question: str, *, context: bool = True) -> str:
     return QUESTIONS.get(question, "Thought process:")
 
 
-for question in (*QUESTIONS, "Are returns free?", "When is my order due?"):  # the last one costs nothing any more
+# the last one costs nothing any more
+for question in (*QUESTIONS, "Are returns free?", "When is my order due?"):
     print(f"\n{question}\n{shop(question, context=question in QUESTIONS)}")
     flush(60.0)
 
-# A judge's reasons are content, which does not leave the process by itself. A caller of the evaluation gets them.
-unchecked = EvaluationInput(response="We ship to the moon every Monday.", context={"faq": "Two days."})
+# A judge's reasons are content, which does not leave the process by itself. A caller of the
+# evaluation gets them.
+unchecked = EvaluationInput(
+    response="We ship to the moon every Monday.", context={"faq": "Two days."}
+)
 (result,) = Suite(evaluators=evaluators[1:2]).run_sync(unchecked).results
 print(f"\noffline: {result.criterion_name} {result.score}, {result.reasoning}")
 

@@ -1,8 +1,11 @@
-"""From a point on a dashboard to the answer behind it: exemplar in Prometheus -> trace in Jaeger -> events in Loki.
+"""From a point on a dashboard to the answer behind it: exemplar in Prometheus -> trace in Jaeger ->
+events in Loki.
 
-uv run python examples/17_follow_an_exemplar.py [CRITERION]     (while the stack of collector-config/compose.yaml runs)
+uv run python examples/17_follow_an_exemplar.py [CRITERION]     (while the stack of
+collector-config/compose.yaml runs)
 
-Grafana does the same by clicks, with the data sources of collector-config/grafana; these are the requests behind them.
+Grafana does the same by clicks, with the data sources of collector-config/grafana; these are the
+requests behind them.
 """
 
 import json
@@ -26,12 +29,16 @@ def ask(address: str, **parameters: str | int | float) -> dict:
 
 
 def worst_exemplar(criterion: str) -> dict | None:
-    """The exemplar with the lowest score of the last hour: a point of the heatmap on the criterion's dashboard."""
+    """The exemplar with the lowest score of the last hour: a point of the heatmap on the
+    criterion's dashboard.
+    """
     now, series = time.time(), json.dumps(criterion)
     found = ask(
         f"{PROMETHEUS}/api/v1/query_exemplars",
-        query=f"gen_ai_evaluation_score_bucket{{gen_ai_evaluation_name={series}}}", start=now - HOUR_S, end=now + 60,
-    )  # fmt: skip
+        query=f"gen_ai_evaluation_score_bucket{{gen_ai_evaluation_name={series}}}",
+        start=now - HOUR_S,
+        end=now + 60,
+    )
     points = [point for one in found["data"] for point in one["exemplars"]]
     return min(points, key=lambda point: float(point["value"]), default=None)
 
@@ -42,24 +49,34 @@ def spans_of(trace_id: str) -> list[dict]:
 
 
 def events_of(trace_id: str) -> list[dict]:
-    """What was found about the answer: one event for every criterion, its attributes with underscores."""
+    """What was found about the answer: one event for every criterion, its attributes with
+    underscores.
+    """
     now_ns = time.time_ns()
     found = ask(
-        f"{LOKI}/loki/api/v1/query_range", start=now_ns - HOUR_S * 10**9, end=now_ns + 60 * 10**9,
+        f"{LOKI}/loki/api/v1/query_range",
+        start=now_ns - HOUR_S * 10**9,
+        end=now_ns + 60 * 10**9,
         query=f'{{service_name=~".+"}} | event_name="gen_ai.evaluation.result" | trace_id="{trace_id}"',
-    )  # fmt: skip
+    )
     return [
-        {**stream["stream"], "line": line} for stream in found["data"]["result"] for _, line, *_ in stream["values"]
+        {**stream["stream"], "line": line}
+        for stream in found["data"]["result"]
+        for _, line, *_ in stream["values"]
     ]
 
 
 def main() -> None:
     exemplar = worst_exemplar(CRITERION)
     if exemplar is None:
-        print(f"no exemplar of {CRITERION} in the last hour: is anything sent, and does its application trace?")
+        print(
+            f"no exemplar of {CRITERION} in the last hour: is anything sent, and does its application trace?"
+        )
         return
     trace_id = exemplar["labels"]["trace_id"]
-    print(f"{CRITERION}: the lowest exemplar is {float(exemplar['value']):.2f}, of trace {trace_id}")
+    print(
+        f"{CRITERION}: the lowest exemplar is {float(exemplar['value']):.2f}, of trace {trace_id}"
+    )
     for span in sorted(spans_of(trace_id), key=lambda one: one["startTime"]):
         print(f"  span   {span['operationName']}, {span['duration'] / 1000:.0f} ms")
     for event in sorted(events_of(trace_id), key=lambda one: one["gen_ai_evaluation_name"]):

@@ -48,7 +48,9 @@ if __name__ == "__main__":
         ],
         storage=[ConsoleStorageProvider()],
     )
-    app.add_middleware(asgi.AgentEvalMiddleware, routes={"POST /chat": "support", "/stream": "stream"})
+    app.add_middleware(
+        asgi.AgentEvalMiddleware, routes={"POST /chat": "support", "/stream": "stream"}
+    )
     # A body of a form of its own: functions pick the prompt and the answer.
     site.wsgi_app = wsgi.AgentEvalMiddleware(  # type: ignore[method-assign]
         site.wsgi_app,

@@ -1,4 +1,5 @@
-"""Evaluate in the sidecar: the application samples and sends its answers, a process beside it scores them.
+"""Evaluate in the sidecar: the application samples and sends its answers, a process beside it
+scores them.
 
 uv run python examples/20_evaluate_in_sidecar.py
 """
@@ -9,7 +10,8 @@ from pathlib import Path
 
 from agenteval_otel import accounting, annotate, configure, flush, monitor
 
-# Evaluators, keys of models and storage are the sidecar's. Ports of 0 are free ones; 4327 and 4328 by default.
+# Evaluators, keys of models and storage are the sidecar's. Ports of 0 are free ones; 4327 and 4328
+# by default.
 SETTINGS = """
 evaluators:
   - ResponseHealth

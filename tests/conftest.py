@@ -14,7 +14,11 @@ from agenteval_otel.config import process, set_current_pipeline
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
-from tests.backends.fixtures import collector_binary_fixture, collector_fixture, own_collector_fixture
+from tests.backends.fixtures import (
+    collector_binary_fixture,
+    collector_fixture,
+    own_collector_fixture,
+)
 
 __all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture"]
 
@@ -28,7 +32,9 @@ SLOW = {
     "test_benchmarks.py",
     "test_documents.py", "test_examples.py", "test_pytest_plugin.py",
 }  # fmt: skip
-"""Files that start processes or wait for seconds: with the real programs they are half of the time without promises."""
+"""Files that start processes or wait for seconds: with the real programs they are half of the time
+without promises.
+"""
 UNIT_RING = "not promise and not backend and not live and not slow"
 
 
@@ -46,7 +52,9 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the promises; the long forms, which take minutes, run only where AGENTEVAL_PROMISES asks for them."""
+    """Mark the promises; the long forms, which take minutes, run only where AGENTEVAL_PROMISES asks
+    for them.
+    """
     for item in items:
         if item.path.parent == HERE / "promises":
             item.add_marker("promise")
@@ -83,9 +91,11 @@ def pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     from agenteval_otel.evaluators import ResponseHealth
 
     made = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(telemetry.storage(),),
+        sampler=RatioSampler(),
+        evaluators=(ResponseHealth(),),
+        storage=(telemetry.storage(),),
         dispatcher=InlineDispatcher(),
-    )  # fmt: skip
+    )
     yield made
     made.shutdown(5.0)
 

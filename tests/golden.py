@@ -21,16 +21,29 @@ FILES = ("agentdock_golden.json", "agentdock_golden_extra.json", "partnership_go
 
 
 def vectors(*evaluators: str, files: Sequence[str] = FILES) -> list[Any]:
-    """One pytest parameter a vector of these evaluators, its id the vector's; a skipped one when the files are away."""
+    """One pytest parameter a vector of these evaluators, its id the vector's; a skipped one when
+    the files are away.
+    """
     actual = []
     for path in (GOLDEN / name for name in files):
         if path.is_file():
-            actual += [vector for vector in json.loads(path.read_text("utf-8")) if vector["evaluator"] in evaluators]
+            actual += [
+                vector
+                for vector in json.loads(path.read_text("utf-8"))
+                if vector["evaluator"] in evaluators
+            ]
     if not actual:
         return [
-            pytest.param(None, marks=[pytest.mark.shared, pytest.mark.skip(f"no vectors in {GOLDEN}")], id="absent")
+            pytest.param(
+                None,
+                marks=[pytest.mark.shared, pytest.mark.skip(f"no vectors in {GOLDEN}")],
+                id="absent",
+            )
         ]
-    return [pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"]) for vector in actual]
+    return [
+        pytest.param(numbers(vector), marks=pytest.mark.shared, id=vector["id"])
+        for vector in actual
+    ]
 
 
 def lines(name: str) -> list[dict[str, Any]]:
@@ -51,12 +64,16 @@ def same(actual: Any, expected: Any) -> bool:
     if isinstance(actual, list) and isinstance(expected, list):
         return len(actual) == len(expected) and all(map(same, actual, expected))
     if isinstance(actual, dict) and isinstance(expected, dict):
-        return actual.keys() == expected.keys() and all(same(actual[key], expected[key]) for key in actual)
+        return actual.keys() == expected.keys() and all(
+            same(actual[key], expected[key]) for key in actual
+        )
     return bool(actual == expected)
 
 
 def numbers(value: Any) -> Any:
-    """The value with the numbers that JSON does not have in the place of the words that stand for them."""
+    """The value with the numbers that JSON does not have in the place of the words that stand for
+    them.
+    """
     if isinstance(value, dict):
         return {key: numbers(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -23,7 +23,9 @@ def bench(*figures: Figure) -> tuple[Bench, list[Figure]]:
 
 
 def test_the_table_says_what_is_missed() -> None:
-    """A row beyond its goal says MISSED; the summary names it in full, wherever it stands in its group."""
+    """A row beyond its goal says MISSED; the summary names it in full, wherever it stands in its
+    group.
+    """
     same = Figure("the same: counted", "calls", {"ours": 4.0}, holds("all", False))
     parts: list[Any] = [bench(Figure("a burst: evaluated", "calls", {"ours": 5.0}), same)]
     assert "MISSED" in next(line for line in show(parts).splitlines() if "the same" in line)
@@ -33,7 +35,9 @@ def test_the_table_says_what_is_missed() -> None:
 
 @pytest.mark.parametrize("as_table", [as_text, as_markdown])
 def test_the_speed_table_judges_medians_of_one_run(as_table: Any) -> None:
-    """Medians are compared with the subjects of the same run, and the ranges of the rounds are shown."""
+    """Medians are compared with the subjects of the same run, and the ranges of the rounds are
+    shown.
+    """
     sync = [{"sync us": value, "async us": 10.0} for value in (10.0, 30.0, 12.0)]
     measured = {"agent_span": {"ours": sync, "raw": [{"sync us": 10.0, "async us": 10.0}]}}
     text = as_table(measured, {})
@@ -62,7 +66,9 @@ def test_every_row_names_subjects_of_the_table() -> None:
 def test_the_receiver_counts_each_span_once() -> None:
     """A batch that an exporter sends again adds nothing."""
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("host")
-    spans = [tracer.start_span(name) for name in ("invoke_agent a", "invoke_agent b", "application")]
+    spans = [
+        tracer.start_span(name) for name in ("invoke_agent a", "invoke_agent b", "application")
+    ]
     ended = [span for span in spans if isinstance(span, ReadableSpan)]
     for span in spans:
         span.end()
@@ -76,6 +82,8 @@ def test_the_receiver_counts_each_span_once() -> None:
 
 def test_a_measurement_gives_every_figure_of_its_row() -> None:
     """The process of a row prints all numbers that the table shows, and few calls arrive in full."""
-    numbers = numbers_of([sys.executable, "-m", "benchmarks.speed", "otlp", "late", "quick"], "otlp of late")
+    numbers = numbers_of(
+        [sys.executable, "-m", "benchmarks.speed", "otlp", "late", "quick"], "otlp of late"
+    )
     assert {line.number for line in ROWS["otlp"].lines} <= numbers.keys()
     assert [numbers[what] for what in ("agent spans", "run spans", "events", "own")] == [1.0] * 4

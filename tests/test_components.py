@@ -27,7 +27,9 @@ class Anvil(Tool, type="Anvil"):
 
 
 def test_a_mapping_is_resolved_by_its_type() -> None:
-    """The word under ``type`` chooses the class; fields may be in camelCase; a dump builds the same component."""
+    """The word under ``type`` chooses the class; fields may be in camelCase; a dump builds the same
+    component.
+    """
     assert resolve(Tool, {"type": "Hammer", "weightKg": 2}) == Hammer(weight_kg=2.0)
     hammer = Hammer(weight_kg=3.5, parts=[1])
     assert resolve(Tool, hammer) is hammer
@@ -37,20 +39,30 @@ def test_a_mapping_is_resolved_by_its_type() -> None:
 
 
 def test_an_unknown_type_names_the_known_ones() -> None:
-    """A misspelled type is refused with the path and what there is, a type of another class or contract as well."""
-    unknown = r"tools\[0\]: unknown tool type 'Hamer' \(did you mean 'Hammer'\?\); known: Anvil, Hammer"
+    """A misspelled type is refused with the path and what there is, a type of another class or
+    contract as well.
+    """
+    unknown = (
+        r"tools\[0\]: unknown tool type 'Hamer' \(did you mean 'Hammer'\?\); known: Anvil, Hammer"
+    )
     with pytest.raises(ConfigurationError, match=unknown):
         resolve(Tool, {"type": "Hamer"}, path="tools[0]")
     with pytest.raises(ConfigurationError, match="'Hammer' is not 'Anvil'"):
         Anvil.load({"type": "Hammer"})
     assert "Hammer" not in Component.registry
-    with pytest.raises(ConfigurationError, match="a mapping with 'type' or a type's name, found int"):
+    with pytest.raises(
+        ConfigurationError, match="a mapping with 'type' or a type's name, found int"
+    ):
         resolve(Tool, 7)
 
 
 def test_wrong_fields_are_refused_with_their_path() -> None:
-    """Unknown fields name the known ones, wrong values say what was found, deeply nested ones where."""
-    with pytest.raises(ConfigurationError, match=r"tools\[1\]\.colour: unknown field; known: parts, weight_kg"):
+    """Unknown fields name the known ones, wrong values say what was found, deeply nested ones
+    where.
+    """
+    with pytest.raises(
+        ConfigurationError, match=r"tools\[1\]\.colour: unknown field; known: parts, weight_kg"
+    ):
         resolve(Tool, {"type": "Hammer", "colour": "red"}, path="tools[1]")
     with pytest.raises(ConfigurationError, match="found 'heavy'") as caught:
         resolve(Tool, {"type": "Hammer", "weight_kg": "heavy"})
@@ -60,8 +72,12 @@ def test_wrong_fields_are_refused_with_their_path() -> None:
     assert caught.value.path == "tool.parts[1]"
 
 
-def test_an_announced_type_is_imported_when_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A word that a room announces is known, listed and taken at once; its module is imported by who asks for it."""
+def test_an_announced_type_is_imported_when_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A word that a room announces is known, listed and taken at once; its module is imported by
+    who asks for it.
+    """
     source = """
 from tests.test_components import Tool
 class Saw(Tool, type="Saw"):
@@ -76,7 +92,9 @@ class Saw(Tool, type="Saw"):
     assert len(Tool.registry) == 1
     assert "a_room_of_saws" not in sys.modules
     try:
-        with pytest.raises(ConfigurationError, match=r"type \'Saw\' is taken by a_room_of_saws\.Saw"):
+        with pytest.raises(
+            ConfigurationError, match=r"type \'Saw\' is taken by a_room_of_saws\.Saw"
+        ):
             type("Blade", (Tool,), {}, type="Saw")
         saw = resolve(Tool, "Saw")
         assert saw.__class__.__module__ == "a_room_of_saws"

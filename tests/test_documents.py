@@ -13,7 +13,12 @@ from agenteval_otel import semconv
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("collector-config/*.md"), *ROOT.glob("examples/*.md")]
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("collector-config/*.md"),
+        *ROOT.glob("examples/*.md"),
+    ]
 )
 
 
@@ -30,9 +35,14 @@ def run_block(text: str, folder: Path) -> str:
     (folder / "blocks.py").write_text(text)
     environment = {"PATH": "", "HOME": str(folder), "PYTHONWARNINGS": "error"}
     finished = subprocess.run(
-        [sys.executable, "blocks.py"], cwd=folder, env=environment, capture_output=True, text=True, timeout=180,
+        [sys.executable, "blocks.py"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=180,
         check=False,
-    )  # fmt: skip
+    )
     assert finished.returncode == 0, finished.stderr
     assert "Traceback" not in finished.stderr
     return finished.stdout + finished.stderr
@@ -40,7 +50,9 @@ def run_block(text: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("document", [path for path in DOCUMENTS if blocks_of(path)], ids=name_of)
 def test_code_blocks_run_one_after_another(document: Path, tmp_path: Path) -> None:
-    """A reader who pastes a document's Python blocks into an empty folder sees them run, without a warning."""
+    """A reader who pastes a document's Python blocks into an empty folder sees them run, without a
+    warning.
+    """
     run_block("\n".join(blocks_of(document)), tmp_path)
 
 

@@ -19,34 +19,57 @@ README = (FOLDER / "README.md").read_text()
 MAX_LINES = 80
 
 FOREIGN_WARNINGS = {
-    # gunicorn leaves the listener that it was handed, and its copies of it, to the garbage collector.
+    # gunicorn leaves the listener that it was handed, and its copies of it, to the garbage
+    # collector.
     "08_gunicorn_prefork": ",ignore:unclosed:ResourceWarning"
 }
 
 
 def run(name: str, folder: Path, **variables: str) -> str:
-    """What an example prints, run in an empty folder without a proxy, a key or an OTLP endpoint, warnings as errors."""
+    """What an example prints, run in an empty folder without a proxy, a key or an OTLP endpoint,
+    warnings as errors.
+    """
     warnings = "error" + FOREIGN_WARNINGS.get(name, "")
     finished = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py")], cwd=folder, capture_output=True, text=True, timeout=120,
-        env={"PATH": "", "HOME": str(folder), "PYTHONWARNINGS": warnings, "PYTHONDONTWRITEBYTECODE": "1", **variables},
+        [sys.executable, str(FOLDER / f"{name}.py")],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={
+            "PATH": "",
+            "HOME": str(folder),
+            "PYTHONWARNINGS": warnings,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **variables,
+        },
         check=False,
-    )  # fmt: skip
+    )
     assert finished.returncode == 0, finished.stderr
     assert "Traceback" not in finished.stderr
-    logged = [line for line in finished.stderr.splitlines() if "event=" in line and line not in LINES.get(name, ())]
+    logged = [
+        line
+        for line in finished.stderr.splitlines()
+        if "event=" in line and line not in LINES.get(name, ())
+    ]
     assert logged == [], "our log has nothing else to complain about"
     return finished.stdout + finished.stderr
 
 
 def assert_lines(output: str, *lines: str) -> None:
-    """Each of the lines was printed, once; their order is left open, for some are printed by other threads."""
-    assert [line for line in lines if [shown.rstrip() for shown in output.splitlines()].count(line) != 1] == [], output
+    """Each of the lines was printed, once; their order is left open, for some are printed by other
+    threads.
+    """
+    assert [
+        line for line in lines if [shown.rstrip() for shown in output.splitlines()].count(line) != 1
+    ] == [], output
 
 
 SHOWN: dict[str, tuple[str, ...]] = {
     name: tuple(block.splitlines())
-    for name, block in re.findall(r"^\*\*\[(\w+)\.py\].*?```text\n(.*?)\n```", README, re.MULTILINE | re.DOTALL)
+    for name, block in re.findall(
+        r"^\*\*\[(\w+)\.py\].*?```text\n(.*?)\n```", README, re.MULTILINE | re.DOTALL
+    )
 }
 """What the folder's README shows of the output of those with a framework."""
 LINES: dict[str, tuple[str, ...]] = {
@@ -124,19 +147,27 @@ def test_an_example_prints_what_its_comments_say(name: str, tmp_path: Path) -> N
 
 
 def test_a_background_worker(tmp_path: Path) -> None:
-    """When the function has returned, and when the worker has stopped, every answer so far is evaluated and saved."""
+    """When the function has returned, and when the worker has stopped, every answer so far is
+    evaluated and saved.
+    """
     assert_lines(
-        run("07_background_worker", tmp_path), "In short: The parcel is late.",
-        "after the function returned: 1 evaluated", "after the worker stopped: 4 evaluated",
-    )  # fmt: skip
+        run("07_background_worker", tmp_path),
+        "In short: The parcel is late.",
+        "after the function returned: 1 evaluated",
+        "after the worker stopped: 4 evaluated",
+    )
     assert len((tmp_path / "evaluations.jsonl").read_text().splitlines()) == 4
 
 
 def test_gunicorn_prefork(tmp_path: Path) -> None:
-    """Both workers answered; the evaluations of the two, and the lines in the file, are as many as the answers."""
+    """Both workers answered; the evaluations of the two, and the lines in the file, are as many as
+    the answers.
+    """
     output = run("08_gunicorn_prefork", tmp_path)
     answers = re.findall(r"^(\d+) answers from 2 workers$", output, re.MULTILINE)
-    evaluated = [int(count) for count in re.findall(r"^worker \d+: (\d+) evaluated$", output, re.MULTILINE)]
+    evaluated = [
+        int(count) for count in re.findall(r"^worker \d+: (\d+) evaluated$", output, re.MULTILINE)
+    ]
     assert len(evaluated) == 2
     assert min(evaluated) > 0
     assert [str(sum(evaluated))] == answers
@@ -144,22 +175,34 @@ def test_gunicorn_prefork(tmp_path: Path) -> None:
 
 
 def test_evaluating_a_dataset(tmp_path: Path) -> None:
-    """The targets that are met give 0, those that are missed 1, each named; the reports are where they should be."""
+    """The targets that are met give 0, those that are missed 1, each named; the reports are where
+    they should be.
+    """
     output = run("12_evaluate_a_dataset", tmp_path)
     assert_lines(
-        output, "exit code 0", "exit code 1, missed: response_health, short_enough",
+        output,
+        "exit code 0",
+        "exit code 1, missed: response_health, short_enough",
         "Do you ship abroad? [('response_health', 'fail'), ('short_enough', 'pass'), ('polite', 'fail')]",
-    )  # fmt: skip
+    )
     assert "missed: response_health: 4 of 6 passed" in output
     assert (tmp_path / "results.xml").read_text().count("<testcase ") == 18
     assert "short_enough" in (tmp_path / "table.txt").read_text()
 
 
 def test_judges_with_a_key(tmp_path: Path) -> None:
-    """With one the API is asked, here a provider on loopback, with this key; what it says is what is printed."""
+    """With one the API is asked, here a provider on loopback, with this key; what it says is what
+    is printed.
+    """
     text = '{"evidence": [], "reason": "the model says so", "score": 4}'
     with ModelServer([text]) as server:
-        output = run("15_judge", tmp_path, ANTHROPIC_API_KEY="key", JUDGE_URL=server.url, JUDGE_MODEL="some-model")
+        output = run(
+            "15_judge",
+            tmp_path,
+            ANTHROPIC_API_KEY="key",
+            JUDGE_URL=server.url,
+            JUDGE_MODEL="some-model",
+        )
         assert {request["model"] for request in server.requests} == {"some-model"}
     assert_lines(output, "judged by some-model, for up to 0.50 dollars a day")
     assert output.count("  coherent  pass") == 3
@@ -167,7 +210,9 @@ def test_judges_with_a_key(tmp_path: Path) -> None:
 
 
 def test_following_an_exemplar_without_a_stack(tmp_path: Path) -> None:
-    """Without the programs it says what to start; with them tests/backends/test_seen_and_woken.py runs it."""
+    """Without the programs it says what to start; with them tests/backends/test_seen_and_woken.py
+    runs it.
+    """
     with refused_port() as port:
         output = run("17_follow_an_exemplar", tmp_path, PROMETHEUS_URL=f"http://127.0.0.1:{port}")
     assert output.startswith(
@@ -177,15 +222,23 @@ def test_following_an_exemplar_without_a_stack(tmp_path: Path) -> None:
 
 
 def test_thresholds(tmp_path: Path) -> None:
-    """The drop is told once with its numbers, after it began and before it is mended; then the recovery."""
+    """The drop is told once with its numbers, after it began and before it is mended; then the
+    recovery.
+    """
     assert run("16_thresholds", tmp_path).splitlines() == [
-        "all is well", "every second answer is empty", "PAGE  response_health of shop: below 90%",
-        "      88% of the last 50 pass, interval 76% to 94%", "mended", "CLEAR response_health of shop: 90% pass",
-    ]  # fmt: skip
+        "all is well",
+        "every second answer is empty",
+        "PAGE  response_health of shop: below 90%",
+        "      88% of the last 50 pass, interval 76% to 94%",
+        "mended",
+        "CLEAR response_health of shop: 90% pass",
+    ]
 
 
 def test_examples_are_short_listed_and_tested() -> None:
-    """Each fits on a page or two, names its command, stands in the folder's README with it, and is run here."""
+    """Each fits on a page or two, names its command, stands in the folder's README with it, and is
+    run here.
+    """
     for example in EXAMPLES:
         text, command = example.read_text(), f"uv run python examples/{example.name}"
         assert len(text.splitlines()) < MAX_LINES, example.name

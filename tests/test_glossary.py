@@ -1,4 +1,6 @@
-"""The glossary: names and prose use the words of OpenTelemetry, Python and the evaluation literature."""
+"""The glossary: names and prose use the words of OpenTelemetry, Python and the evaluation
+literature.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CODE = sorted((ROOT / "agenteval_otel").rglob("*.py"))
 # What a judge reads: the wording is measured.
-PROMPTS = {ROOT / "agenteval_otel/evaluators/llm_judge/prompt.py", ROOT / "agenteval_otel/judges/prompt.py"}
+PROMPTS = {
+    ROOT / "agenteval_otel/evaluators/llm_judge/prompt.py",
+    ROOT / "agenteval_otel/judges/prompt.py",
+}
 DOCUMENTS = sorted(
     path
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md"))
-    # Decisions that are history keep their words; the wording of rubrics is measured, and what a judge reads.
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "docs").rglob("*.md"),
+    )
+    # Decisions that are history keep their words; the wording of rubrics is measured, and what a
+    # judge reads.
     if "uperseded" not in path.read_text()[:400] and path.parent.name != "rubrics"
 )
 
@@ -45,7 +56,9 @@ def words_of(name: str) -> list[str]:
 
 
 def names_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Every name that the code gives to a class, function, parameter, variable or field, with its line."""
+    """Every name that the code gives to a class, function, parameter, variable or field, with its
+    line.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
@@ -81,7 +94,9 @@ def refused_phrases(text: str) -> list[str]:
 def test_code_uses_the_glossary(file: Path) -> None:
     """Names, docstrings and comments of the package hold no vague word and no metaphor."""
     text = file.read_text()
-    refused = [f"{line}: {why}" for line, name in names_of(ast.parse(text)) if (why := refused_name(name))]
+    refused = [
+        f"{line}: {why}" for line, name in names_of(ast.parse(text)) if (why := refused_name(name))
+    ]
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type in (tokenize.STRING, tokenize.COMMENT) and file not in PROMPTS:
             refused += [f"{token.start[0]}: {why}" for why in refused_phrases(token.string)]
@@ -96,7 +111,12 @@ def test_documents_use_the_glossary(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "better"),
-    [("Gate", "threshold"), ("_lane_held", "execution"), ("found", "name the value"), ("open_doors", "entry point")],
+    [
+        ("Gate", "threshold"),
+        ("_lane_held", "execution"),
+        ("found", "name the value"),
+        ("open_doors", "entry point"),
+    ],
 )
 def test_the_glossary_refuses(name: str, better: str) -> None:
     """A metaphor is refused with the word to use; a vague name with what to do."""

@@ -1,4 +1,6 @@
-"""The vectors recorded from GoGrid's eval package: what each evaluator gives, and what a suite makes of it."""
+"""The vectors recorded from GoGrid's eval package: what each evaluator gives, and what a suite
+makes of it.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,19 @@ gogrid = partial(vectors, files=("gogrid_golden.json",))
 def input_of(result: dict[str, Any]) -> EvaluationInput:
     """GoGrid's agent result as an input: its history's calls are read as they stand."""
     observed_ms = result.get("observed_ms")
-    return EvaluationInput.model_validate({
-        "response": result.get("output", ""), "cost": result.get("cost"), "messageHistory": result.get("history"),
-        "durationS": None if observed_ms is None else observed_ms / 1000,
-    })  # fmt: skip
+    return EvaluationInput.model_validate(
+        {
+            "response": result.get("output", ""),
+            "cost": result.get("cost"),
+            "messageHistory": result.get("history"),
+            "durationS": None if observed_ms is None else observed_ms / 1000,
+        }
+    )
 
 
-@pytest.mark.parametrize("vector", gogrid("ExactMatch", "Contains", "CostWithin", "CompletedWithin", "ToolUse"))
+@pytest.mark.parametrize(
+    "vector", gogrid("ExactMatch", "Contains", "CostWithin", "CompletedWithin", "ToolUse")
+)
 def test_evaluators(vector: dict[str, Any]) -> None:
     """Verdict and value are the recorded ones, by the same names of configuration."""
     entry = {"type": vector["evaluator"], "config": vector["config"]}
@@ -53,7 +61,9 @@ def stub(item: dict[str, Any], called: list[str]) -> Func:
 
 @pytest.mark.parametrize("vector", gogrid("Suite"))
 def test_suites(vector: dict[str, Any]) -> None:
-    """A suite goes on where one fails and stops where one breaks, as the document says; with the option as the code."""
+    """A suite goes on where one fails and stops where one breaks, as the document says; with the
+    option as the code.
+    """
     called: list[str] = []
     evaluators = [stub(item, called) for item in vector["config"]["evaluators"]]
     names = [evaluator.name for evaluator in evaluators]
@@ -63,21 +73,30 @@ def test_suites(vector: dict[str, Any]) -> None:
         return
     for continues in (False, True):
         called.clear()
-        result = Suite(evaluators=evaluators, continue_on_error=continues).run_sync(input_of(vector["input"]))
-        expected = vector["expected"] if continues else vector["expected"] | vector.get("expected_by_adr", {})
+        result = Suite(evaluators=evaluators, continue_on_error=continues).run_sync(
+            input_of(vector["input"])
+        )
+        expected = (
+            vector["expected"]
+            if continues
+            else vector["expected"] | vector.get("expected_by_adr", {})
+        )
         shape = json.loads(result.model_dump_json(by_alias=True))
         assert called == expected["called"]
         assert shape["pass"] is expected["pass"]
         assert sorted(shape["errors"]) == sorted(expected["errors"])
         scores = {name: score for name, score in expected["scores"].items() if name in called}
         assert {
-            name: {"pass": item["pass"], "value": item["value"]} for name, item in shape["scores"].items()
+            name: {"pass": item["pass"], "value": item["value"]}
+            for name, item in shape["scores"].items()
         } == scores
 
 
 @pytest.mark.parametrize("vector", gogrid("LLMJudge"))
 def test_judges(vector: dict[str, Any]) -> None:
-    """Verdict, value and reason are the recorded ones, and what the original calls an error is a failure here."""
+    """Verdict, value and reason are the recorded ones, and what the original calls an error is a
+    failure here.
+    """
     stub, expected = StubModel(vector["llm"]), vector["expected"]
     run = {"evaluatorConfigs": [{"type": "LLMJudge", "config": {**vector["config"], "llm": stub}}]}
     value = EvaluationInput(response=vector["input"]["output"])

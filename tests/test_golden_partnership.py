@@ -1,8 +1,9 @@
-"""The vectors of the Partnership Agent: its ground truth, and how its judges' replies are read and rated.
+"""The vectors of the Partnership Agent: its ground truth, and how its judges' replies are read and
+rated.
 
-Those of the ground truth, with the module filter that its document promises, hold for `matching: original`. The
-default way of matching asks for whole words, three of them, and takes the nearest row: where it is meant to find
-something else, that stands in `BETTER`.
+Those of the ground truth, with the module filter that its document promises, hold for
+`matching: original`. The default way of matching asks for whole words, three of them, and takes the
+nearest row: where it is meant to find something else, that stands in `BETTER`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ BETTER = {
 def path(tmp_path: Path) -> Path:
     """The synthetic table that every vector uses, as a file."""
     recorded = json.loads((GOLDEN / "partnership_golden.json").read_text("utf-8"))
-    rows = next(vector for vector in recorded if vector["evaluator"] == "GroundTruth.load")["input"]["rows"]
+    rows = next(vector for vector in recorded if vector["evaluator"] == "GroundTruth.load")[
+        "input"
+    ]["rows"]
     written = tmp_path / "table.csv"
     with written.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -55,7 +58,9 @@ def test_the_rows_of_a_file(vector: dict[str, Any], path: Path) -> None:
     """All rows are there, in their order, and those of a module by its name in any case."""
     store = FileGroundTruthStore(path=path)
     assert len(store.rows()) == vector["expected"]["count"]
-    assert [row.answer for row in store.rows()] == [row["ExpectedOutput"] for row in vector["input"]["rows"]]
+    assert [row.answer for row in store.rows()] == [
+        row["ExpectedOutput"] for row in vector["input"]["rows"]
+    ]
     by_module = {module: len(store.rows(module)) for module in vector["expected"]["by_module"]}
     assert by_module == vector["expected"]["by_module"]
 
@@ -81,7 +86,9 @@ PASSES_FROM = Coherence(judge=ScriptedJudge()).criteria()[0]
 
 @pytest.mark.parametrize("vector", vectors("MEAI.interpret"))
 def test_the_rating_of_a_score(vector: dict[str, Any]) -> None:
-    """A score from 1 to 5 has the recorded word, and fails where it failed: below 4, and never without a score."""
+    """A score from 1 to 5 has the recorded word, and fails where it failed: below 4, and never
+    without a score.
+    """
     score, expected = vector["input"]["score"], vector["expected"]
     assert rating_of(score) == expected["rating"]
     assert (passed_of(score, PASSES_FROM) is False) == expected["failed"]
@@ -93,8 +100,12 @@ REFUSED = {"pa-parse-6": "out_of_range"}
 
 @pytest.mark.parametrize("vector", vectors("MEAI.parse_score"))
 def test_the_score_in_a_reply(vector: dict[str, Any]) -> None:
-    """A model that answers with a bare number is read as recorded; what is none is a failure without a score."""
-    judge = LLMJudge(judge=lambda prompt: vector["input"]["reply"], rubrics=["Coherence"], reply_form="number")
+    """A model that answers with a bare number is read as recorded; what is none is a failure
+    without a score.
+    """
+    judge = LLMJudge(
+        judge=lambda prompt: vector["input"]["reply"], rubrics=["Coherence"], reply_form="number"
+    )
     config = EvaluationRunConfig(evaluators=[judge])
     (result,) = run_evaluation_sync(EvaluationInput(response="An answer."), config).results
     refused = REFUSED.get(vector["id"])

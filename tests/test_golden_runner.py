@@ -1,4 +1,6 @@
-"""The vectors recorded from AgentDock, each through the runner, as a user of the original would run it."""
+"""The vectors recorded from AgentDock, each through the runner, as a user of the original would run
+it.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ class StubEmbedder:
 
     def embed(self, texts: list[str]) -> list[list[float]]:
         assert PLACEHOLDER not in texts
-        # What the original turns into its placeholder has another text here, and the placeholder's vector.
+        # What the original turns into its placeholder has another text here, and the placeholder's
+        # vector.
         return [self._table[PLACEHOLDER if text.startswith("{") else text] for text in texts]
 
 
@@ -72,7 +75,9 @@ def function_of(check: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
     }
 
     def checked(arguments: Any) -> dict[str, Any]:
-        valid = decide[check["check"]](arguments.get(check.get("arg")) if isinstance(arguments, dict) else None)
+        valid = decide[check["check"]](
+            arguments.get(check.get("arg")) if isinstance(arguments, dict) else None
+        )
         return {"isValid": valid} if valid else {"isValid": False, "reason": check.get("reason")}
 
     return checked
@@ -107,7 +112,9 @@ def run(configs: list[Any], value: dict[str, Any], **fields: Any) -> AggregatedE
 
 
 def check_results(shapes: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
-    assert [shape["criterionName"] for shape in shapes] == [item["criterionName"] for item in expected]
+    assert [shape["criterionName"] for shape in shapes] == [
+        item["criterionName"] for item in expected
+    ]
     for shape, item in zip(shapes, expected, strict=True):
         assert bool(shape.get("error")) == item["error"], shape
         assert same(shape["score"], item["score"]), shape
@@ -117,7 +124,9 @@ def check_results(shapes: list[dict[str, Any]], expected: list[dict[str, Any]]) 
 
 @pytest.mark.parametrize("vector", vectors(*TYPES))
 def test_every_evaluator_through_the_runner(vector: dict[str, Any]) -> None:
-    """A case has the recorded scores, errors, metadata and prompt; the suggested score where the original is wrong."""
+    """A case has the recorded scores, errors, metadata and prompt; the suggested score where the
+    original is wrong.
+    """
     expected, entry = vector["expected"], entry_of(vector)
     try:
         outcome = run([entry], vector["input"])
@@ -131,12 +140,21 @@ def test_every_evaluator_through_the_runner(vector: dict[str, Any]) -> None:
         (result,) = shape["results"]
         assert "error" not in result
         assert same(result["score"], vector["suggested_score"])
-    elif expected == {"throws": True}:  # a check that raises loses its own rule instead of all of them
+    elif expected == {
+        "throws": True
+    }:  # a check that raises loses its own rule instead of all of them
         assert [error["evaluatorType"] for error in shape["runErrors"]] == ["ToolUsage"]
-        raising = {rule["criterionName"] for rule in vector["config"]["rules"]
-                   if rule.get("argumentChecks", {}).get("check") == "raises"}  # fmt: skip
+        raising = {
+            rule["criterionName"]
+            for rule in vector["config"]["rules"]
+            if rule.get("argumentChecks", {}).get("check") == "raises"
+        }
         assert {result.criterion_name for result in outcome.results if result.raised} == raising
-        assert all(result.status == "scored" for result in outcome.results if result.criterion_name not in raising)
+        assert all(
+            result.status == "scored"
+            for result in outcome.results
+            if result.criterion_name not in raising
+        )
     else:
         check_results(shape["results"], expected)
     if (model := entry.get("config", {}).get("llm")) is not None:
@@ -160,18 +178,27 @@ class Failing:
 
 @pytest.mark.parametrize("vector", vectors("runner.run"))
 def test_runs(vector: dict[str, Any]) -> None:
-    """A recorded run has the recorded results, snapshot, errors and metadata, and is saved as recorded."""
+    """A recorded run has the recorded results, snapshot, errors and metadata, and is saved as
+    recorded.
+    """
     expected, config = vector["expected"], copy.deepcopy(vector["config"])
     storage: Any = {"ok": Keeping(), "fails": Failing(), None: None}[vector.get("storage")]
     entries = [
-        Broken(criterion_name="Kw", expected_keywords=["c++"]) if "c++" in str(entry) else with_functions(entry)
+        Broken(criterion_name="Kw", expected_keywords=["c++"])
+        if "c++" in str(entry)
+        else with_functions(entry)
         for entry in config.pop("evaluatorConfigs", [])
     ]
     if expected == {"throws": True}:
         with pytest.raises(ConfigurationError):
             run(entries, vector["input"], **config)
         return
-    outcome = run(entries, vector["input"], **config, **({} if storage is None else {"storageProvider": storage}))
+    outcome = run(
+        entries,
+        vector["input"],
+        **config,
+        **({} if storage is None else {"storageProvider": storage}),
+    )
     shape = outcome.original_json()
     check_results(shape["results"], expected["results"])
     assert same(shape.get("overallScore"), expected["overallScore"])
@@ -179,8 +206,13 @@ def test_runs(vector: dict[str, Any]) -> None:
     assert set(shape["metadata"]) == set(expected["metadataKeysOut"]) | {"errors"}
     assert isinstance(shape["metadata"]["durationMs"], int)
     assert [error["evaluatorType"] for error in shape["metadata"]["errors"]] == expected["errors"]
-    assert [error["evaluatorType"] for error in shape.get("runErrors", ())] == (expected["runErrors"] or [])
-    assert (shape.get("agentId"), shape.get("sessionId")) == (expected.get("agentId"), expected.get("sessionId"))
+    assert [error["evaluatorType"] for error in shape.get("runErrors", ())] == (
+        expected["runErrors"] or []
+    )
+    assert (shape.get("agentId"), shape.get("sessionId")) == (
+        expected.get("agentId"),
+        expected.get("sessionId"),
+    )
     assert shape["inputSnapshot"] == vector["input"]
     if "savedCount" in expected:
         assert len(storage.saved) == expected["savedCount"]
@@ -188,7 +220,9 @@ def test_runs(vector: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("vector", vectors("runner.aggregate"))
 def test_aggregates(vector: dict[str, Any]) -> None:
-    """Recorded results of stub evaluators have the recorded overall score, also when they pass through the runner."""
+    """Recorded results of stub evaluators have the recorded overall score, also when they pass
+    through the runner.
+    """
     expected = vector.get("suggested_overall", vector["expected"]["overallScore"])
     results = [EvaluationResult.model_validate(item) for item in vector["input"]["results"]]
     criteria = [AgentDockCriteria.model_validate(item) for item in vector["input"]["criteria"]]
@@ -200,8 +234,13 @@ def test_aggregates(vector: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("vector", vectors("runner.normalize"))
 def test_normalized_through_the_runner(vector: dict[str, Any]) -> None:
-    """Each recorded score, given bare by an evaluator from outside, has its normalized form in the result."""
-    values = {"response": "r", "criteria": [{"name": "C", "description": "", "scale": vector["config"]["scale"]}]}
+    """Each recorded score, given bare by an evaluator from outside, has its normalized form in the
+    result.
+    """
+    values = {
+        "response": "r",
+        "criteria": [{"name": "C", "description": "", "scale": vector["config"]["scale"]}],
+    }
     actual = []
     for score in vector["input"]["scores"]:
         result = EvaluationResult(criterion_name="C", score=score, evaluator_type="Stub")

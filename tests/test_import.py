@@ -30,11 +30,17 @@ LOADED = "{}\nimport sys; print(json.dumps(list(sys.modules)))"
 
 
 def run(code: str) -> Any:
-    """What a fresh interpreter that runs the code prints as JSON; it writes nothing to stderr, warnings are errors."""
+    """What a fresh interpreter that runs the code prints as JSON; it writes nothing to stderr,
+    warnings are errors.
+    """
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"import json\n{code}"], capture_output=True, text=True, timeout=60,
-        env=bare_environment(), check=False,
-    )  # fmt: skip
+        [sys.executable, "-W", "error", "-c", f"import json\n{code}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=bare_environment(),
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return json.loads(done.stdout)
 
@@ -43,10 +49,16 @@ def run(code: str) -> Any:
 def test_nothing_heavy_is_imported(name: str) -> None:
     """Importing, and decorating, loads no vendor's package, no exporter and no SDK."""
     modules = run(LOADED.format(IMPORTS[name]))
-    assert [module for module in modules if f"{module}.".startswith(tuple(f"{heavy}." for heavy in HEAVY))] == []
+    assert [
+        module
+        for module in modules
+        if f"{module}.".startswith(tuple(f"{heavy}." for heavy in HEAVY))
+    ] == []
 
 
 def test_the_bare_package_loads_none_of_its_packages() -> None:
     """`import agenteval_otel` is a table of contents: packages load when a name is first used."""
     modules = run(LOADED.format(IMPORTS["package"]))
-    assert [module for module in modules if module.startswith("agenteval_otel")] == ["agenteval_otel"]
+    assert [module for module in modules if module.startswith("agenteval_otel")] == [
+        "agenteval_otel"
+    ]

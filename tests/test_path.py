@@ -81,14 +81,22 @@ shutdown(10)
 
 
 def test_one_answer_meets_few_files() -> None:
-    """A sampled answer with one inline evaluator and the host's providers runs at most 39 files (``-s`` lists them)."""
+    """A sampled answer with one inline evaluator and the host's providers runs at most 39 files
+    (``-s`` lists them).
+    """
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100, env=bare_environment(), check=False
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=bare_environment(),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout.splitlines()[-1])
     print(f"\n{len(seen['files'])} files:", *seen["files"], sep="\n  ")
-    assert (seen["spans"], seen["events"]) == (2, 1)  # the agent span and the run span; one event for the criterion
+    # the agent span and the run span; one event for the criterion
+    assert (seen["spans"], seen["events"]) == (2, 1)
     assert "telemetry/emitter.py" in seen["files"]
     assert "engine/run.py" in seen["files"]
     assert len(seen["files"]) <= MOST_FILES

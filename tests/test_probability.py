@@ -1,4 +1,6 @@
-"""Inclusion probabilities: the formulas hold against counted choices, and what is unknown stays unknown."""
+"""Inclusion probabilities: the formulas hold against counted choices, and what is unknown stays
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.sampling.trace import Upstream
-from agenteval_otel.scoring.probability import independent, known, nested, of_threshold, union, weight
+from agenteval_otel.scoring.probability import (
+    independent,
+    known,
+    nested,
+    of_threshold,
+    union,
+    weight,
+)
 
 PROBABILITIES = st.floats(1e-6, 1.0)
 MAYBE = st.none() | PROBABILITIES
@@ -38,8 +47,12 @@ def test_independent_choices_multiply(first: float, second: float) -> None:
 
 
 @given(st.lists(MAYBE, max_size=5), st.randoms())
-def test_the_order_does_not_matter_and_unknown_stays_unknown(values: list[float | None], dice: object) -> None:
-    """Combined in any order the result is the same, lies in (0, 1] or is unknown, and grows with no further choice."""
+def test_the_order_does_not_matter_and_unknown_stays_unknown(
+    values: list[float | None], dice: object
+) -> None:
+    """Combined in any order the result is the same, lies in (0, 1] or is unknown, and grows with no
+    further choice.
+    """
     shuffled = sorted(values, key=lambda value: (value is not None, value))[::-1]
     assert nested(*values) == nested(*shuffled)
     assert union(values) == union(shuffled)
@@ -66,7 +79,9 @@ def test_sampling_upstream_by_the_same_randomness_nests(threshold: int, ratio: f
     assert Upstream(upstream, same_randomness=True).applied(None) is None
 
 
-@pytest.mark.parametrize(("threshold", "expected"), [(0, 1.0), (1 << 55, 0.5), (1 << 56, None), (-1, None)])
+@pytest.mark.parametrize(
+    ("threshold", "expected"), [(0, 1.0), (1 << 55, 0.5), (1 << 56, None), (-1, None)]
+)
 def test_a_threshold_has_a_probability(threshold: int, expected: float | None) -> None:
     """1 - T / 2^56; what is no threshold of 56 bits has none."""
     assert of_threshold(threshold) == expected
@@ -80,7 +95,9 @@ def test_what_is_no_probability_is_unknown(value: object) -> None:
 
 @given(PROBABILITIES)
 def test_the_weight_undoes_the_probability(probability: float) -> None:
-    """A response stands for 1/p; one of unknown probability, or of one too small for floats, for itself."""
+    """A response stands for 1/p; one of unknown probability, or of one too small for floats, for
+    itself.
+    """
     assert known(probability) == probability
     assert weight(probability) * probability == pytest.approx(1.0)
     assert weight(None) == weight(0.0) == weight(5e-324) == 1.0

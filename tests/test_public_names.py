@@ -82,4 +82,6 @@ def test_names_of_the_top_level_come_from_their_packages() -> None:
     """The names of the top level are the objects of their packages."""
     for name in agenteval_otel.__all__:
         package = agenteval_otel._PACKAGE_OF[name]
-        assert getattr(agenteval_otel, name) is getattr(importlib.import_module(f"agenteval_otel.{package}"), name)
+        assert getattr(agenteval_otel, name) is getattr(
+            importlib.import_module(f"agenteval_otel.{package}"), name
+        )

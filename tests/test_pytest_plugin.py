@@ -62,17 +62,28 @@ def section(result: pytest.RunResult) -> list[str]:
     return re.split(r"\n=+ ", rest)[0].splitlines()[1:] if found else []
 
 
-def test_a_failure_names_the_criteria_and_the_run_ends_with_a_table(pytester: pytest.Pytester, run: Run) -> None:
-    """Each way to write an answer is evaluated; under pytest-xdist the table is the same, whoever ran a test."""
+def test_a_failure_names_the_criteria_and_the_run_ends_with_a_table(
+    pytester: pytest.Pytester, run: Run
+) -> None:
+    """Each way to write an answer is evaluated; under pytest-xdist the table is the same, whoever
+    ran a test.
+    """
     pytester.makepyfile(TESTS)
     alone = run()
     alone.assert_outcomes(passed=5, failed=1)
     alone.stdout.fnmatch_lines(FAILURE.strip().splitlines())
     table = section(alone)
     assert table[0] == "6 inputs"
-    assert [line.split()[:2] for line in table if line.startswith(("names", "response", "exact", "overall"))] == [
-        ["response_health", "1.00"], ["names_the_city", "0.67"], ["exact_match", "0.00"], ["overall", "score"],
-    ]  # fmt: skip
+    assert [
+        line.split()[:2]
+        for line in table
+        if line.startswith(("names", "response", "exact", "overall"))
+    ] == [
+        ["response_health", "1.00"],
+        ["names_the_city", "0.67"],
+        ["exact_match", "0.00"],
+        ["overall", "score"],
+    ]
     assert any("::test_wrong" in line for line in table)
     spread = run("-n", "2")
     spread.assert_outcomes(passed=5, failed=1)
@@ -80,8 +91,8 @@ def test_a_failure_names_the_criteria_and_the_run_ends_with_a_table(pytester: py
 
 
 def test_a_run_that_does_not_use_it_pays_for_nothing(pytester: pytest.Pytester, run: Run) -> None:
-    """Nothing of the package is imported but the plugin, and no table is printed; `-p no:agenteval` takes the fixtures
-    away."""
+    """Nothing of the package is imported but the plugin, and no table is printed; `-p no:agenteval`
+    takes the fixtures away."""
     pytester.makepyfile(
         plain="import sys\n\ndef test_plain():\n    ours = {name for name in sys.modules if name[:9] == 'agenteval'}\n"
         "    assert ours <= {'agenteval_otel', 'agenteval_otel.pytest_plugin'}\n",
@@ -115,9 +126,13 @@ def test_a_script(assert_evaluation, agenteval_judge):
 
 
 def test_judges_are_recorded_once(pytester: pytest.Pytester, run: Run) -> None:
-    """`--agenteval-record` asks; later runs read the file, need no server, and fail where the question is another."""
+    """`--agenteval-record` asks; later runs read the file, need no server, and fail where the
+    question is another.
+    """
     reply = json.dumps({"evidence": [], "reason": "kind words", "score": 1.0})
-    pytester.makeini("[pytest]\nagenteval_settings = agenteval.yaml\nagenteval_cassettes = recorded\n")
+    pytester.makeini(
+        "[pytest]\nagenteval_settings = agenteval.yaml\nagenteval_cassettes = recorded\n"
+    )
     with ModelServer([reply]) as server:
         (pytester.path / "agenteval.yaml").write_text(
             "evaluators:\n  - type: LLMJudge\n    criterion_name: polite\n    description: Is it polite?\n    "
@@ -134,7 +149,9 @@ def test_judges_are_recorded_once(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(test_judged=JUDGED.format(answer="Go away."))
     changed = run()
     changed.assert_outcomes(passed=2, failed=1)
-    changed.stdout.fnmatch_lines("E*polite *pass *failed *settings.jsonl has no verdict*--agenteval-record*")
+    changed.stdout.fnmatch_lines(
+        "E*polite *pass *failed *settings.jsonl has no verdict*--agenteval-record*"
+    )
 
 
 COMPARED = """
@@ -153,20 +170,29 @@ def test_answer(number, assert_evaluation):
 def test_a_significant_drop_blocks_and_noise_does_not(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All tests pass; eleven of thirty answers got worse, then one did. Under pytest-xdist it is the same."""
+    """All tests pass; eleven of thirty answers got worse, then one did. Under pytest-xdist it is
+    the same.
+    """
     pytester.makepyfile(COMPARED)
     monkeypatch.setenv("BAD", "3")
     assert run("--agenteval-results", "main.jsonl").ret == 0
-    for bad, code, outcome in (("14", 1, "1 significant drop (contains)"), ("4", 0, "no significant drop")):
+    for bad, code, outcome in (
+        ("14", 1, "1 significant drop (contains)"),
+        ("4", 0, "no significant drop"),
+    ):
         monkeypatch.setenv("BAD", bad)
         for options in ((), ("-n", "2")):
             result = run("--agenteval-baseline", "main.jsonl", *options)
             result.assert_outcomes(passed=30)
             assert result.ret == code
-            result.stdout.fnmatch_lines(["*= evaluations against the baseline =*", f"Comparison: {outcome}"])
+            result.stdout.fnmatch_lines(
+                ["*= evaluations against the baseline =*", f"Comparison: {outcome}"]
+            )
     monkeypatch.setenv("BAD", "14")
     result = run("--agenteval-baseline", "main.jsonl", "-k", "13 or 20")
-    result.stdout.fnmatch_lines(["*contains: 1 score lower, 0 higher", "*only in main.jsonl: 28 inputs*"])
+    result.stdout.fnmatch_lines(
+        ["*contains: 1 score lower, 0 higher", "*only in main.jsonl: 28 inputs*"]
+    )
 
 
 def test_a_baseline_that_cannot_be_used_is_an_error(

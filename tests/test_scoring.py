@@ -41,14 +41,21 @@ def scored(score: bool | float | str, name: str = "C") -> EvaluationResult:
 def test_normalized_scores_lie_between_zero_and_one(
     score: bool | float | str, scale: str, low: float, high: float
 ) -> None:
-    """Whatever the score and the scale, or a declared range as wide as all floats, it is in [0, 1] or there is none."""
-    for result in (normalize(score, criterion(scale)), normalize(score, criterion(minimum=low, maximum=high))):
+    """Whatever the score and the scale, or a declared range as wide as all floats, it is in [0, 1]
+    or there is none.
+    """
+    for result in (
+        normalize(score, criterion(scale)),
+        normalize(score, criterion(minimum=low, maximum=high)),
+    ):
         assert result is None or 0.0 <= result <= 1.0
 
 
 @pytest.mark.parametrize(("scale", "low", "high"), [("numeric", 0.0, 1.0), ("likert5", 1.0, 5.0)])
 @given(data=st.data())
-def test_normalization_keeps_the_order(data: st.DataObject, scale: str, low: float, high: float) -> None:
+def test_normalization_keeps_the_order(
+    data: st.DataObject, scale: str, low: float, high: float
+) -> None:
     """Within a scale a better score is no worse."""
     first, second = sorted(data.draw(st.tuples(st.floats(low, high), st.floats(low, high))))
     worse, better = normalize(first, criterion(scale)), normalize(second, criterion(scale))
@@ -65,9 +72,17 @@ def test_what_is_no_finite_number_is_left_out(score: float | str | None) -> None
 
 
 def test_a_declared_range_maps_linearly() -> None:
-    """Ends of the range become 0 and 1, what is outside is left out, and an empty range takes nothing."""
+    """Ends of the range become 0 and 1, what is outside is left out, and an empty range takes
+    nothing.
+    """
     ten = criterion("stars", minimum=0.0, maximum=10.0)
-    assert [normalize(score, ten) for score in (0, 2.5, 10, 10.5, True)] == [0.0, 0.25, 1.0, None, 1.0]
+    assert [normalize(score, ten) for score in (0, 2.5, 10, 10.5, True)] == [
+        0.0,
+        0.25,
+        1.0,
+        None,
+        1.0,
+    ]
     assert normalize(3, criterion(minimum=3.0, maximum=3.0)) is None
 
 
@@ -88,8 +103,13 @@ def test_a_declared_range_maps_linearly() -> None:
 def test_words_and_numbers_as_text_count_on_a_scale_of_ones_own(
     scale: str, score: float | str, normalized: float | None, passed: bool | None
 ) -> None:
-    """A verdict in words, and a text that is a number on the scale; in AgentDock's form the four words on `string`."""
-    assert (normalize(score, criterion(scale)), passed_of(score, criterion(scale))) == (normalized, passed)
+    """A verdict in words, and a text that is a number on the scale; in AgentDock's form the four
+    words on `string`.
+    """
+    assert (normalize(score, criterion(scale)), passed_of(score, criterion(scale))) == (
+        normalized,
+        passed,
+    )
     (agentdock,) = AgentDockCriteria.reading([criterion(scale)])
     assert normalize(score, agentdock) is None
     assert passed_of("7", criterion("0-10", threshold=7.0)) is True
@@ -108,7 +128,9 @@ def test_the_verdict_comes_from_the_threshold_then_from_the_scale() -> None:
 
 
 def test_the_label_is_the_verdict_or_the_category() -> None:
-    """A verdict is labelled pass or fail; a category stands for itself, shortened; a number has no label."""
+    """A verdict is labelled pass or fail; a category stands for itself, shortened; a number has no
+    label.
+    """
     assert label_of(0.2, False) == "fail"
     assert label_of("positive", None) == "positive"
     assert label_of("x" * 100, None) == "x" * 64
@@ -117,9 +139,13 @@ def test_the_label_is_the_verdict_or_the_category() -> None:
 
 
 def test_failures_and_skips_stay_out_of_the_average() -> None:
-    """A result with an error or a skip reason carries nothing into the overall score, even if it has a score."""
+    """A result with an error or a skip reason carries nothing into the overall score, even if it
+    has a score.
+    """
     failed = scored(0.0).model_copy(update={"error": "broke"})
-    skipped = EvaluationResult(criterion_name="C", evaluator_type="Stub", skip_reason="no ground truth")
+    skipped = EvaluationResult(
+        criterion_name="C", evaluator_type="Stub", skip_reason="no ground truth"
+    )
     assert overall_score([scored(0.5), failed, skipped], [criterion()]) == 0.5
     assert overall_score([failed, skipped], [criterion()]) is None
 
@@ -128,9 +154,12 @@ def test_failures_and_skips_stay_out_of_the_average() -> None:
 def test_the_overall_score_lies_between_the_scores(pairs: list[tuple[float, float]]) -> None:
     """With positive weights the weighted mean is neither below the worst nor above the best score."""
     criteria = [
-        EvaluationCriteria(name=str(at), scale="numeric", weight=weight) for at, (_, weight) in enumerate(pairs)
+        EvaluationCriteria(name=str(at), scale="numeric", weight=weight)
+        for at, (_, weight) in enumerate(pairs)
     ]
-    result = overall_score([scored(score, str(at)) for at, (score, _) in enumerate(pairs)], criteria)
+    result = overall_score(
+        [scored(score, str(at)) for at, (score, _) in enumerate(pairs)], criteria
+    )
     assert result is not None
     scores = [score for score, _ in pairs]
     assert min(scores) - 1e-9 <= result <= max(scores) + 1e-9
@@ -153,12 +182,24 @@ FOUR = [
 
 @pytest.mark.parametrize(
     ("strategy", "expected"),
-    [("weighted_mean", (0.5 * 3 + 0.9 * 3 + 1 + 0.2) / 8), ("once_per_criterion", (0.7 * 3 + 1 + 0.2) / 5),
-     ("minimum", 0.2), ("all_must_pass", 1.0)],
-)  # fmt: skip
+    [
+        ("weighted_mean", (0.5 * 3 + 0.9 * 3 + 1 + 0.2) / 8),
+        ("once_per_criterion", (0.7 * 3 + 1 + 0.2) / 5),
+        ("minimum", 0.2),
+        ("all_must_pass", 1.0),
+    ],
+)
 def test_each_strategy_has_its_own_mean(strategy: str, expected: float) -> None:
-    """Per result, per criterion, the worst, or everything passed; a weight of 0 leaves a criterion out of each."""
-    results = [scored(0.5, "a"), scored(0.9, "a"), scored(True, "b"), scored(0.0, "c"), scored(0.2, "d")]
+    """Per result, per criterion, the worst, or everything passed; a weight of 0 leaves a criterion
+    out of each.
+    """
+    results = [
+        scored(0.5, "a"),
+        scored(0.9, "a"),
+        scored(True, "b"),
+        scored(0.0, "c"),
+        scored(0.2, "d"),
+    ]
     result = overall_score(results, FOUR, resolve(Aggregation, strategy))
     assert result == pytest.approx(expected)
 
@@ -179,12 +220,21 @@ def test_strategies_are_components(strategy: str) -> None:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(
     pairs=st.lists(
-        st.tuples(st.sampled_from("abc"), SCORES, st.none() | st.floats(-1e308, 1e308) | st.just(5e-324)), max_size=6
+        st.tuples(
+            st.sampled_from("abc"), SCORES, st.none() | st.floats(-1e308, 1e308) | st.just(5e-324)
+        ),
+        max_size=6,
     )
 )
-def test_no_strategy_makes_up_a_score(strategy: str, pairs: list[tuple[str, bool | float | str, float | None]]) -> None:
-    """Whatever the scores and the weights, negative and huge ones too: an overall score is in [0, 1] or is none."""
-    criteria = [EvaluationCriteria(name=name, scale="numeric", weight=weight) for name, _, weight in pairs]
+def test_no_strategy_makes_up_a_score(
+    strategy: str, pairs: list[tuple[str, bool | float | str, float | None]]
+) -> None:
+    """Whatever the scores and the weights, negative and huge ones too: an overall score is in [0,
+    1] or is none.
+    """
+    criteria = [
+        EvaluationCriteria(name=name, scale="numeric", weight=weight) for name, _, weight in pairs
+    ]
     results = [scored(score, name) for name, score, _ in pairs]
     result = overall_score(results, criteria, resolve(Aggregation, strategy))
     assert result is None or 0.0 <= result <= 1.0
@@ -220,31 +270,55 @@ def test_a_strategy_sees_what_counts() -> None:
 @pytest.mark.parametrize(
     ("criteria", "problems"),
     [
-        ([{"name": "a"}, {"name": "b"}, {"name": "a"}], [("criteria", "criterion 'a' appears twice")]),
+        (
+            [{"name": "a"}, {"name": "b"}, {"name": "a"}],
+            [("criteria", "criterion 'a' appears twice")],
+        ),
         ([{"name": " "}], [("criteria[0].name", "must not be blank")]),
-        ([{"name": "a", "weight": -0.5}], [("criteria[0].weight", "expected at least 0, found -0.5")]),
-        ([{"name": "a", "objective": 2}],
-         [("criteria[0].objective", "expected a number from 0 to 1, found 2")]),
-        ([{"name": "a", "minimum": 1}], [("criteria[0].maximum", "a declared range needs both ends")]),
-        ([{"name": "a"}, {"name": "b", "maximum": 1}],
-         [("criteria[1].minimum", "a declared range needs both ends")]),
-        ([{"name": "a", "minimum": 1, "maximum": 1, "weight": -1}],
-         [("criteria[0].weight", "expected at least 0, found -1"),
-          ("criteria[0].maximum", "expected more than the minimum 1, found 1")]),
+        (
+            [{"name": "a", "weight": -0.5}],
+            [("criteria[0].weight", "expected at least 0, found -0.5")],
+        ),
+        (
+            [{"name": "a", "objective": 2}],
+            [("criteria[0].objective", "expected a number from 0 to 1, found 2")],
+        ),
+        (
+            [{"name": "a", "minimum": 1}],
+            [("criteria[0].maximum", "a declared range needs both ends")],
+        ),
+        (
+            [{"name": "a"}, {"name": "b", "maximum": 1}],
+            [("criteria[1].minimum", "a declared range needs both ends")],
+        ),
+        (
+            [{"name": "a", "minimum": 1, "maximum": 1, "weight": -1}],
+            [
+                ("criteria[0].weight", "expected at least 0, found -1"),
+                ("criteria[0].maximum", "expected more than the minimum 1, found 1"),
+            ],
+        ),
     ],
-)  # fmt: skip
-def test_criteria_that_cannot_be_scored_by_are_refused(criteria: list[dict[str, object]], problems: object) -> None:
+)
+def test_criteria_that_cannot_be_scored_by_are_refused(
+    criteria: list[dict[str, object]], problems: object
+) -> None:
     """Everything that is wrong with criteria is told at once, with its place."""
     with pytest.raises(ConfigurationError) as caught:
-        check_criteria([EvaluationCriteria.model_validate(item) for item in criteria], path="criteria")
+        check_criteria(
+            [EvaluationCriteria.model_validate(item) for item in criteria], path="criteria"
+        )
     assert list(caught.value.problems) == problems
 
 
 @pytest.mark.parametrize(
-    ("score", "shown"), [(math.nan, "nan"), (math.inf, "inf"), (10**400, "beyond every float"), (7, "7")]
+    ("score", "shown"),
+    [(math.nan, "nan"), (math.inf, "inf"), (10**400, "beyond every float"), (7, "7")],
 )
 def test_a_score_off_the_scale_is_shown(score: float, shown: str) -> None:
     """With the scale, and what that takes."""
     wrong = off_scale(score, criterion())
     assert wrong is not None
-    assert wrong.startswith(f"the score {shown} lies outside of the scale 'numeric', which takes 0 to 1")
+    assert wrong.startswith(
+        f"the score {shown} lies outside of the scale 'numeric', which takes 0 to 1"
+    )

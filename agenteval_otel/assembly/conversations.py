@@ -1,4 +1,6 @@
-"""Conversations put together from turns: closed by a mark, by idle time or by their number; compact and bounded."""
+"""Conversations put together from turns: closed by a mark, by idle time or by their number; compact
+and bounded.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +31,19 @@ _MOST_EVICTED: Final = 16  # for one turn
 
 
 class ConversationSettings(FrozenSettings):
-    """How turns are put together for evaluators of conversations; without such evaluators, no turns are kept.
+    """How turns are put together for evaluators of conversations; without such evaluators, no turns
+    are kept.
 
     Attributes:
         idle_s: Seconds without a turn after which a conversation is over.
-        settle_s: Seconds for which late turns are accepted after the one with ``annotate(conversation_ends=True)``.
-        max_turns: Number of turns after which a conversation is evaluated; later turns start another one.
-        max_open: Limit of open conversations; above it, the one idle the longest is evaluated early.
-        max_bytes: Memory limit of open conversations, within ``max_waiting_bytes``; above it, as with `max_open`.
+        settle_s: Seconds for which late turns are accepted after the one with
+            ``annotate(conversation_ends=True)``.
+        max_turns: Number of turns after which a conversation is evaluated; later turns start
+            another one.
+        max_open: Limit of open conversations; above it, the one idle the longest is evaluated
+            early.
+        max_bytes: Memory limit of open conversations, within ``max_waiting_bytes``; above it, as
+            with `max_open`.
     """
 
     idle_s: float = Field(default=1_800.0, gt=0, le=604_800)
@@ -55,14 +62,25 @@ class Key(NamedTuple):
 
 
 class Conversation:
-    """Turns of one conversation, compressed. Closed it has an `end`, and gives its input and its spans.
+    """Turns of one conversation, compressed. Closed it has an `end`, and gives its input and its
+    spans.
 
     Attributes:
         last: What the caller keeps of the turn that began last; opaque here.
-        probability: That all turns were sampled: the smallest of theirs, as the same randomness decided all.
+        probability: That all turns were sampled: the smallest of theirs, as the same randomness
+            decided all.
     """
 
-    __slots__ = ("_started_ns", "_turns", "end", "key", "last", "last_s", "probability", "size_bytes")
+    __slots__ = (
+        "_started_ns",
+        "_turns",
+        "end",
+        "key",
+        "last",
+        "last_s",
+        "probability",
+        "size_bytes",
+    )
 
     def __init__(self, key: Key) -> None:
         self.key, self.last_s, self.size_bytes = key, 0.0, _CONVERSATION_BYTES + len(key.id)
@@ -87,26 +105,44 @@ class Conversation:
         return int.from_bytes(min(self._turns)[:8])
 
     def _in_order(self) -> list[bytes]:
-        return sorted(self._turns, key=lambda turn: turn[:8])  # by their start; of the same in the order of arrival
+        # by their start; of the same in the order of arrival
+        return sorted(self._turns, key=lambda turn: turn[:8])
 
     def input(self) -> EvaluationInput:
-        """All turns as one input, in the order in which they began, whatever the order in which they came."""
-        return EvaluationInput(conversation=[unpacked(memoryview(turn)[_HEAD.size :]) for turn in self._in_order()])
+        """All turns as one input, in the order in which they began, whatever the order in which
+        they came.
+        """
+        return EvaluationInput(
+            conversation=[unpacked(memoryview(turn)[_HEAD.size :]) for turn in self._in_order()]
+        )
 
     def spans(self, trace_state: TraceState | None = None) -> list[SpanContext]:
-        """The evaluated spans of the turns that have one, in order; the last one's trace state is `trace_state`."""
+        """The evaluated spans of the turns that have one, in order; the last one's trace state is
+        `trace_state`.
+        """
         heads = (_HEAD.unpack_from(turn) for turn in self._in_order())
         return [
-            SpanContext(int.from_bytes(trace), int.from_bytes(span), is_remote=bool(flags & _REMOTE),
-                        trace_flags=TraceFlags(flags & ~_REMOTE), trace_state=trace_state)
-            for _, trace, span, flags in heads if any(span)
-        ]  # fmt: skip
+            SpanContext(
+                int.from_bytes(trace),
+                int.from_bytes(span),
+                is_remote=bool(flags & _REMOTE),
+                trace_flags=TraceFlags(flags & ~_REMOTE),
+                trace_state=trace_state,
+            )
+            for _, trace, span, flags in heads
+            if any(span)
+        ]
 
 
 def packed(evaluation_input: EvaluationInput, left_out: set[str] = _LEFT_OUT) -> bytes:
-    """Its fields but some as compressed JSON: 20 us for a short one. Raises where a value has no form in JSON."""
-    text = evaluation_input.__pydantic_serializer__.to_json(evaluation_input, exclude_none=True, exclude=left_out)
-    compress = zlib.compressobj(1, zlib.DEFLATED, -12, 5)  # a small window: nothing large is set up for a short text
+    """Its fields but some as compressed JSON: 20 us for a short one. Raises where a value has no
+    form in JSON.
+    """
+    text = evaluation_input.__pydantic_serializer__.to_json(
+        evaluation_input, exclude_none=True, exclude=left_out
+    )
+    # a small window: nothing large is set up for a short text
+    compress = zlib.compressobj(1, zlib.DEFLATED, -12, 5)
     return compress.compress(text) + compress.flush()
 
 
@@ -115,7 +151,9 @@ def unpacked(data: bytes | memoryview) -> EvaluationInput:
     return EvaluationInput.model_validate_json(zlib.decompress(data, -zlib.MAX_WBITS))
 
 
-def _encoded(turn: EvaluationInput, span: SpanContext | None, started_ns: int, *, is_first: bool) -> bytes:
+def _encoded(
+    turn: EvaluationInput, span: SpanContext | None, started_ns: int, *, is_first: bool
+) -> bytes:
     """The turn's start and span as they are, then its fields."""
     head = _HEAD.pack(started_ns, b"", b"", 0)
     if span is not None:
@@ -141,13 +179,21 @@ class ConversationAssembler:
         return len(self._open) + len(self._ending)
 
     def add(
-        self, key: Key, turn: EvaluationInput, *, span: SpanContext | None, started_ns: int, last: Any,
-        probability: float | None, now_s: float,
-    ) -> tuple[list[Conversation], bool]:  # fmt: skip
-        """Take a turn; gives the conversations that are closed by it, and whether there was room for it.
+        self,
+        key: Key,
+        turn: EvaluationInput,
+        *,
+        span: SpanContext | None,
+        started_ns: int,
+        last: Any,
+        probability: float | None,
+        now_s: float,
+    ) -> tuple[list[Conversation], bool]:
+        """Take a turn; gives the conversations that are closed by it, and whether there was room
+        for it.
 
-        Without room, the turn's conversation is dropped. `now_s` is this process's clock: `started_ns` may be
-        another host's, and only puts turns into order.
+        Without room, the turn's conversation is dropped. `now_s` is this process's clock:
+        `started_ns` may be another host's, and only puts turns into order.
         """
         is_first = key not in self._open and key not in self._ending
         encoded = _encoded(turn, span, max(0, started_ns), is_first=is_first)
@@ -158,7 +204,9 @@ class ConversationAssembler:
             conversation = ending or self._open.pop(key, None)
             reserved = 0 if conversation is None else conversation.size_bytes
             conversation = conversation or Conversation(key)
-            if not self._makes_room(size_bytes + conversation.size_bytes - reserved, closed, is_new=not reserved):
+            if not self._makes_room(
+                size_bytes + conversation.size_bytes - reserved, closed, is_new=not reserved
+            ):
                 self._memory.release(reserved)
                 return closed, False
             conversation._add(encoded, started_ns, last, probability)
@@ -175,8 +223,14 @@ class ConversationAssembler:
     def take(self, now_s: float) -> list[Conversation]:
         """Close what was idle for long enough, and what was marked as over."""
         with self._lock:
-            closed = [self._closed(part, "marked") for part in _until(self._ending, now_s - self.settings.settle_s)]
-            closed += [self._closed(part, "idle") for part in _until(self._open, now_s - self.settings.idle_s)]
+            closed = [
+                self._closed(part, "marked")
+                for part in _until(self._ending, now_s - self.settings.settle_s)
+            ]
+            closed += [
+                self._closed(part, "idle")
+                for part in _until(self._open, now_s - self.settings.idle_s)
+            ]
         return closed
 
     def take_all(self, end: End) -> Iterator[Conversation]:
@@ -190,15 +244,19 @@ class ConversationAssembler:
             yield closed
 
     def remove(self, is_concerned: Callable[[Conversation], bool]) -> list[Conversation]:
-        """Give up the open conversations that are concerned, and return them; they are looked at without the lock."""
+        """Give up the open conversations that are concerned, and return them; they are looked at
+        without the lock.
+        """
         with self._lock:
             every = [*self._open.values(), *self._ending.values()]
         concerned = [conversation for conversation in every if is_concerned(conversation)]
         with self._lock:
             removed = [
-                conversation for conversation in concerned for part in (self._open, self._ending)
+                conversation
+                for conversation in concerned
+                for part in (self._open, self._ending)
                 if part.get(conversation.key) is conversation and part.pop(conversation.key)
-            ]  # fmt: skip
+            ]
         self._memory.release(sum(conversation.size_bytes for conversation in removed))
         return removed
 
@@ -207,12 +265,18 @@ class ConversationAssembler:
         with self._lock:
             heads = [
                 next(iter(part.values())).last_s + wait_s
-                for part, wait_s in ((self._open, self.settings.idle_s), (self._ending, self.settings.settle_s)) if part
-            ]  # fmt: skip
+                for part, wait_s in (
+                    (self._open, self.settings.idle_s),
+                    (self._ending, self.settings.settle_s),
+                )
+                if part
+            ]
         return min(heads, default=None)
 
     def _makes_room(self, size_bytes: int, closed: list[Conversation], *, is_new: bool) -> bool:
-        """Whether the bytes were reserved; closes those that were quiet the longest where they have to go."""
+        """Whether the bytes were reserved; closes those that were quiet the longest where they have
+        to go.
+        """
         too_many = is_new and len(self) >= self.settings.max_open
         for _ in range(_MOST_EVICTED):
             if not too_many and self._memory.reserve(size_bytes):

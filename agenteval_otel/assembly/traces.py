@@ -1,4 +1,6 @@
-"""Traces put together from spans: complete when an answer's span has arrived and its trace was quiet; bounded."""
+"""Traces put together from spans: complete when an answer's span has arrived and its trace was
+quiet; bounded.
+"""
 
 from __future__ import annotations
 
@@ -32,39 +34,54 @@ class _Trace:
 
 
 class TraceAssembler:
-    """Puts spans together by trace. Not thread-safe: one thread adds spans and takes traces. Raises nothing.
+    """Puts spans together by trace. Not thread-safe: one thread adds spans and takes traces. Raises
+    nothing.
 
-    A trace is complete when it was quiet for `quiet_s` and has the span of an agent, or of a model call whose parent is
-    there or that has none. Where the parent of a model call has not come, an agent may still be at work above it: such
-    a trace waits for `parent_wait_s`. A trace without any such span is let go; one that is never quiet is taken as it
-    is once it is `max_age_s` old.
+    A trace is complete when it was quiet for `quiet_s` and has the span of an agent, or of a model
+    call whose parent is there or that has none. Where the parent of a model call has not come, an
+    agent may still be at work above it: such a trace waits for `parent_wait_s`. A trace without any
+    such span is let go; one that is never quiet is taken as it is once it is `max_age_s` old.
 
     Args:
-        quiet_s: How long no span of a trace may have come: what an SDK's batch processor waits, and a second.
+        quiet_s: How long no span of a trace may have come: what an SDK's batch processor waits, and
+            a second.
         parent_wait_s: How long a model call waits for a parent that was not seen.
         max_age_s: How long a trace may wait, whatever comes.
         max_spans: Spans and events that wait, of all traces.
         max_bytes: The sum of their `size_bytes`.
-        max_trace_spans: Spans of one trace, and events of it; further ones are left out. Of spans that mappers
-            understand it may have twice as many: the agent's own comes last.
+        max_trace_spans: Spans of one trace, and events of it; further ones are left out. Of spans
+            that mappers understand it may have twice as many: the agent's own comes last.
 
     Attributes:
         late: Spans that came when their answer was on its way already.
         left_out: Spans beyond `max_trace_spans`.
-        unread: Spans of traces in which nothing is evaluated, by their outcome (`SPANS_OUTCOMES`) and scope.
+        unread: Spans of traces in which nothing is evaluated, by their outcome (`SPANS_OUTCOMES`)
+            and scope.
     """
 
     def __init__(
-        self, *, quiet_s: float = 6.0, parent_wait_s: float = 60.0, max_age_s: float = 3_600.0,
-        max_spans: int = 100_000, max_bytes: int = 64 * 1024 * 1024, max_trace_spans: int = 1_000,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        quiet_s: float = 6.0,
+        parent_wait_s: float = 60.0,
+        max_age_s: float = 3_600.0,
+        max_spans: int = 100_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        max_trace_spans: int = 1_000,
+    ) -> None:
         self._quiet_s, self._parent_wait_s, self._max_age_s = quiet_s, parent_wait_s, max_age_s
-        self._max_spans, self._max_bytes, self._max_trace_spans = max_spans, max_bytes, max_trace_spans
-        # All are emptied from the front, where a plain dictionary is slow. The first two are in the order of their
-        # last span; traces in `_waiting` were quiet, but a parent span has not arrived.
+        self._max_spans, self._max_bytes, self._max_trace_spans = (
+            max_spans,
+            max_bytes,
+            max_trace_spans,
+        )
+        # All are emptied from the front, where a plain dictionary is slow. The first two are in the
+        # order of their last span; traces in `_waiting` were quiet, but a parent span has not
+        # arrived.
         self._active: OrderedDict[int, _Trace] = OrderedDict()
         self._waiting: OrderedDict[int, _Trace] = OrderedDict()
-        self._begun: OrderedDict[int, float] = OrderedDict()  # of both, in the order of their first span
+        # of both, in the order of their first span
+        self._begun: OrderedDict[int, float] = OrderedDict()
         self._finished: OrderedDict[int, set[int]] = OrderedDict()
         self.spans = self.size_bytes = 0
         self.late = self.left_out = 0
@@ -94,8 +111,12 @@ class TraceAssembler:
         self._count(trace, size_bytes)
         return True
 
-    def add_event(self, event: ReadEvent, trace_id: int, span_id: int, size_bytes: int, now_s: float) -> bool:
-        """Take an event that came apart from its span, as a log record; False where there is no room for it."""
+    def add_event(
+        self, event: ReadEvent, trace_id: int, span_id: int, size_bytes: int, now_s: float
+    ) -> bool:
+        """Take an event that came apart from its span, as a log record; False where there is no
+        room for it.
+        """
         if not self._has_room(size_bytes):
             return False
         if span_id in self._finished.get(trace_id, ()):
@@ -148,8 +169,12 @@ class TraceAssembler:
     def take(
         self, now_s: float, *, quiet_s: float | None = None, max_age_s: float | None = None
     ) -> Iterator[AssembledTrace]:
-        """Take the traces that are complete; `quiet_s` and `max_age_s` replace those of the assembler."""
-        for trace_id, trace in _quiet(self._active, now_s - (self._quiet_s if quiet_s is None else quiet_s)):
+        """Take the traces that are complete; `quiet_s` and `max_age_s` replace those of the
+        assembler.
+        """
+        for trace_id, trace in _quiet(
+            self._active, now_s - (self._quiet_s if quiet_s is None else quiet_s)
+        ):
             known, waits = _roles(trace.spans)
             if waits and self._parent_wait_s > self._quiet_s:
                 self._waiting[trace_id] = trace
@@ -164,7 +189,9 @@ class TraceAssembler:
         """Take every trace as it is: before the end."""
         yield from self._take_begun(math.inf)
 
-    def remove(self, is_concerned: Callable[[int, Sequence[ReadSpan], Sequence[ReadEvent]], bool]) -> list[int]:
+    def remove(
+        self, is_concerned: Callable[[int, Sequence[ReadSpan], Sequence[ReadEvent]], bool]
+    ) -> list[int]:
         """Give up the traces that are concerned by their id, spans and events; returns their ids."""
         removed = []
         for trace_id in list(self._begun):
@@ -175,7 +202,8 @@ class TraceAssembler:
                 del self._begun[trace_id]
                 self.spans -= len(trace.spans) + trace.n_events
                 self.size_bytes -= trace.size_bytes
-                self._know(trace_id, {span.span_id for span in trace.spans})  # what comes later is late
+                # what comes later is late
+                self._know(trace_id, {span.span_id for span in trace.spans})
                 removed.append(trace_id)
         return removed
 
@@ -193,7 +221,8 @@ class TraceAssembler:
         del self._begun[trace_id]
         self.spans -= len(trace.spans) + trace.n_events
         self.size_bytes -= trace.size_bytes
-        spans = {span.span_id: span for span in trace.spans}  # a client that tried again may have sent one twice
+        # a client that tried again may have sent one twice
+        spans = {span.span_id: span for span in trace.spans}
         if len(spans) < len(trace.spans):
             trace.spans[:] = spans.values()
         if trace.events is not None:
@@ -209,7 +238,9 @@ class TraceAssembler:
     def _know(self, trace_id: int, span_ids: set[int]) -> None:
         known = self._finished.pop(trace_id, set())
         # One trace may span a whole process: what was evaluated long ago is removed.
-        self._finished[trace_id] = span_ids if len(known) > 2 * self._max_trace_spans else known | span_ids
+        self._finished[trace_id] = (
+            span_ids if len(known) > 2 * self._max_trace_spans else known | span_ids
+        )
         if len(self._finished) > _MAX_FINISHED:
             self._finished.popitem(last=False)
 
@@ -217,7 +248,11 @@ class TraceAssembler:
 def _unread(span: ReadSpan) -> tuple[str, str]:
     if span.is_evaluation:
         return SPANS_OURS, ""
-    return (SPANS_NOT_UNDERSTOOD, span.scope) if mapper_of(span) is None else (SPANS_WITHOUT_ANSWER, "")
+    return (
+        (SPANS_NOT_UNDERSTOOD, span.scope)
+        if mapper_of(span) is None
+        else (SPANS_WITHOUT_ANSWER, "")
+    )
 
 
 def _quiet(traces: OrderedDict[int, _Trace], since_s: float) -> Iterator[tuple[int, _Trace]]:
@@ -231,13 +266,23 @@ def _quiet(traces: OrderedDict[int, _Trace], since_s: float) -> Iterator[tuple[i
 
 
 def _roles(spans: list[ReadSpan]) -> tuple[set[int], bool]:
-    """The ids of the spans of answers, none where nothing is evaluated; and whether to wait for a parent."""
-    roles = {span.span_id: role for span in spans if (role := role_of(span)) is not None and not span.is_evaluation}
+    """The ids of the spans of answers, none where nothing is evaluated; and whether to wait for a
+    parent.
+    """
+    roles = {
+        span.span_id: role
+        for span in spans
+        if (role := role_of(span)) is not None and not span.is_evaluation
+    }
     answers = roles.values()
     if not {"agent", "workflow", "model"}.intersection(answers):
         return set(), False
     if "agent" in answers or "workflow" in answers:
         return set(roles), False
     ids = {span.span_id for span in spans}
-    waits = any(span.parent_id is not None and span.parent_id not in ids for span in spans if span.span_id in roles)
+    waits = any(
+        span.parent_id is not None and span.parent_id not in ids
+        for span in spans
+        if span.span_id in roles
+    )
     return set(roles), waits

@@ -1,7 +1,9 @@
-"""Agreement: the confusion table of a judge's verdicts and people's, with the covariance that every estimate needs.
+"""Agreement: the confusion table of a judge's verdicts and people's, with the covariance that every
+estimate needs.
 
-Four shares, of rows by (judge, person), and the covariance of these shares: kappa, the judge's rates and both
-corrections of a pass rate are functions of them, and so are their intervals (delta method).
+Four shares, of rows by (judge, person), and the covariance of these shares: kappa, the judge's
+rates and both corrections of a pass rate are functions of them, and so are their intervals (delta
+method).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from agenteval_otel.scoring.intervals import Z95, Estimate, student95, wilson_in
 
 FEWEST: Final = 5
 """Rows of each class of people's labels from which on a judge's errors can be corrected."""
-_PSEUDO = 0.5  # pseudo-rows added to each cell: an error that was not observed yet is still possible
+# pseudo-rows added to each cell: an error that was not observed yet is still possible
+_PSEUDO = 0.5
 _NOTHING = 1e-12
 _CELLS = range(4)
 _MOST_OF_ONE = 0.9  # cap on a cluster's weight: beyond it the others tell too little
@@ -36,7 +39,8 @@ class LabelledRow(NamedTuple):
         judge: Whether the judge passed it.
         person: Whether a person passed it.
         weight: 1 / the probability with which it was judged and labelled, above 0.
-        cluster: What it shares with other rows (a conversation, a prompt), which are then no independent evidence.
+        cluster: What it shares with other rows (a conversation, a prompt), which are then no
+            independent evidence.
     """
 
     judge: bool
@@ -46,8 +50,8 @@ class LabelledRow(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """P(judge passes | person passes) and P(judge passes | person fails), smoothed; their variances and covariance; and
-    the quantile of a 95 % interval."""
+    """P(judge passes | person passes) and P(judge passes | person fails), smoothed; their variances
+    and covariance; and the quantile of a 95 % interval."""
 
     passes: float
     false_passes: float
@@ -58,7 +62,9 @@ class Correction(NamedTuple):
 
     @property
     def square(self) -> float:
-        """The coefficient of the square in the interval's equation; without an interval it is 0 or less."""
+        """The coefficient of the square in the interval's equation; without an interval it is 0 or
+        less.
+        """
         variance = self.of_passes + self.of_false - 2 * self.between
         return (self.passes - self.false_passes) ** 2 - self.quantile**2 * variance
 
@@ -69,7 +75,8 @@ class Agreement(Value):
     Attributes:
         rows: The rows, and their `clusters`, which count as independent.
         effective_rows: As many equally weighted, independent rows are as certain.
-        shares: Weighted shares of the rows that (judge, person) passed: both; judge only; person only; neither.
+        shares: Weighted shares of the rows that (judge, person) passed: both; judge only; person
+            only; neither.
         covariance: Of the four shares, robust to clusters, each cell counted half a row more.
     """
 
@@ -83,7 +90,10 @@ class Agreement(Value):
 
     def figures(self) -> dict[str, dict[str, float]]:
         """Every figure with its 95 % interval, as JSON values."""
-        return {name: {end: getattr(getattr(self, name), end) for end in ("mean", "low", "high")} for name in _FIGURES}
+        return {
+            name: {end: getattr(getattr(self, name), end) for end in ("mean", "low", "high")}
+            for name in _FIGURES
+        }
 
     @property
     def pass_rate(self) -> Estimate:
@@ -112,11 +122,19 @@ class Agreement(Value):
 
     @property
     def kappa(self) -> Estimate:
-        """Cohen's kappa, -1 to 1: agreement beyond chance, (a - e) / (1 - e). The interval is made on Fisher's z."""
+        """Cohen's kappa, -1 to 1: agreement beyond chance, (a - e) / (1 - e). The interval is made
+        on Fisher's z.
+        """
         smoothed, raw = self._smoothed, _kappa(self.shares)
         kappa, step = _kappa(smoothed), 1e-6
         gradient = [
-            (_kappa(tuple(share + step * (cell == other) for other, share in enumerate(smoothed))) - kappa) / step
+            (
+                _kappa(
+                    tuple(share + step * (cell == other) for other, share in enumerate(smoothed))
+                )
+                - kappa
+            )
+            / step
             for cell in _CELLS
         ]
         half = self._quantile * math.sqrt(self._variance(gradient)) / (1 - kappa * kappa)
@@ -125,7 +143,9 @@ class Agreement(Value):
 
     @property
     def can_correct(self) -> bool:
-        """Whether there are five rows of each class of people's labels, and the judge passes good ones more often."""
+        """Whether there are five rows of each class of people's labels, and the judge passes good
+        ones more often.
+        """
         people = self.shares[0] + self.shares[2]
         passes_good_ones = self._raw_passes > self._raw_false + _NOTHING
         return passes_good_ones and min(people, 1 - people) * self.effective_rows > FEWEST - _PSEUDO
@@ -136,13 +156,15 @@ class Agreement(Value):
         return Correction(*self._rates()[0], *self._rates()[1], self._quantile)
 
     def corrected(self, judged: Estimate, *, overlap: float = 0.0) -> Estimate | None:
-        """The true pass rate, 0 to 1, of other answers, from the share of them that the judge passes.
+        """The true pass rate, 0 to 1, of other answers, from the share of them that the judge
+        passes.
 
-        Misclassification-corrected (Rogan and Gladen 1978): (p + specificity - 1) / (sensitivity + specificity - 1).
-        It holds where the judge errs as often on these answers as on the labelled ones, whatever their pass rate. The
-        interval has every rate t whose p = t sensitivity + (1 - t)(1 - specificity) is within 1.96 standard errors of
-        the one seen, errors of p and of both rates included (Fieller 1954). None where `can_correct` is False, or the
-        interval is everything from 0 to 1.
+        Misclassification-corrected (Rogan and Gladen 1978): (p + specificity - 1) / (sensitivity +
+        specificity - 1). It holds where the judge errs as often on these answers as on the labelled
+        ones, whatever their pass rate. The interval has every rate t whose p = t sensitivity + (1 -
+        t)(1 - specificity) is within 1.96 standard errors of the one seen, errors of p and of both
+        rates included (Fieller 1954). None where `can_correct` is False, or the interval is
+        everything from 0 to 1.
         """
         if not self.can_correct:
             return None
@@ -164,10 +186,11 @@ class Agreement(Value):
     def prediction_powered(self, judged: Estimate, *, overlap: float = 0.0) -> Estimate:
         """The true pass rate, 0 to 1, of the population that the labelled rows were drawn from.
 
-        PPI++ (Angelopoulos, Duchi and Zrnic 2023): m + L (p - j), with people's pass rate m and the judge's j on the
-        labelled rows, the judge's p on other answers of the same population, and the L that makes the variance least;
-        a judge that tells nothing gets L = 0. It holds however the judge errs, on no other population. The interval
-        takes Student's t with as many degrees of freedom as clusters less one.
+        PPI++ (Angelopoulos, Duchi and Zrnic 2023): m + L (p - j), with people's pass rate m and the
+        judge's j on the labelled rows, the judge's p on other answers of the same population, and
+        the L that makes the variance least; a judge that tells nothing gets L = 0. It holds however
+        the judge errs, on no other population. The interval takes Student's t with as many degrees
+        of freedom as clusters less one.
         """
         smoothed, person, judge = self._smoothed, (1, 0, 1, 0), (1, 1, 0, 0)
         of_p = _variance_of(judged)
@@ -197,10 +220,16 @@ class Agreement(Value):
         return _smoothed(self.shares, self.effective_rows)
 
     def _rates(self) -> tuple[tuple[float, float], tuple[float, float, float]]:
-        """P(judge passes | person passes) and P(judge passes | person fails); their variances and covariance."""
+        """P(judge passes | person passes) and P(judge passes | person fails); their variances and
+        covariance.
+        """
         ratios = [self._ratio((1, 0, 0, 0), (1, 0, 1, 0)), self._ratio((0, 1, 0, 0), (0, 1, 0, 1))]
         (passes, of_passes), (false_passes, of_false) = ratios
-        variances = self._variance(of_passes), self._variance(of_false), self._variance(of_passes, of_false)
+        variances = (
+            self._variance(of_passes),
+            self._variance(of_false),
+            self._variance(of_passes, of_false),
+        )
         return (passes, false_passes), variances
 
     def _ratio(self, above: Sequence[float], below: Sequence[float]) -> tuple[float, list[float]]:
@@ -210,12 +239,16 @@ class Agreement(Value):
         return ratio, [(above[cell] - ratio * below[cell]) / whole for cell in _CELLS]
 
     def _share(self, above: Sequence[float], below: Sequence[float]) -> Estimate:
-        """The ratio of two sums of shares with Wilson's interval, for as many rows as its variance says."""
+        """The ratio of two sums of shares with Wilson's interval, for as many rows as its variance
+        says.
+        """
         whole = _dot(below, self.shares)
         ratio, gradient = self._ratio(above, below)
         variance = self._variance(gradient)
         pseudo = _PSEUDO * sum(below)
-        effective = max(0.0, ratio * (1 - ratio) / variance - pseudo) if variance > _NOTHING else 0.0
+        effective = (
+            max(0.0, ratio * (1 - ratio) / variance - pseudo) if variance > _NOTHING else 0.0
+        )
         if whole <= 0:
             return Estimate(0.0, 0.0, 1.0, 0, 0.0)
         mean = min(1.0, max(0.0, _dot(above, self.shares) / whole))
@@ -230,10 +263,11 @@ class Agreement(Value):
 def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
     """The agreement on the rows; rows without a cluster are their own.
 
-    The covariance of the shares s is the jackknife's: the sum over the G clusters of r r' (G - 1) / G, where r is
-    sum w (x - s) / sum(w) / (1 - h), and h the cluster's share of the weight. The effective rows n are Kish's
-    sum(w)^2 / sum(w^2), divided by the design effect of the clusters: the trace of the clusters' covariance, over that
-    for independent rows. Each cell then counts half a row more than n says.
+    The covariance of the shares s is the jackknife's: the sum over the G clusters of r r' (G - 1) /
+    G, where r is sum w (x - s) / sum(w) / (1 - h), and h the cluster's share of the weight. The
+    effective rows n are Kish's sum(w)^2 / sum(w^2), divided by the design effect of the clusters:
+    the trace of the clusters' covariance, over that for independent rows. Each cell then counts
+    half a row more than n says.
 
     Raises:
         ValueError: There are no rows.
@@ -247,7 +281,9 @@ def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
         clusters[(row.cluster,) if row.cluster != "" else number][_cell(row)] += row.weight / total
     # Equal clusters come by the hundred: they are multiplied once, with their number.
     counted: Counter[tuple[float, ...]] = Counter(tuple(cells) for cells in clusters.values())
-    a, b, c, d = (math.fsum(cells[cell] * times for cells, times in counted.items()) for cell in _CELLS)
+    a, b, c, d = (
+        math.fsum(cells[cell] * times for cells, times in counted.items()) for cell in _CELLS
+    )
     shares = (a, b, c, d)
     scale = max(1, len(clusters) - 1) / len(clusters)
     effective = total * total / math.fsum(row.weight**2 for row in listed)
@@ -259,18 +295,24 @@ def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
     seen = _outer(counted, smoothed, scale * (effective / count) ** 2, left_out=True)
     unseen = _outer(_ONE_OF_EACH, smoothed, 1.0)
     covariance = tuple(
-        tuple(seen[first][second] + _PSEUDO * unseen[first][second] / count**2 for second in _CELLS) for first in _CELLS
+        tuple(seen[first][second] + _PSEUDO * unseen[first][second] / count**2 for second in _CELLS)
+        for first in _CELLS
     )
     return Agreement(
-        rows=len(listed), clusters=len(clusters), effective_rows=effective, shares=shares,
+        rows=len(listed),
+        clusters=len(clusters),
+        effective_rows=effective,
+        shares=shares,
         covariance=covariance,
-    )  # fmt: skip
+    )
 
 
 def _outer(
     counted: Mapping[tuple[float, ...], int], centre: Four, scale: float, *, left_out: bool = False
-) -> list[list[float]]:  # fmt: skip
-    """The sum of the outer products of the clusters' residuals, with `left_out` from what is without them."""
+) -> list[list[float]]:
+    """The sum of the outer products of the clusters' residuals, with `left_out` from what is
+    without them.
+    """
     matrix = [[0.0] * 4 for _ in _CELLS]
     for cells, times in counted.items():
         whole = sum(cells)

@@ -1,4 +1,6 @@
-"""Measuring a judge: its verdicts beside people's, by system and slice, and the true pass rate of all its answers."""
+"""Measuring a judge: its verdicts beside people's, by system and slice, and the true pass rate of
+all its answers.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ class JudgedAnswer(NamedTuple):
 
     Attributes:
         key: Names the answer: its id, or a digest of prompt and response.
-        prompt: Digest of the prompt: answers to one prompt stand in one half, and count as one cluster.
-        score: The judge's score as a number on the criterion's scale; None where it has no such form.
+        prompt: Digest of the prompt: answers to one prompt stand in one half, and count as one
+            cluster.
+        score: The judge's score as a number on the criterion's scale; None where it has no such
+            form.
         passed: The judge's verdict; None where it failed or gave none.
         person: A person's verdict; None without a label.
         weight: 1 / the probability with which the answer was judged, above 0.
@@ -63,7 +67,8 @@ class Measurement(NamedTuple):
         groups: By system, and by each slice.
         threshold: The threshold that was chosen; None where none was.
         choosing: Rows that chose it.
-        choosing_prompts: Digests of the prompts whose rows have chosen it, or the present threshold.
+        choosing_prompts: Digests of the prompts whose rows have chosen it, or the present
+            threshold.
         left_out: Labelled rows that are in no figure, by the reason.
     """
 
@@ -78,7 +83,9 @@ class Measurement(NamedTuple):
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """The pass rate as the judge has it, by the labels alone, and corrected in both ways where it can be."""
+        """The pass rate as the judge has it, by the labels alone, and corrected in both ways where
+        it can be.
+        """
         estimates = {} if self.judged is None else {"judge alone": self.judged}
         estimates["labels alone"] = self.agreement.pass_rate
         if self.judged is not None:
@@ -90,26 +97,35 @@ class Measurement(NamedTuple):
 
 
 def measure(
-    answers: Iterable[JudgedAnswer], *, choose_threshold: bool = False, chosen_by: Iterable[str] = (), seed: int = 0
+    answers: Iterable[JudgedAnswer],
+    *,
+    choose_threshold: bool = False,
+    chosen_by: Iterable[str] = (),
+    seed: int = 0,
 ) -> Measurement:
     """The judge's agreement with people, and the pass rate of all answers.
 
     Args:
         answers: Judged answers, labelled or not; of those with the same key each is an error.
-        choose_threshold: Choose the threshold on half of the prompts by the largest sensitivity + specificity - 1, and
-            report on the other half.
-        chosen_by: Digests of prompts whose rows have chosen the present threshold: they are in no figure.
+        choose_threshold: Choose the threshold on half of the prompts by the largest sensitivity +
+            specificity - 1, and report on the other half.
+        chosen_by: Digests of prompts whose rows have chosen the present threshold: they are in no
+            figure.
         seed: Of the halves.
 
     Raises:
-        ConfigurationError: Two answers have one key, there are no rows with both verdicts, people passed all or none of
-            them, or too few rows to choose a threshold.
+        ConfigurationError: Two answers have one key, there are no rows with both verdicts, people
+            passed all or none of them, or too few rows to choose a threshold.
     """
     listed = _checked(answers)
     left_out: Counter[str] = Counter()
     chosen, threshold, choosing = frozenset(chosen_by), None, 0
     if choose_threshold:
-        half = [answer for answer in listed if answer.person is not None and _half(answer.prompt, seed) == 0]
+        half = [
+            answer
+            for answer in listed
+            if answer.person is not None and _half(answer.prompt, seed) == 0
+        ]
         chosen = frozenset(answer.prompt for answer in half)
         threshold, choosing = _best_threshold(half), len(half)
         listed = [_at_threshold(answer, threshold) for answer in listed]
@@ -125,15 +141,24 @@ def measure(
             rows.append(answer)
     _check_classes(rows, left_out)
     agreement = _agreement(rows)
-    # The judge's own rate is of all answers: those that chose the threshold are no random part of them.
+    # The judge's own rate is of all answers: those that chose the threshold are no random part of
+    # them.
     everything = [answer for answer in listed if answer.passed is not None]
     others = [answer for answer in everything if answer.person is None]
-    overlap = _kish([row.weight * row.label_weight for row in rows]) / _kish([row.weight for row in everything])
+    overlap = _kish([row.weight * row.label_weight for row in rows]) / _kish(
+        [row.weight for row in everything]
+    )
     judged = clustered_estimate(everything) if others else None
     return Measurement(
-        agreement, judged, min(1.0, overlap), tuple(_groups(rows, others)), threshold, choosing, tuple(sorted(chosen)),
+        agreement,
+        judged,
+        min(1.0, overlap),
+        tuple(_groups(rows, others)),
+        threshold,
+        choosing,
+        tuple(sorted(chosen)),
         left_out,
-    )  # fmt: skip
+    )
 
 
 def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
@@ -152,7 +177,12 @@ def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
     groups = len(residuals)
     if groups in (1, len(answers)):
         return plain
-    variance = math.fsum(value * value for value in residuals.values()) / independent.w**2 * groups / (groups - 1)
+    variance = (
+        math.fsum(value * value for value in residuals.values())
+        / independent.w**2
+        * groups
+        / (groups - 1)
+    )
     effective = plain.mean * (1 - plain.mean) / variance if variance > 0 else float(groups)
     return independent.estimate(effective=min(effective, plain.effective))
 
@@ -167,18 +197,24 @@ def _checked(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
     twice = [key for key, count in Counter(answer.key for answer in listed).items() if count > 1]
     if twice:
         shown = ", ".join(map(repr, twice[:3]))
-        raise ConfigurationError(f"{len(twice):,} answers stand there more than once: {shown}; keep one row of each")
+        raise ConfigurationError(
+            f"{len(twice):,} answers stand there more than once: {shown}; keep one row of each"
+        )
     for answer in listed:
         for value in (answer.weight, answer.label_weight):
             if not (math.isfinite(value) and value > 0):
-                raise ConfigurationError(f"answer {answer.key!r} has the weight {value}; expected a number above 0")
+                raise ConfigurationError(
+                    f"answer {answer.key!r} has the weight {value}; expected a number above 0"
+                )
     return listed
 
 
 def _check_classes(rows: Sequence[JudgedAnswer], left_out: Counter[str]) -> None:
     details = "; ".join(f"{count:,} left out, {reason}" for reason, count in left_out.items())
     if not rows:
-        raise ConfigurationError(f"no answer has both a label and a verdict ({details or 'no labels'})")
+        raise ConfigurationError(
+            f"no answer has both a label and a verdict ({details or 'no labels'})"
+        )
     passed = sum(bool(answer.person) for answer in rows)
     if passed in (0, len(rows)):
         seen, missing = ("pass", "fail") if passed else ("fail", "pass")
@@ -204,7 +240,10 @@ def _best_threshold(half: Sequence[JudgedAnswer]) -> float:
     sums: dict[float, dict[bool, float]] = defaultdict(lambda: {True: 0.0, False: 0.0})
     for row in scored:
         sums[row.score or 0.0][bool(row.person)] += row.weight * row.label_weight
-    totals = {verdict: math.fsum(of_score[verdict] for of_score in sums.values()) for verdict in (True, False)}
+    totals = {
+        verdict: math.fsum(of_score[verdict] for of_score in sums.values())
+        for verdict in (True, False)
+    }
     best, most, below = min(sums), 0.0, {True: 0.0, False: 0.0}
     for score in sorted(sums):
         youden = below[False] / totals[False] - below[True] / totals[True]
@@ -229,7 +268,10 @@ def _cluster(answer: JudgedAnswer) -> str:
 
 def _agreement(rows: Sequence[JudgedAnswer]) -> Agreement:
     return agreement_of(
-        LabelledRow(bool(row.passed), bool(row.person), row.weight * row.label_weight, _cluster(row)) for row in rows
+        LabelledRow(
+            bool(row.passed), bool(row.person), row.weight * row.label_weight, _cluster(row)
+        )
+        for row in rows
     )
 
 

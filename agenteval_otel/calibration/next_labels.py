@@ -1,4 +1,6 @@
-"""Which answers people should label next: where a label tells most, each with the probability that it was picked."""
+"""Which answers people should label next: where a label tells most, each with the probability that
+it was picked.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,20 @@ class Pick(NamedTuple):
 def next_labels(
     answers: Sequence[JudgedAnswer], count: int, *, threshold: float | None = None, seed: int = 0
 ) -> list[Pick]:
-    """So many answers without a label, the same ones for the same answers and seed, whatever their order.
+    """So many answers without a label, the same ones for the same answers and seed, whatever their
+    order.
 
-    An answer's size is the standard deviation of people's verdicts where the judge's is the same, times how near its
-    score is to the threshold, times up to 2 for each slice and system with fewer than 30 labels; at least 0.2 of
-    the mean. They are drawn systematically with probabilities in proportion to their size, so that labels weighted by
-    1 / probability still stand for all.
+    An answer's size is the standard deviation of people's verdicts where the judge's is the same,
+    times how near its score is to the threshold, times up to 2 for each slice and system with fewer
+    than 30 labels; at least 0.2 of the mean. They are drawn systematically with probabilities in
+    proportion to their size, so that labels weighted by 1 / probability still stand for all.
     """
     waiting = [answer for answer in answers if answer.person is None and answer.passed is not None]
-    waiting.sort(key=lambda answer: hashlib.sha256(f"{seed}\0{answer.key}".encode("utf-8", "replace")).digest())
+    waiting.sort(
+        key=lambda answer: hashlib.sha256(
+            f"{seed}\0{answer.key}".encode("utf-8", "replace")
+        ).digest()
+    )
     if count >= len(waiting):
         return [Pick(answer, 1.0) for answer in waiting]
     sizes = _sizes(waiting, [answer for answer in answers if answer.person is not None], threshold)
@@ -50,7 +57,7 @@ def next_labels(
 
 def _sizes(
     waiting: Sequence[JudgedAnswer], labelled: Sequence[JudgedAnswer], threshold: float | None
-) -> list[float]:  # fmt: skip
+) -> list[float]:
     both = Counter((row.passed, row.person) for row in labelled)
     deviation = {}
     for verdict in (True, False):
@@ -83,8 +90,12 @@ def _probabilities(sizes: Sequence[float], count: int) -> list[float]:
         rest = math.fsum(size for position, size in enumerate(sizes) if position not in certain)
         factor = (count - len(certain)) / rest
         more = {
-            position for position, size in enumerate(sizes) if position not in certain and size * factor >= 1.0
-        }  # fmt: skip
+            position
+            for position, size in enumerate(sizes)
+            if position not in certain and size * factor >= 1.0
+        }
         if not more:
-            return [1.0 if position in certain else size * factor for position, size in enumerate(sizes)]
+            return [
+                1.0 if position in certain else size * factor for position, size in enumerate(sizes)
+            ]
         certain |= more

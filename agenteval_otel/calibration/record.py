@@ -1,8 +1,11 @@
-"""The calibration record: a small JSON file that says how the judge of each criterion agreed with people.
+"""The calibration record: a small JSON file that says how the judge of each criterion agreed with
+people.
 
-    {"format": 1, "records": [{"criterion": "refusal", "evaluatorId": ..., "evaluatorVersion": ..., "shares": ...}]}
+    {"format": 1, "records": [{"criterion": "refusal", "evaluatorId": ..., "evaluatorVersion": ...,
+    "shares": ...}]}
 
-`agenteval-otel calibrate` and `judge check` write it; reports, dashboards, alerts and `explain` read it.
+`agenteval-otel calibrate` and `judge check` write it; reports, dashboards, alerts and `explain`
+read it.
 """
 
 from __future__ import annotations
@@ -26,20 +29,26 @@ NOT_MEASURED: Final = "not measured on your judge"
 
 
 class CalibrationRecord(Agreement):
-    """How one evaluator agreed with people on one criterion; `Agreement` has the rates and what corrects by them.
+    """How one evaluator agreed with people on one criterion; `Agreement` has the rates and what
+    corrects by them.
 
     Attributes:
         criterion: The criterion that was judged.
         evaluator_id: As on results: ``LLMJudge:refusal``.
-        evaluator_version: The evaluator's fingerprint, its judge and wording included: another one, another judge.
-        judge: The judge as telemetry names it, ``anthropic:claude-haiku-4-5``; None for evaluators without one.
+        evaluator_version: The evaluator's fingerprint, its judge and wording included: another one,
+            another judge.
+        judge: The judge as telemetry names it, ``anthropic:claude-haiku-4-5``; None for evaluators
+            without one.
         judge_fingerprint: Of the judge's settings alone; None for evaluators without one.
         models: The models that answered, as their provider named them.
         made: The date, ISO 8601.
-        source: The file or the storage that the labels came from, and where they were left out, why.
+        source: The file or the storage that the labels came from, and where they were left out,
+            why.
         threshold: The score from which on the evaluator passes an answer, on the criterion's scale.
-        threshold_prompts: Digests of the prompts of the rows that chose the threshold: no row of theirs is reported.
-        malformed_rate: Share of the answers that the evaluator failed on, 0 to 1; they are in no other figure.
+        threshold_prompts: Digests of the prompts of the rows that chose the threshold: no row of
+            theirs is reported.
+        malformed_rate: Share of the answers that the evaluator failed on, 0 to 1; they are in no
+            other figure.
         cost_usd: Of the calls for one answer; None where prices are not known.
         latency_s: Median seconds of an evaluation.
     """
@@ -68,11 +77,16 @@ class CalibrationRecord(Agreement):
         )
 
     def expired_because(
-        self, *, evaluator_version: str | None = None, model: str | None = None, threshold: float | None = None
+        self,
+        *,
+        evaluator_version: str | None = None,
+        model: str | None = None,
+        threshold: float | None = None,
     ) -> str | None:
         """Why the record does not apply to these results; None if it applies or that is unknown.
 
-        `evaluator_version`, `model` and `threshold` are those of a result (the model as its provider names it).
+        `evaluator_version`, `model` and `threshold` are those of a result (the model as its
+        provider names it).
         """
         if evaluator_version is not None and evaluator_version != self.evaluator_version:
             return (
@@ -103,7 +117,9 @@ class CalibrationRecords:
         return iter(self._records.values())
 
     def find(self, criterion: str, evaluator_id: str | None = None) -> CalibrationRecord | None:
-        """The record of a criterion; where several evaluators judge it, of the named one, else the newest."""
+        """The record of a criterion; where several evaluators judge it, of the named one, else the
+        newest.
+        """
         if evaluator_id is not None:
             return self._records.get((criterion, evaluator_id))
         of_criterion = [record for record in self if record.criterion == criterion]
@@ -119,23 +135,33 @@ class CalibrationRecords:
         Raises:
             ConfigurationError: It cannot be written.
         """
-        records = [record.model_dump(mode="json", by_alias=True) | {"figures": record.figures()} for record in self]
-        text = json.dumps({"format": FORMAT, "records": records}, indent=2, ensure_ascii=False) + "\n"
+        records = [
+            record.model_dump(mode="json", by_alias=True) | {"figures": record.figures()}
+            for record in self
+        ]
+        text = (
+            json.dumps({"format": FORMAT, "records": records}, indent=2, ensure_ascii=False) + "\n"
+        )
         target = Path(path)
         try:
-            with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False, encoding="utf-8") as file:
+            with tempfile.NamedTemporaryFile(
+                "w", dir=target.parent, delete=False, encoding="utf-8"
+            ) as file:
                 file.write(text)
             os.chmod(file.name, 0o644)  # a file to commit; temporary ones are their owner's alone
             os.replace(file.name, target)
         except OSError as error:
-            raise ConfigurationError(f"cannot be written: {error.strerror}", path=str(path)) from None
+            raise ConfigurationError(
+                f"cannot be written: {error.strerror}", path=str(path)
+            ) from None
 
 
 def load_records(path: str | os.PathLike[str], *, missing_ok: bool = False) -> CalibrationRecords:
     """The records of a file; none where it is missing and `missing_ok`.
 
     Raises:
-        ConfigurationError: It cannot be read, is no such file, of a newer format, or a record is wrong.
+        ConfigurationError: It cannot be read, is no such file, of a newer format, or a record is
+            wrong.
     """
     name = os.fspath(path)
     try:
@@ -143,19 +169,27 @@ def load_records(path: str | os.PathLike[str], *, missing_ok: bool = False) -> C
     except FileNotFoundError:
         if missing_ok:
             return CalibrationRecords(path=name)
-        raise ConfigurationError("there is no such file; `agenteval-otel calibrate` writes it", path=name) from None
+        raise ConfigurationError(
+            "there is no such file; `agenteval-otel calibrate` writes it", path=name
+        ) from None
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", path=name) from None
     except ValueError as error:
         raise ConfigurationError(f"not JSON: {str(error)[:80]}", path=name) from None
     if not isinstance(data, dict) or not isinstance(data.get("records"), list):
-        raise ConfigurationError('expected {"format": 1, "records": [...]}: no file of calibration records', path=name)
+        raise ConfigurationError(
+            'expected {"format": 1, "records": [...]}: no file of calibration records', path=name
+        )
     if data.get("format") != FORMAT:
-        raise ConfigurationError(f"format {str(data.get('format'))[:20]}; this version reads {FORMAT}", path=name)
+        raise ConfigurationError(
+            f"format {str(data.get('format'))[:20]}; this version reads {FORMAT}", path=name
+        )
     records = []
     for position, fields in enumerate(data["records"]):
         try:
             records.append(CalibrationRecord.model_validate(fields))
         except ValidationError as error:
-            raise explain_validation(error, CalibrationRecord, path=f"{name}: records[{position}]") from None
+            raise explain_validation(
+                error, CalibrationRecord, path=f"{name}: records[{position}]"
+            ) from None
     return CalibrationRecords(records, name)

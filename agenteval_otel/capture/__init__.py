@@ -1,5 +1,7 @@
-"""Capture: `calls` and `detached` turn the host's objects into plain data on the caller's thread; on the background
-thread `build` turns that into an input, and `answers` reads it with the registered formats (one file per client)."""
+"""Capture: `calls` and `detached` turn the host's objects into plain data on the caller's thread;
+on the background thread `build` turns that into an input, and `answers` reads it with the
+registered formats (one file per client).
+"""
 
 import agenteval_otel.capture.formats  # noqa: F401  # registers the built-in formats
 from agenteval_otel.capture.build import Facts

@@ -1,4 +1,6 @@
-"""What `annotate` says for slicing results, short and safe: prompt, experiment, tags, and the user's id, hashed."""
+"""What `annotate` says for slicing results, short and safe: prompt, experiment, tags, and the
+user's id, hashed.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,23 @@ _TEXTS: Final = (str, int, float, Decimal, UUID, date)
 
 
 def hashed(user_id: str, salt: str | None = None) -> str:
-    """The first 32 hexadecimal digits of the id's SHA-256; with a salt, of its HMAC-SHA-256 under that key."""
+    """The first 32 hexadecimal digits of the id's SHA-256; with a salt, of its HMAC-SHA-256 under
+    that key.
+    """
     text = user_id.encode("utf-8", "replace")
-    digest = hashlib.sha256(text) if not salt else hmac.new(salt.encode("utf-8", "replace"), text, "sha256")
+    digest = (
+        hashlib.sha256(text)
+        if not salt
+        else hmac.new(salt.encode("utf-8", "replace"), text, "sha256")
+    )
     return digest.hexdigest()[:_HASH_CHARS]
 
 
-def clean_annotation(name: str, value: Any, user_id: Callable[[str], str], wrong: Callable[[str], None]) -> Any:
-    """A detached annotation in its field's form, or None; `wrong` is called with the reason for what is left out.
+def clean_annotation(
+    name: str, value: Any, user_id: Callable[[str], str], wrong: Callable[[str], None]
+) -> Any:
+    """A detached annotation in its field's form, or None; `wrong` is called with the reason for
+    what is left out.
 
     `user_id` converts a user's id.
     """
@@ -44,10 +55,21 @@ def clean_annotation(name: str, value: Any, user_id: Callable[[str], str], wrong
 
 
 def flag_of(events: Iterable[Any]) -> dict[str, Any]:
-    """The experiment and the arm by the feature flag that a span's events name, where it is the only one."""
-    flags = [event.attributes for event in events if event.attributes and FLAG_KEY in event.attributes]
-    variants = {flag[FLAG_KEY]: next((flag[name] for name in FLAG_VARIANTS if name in flag), None) for flag in flags}
-    return dict(zip(("experiment", "arm"), *variants.items(), strict=True)) if len(variants) == 1 else {}
+    """The experiment and the arm by the feature flag that a span's events name, where it is the
+    only one.
+    """
+    flags = [
+        event.attributes for event in events if event.attributes and FLAG_KEY in event.attributes
+    ]
+    variants = {
+        flag[FLAG_KEY]: next((flag[name] for name in FLAG_VARIANTS if name in flag), None)
+        for flag in flags
+    }
+    return (
+        dict(zip(("experiment", "arm"), *variants.items(), strict=True))
+        if len(variants) == 1
+        else {}
+    )
 
 
 def _tags(value: Any, wrong: Callable[[str], None]) -> dict[str, str] | None:

@@ -1,4 +1,6 @@
-"""Answers, whole and streamed: a registered format, messages, text, or data of the handler's own making."""
+"""Answers, whole and streamed: a registered format, messages, text, or data of the handler's own
+making.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
-from agenteval_otel.capture.fields import field, first, is_data, items, json_object, kind_of, last_items, usage_of
+from agenteval_otel.capture.fields import (
+    field,
+    first,
+    is_data,
+    items,
+    json_object,
+    kind_of,
+    last_items,
+    usage_of,
+)
 from agenteval_otel.capture.messages import (
     TEXT_KEYS,
     Turn,
@@ -48,7 +59,11 @@ def add_answer(reading: Reading, answer: Any) -> bool:
             return True
         if isinstance(answer, list | tuple):
             return _add_list(reading, answer)
-        return _add_message(reading, answer) or _add_remains(reading, answer) or _add_nested(reading, answer)
+        return (
+            _add_message(reading, answer)
+            or _add_remains(reading, answer)
+            or _add_nested(reading, answer)
+        )
     finally:
         reading.depth -= 1
 
@@ -59,7 +74,9 @@ def add_plain(reading: Reading, answer: Any) -> None:
         _add_beside(reading, answer)
     text = text_field(answer)
     if text is None and type(answer) is Detached and not answer.is_data:
-        raise CaptureError(f"no text from {answer.type_name}: it is no plain data and has no field of a known name")
+        raise CaptureError(
+            f"no text from {answer.type_name}: it is no plain data and has no field of a known name"
+        )
     reading.add_text(to_text(answer) if text is None else text)
 
 
@@ -79,7 +96,10 @@ def _add_message(reading: Reading, answer: Any) -> bool:
     turns = turns_of(answer)
     for turn in turns:
         if turn.role != "tool":
-            turn.role, turn.text = "assistant", turn.text if turn.text is not None or turn.results else ""
+            turn.role, turn.text = (
+                "assistant",
+                turn.text if turn.text is not None or turn.results else "",
+            )
         reading.add_message(turn)
     return bool(turns)
 
@@ -88,13 +108,22 @@ def _add_remains(reading: Reading, answer: Any) -> bool:
     """A provider's response without its content, which is not to be read as the handler's own data."""
     of = kind_of(answer, "object")
     is_anthropic = kind_of(answer) == "message" and first(answer, "stop_reason", "role") is not None
-    if not (is_anthropic or of == "response" or of.startswith(("chat.completion", "text_completion"))):
+    if not (
+        is_anthropic or of == "response" or of.startswith(("chat.completion", "text_completion"))
+    ):
         return False
     id, usage = first(answer, "id"), usage_of(field(answer, "usage"))
-    reading.add_turn(Turn(
-        "assistant", "", key=id, usage=usage, model=first(answer, "model"), response_id=id,
-        finish_reason=first(answer, "stop_reason"),
-    ))  # fmt: skip
+    reading.add_turn(
+        Turn(
+            "assistant",
+            "",
+            key=id,
+            usage=usage,
+            model=first(answer, "model"),
+            response_id=id,
+            finish_reason=first(answer, "stop_reason"),
+        )
+    )
     return True
 
 
@@ -124,9 +153,13 @@ def must_be_complete(answer: Any) -> None:
 
 
 def read_chunks(chunks: Sequence[Any]) -> Reading:
-    """What a streamed answer says, as far as it came; raises `CaptureError` where no chunk has readable text."""
+    """What a streamed answer says, as far as it came; raises `CaptureError` where no chunk has
+    readable text.
+    """
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    texts = [decode(chunk[: CAP_CHARS * 4]) if isinstance(chunk, bytes) else chunk for chunk in chunks]
+    texts = [
+        decode(chunk[: CAP_CHARS * 4]) if isinstance(chunk, bytes) else chunk for chunk in chunks
+    ]
     if all(isinstance(text, str) for text in texts):
         whole = "".join(texts)
         events = events_in(whole)
@@ -147,7 +180,9 @@ def read_chunks(chunks: Sequence[Any]) -> Reading:
 
 
 def add_chunk(reading: Reading, chunk: Any) -> bool:
-    """Add one chunk, event or message of a stream; False where it has no known form and no text field."""
+    """Add one chunk, event or message of a stream; False where it has no known form and no text
+    field.
+    """
     if reading.depth >= _MAX_CHUNK_DEPTH or isinstance(chunk, bool | int | float):
         return False
     reading.depth += 1
@@ -174,12 +209,16 @@ _LINE: Final = re.compile(r"(?:data|event|id|retry)?:")
 
 
 def events_in(text: str) -> list[Any] | None:
-    """What the server-sent events of a text carry, as far as they are whole; None where the text is no such stream."""
+    """What the server-sent events of a text carry, as far as they are whole; None where the text is
+    no such stream.
+    """
     text = text.lstrip("\r\n\ufeff")
     if _LINE.match(text) is None or "data:" not in text:
         return None
     if len(text) > CAP_CHARS:
-        text = text[: max(text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0)]
+        text = text[
+            : max(text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0)
+        ]
     events: list[Any] = []
     for block in re.split(r"\r?\n\r?\n", text):
         lines = block.splitlines()

@@ -1,4 +1,6 @@
-"""From the captured call to the frozen evaluation input, on the background thread: prompt, answer and facts."""
+"""From the captured call to the frozen evaluation input, on the background thread: prompt, answer
+and facts.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,31 @@ from pydantic import ValidationError
 
 from agenteval_otel.capture.annotations import NAMES, clean_annotation, hashed
 from agenteval_otel.capture.answers import read_answer, read_chunks
-from agenteval_otel.capture.calls import CONVERSATION_NAMES, PROMPT_NAMES, SYSTEM_NAMES, CapturedCall
+from agenteval_otel.capture.calls import (
+    CONVERSATION_NAMES,
+    PROMPT_NAMES,
+    SYSTEM_NAMES,
+    CapturedCall,
+)
 from agenteval_otel.capture.detached import Detached, Unreadable, take
-from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, field, items, last_items, short, usage_of
+from agenteval_otel.capture.fields import (
+    MAX_ITEMS,
+    Tokens,
+    field,
+    items,
+    last_items,
+    short,
+    usage_of,
+)
 from agenteval_otel.capture.formats.web import RequestBody
-from agenteval_otel.capture.messages import Turn, all_turns, calls_in, content_text, is_content, is_message
+from agenteval_otel.capture.messages import (
+    Turn,
+    all_turns,
+    calls_in,
+    content_text,
+    is_content,
+    is_message,
+)
 from agenteval_otel.capture.reading import Calls, Reading, plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain, to_text
 from agenteval_otel.components.blocking import part_of
@@ -67,17 +89,24 @@ FACTS: Final = frozenset(Facts.__annotations__)
 SNAPSHOT: Final = "agenteval.snapshot"
 """Key in the input's metadata, set when only a part of the answer is evaluated."""
 TRUNCATED: Final = "truncated"
-_SHORT_TEXTS: Final = frozenset({"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"})
+_SHORT_TEXTS: Final = frozenset(
+    {"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"}
+)
 _NESTED: Final = ("message_history", "tool_calls", "usage")
 _CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
 
 
 def build_input(
-    call: CapturedCall, *, on_bad_fact: BadFact, capture: Callable[..., Any] | None = None,
-    function: Callable[..., Any] | None = None, user_id: Callable[[str], str] = hashed,
-) -> EvaluationInput:  # fmt: skip
-    """The input of a call: text capped and sanitised, facts laid over what was captured; `on_bad_fact` gets the name of
-    a fact that does not fit its field and is left out, and why. `user_id` is what is kept of a user's id.
+    call: CapturedCall,
+    *,
+    on_bad_fact: BadFact,
+    capture: Callable[..., Any] | None = None,
+    function: Callable[..., Any] | None = None,
+    user_id: Callable[[str], str] = hashed,
+) -> EvaluationInput:
+    """The input of a call: text capped and sanitised, facts laid over what was captured;
+    `on_bad_fact` gets the name of a fact that does not fit its field and is left out, and why.
+    `user_id` is what is kept of a user's id.
 
     Raises:
         CaptureError: The answer has no text that can be read, or `capture` raised.
@@ -119,7 +148,9 @@ def _fields_of(call: CapturedCall, *, has_response: bool) -> dict[str, Any]:
         "model": reading.model,
         "response_id": reading.last.response_id,
         "finish_reason": reading.last.finish_reason,
-        "conversation_id": short(call.conversation) or prompt.conversation_id or reading.conversation_id,
+        "conversation_id": short(call.conversation)
+        or prompt.conversation_id
+        or reading.conversation_id,
         "timestamp": call.ended_ns // 1_000_000,
         "agent": call.agent,
         "agent_id": call.agent,
@@ -133,7 +164,9 @@ def _usage_fields(usage: Tokens | None) -> dict[str, int | None] | None:
     return None if usage is None else {"input_tokens": usage[0], "output_tokens": usage[1]}
 
 
-def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: Callable[..., Any]) -> dict[str, Any]:
+def _captured_facts(
+    call: CapturedCall, capture: Callable[..., Any], function: Callable[..., Any]
+) -> dict[str, Any]:
     args, kwargs = call.arguments or ((), {})
     try:
         arguments = dict(inspect.signature(function).bind_partial(*args, **kwargs).arguments)
@@ -146,7 +179,9 @@ def _captured_facts(call: CapturedCall, capture: Callable[..., Any], function: C
     return {name: take(value).value for name, value in facts.items()}
 
 
-def _clean_facts(facts: dict[str, Any], on_bad_fact: BadFact, user_id: Callable[[str], str]) -> dict[str, Any]:
+def _clean_facts(
+    facts: dict[str, Any], on_bad_fact: BadFact, user_id: Callable[[str], str]
+) -> dict[str, Any]:
     cleaned: dict[str, Any] = {}
     for name, value in facts.items():
         is_metadata = name == "metadata" and value is not None
@@ -155,7 +190,11 @@ def _clean_facts(facts: dict[str, Any], on_bad_fact: BadFact, user_id: Callable[
         elif type(value) is Unreadable or (is_metadata and not isinstance(value, dict)):
             on_bad_fact(name)
         elif name in NAMES:
-            annotation = None if value is None else clean_annotation(name, value, user_id, partial(on_bad_fact, name))
+            annotation = (
+                None
+                if value is None
+                else clean_annotation(name, value, user_id, partial(on_bad_fact, name))
+            )
             if annotation is not None:
                 cleaned[name] = annotation
         elif value is not None:
@@ -164,7 +203,11 @@ def _clean_facts(facts: dict[str, Any], on_bad_fact: BadFact, user_id: Callable[
             except Exception:  # nothing of it can be read
                 on_bad_fact(name)
             else:
-                if name == "tool_calls" and isinstance(value, list | tuple) and len(value) > MAX_ITEMS:
+                if (
+                    name == "tool_calls"
+                    and isinstance(value, list | tuple)
+                    and len(value) > MAX_ITEMS
+                ):
                     on_bad_fact(name)  # those beyond are left out
     return cleaned
 
@@ -186,7 +229,8 @@ def _clean_fact(name: str, value: Any) -> Any:
     if name == "tool_calls":
         calls = Calls()
         for call in calls_in(items(value)):
-            calls.add(call, None if call.id else object())  # a call and its later result count as one
+            # a call and its later result count as one
+            calls.add(call, None if call.id else object())
         return calls.finished() or plain(value)
     if name == "usage":
         return _usage_fields(usage_of(value)) or plain(value)
@@ -200,14 +244,18 @@ def _validated(fields: dict[str, Any], on_bad_fact: BadFact) -> EvaluationInput:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:
         wrong = {item["loc"][0] for item in error.errors(include_url=False, include_input=False)}
-    for name in [name for name in fields if {name, EvaluationInput.model_fields[name].alias} & wrong]:
+    for name in [
+        name for name in fields if {name, EvaluationInput.model_fields[name].alias} & wrong
+    ]:
         del fields[name]
         on_bad_fact(name)
     return EvaluationInput.model_validate(fields)
 
 
 class Prompt(NamedTuple):
-    """The question, the conversation that it ends, and the conversation's id where the prompt itself has it."""
+    """The question, the conversation that it ends, and the conversation's id where the prompt
+    itself has it.
+    """
 
     text: str | None = None
     turns: list[Turn] | None = None
@@ -237,7 +285,9 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
-    """The messages of a conversation as fields of `Message`, at most the last 1,000; None if it is not one."""
+    """The messages of a conversation as fields of `Message`, at most the last 1,000; None if it is
+    not one.
+    """
     turns = _turns(value)
     return None if turns is None else history_fields(turns)
 
@@ -248,7 +298,9 @@ def last_question(turns: list[Turn]) -> str | None:
 
 
 def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
-    """Turns as fields of `Message`; results of tools stand with their calls and in messages of their own."""
+    """Turns as fields of `Message`; results of tools stand with their calls and in messages of
+    their own.
+    """
     copy = PlainCopy()
     calls = {call.id: call for turn in turns for call in turn.calls if call.id}
     for id, result in (result for turn in turns for result in turn.results):
@@ -260,13 +312,18 @@ def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
 def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
     name = {"tool_name": turn.name} if turn.name else {}
     messages: list[dict[str, Any]] = [
-        {"role": "tool", "content": to_text(result)} | ({} if id is None else {"tool_call_id": id}) | name
+        {"role": "tool", "content": to_text(result)}
+        | ({} if id is None else {"tool_call_id": id})
+        | name
         for id, result in turn.results
     ]
     if messages and (turn.role == "tool" or turn.text is None):
         return messages
     content, calls = None if turn.text is None else clean(turn.text), plain_calls(turn.calls, copy)
-    return [*messages, {"role": turn.role, "content": content} | ({"tool_calls": calls} if calls else {}) | name]
+    return [
+        *messages,
+        {"role": turn.role, "content": content} | ({"tool_calls": calls} if calls else {}) | name,
+    ]
 
 
 def _turns(prompt: Any) -> list[Turn] | None:
@@ -286,8 +343,15 @@ def _text(prompt: Any) -> str | None:
         if isinstance(content, str):
             return to_text(content)
         if name in ("content", "message", "input") and (is_content(content) or is_message(content)):
-            return clean(content_text(content if isinstance(content, list) else field(content, "content")) or "")
-    if prompt is None or type(prompt) is Unreadable or (type(prompt) is Detached and not prompt.is_data):
+            return clean(
+                content_text(content if isinstance(content, list) else field(content, "content"))
+                or ""
+            )
+    if (
+        prompt is None
+        or type(prompt) is Unreadable
+        or (type(prompt) is Detached and not prompt.is_data)
+    ):
         return None
     return to_text(prompt)
 
@@ -298,14 +362,25 @@ def _history(history: Any) -> list[Turn]:
     if turns is not None or not isinstance(history, list):
         return turns or []
     pairs = [items(pair) for pair in last_items(history)]
-    if not all(len(pair) == 2 and all(isinstance(text, str | None) for text in pair) for pair in pairs):
+    if not all(
+        len(pair) == 2 and all(isinstance(text, str | None) for text in pair) for pair in pairs
+    ):
         return []
     roles = ("user", "assistant")
-    return [Turn(role, text) for pair in pairs for role, text in zip(roles, pair, strict=True) if text is not None]
+    return [
+        Turn(role, text)
+        for pair in pairs
+        for role, text in zip(roles, pair, strict=True)
+        if text is not None
+    ]
 
 
 def _system(value: Any) -> str | None:
-    text = content_text(value) if isinstance(value, str | list) else content_text(field(value, "content"))
+    text = (
+        content_text(value)
+        if isinstance(value, str | list)
+        else content_text(field(value, "content"))
+    )
     return clean(text) if text else None
 
 

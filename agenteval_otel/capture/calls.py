@@ -1,4 +1,5 @@
-"""The captured call: what a monitored call takes and returns, detached from the host on the caller's thread.
+"""The captured call: what a monitored call takes and returns, detached from the host on the
+caller's thread.
 
 Of an exception only the class name is kept: the object would hold the host's frames.
 """
@@ -23,12 +24,15 @@ if TYPE_CHECKING:
 
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
-# A chunk that is not text counts as this many characters, or as its size / _BYTES_PER_CHAR if that is more.
+# A chunk that is not text counts as this many characters, or as its size / _BYTES_PER_CHAR if that
+# is more.
 _OBJECT_CHARS: Final = 256
 _BYTES_PER_CHAR: Final = 64
 _MOST_COPIED: Final = 1_000
 _IDS: Final = (str, int, UUID)
-"""Types of ids that the caller's thread may read: converting them to text runs no code of the host's."""
+"""Types of ids that the caller's thread may read: converting them to text runs no code of the
+host's.
+"""
 
 
 class CapturedCall:
@@ -40,8 +44,10 @@ class CapturedCall:
     settings: Any = None
     agent = ""
     input: EvaluationInput | None = None  # of answers that spans show, which are read already
-    recorded: Sequence[EvaluationResult] = ()  # results that are there already: feedback, the application's own scores
-    late: Any = None  # an evaluated answer whose ground truth came later: only what lacked it is evaluated
+    # results that are there already: feedback, the application's own scores
+    recorded: Sequence[EvaluationResult] = ()
+    # an evaluated answer whose ground truth came later: only what lacked it is evaluated
+    late: Any = None
     call_id: str | None = None  # of a reference to it
     origin: Any = ()  # attributes of the service whose spans show it, where that is another one
     prompt: Any = None
@@ -82,13 +88,16 @@ class CapturedCall:
     turns: Any = None  # of a call that stands for a whole conversation
     waited: Any = None  # of a call that has waited for off-peak evaluators, which alone see it
     joined = False  # it is a turn of a conversation already
-    upstream: Any = None  # value of the span attribute for upstream sampling, where the settings name one
+    # value of the span attribute for upstream sampling, where the settings name one
+    upstream: Any = None
 
     def __init__(self, settings: Any, agent: str) -> None:
         self.settings, self.agent = settings, agent
 
     def conversation_id(self) -> str | None:
-        """The conversation's id, on the caller's thread: an annotated text or plain id, else the argument."""
+        """The conversation's id, on the caller's thread: an annotated text or plain id, else the
+        argument.
+        """
         for name in ("conversation_id", "session_id"):
             conversation = self.facts.get(name) if self.facts is not None else None
             if type(conversation) in _IDS:
@@ -130,10 +139,12 @@ class CapturedCall:
     def keep_facts(self) -> None:
         """Detach what was annotated, once, when the handler has ended."""
         facts = self.facts or {}
-        for name, value in list(facts.items()):  # another task of the handler may annotate meanwhile
+        # another task of the handler may annotate meanwhile
+        for name, value in list(facts.items()):
             taken = take(value)
             self.size_bytes += taken.size_bytes
-            self.left_out += taken.left_out + taken.truncated  # facts carry no mark, so cuts are counted
+            # facts carry no mark, so cuts are counted
+            self.left_out += taken.left_out + taken.truncated
             facts[name] = taken.value
 
     def originals(self) -> Any:
@@ -145,7 +156,9 @@ class CapturedCall:
 
     def release(self) -> None:
         """Forget what the host's code made: a judge may take its time."""
-        self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = self.original = None
+        self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = (
+            self.original
+        ) = None
 
     def _take_part(self, value: Any) -> Any:
         taken = take(value)
@@ -159,10 +172,14 @@ fresh_call: Final[Callable[[], CapturedCall]] = partial(object.__new__, Captured
 """A call that is yet to be filled in: the caller's thread makes them without running `__init__`."""
 
 EVALUATING: Final = CapturedCall(None, "evaluation")
-"""Stands in `CURRENT` while evaluators run: handlers that see it do nothing, so evaluations are never evaluated."""
+"""Stands in `CURRENT` while evaluators run: handlers that see it do nothing, so evaluations are
+never evaluated.
+"""
 
 CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_call", default=None)
-"""The monitored call that the running code belongs to; None outside and inside calls that were not sampled."""
+"""The monitored call that the running code belongs to; None outside and inside calls that were not
+sampled.
+"""
 
 
 PROMPT_NAMES: Final = (
@@ -170,19 +187,35 @@ PROMPT_NAMES: Final = (
     "inputs", "text", "content", "request",
 )  # fmt: skip
 # Annotations of a web framework's parameters: headers, cookies, sockets.
-_WEB_TYPES: Final = frozenset({
-    "BackgroundTasks", "HTTPConnection", "HttpRequest", "Request", "Response", "WSGIRequest", "WebSocket",
-})  # fmt: skip
+_WEB_TYPES: Final = frozenset(
+    {
+        "BackgroundTasks",
+        "HTTPConnection",
+        "HttpRequest",
+        "Request",
+        "Response",
+        "WSGIRequest",
+        "WebSocket",
+    }
+)
 CONVERSATION_NAMES: Final = ("conversation_id", "session_id", "thread_id")
 """Names of a conversation's id, among arguments and in a prompt that is a request."""
 SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
-_HISTORY_NAMES: Final = ("history", "message_history", "chat_history", "conversation_history", "messages")
+_HISTORY_NAMES: Final = (
+    "history",
+    "message_history",
+    "chat_history",
+    "conversation_history",
+    "messages",
+)
 
 
 class Arguments:
-    """Finds prompt, conversation, system text and history among a handler's arguments, on the caller's thread.
+    """Finds prompt, conversation, system text and history among a handler's arguments, on the
+    caller's thread.
 
-    `keep` holds all arguments, for a ``capture=`` function. Where `more` is False, `take` need not be called.
+    `keep` holds all arguments, for a ``capture=`` function. Where `more` is False, `take` need not
+    be called.
     """
 
     def __init__(self, function: Callable[..., Any], *, keep: bool = False) -> None:
@@ -195,9 +228,11 @@ class Arguments:
         self._conversation = _places(parameters, CONVERSATION_NAMES)
         self._config = _places(parameters, ("config",))
         self._others = [
-            (kind, place) for kind, names in (("system", SYSTEM_NAMES), ("history", _HISTORY_NAMES))
-            for place in _places(parameters, names) if place[0] != self.prompt_name
-        ]  # fmt: skip
+            (kind, place)
+            for kind, names in (("system", SYSTEM_NAMES), ("history", _HISTORY_NAMES))
+            for place in _places(parameters, names)
+            if place[0] != self.prompt_name
+        ]
         self.more = keep or bool(self._conversation or self._config or self._others)
 
     def prompt(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -207,7 +242,9 @@ class Arguments:
         return kwargs.get(self.prompt_name)
 
     def conversation(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-        """The conversation's id as text, from a text, integer or UUID; also ``config["configurable"]["thread_id"]``."""
+        """The conversation's id as text, from a text, integer or UUID; also
+        ``config["configurable"]["thread_id"]``.
+        """
         for name, index in self._conversation:
             id = args[index] if len(args) > index else kwargs.get(name)
             if type(id) in _IDS:
@@ -220,7 +257,9 @@ class Arguments:
         return None
 
     def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Put the conversation's id, ``system`` and ``history`` on the call; microseconds, whatever their size."""
+        """Put the conversation's id, ``system`` and ``history`` on the call; microseconds, whatever
+        their size.
+        """
         call.conversation = self.conversation(args, kwargs)
         if call.conversation is not None:
             call.size_bytes += sys.getsizeof(call.conversation)
@@ -242,7 +281,9 @@ def _prompt_place(parameters: list[inspect.Parameter]) -> tuple[int, str]:
     chosen = next((by_name[name] for name in (*PROMPT_NAMES, *by_name) if name in by_name), None)
     if chosen is None:
         return start, "" if start else "prompt"
-    return (sys.maxsize if chosen.kind is chosen.KEYWORD_ONLY else parameters.index(chosen)), chosen.name
+    return (
+        sys.maxsize if chosen.kind is chosen.KEYWORD_ONLY else parameters.index(chosen)
+    ), chosen.name
 
 
 def _annotation_name(parameter: inspect.Parameter) -> str:
@@ -252,10 +293,15 @@ def _annotation_name(parameter: inspect.Parameter) -> str:
 
 
 def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Name and position of the parameters with these names, in that order; a keyword-only one stands beyond all."""
+    """Name and position of the parameters with these names, in that order; a keyword-only one
+    stands beyond all.
+    """
     positions = {
-        p.name: sys.maxsize if p.kind is p.KEYWORD_ONLY else index for index, p in enumerate(parameters)
+        p.name: sys.maxsize if p.kind is p.KEYWORD_ONLY else index
+        for index, p in enumerate(parameters)
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    }  # fmt: skip
+    }
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    return [(name, positions.get(name, sys.maxsize)) for name in names if takes_any or name in positions]
+    return [
+        (name, positions.get(name, sys.maxsize)) for name in names if takes_any or name in positions
+    ]

@@ -1,9 +1,11 @@
-"""Detached values: what a handler takes and returns as plain data of our own, made on the caller's thread.
+"""Detached values: what a handler takes and returns as plain data of our own, made on the caller's
+thread.
 
-`take` walks containers through the base classes' own methods, and objects through their ``__dict__`` and slots: no
-method, property or descriptor that is written in Python runs. Text, bytes and numbers are taken by reference, because
-they cannot change. Objects that are neither data nor known to a response format are left out: the queue keeps
-no file, connection or row alive. The walk is bounded.
+`take` walks containers through the base classes' own methods, and objects through their
+``__dict__`` and slots: no method, property or descriptor that is written in Python runs. Text,
+bytes and numbers are taken by reference, because they cannot change. Objects that are neither data
+nor known to a response format are left out: the queue keeps no file, connection or row alive. The
+walk is bounded.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ _MEASURED: Final = 64
 
 @dataclass(slots=True, eq=False, repr=False)
 class Detached:
-    """The stored fields of an object that was the host's. `is_data` says that the fields are all of its data."""
+    """The stored fields of an object that was the host's. `is_data` says that the fields are all of
+    its data.
+    """
 
     type_name: str
     fields: dict[str, Any]
@@ -64,8 +68,8 @@ class Unreadable:
 
 
 class Taken(NamedTuple):
-    """What `take` made of a value: atoms, lists, tuples, dictionaries and `Detached` objects, or `Unreadable`; its size
-    in memory, whether it was cut, and how many parts could not be read."""
+    """What `take` made of a value: atoms, lists, tuples, dictionaries and `Detached` objects, or
+    `Unreadable`; its size in memory, whether it was cut, and how many parts could not be read."""
 
     value: Any
     size_bytes: int
@@ -74,14 +78,18 @@ class Taken(NamedTuple):
 
 
 def take(value: Any) -> Taken:
-    """Detach a value from the host, within a fixed number of parts; never raises for what the value is."""
+    """Detach a value from the host, within a fixed number of parts; never raises for what the value
+    is.
+    """
     kind = type(value)
     if kind in ATOMS:
         return Taken(value, getsizeof(value), False, 0)
     walk = _Walk()
     try:
         taken = walk.take(value, kind, _DEPTH)
-    except Exception as error:  # changed by another thread while it was read, or the stack is exhausted
+    except (
+        Exception
+    ) as error:  # changed by another thread while it was read, or the stack is exhausted
         taken = Unreadable(_name_of(kind), f"{type(error).__name__} while it was read")
     if taken is _LEFT_OUT:
         taken = Unreadable(_name_of(kind), walk.reason)
@@ -89,7 +97,9 @@ def take(value: Any) -> Taken:
 
 
 def list_bytes(items: list[Any]) -> int:
-    """About how many bytes a list of atoms keeps alive; a long list is estimated from its first and last items."""
+    """About how many bytes a list of atoms keeps alive; a long list is estimated from its first and
+    last items.
+    """
     count = len(items)
     if count <= _MEASURED:
         return 56 + 8 * count + sum(map(getsizeof, items))
@@ -103,11 +113,14 @@ class _Walk:
     def __init__(self) -> None:
         self._left, self.size_bytes, self.truncated, self.left_out = _BUDGET, 0, False, 0
         self.reason = ""
-        # By id, with the original, so that no id is used again; shared and cyclic parts are taken once.
+        # By id, with the original, so that no id is used again; shared and cyclic parts are taken
+        # once.
         self._seen: dict[int, tuple[Any, Any]] = {}
 
     def take(self, value: Any, kind: type, depth: int) -> Any:
-        """The detached form of a value that is no atom; `_LEFT_OUT` where it has none, `_CUT` beyond the limits."""
+        """The detached form of a value that is no atom; `_LEFT_OUT` where it has none, `_CUT`
+        beyond the limits.
+        """
         seen = self._seen.get(id(value))
         if seen is not None:
             return seen[1]
@@ -147,7 +160,10 @@ class _Walk:
         else:
             self.truncated = True
             if base is list or base is tuple:
-                items = [*base.__getitem__(value, slice(_HEAD)), *base.__getitem__(value, slice(-_TAIL, None))]
+                items = [
+                    *base.__getitem__(value, slice(_HEAD)),
+                    *base.__getitem__(value, slice(-_TAIL, None)),
+                ]
             else:
                 items = list(islice(base.__iter__(value), _MOST))
         self._left -= _CONTAINER_COSTS + len(items)
@@ -181,7 +197,9 @@ class _Walk:
         self._seen[id(value)] = value, taken
         is_long = dict.__len__(value) > _MOST
         self.truncated = self.truncated or is_long
-        self._pairs(list(islice(dict.items(value), _MOST) if is_long else dict.items(value)), taken, depth)
+        self._pairs(
+            list(islice(dict.items(value), _MOST) if is_long else dict.items(value)), taken, depth
+        )
         self.size_bytes += sum(map(getsizeof, taken))
         return taken
 
@@ -220,12 +238,16 @@ class _Walk:
         self.size_bytes += size + getsizeof(taken)
 
     def _key(self, key: Any) -> Any:
-        """A key that is text, a number or a tuple of these; any other may hash or compare by the host's code."""
+        """A key that is text, a number or a tuple of these; any other may hash or compare by the
+        host's code.
+        """
         kind = type(key)
         if kind in ATOMS or (kind is tuple and ATOMS.issuperset(map(type, key))):
             return key
         reader = _reader_of(kind)
-        return _LEFT_OUT if isinstance(reader, str | type | ObjectReader) else self._atom(key, reader)
+        return (
+            _LEFT_OUT if isinstance(reader, str | type | ObjectReader) else self._atom(key, reader)
+        )
 
 
 READ: Final = {
@@ -241,15 +263,29 @@ READ: Final = {
     "toolUseId", "tool_call_id", "tool_calls", "tool_name", "tool_use_id", "type", "usage", "usage_metadata",
     "user_input", "user_prompt", "value", "vendor_id",
 }  # fmt: skip
-"""Names of the stored fields that are read of objects which are not plain data; response formats add theirs."""
+"""Names of the stored fields that are read of objects which are not plain data; response formats
+add theirs.
+"""
 _PRIVATE: Final = frozenset({"_container", "_content", "_status_code"})
-"""Names of private fields that are read: the bodies of responses of Django, requests and httpx, and Flask's status."""
+"""Names of private fields that are read: the bodies of responses of Django, requests and httpx, and
+Flask's status.
+"""
 _CLIENTS: Final[set[str]] = set()
-"""Libraries whose objects hold more than data (agents, tools, clients); response formats add theirs."""
-_DATA_MARKS: Final = frozenset({
-    "__attrs_attrs__", "__dataclass_fields__", "__mapper__", "__pydantic_fields__", "__struct_fields__",
-})  # fmt: skip
-"""Marks of classes whose objects are plain data: attrs, dataclasses, SQLAlchemy and SQLModel, pydantic, msgspec."""
+"""Libraries whose objects hold more than data (agents, tools, clients); response formats add
+theirs.
+"""
+_DATA_MARKS: Final = frozenset(
+    {
+        "__attrs_attrs__",
+        "__dataclass_fields__",
+        "__mapper__",
+        "__pydantic_fields__",
+        "__struct_fields__",
+    }
+)
+"""Marks of classes whose objects are plain data: attrs, dataclasses, SQLAlchemy and SQLModel,
+pydantic, msgspec.
+"""
 _EXTRA: Final = "__pydantic_extra__"
 _IS_A_STREAM: Final = "it is a stream for its reader: monitor what makes its pieces"
 _AS_TEXT: Final = ("ipaddress", "pathlib", "pathlib._local", "pydantic_core._pydantic_core")
@@ -272,9 +308,19 @@ def _module_of(kind: type) -> str:
 
 
 class ObjectReader:
-    """Reads the stored fields of the objects of one type; `defaults` are texts and numbers of the class itself."""
+    """Reads the stored fields of the objects of one type; `defaults` are texts and numbers of the
+    class itself.
+    """
 
-    __slots__ = ("_has_dict", "_slots", "can_store", "defaults", "is_client", "is_data", "type_name")
+    __slots__ = (
+        "_has_dict",
+        "_slots",
+        "can_store",
+        "defaults",
+        "is_client",
+        "is_data",
+        "type_name",
+    )
 
     def __init__(self, kind: type, bases: tuple[type, ...]) -> None:
         modules = [_module_of(base) for base in bases]
@@ -282,19 +328,26 @@ class ObjectReader:
         self.type_name = _name_of(kind)
         self.is_client = not _CLIENTS.isdisjoint(module.partition(".")[0] for module in modules)
         names = {name for own in members for name in own}
-        is_data = not _DATA_MARKS.isdisjoint(names) or any(module.startswith("django.db.models") for module in modules)
+        is_data = not _DATA_MARKS.isdisjoint(names) or any(
+            module.startswith("django.db.models") for module in modules
+        )
         is_data = is_data or any(base is types.SimpleNamespace for base in bases)
         self.is_data = is_data and (not self.is_client or "__pydantic_fields__" in names)
         first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
             first |= {name: (base, value) for name, value in own.items()}
-        # Only names are remembered: a descriptor would keep its class alive. Checked here: under these names
-        # `object.__getattribute__` finds the interpreter's own descriptor, which runs no code of the class.
+        # Only names are remembered: a descriptor would keep its class alive. Checked here: under
+        # these names `object.__getattribute__` finds the interpreter's own descriptor, which runs
+        # no code of the class.
         self._has_dict = type(first.get("__dict__", (None, None))[1]) in _NATIVE
-        self._slots = [name for name, (base, value) in first.items() if self._is_slot(base, name, value)]
+        self._slots = [
+            name for name, (base, value) in first.items() if self._is_slot(base, name, value)
+        ]
         self.can_store = self._has_dict or bool(self._slots)
         values = {name: first[name][1] for name in READ.intersection(first)}
-        self.defaults = {name: value for name, value in values.items() if type(value) in (str, int, bool)}
+        self.defaults = {
+            name: value for name, value in values.items() if type(value) in (str, int, bool)
+        }
 
     def _is_slot(self, base: type, name: Any, value: Any) -> bool:
         is_native = type(value) is types.MemberDescriptorType and bool(_flags_of(base) & _HEAP_TYPE)
@@ -315,7 +368,9 @@ class ObjectReader:
                 return _IS_A_STREAM
             if any(isinstance(dict.get(own, name), dict) for name in ("scope", "META", "environ")):
                 return "it is a web framework's request"  # its headers hold cookies and keys
-        pairs = [pair for pair in list(islice(dict.items(own), _MOST_FIELDS)) if self._is_wanted(pair[0])]
+        pairs = [
+            pair for pair in list(islice(dict.items(own), _MOST_FIELDS)) if self._is_wanted(pair[0])
+        ]
         for name in self._slots:
             try:
                 item = _stored(value, name)
@@ -329,7 +384,9 @@ class ObjectReader:
 
 
 Reader = ObjectReader | type | Callable[[Any], Any] | str
-"""How a type is read: its objects' fields, the items of this base class, the atom that it stands for; or why not."""
+"""How a type is read: its objects' fields, the items of this base class, the atom that it stands
+for; or why not.
+"""
 _READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
 
 
@@ -340,7 +397,9 @@ def read_also(fields: Iterable[str], libraries: Iterable[str]) -> None:
 
 
 def _reader_of(kind: type) -> Reader:
-    """How values of a type are read. Types are remembered by id and weakly: no class of the host's is kept alive."""
+    """How values of a type are read. Types are remembered by id and weakly: no class of the host's
+    is kept alive.
+    """
     known = _READERS.get(id(kind))
     if known is not None and known[0]() is kind:
         return known[1]
@@ -356,7 +415,8 @@ def _reader_of(kind: type) -> Reader:
 
 def _make_reader(kind: type) -> Reader:
     bases = _bases_of(kind)
-    ids = {id(base) for base in bases}  # by id, because a class may be compared by its metaclass's methods
+    # by id, because a class may be compared by its metaclass's methods
+    ids = {id(base) for base in bases}
     for known_base, of_base in _BY_BASE:
         if id(known_base) in ids:
             return of_base
@@ -404,14 +464,33 @@ def _moment(value: datetime) -> datetime:
 
 
 _BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
-    (enum.Enum, _enum_value), (str, str.__str__), (bytes, lambda value: bytes.__getitem__(value, slice(None))),
+    (enum.Enum, _enum_value),
+    (str, str.__str__),
+    (bytes, lambda value: bytes.__getitem__(value, slice(None))),
     (bytearray, lambda value: bytes(bytearray.__getitem__(value, slice(_MOST_BYTES)))),
-    (int, int.__int__), (float, float.__float__),
-    (datetime, _moment), (time, _time),
-    (dict, dict), (list, list), (tuple, tuple), (set, set), (frozenset, frozenset), (deque, deque),
-    *((base, "it is no answer") for base in (
-        type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
-        BaseException, io.IOBase,
-    )),
-)  # fmt: skip
-"""How values of these types, and of classes that are made of them, are read; the first that fits."""
+    (int, int.__int__),
+    (float, float.__float__),
+    (datetime, _moment),
+    (time, _time),
+    (dict, dict),
+    (list, list),
+    (tuple, tuple),
+    (set, set),
+    (frozenset, frozenset),
+    (deque, deque),
+    *(
+        (base, "it is no answer")
+        for base in (
+            type,
+            types.ModuleType,
+            types.FunctionType,
+            types.BuiltinFunctionType,
+            types.MethodType,
+            functools.partial,
+            BaseException,
+            io.IOBase,
+        )
+    ),
+)
+"""How values of these types, and of classes that are made of them, are read; the first that fits.
+"""

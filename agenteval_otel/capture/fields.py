@@ -1,4 +1,6 @@
-"""Fields of detached values: plain dictionaries and `Detached` objects. No code of the host runs here."""
+"""Fields of detached values: plain dictionaries and `Detached` objects. No code of the host runs
+here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ _SHORT_CHARS: Final = 512
 
 Tokens = tuple[int | None, int | None]  # input and output
 _INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens")
-_OUTPUT: Final = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens")
+_OUTPUT: Final = (
+    "output_tokens",
+    "completion_tokens",
+    "outputTokens",
+    "completionTokens",
+    "response_tokens",
+)
 _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
@@ -59,12 +67,16 @@ def last_items(value: Any) -> list[Any]:
 
 
 def is_data(value: Any) -> bool:
-    """Whether a value is a dictionary, or was an object of plain data: a model, a data class, a row."""
+    """Whether a value is a dictionary, or was an object of plain data: a model, a data class, a
+    row.
+    """
     return type(value) is dict or (type(value) is Detached and value.is_data)
 
 
 def json_object(text: Any) -> Any:
-    """The object or array that a text is the JSON of; None for every other text, and for one above the cap."""
+    """The object or array that a text is the JSON of; None for every other text, and for one above
+    the cap.
+    """
     if not isinstance(text, str) or len(text) > CAP_CHARS or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
@@ -74,8 +86,8 @@ def json_object(text: Any) -> Any:
 
 
 def usage_of(value: Any) -> Tokens | None:
-    """Input and output tokens of a usage object; None where it has neither. Tokens of a cache that are counted beside
-    the input are added to it, as the GenAI conventions ask."""
+    """Input and output tokens of a usage object; None where it has neither. Tokens of a cache that
+    are counted beside the input are added to it, as the GenAI conventions ask."""
     tokens_in, tokens_out = _count(value, _INPUT), _count(value, _OUTPUT)
     if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
         tokens_in += sum(_count(value, (name,)) or 0 for name in _CACHED)
@@ -96,5 +108,7 @@ def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
     """The sum; a count that only one side knows is that side's."""
     if tokens is None or other is None:
         return tokens or other
-    inputs, outputs = ([count for count in pair if count is not None] for pair in zip(tokens, other, strict=True))
+    inputs, outputs = (
+        [count for count in pair if count is not None] for pair in zip(tokens, other, strict=True)
+    )
     return sum(inputs) if inputs else None, sum(outputs) if outputs else None

@@ -1,5 +1,5 @@
-"""Messages: one message of a conversation, in any client's form, as a `Turn`. Reasoning, images, audio and files are no
-text of an answer; they are skipped."""
+"""Messages: one message of a conversation, in any client's form, as a `Turn`. Reasoning, images,
+audio and files are no text of an answer; they are skipped."""
 
 from __future__ import annotations
 
@@ -7,19 +7,53 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
-from agenteval_otel.capture.fields import Tokens, field, first, first_value, items, kind_of, last_items, short, usage_of
+from agenteval_otel.capture.fields import (
+    Tokens,
+    field,
+    first,
+    first_value,
+    items,
+    kind_of,
+    last_items,
+    short,
+    usage_of,
+)
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
 
 Result = tuple[str | None, Any]  # the id of a tool call, and its result
-TEXT_KEYS: Final = ("content", "text", "output", "output_text", "answer", "response", "message", "result")
+TEXT_KEYS: Final = (
+    "content",
+    "text",
+    "output",
+    "output_text",
+    "answer",
+    "response",
+    "message",
+    "result",
+)
 _TEXTS: Final = frozenset({"", "text", "output_text", "input_text", "refusal", "text-delta"})
-_ITEMS: Final = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
-_CALLS: Final = frozenset({
-    "tool_use", "function_call", "tool_call", "tool-call", "server_tool_use", "custom_tool_call",
-})  # fmt: skip
-_RESULTS: Final = frozenset({
-    "tool_result", "function_call_output", "tool-return", "tool-result", "custom_tool_call_output",
-})  # fmt: skip
+_ITEMS: Final = frozenset(
+    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
+)
+_CALLS: Final = frozenset(
+    {
+        "tool_use",
+        "function_call",
+        "tool_call",
+        "tool-call",
+        "server_tool_use",
+        "custom_tool_call",
+    }
+)
+_RESULTS: Final = frozenset(
+    {
+        "tool_result",
+        "function_call_output",
+        "tool-return",
+        "tool-result",
+        "custom_tool_call_output",
+    }
+)
 _OTHERS: Final = frozenset({
     "thinking", "redacted_thinking", "reasoning", "image", "image_url", "input_image", "input_audio", "input_file",
     "file", "document", "audio", "video", "web_search_call", "file_search_call", "computer_call",
@@ -32,8 +66,11 @@ _ROLES: Final = {
     "SystemMessageChunk": "system", "tool": "tool", "function": "tool", "ToolMessageChunk": "tool",
 }  # fmt: skip
 _PART_ROLES: Final = {
-    "system-prompt": "system", "user-prompt": "user", "retry-prompt": "user", "tool-return": "tool",
-}  # fmt: skip
+    "system-prompt": "system",
+    "user-prompt": "user",
+    "retry-prompt": "user",
+    "tool-return": "tool",
+}
 _MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
 
 
@@ -70,7 +107,9 @@ class Turn:
 
 
 def content_text(content: Any) -> str | None:
-    """The text of a message's content: text itself, or its text parts one after another; None where it has none."""
+    """The text of a message's content: text itself, or its text parts one after another; None where
+    it has none.
+    """
     if isinstance(content, list | tuple):
         texts = [text for part in items(content) if (text := _part_text(part)) is not None]
         return "".join(texts) if texts else None
@@ -101,7 +140,9 @@ def part_results(content: Any) -> list[Result]:
 
 
 def call_of(value: Any) -> Call | None:
-    """One call: ``{id, function: {name, arguments}}``, ``{name, args}``, a part that calls a tool, or our own form."""
+    """One call: ``{id, function: {name, arguments}}``, ``{name, args}``, a part that calls a tool,
+    or our own form.
+    """
     source = value if (function := field(value, "function")) is None else function
     name = first(source, "name", "tool_name", "toolName")
     if name is None:
@@ -119,7 +160,9 @@ def result_of(part: Any) -> Result:
     """The result of a tool call, as text where it is text; the id of its call."""
     raw = first_value(part, "content", "output", "result")
     text = content_text(raw) if isinstance(raw, str | list | tuple) else None
-    return first(part, "tool_use_id", "tool_call_id", "call_id", "toolCallId"), raw if text is None else text
+    return first(
+        part, "tool_use_id", "tool_call_id", "call_id", "toolCallId"
+    ), raw if text is None else text
 
 
 def is_content(value: Any) -> bool:
@@ -142,7 +185,12 @@ def text_field(value: Any) -> str | None:
 def is_message(value: Any) -> bool:
     """Whether a value is a message, or an item that stands among messages."""
     if isinstance(value, tuple):
-        return len(value) == 2 and isinstance(value[0], str) and value[0] in _ROLES and isinstance(value[1], str | list)
+        return (
+            len(value) == 2
+            and isinstance(value[0], str)
+            and value[0] in _ROLES
+            and isinstance(value[1], str | list)
+        )
     return _is_agent_message(value) or _role_of(value) is not None or _is_item(value)
 
 
@@ -163,7 +211,9 @@ def all_turns(messages: Any) -> list[Turn]:
     turns: list[Turn] = []
     for turn in (turn for message in last_items(messages) for turn in turns_of(message)):
         # pydantic-ai repeats the instructions in each request.
-        if turn.role != "system" or all(known.role != "system" or known.text != turn.text for known in turns):
+        if turn.role != "system" or all(
+            known.role != "system" or known.text != turn.text for known in turns
+        ):
             turns.append(turn)
     return turns
 
@@ -183,19 +233,30 @@ def _role_of(message: Any) -> str | None:
 
 def _turn(message: Any, role: str) -> Turn:
     content = first_value(message, "content", "contentParts", "content_parts", "parts")
-    turn = Turn(role, content_text(content), key=first(message, "id"), name=first(message, "name", "tool_name"))
+    turn = Turn(
+        role,
+        content_text(content),
+        key=first(message, "id"),
+        name=first(message, "name", "tool_name"),
+    )
     if role == "tool":
         id = first(message, "tool_call_id", "call_id", "toolCallId")
         # pydantic-ai's tools return data, of which the text is only a part.
         is_data = kind_of(message, "part_kind") and not isinstance(content, str)
-        turn.results = [(id, content if is_data or turn.text is None else turn.text)] if id else part_results(content)
+        turn.results = (
+            [(id, content if is_data or turn.text is None else turn.text)]
+            if id
+            else part_results(content)
+        )
     if turn.text is None and content is not None and not isinstance(content, list | tuple):
         turn.text = to_text(content)
     if role == "tool":
         return turn
     if turn.text is None:
         turn.text = content_text(field(message, "refusal"))
-    turn.calls = calls_in([*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))])
+    turn.calls = calls_in(
+        [*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))]
+    )
     turn.calls = turn.calls or part_calls(content) or calls_in([field(message, "function_call")])
     turn.results = part_results(content)
     if role == "user" and turn.results and turn.text is None:
@@ -214,17 +275,26 @@ def _add_facts(turn: Turn, message: Any) -> None:
     """Usage, model, id and finish reason, where this client keeps them."""
     metadata = field(message, "response_metadata")
     turn.usage = usage_of(field(message, "usage_metadata")) or usage_of(field(message, "usage"))
-    turn.usage = turn.usage or usage_of(field(metadata, "token_usage")) or usage_of(field(metadata, "usage"))
+    turn.usage = (
+        turn.usage or usage_of(field(metadata, "token_usage")) or usage_of(field(metadata, "usage"))
+    )
     turn.model = first(metadata, "model_name", "model") or first(message, "model")
-    stopped = first(metadata, "finish_reason", "stop_reason") or first(field(metadata, "incomplete_details"), "reason")
-    turn.finish_reason = stopped or first(metadata, "status") or first(message, "stop_reason", "finish_reason")
-    # A message's id is the response's only if it is the whole response, with usage, model or finish reason.
+    stopped = first(metadata, "finish_reason", "stop_reason") or first(
+        field(metadata, "incomplete_details"), "reason"
+    )
+    turn.finish_reason = (
+        stopped or first(metadata, "status") or first(message, "stop_reason", "finish_reason")
+    )
+    # A message's id is the response's only if it is the whole response, with usage, model or finish
+    # reason.
     whole = turn.usage is not None or turn.model is not None or turn.finish_reason is not None
     turn.response_id = real_id(first(metadata, "id") or (first(message, "id") if whole else None))
 
 
 def _is_item(value: Any) -> bool:
-    """Whether a value is an item of the Responses API that stands among messages: a call, its output, reasoning."""
+    """Whether a value is an item of the Responses API that stands among messages: a call, its
+    output, reasoning.
+    """
     kind = kind_of(value)
     return kind in _ITEMS or (kind == "reasoning" and field(value, "summary") is not None)
 

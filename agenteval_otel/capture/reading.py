@@ -1,7 +1,8 @@
 """Reading: an answer as it is put together, from one whole object or from the pieces of a stream.
 
-Each response of a model is a turn. The answer's text is that of the last turn with output; tool calls, results and
-usage are those of all turns. Text that the handler passed on as plain strings belongs to no turn and stays.
+Each response of a model is a turn. The answer's text is that of the last turn with output; tool
+calls, results and usage are those of all turns. Text that the handler passed on as plain strings
+belongs to no turn and stays.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _MAX_KNOWN: Final = 64  # turns among which the one with a key is looked for
 
 
 class Calls:
-    """The tool calls of one answer. A call is known by its id, a piece without one by its place: turn and index."""
+    """The tool calls of one answer. A call is known by its id, a piece without one by its place:
+    turn and index.
+    """
 
     def __init__(self) -> None:
         self._all: list[Call] = []
@@ -39,7 +42,9 @@ class Calls:
         if call.arguments is not None or call.pieces:
             known.arguments, known.pieces = call.arguments, call.pieces
 
-    def extend(self, place: Any, *, id: str | None = None, name: str | None = None, piece: Any = None) -> None:
+    def extend(
+        self, place: Any, *, id: str | None = None, name: str | None = None, piece: Any = None
+    ) -> None:
         """Append a piece of a call's arguments; the first one names the call."""
         call = self._by_id.get(id) if id else self._by_place.get(place)
         if call is None:
@@ -57,7 +62,9 @@ class Calls:
                 self._by_id[id].result = result
 
     def finished(self) -> list[dict[str, Any]] | None:
-        """The calls as fields of `ToolCall`, plain and bounded all together; None where there is none."""
+        """The calls as fields of `ToolCall`, plain and bounded all together; None where there is
+        none.
+        """
         return plain_calls(self._all, PlainCopy())
 
     def _begin(self, call: Call, place: Any) -> Call:
@@ -80,9 +87,11 @@ def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | No
             arguments = "".join(call.pieces) if call.pieces else call.arguments
             read = json_object(arguments)
             fields = {
-                "id": call.id, "name": clean(call.name, 256),
-                "arguments": copy.take(arguments if read is None else read), "result": copy.take(call.result),
-            }  # fmt: skip
+                "id": call.id,
+                "name": clean(call.name, 256),
+                "arguments": copy.take(arguments if read is None else read),
+                "result": copy.take(call.result),
+            }
             if call.error is not None:
                 fields["error"] = clean(call.error)
             if call.duration_s is not None:
@@ -95,7 +104,8 @@ class Reading:
     """What is known of an answer so far; formats add to it.
 
     Attributes:
-        history: The messages that came before the answer, where the answer brought its whole conversation.
+        history: The messages that came before the answer, where the answer brought its whole
+            conversation.
         usage_total: The usage of the whole run, where the run itself reports it.
         depth: How deep the value that is being read lies in others.
     """
@@ -147,7 +157,9 @@ class Reading:
             self._segments.append((None, text))
 
     def echo(self, text: Any) -> None:
-        """Add text of a stream helper's event, which repeats the provider's: it counts only where nothing else came."""
+        """Add text of a stream helper's event, which repeats the provider's: it counts only where
+        nothing else came.
+        """
         if isinstance(text, str):
             self._echoes.append(text)
 
@@ -183,13 +195,23 @@ class Reading:
         self.calls.add(call, None if index is None else (turn.number, index))
 
     def update(
-        self, turn: Turn, *, usage: Tokens | None = None, model: str | None = None, response_id: str | None = None,
+        self,
+        turn: Turn,
+        *,
+        usage: Tokens | None = None,
+        model: str | None = None,
+        response_id: str | None = None,
         finish_reason: str | None = None,
-    ) -> None:  # fmt: skip
-        """Set what is known of a turn besides its text; a later number of tokens replaces an earlier one."""
+    ) -> None:
+        """Set what is known of a turn besides its text; a later number of tokens replaces an
+        earlier one.
+        """
         if usage is not None:
             earlier = turn.usage or (None, None)
-            turn.usage = (earlier[0] if usage[0] is None else usage[0], earlier[1] if usage[1] is None else usage[1])
+            turn.usage = (
+                earlier[0] if usage[0] is None else usage[0],
+                earlier[1] if usage[1] is None else usage[1],
+            )
         turn.model = model or turn.model
         turn.response_id = response_id or turn.response_id
         turn.finish_reason = finish_reason or turn.finish_reason
@@ -205,15 +227,20 @@ class Reading:
         self.calls.set_results(message.results)
         turn.has_output = turn.has_output or bool(message.text)
         self.update(
-            turn, usage=message.usage, model=message.model, response_id=message.response_id,
+            turn,
+            usage=message.usage,
+            model=message.model,
+            response_id=message.response_id,
             finish_reason=message.finish_reason,
-        )  # fmt: skip
+        )
         self.conversation_id = message.conversation_id or self.conversation_id
         return turn
 
     def add_conversation(self, turns: list[Turn]) -> None:
         """Add a whole conversation: what follows the user's last message is the answer."""
-        last_user = max((index for index, turn in enumerate(turns) if turn.role == "user"), default=-1)
+        last_user = max(
+            (index for index, turn in enumerate(turns) if turn.role == "user"), default=-1
+        )
         self.history = turns[: last_user + 1]
         for turn in turns[last_user + 1 :]:
             self.add_message(turn)
@@ -229,7 +256,11 @@ class Reading:
         known = self._known(message.key) or self._known(message.response_id)
         if known is not None:
             return known
-        is_last = self._turns and message.text and message.text in (self.text, self._text_of(self._turns[-1]))
+        is_last = (
+            self._turns
+            and message.text
+            and message.text in (self.text, self._text_of(self._turns[-1]))
+        )
         return self._turns[-1] if is_last else self.begin_turn(message.key)
 
     def _known(self, key: str | None) -> Turn | None:
@@ -250,16 +281,18 @@ def response_format(
 ) -> Callable[[FormatReader], FormatReader]:
     """Register a function ``(reading, value) -> bool`` that reads the answers of a client library.
 
-    The function gets detached values (`Detached`, dictionaries, lists, atoms) on the background thread. It adds what it
-    reads to the `Reading` and returns True, or False where the value has another form; what it raises counts as
-    ``capture_failed``. The format registered last is tried first.
+    The function gets detached values (`Detached`, dictionaries, lists, atoms) on the background
+    thread. It adds what it reads to the `Reading` and returns True, or False where the value has
+    another form; what it raises counts as ``capture_failed``. The format registered last is tried
+    first.
 
     Args:
         name: A format registered under the same name replaces it.
         stream: The function reads single chunks of a stream instead of whole answers.
-        fields: Further stored fields that are read from objects which are not plain data; never properties or methods.
-        libraries: Root packages whose objects hold more than data (clients, agents): of those, only known fields are
-            read, and the rest does not count as left out.
+        fields: Further stored fields that are read from objects which are not plain data; never
+            properties or methods.
+        libraries: Root packages whose objects hold more than data (clients, agents): of those, only
+            known fields are read, and the rest does not count as left out.
     """
     formats = CHUNK_FORMATS if stream else ANSWER_FORMATS
 

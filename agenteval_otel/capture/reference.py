@@ -12,8 +12,10 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.text import clean
 
-_FIXED: Final = struct.Struct(">B8s16s8sB")  # version, ids of call, trace and span, flags; the agent's name follows
-_VERSION: Final = 1  # comes first, so that no reference begins with "-" and reads as an option on a command line
+# version, ids of call, trace and span, flags; the agent's name follows
+_FIXED: Final = struct.Struct(">B8s16s8sB")
+# comes first, so that no reference begins with "-" and reads as an option on a command line
+_VERSION: Final = 1
 _MAX_AGENT: Final = 200
 _MAX_CHARS: Final = 1_200  # with a name of characters of four bytes
 
@@ -32,24 +34,33 @@ class Reference(NamedTuple):
     agent: str
 
     @classmethod
-    def to(cls, call: CapturedCall | None, span_context: SpanContext | None, agent: str) -> Reference:
-        """The reference to a running call; None is one that is not kept, which gets an id each time."""
+    def to(
+        cls, call: CapturedCall | None, span_context: SpanContext | None, agent: str
+    ) -> Reference:
+        """The reference to a running call; None is one that is not kept, which gets an id each
+        time.
+        """
         call_id = None if call is None else call.call_id
         if call_id is None:
-            call_id = os.urandom(8).hex()  # the system's randomness: the host's `random` is left alone
+            # the system's randomness: the host's `random` is left alone
+            call_id = os.urandom(8).hex()
             if call is not None:
                 call.call_id = call_id
         return cls(call_id, span_context, agent)
 
     def __str__(self) -> str:
-        """Letters, digits, ``-`` and ``_``, a letter first: fit for a header, a URL, a form and a command line. Without
-        content, and not signed.
+        """Letters, digits, ``-`` and ``_``, a letter first: fit for a header, a URL, a form and a
+        command line. Without content, and not signed.
         """
         trace_id, span_id, flags = 0, 0, 0
         if self.span_context is not None:
             trace_id, span_id, _, flags, *_ = self.span_context
         fixed = _FIXED.pack(
-            _VERSION, bytes.fromhex(self.call_id), trace_id.to_bytes(16), span_id.to_bytes(8), flags & 0xFF
+            _VERSION,
+            bytes.fromhex(self.call_id),
+            trace_id.to_bytes(16),
+            span_id.to_bytes(8),
+            flags & 0xFF,
         )
         name = self.agent[:_MAX_AGENT].encode("utf-8", "replace")
         return base64.urlsafe_b64encode(fixed + name).decode().rstrip("=")
@@ -64,5 +75,9 @@ def read_reference(text: str) -> Reference:
         raise ValueError("not a reference")
     _, call_id, *ids, flags = _FIXED.unpack_from(data)
     trace_id, span_id = map(int.from_bytes, ids)
-    context = SpanContext(trace_id, span_id, True, TraceFlags(flags)) if trace_id and span_id else None
-    return Reference(call_id.hex(), context, clean(data[_FIXED.size :].decode("utf-8", "replace"), _MAX_AGENT))
+    context = (
+        SpanContext(trace_id, span_id, True, TraceFlags(flags)) if trace_id and span_id else None
+    )
+    return Reference(
+        call_id.hex(), context, clean(data[_FIXED.size :].decode("utf-8", "replace"), _MAX_AGENT)
+    )

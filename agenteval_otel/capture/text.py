@@ -1,4 +1,5 @@
-"""Text made safe for evaluators and exporters: capped, sanitised, and made of plain data. Background thread only.
+"""Text made safe for evaluators and exporters: capped, sanitised, and made of plain data.
+Background thread only.
 
 One lone surrogate in an event's name or body loses a whole batch in the OTLP exporter.
 """
@@ -23,9 +24,11 @@ _MAX_ITEMS: Final = 10_000
 
 
 def cap(text: str, limit: int = CAP_CHARS) -> str:
-    """At most `limit` characters: three quarters of the head, one quarter of the tail, and a marker that says so.
+    """At most `limit` characters: three quarters of the head, one quarter of the tail, and a marker
+    that says so.
 
-    No secret, number or address that redaction knows is cut in two: neither half would be recognised later.
+    No secret, number or address that redaction knows is cut in two: neither half would be
+    recognised later.
     """
     if len(text) <= limit:
         return text
@@ -36,7 +39,9 @@ def cap(text: str, limit: int = CAP_CHARS) -> str:
 
 
 def _cut(text: str, at: int, near: int, *, before: bool) -> int:
-    """Where to cut instead: at the edge of the word or secret at `at`, so that less of the text is kept."""
+    """Where to cut instead: at the edge of the word or secret at `at`, so that less of the text is
+    kept.
+    """
     if not text[at - 1].isspace() and not text[at].isspace():
         if before:
             at -= len(re.search(r"(?:\s\S*|)\Z", text[at - near : at])[0])  # type: ignore[index]
@@ -76,7 +81,9 @@ def clean(text: str, limit: int = CAP_CHARS) -> str:
 
 
 def to_text(value: Any) -> str:
-    """A detached value as clean text: JSON for data. Raises `CaptureError` where nothing of it can be read."""
+    """A detached value as clean text: JSON for data. Raises `CaptureError` where nothing of it can
+    be read.
+    """
     if value is None:
         return ""
     if isinstance(value, str):
@@ -91,8 +98,8 @@ def to_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A copy as JSON data: bounded in depth, items and characters, without cycles, text clean. Raises `CaptureError`
-    where nothing of it can be read."""
+    """A copy as JSON data: bounded in depth, items and characters, without cycles, text clean.
+    Raises `CaptureError` where nothing of it can be read."""
     if type(value) is Unreadable:
         raise CaptureError(f"no text from {value.type_name}: {value.reason}")
     return PlainCopy().take(value)
@@ -102,11 +109,15 @@ def _text_of(value: Any) -> str:
     try:
         return str(value)
     except Exception as error:
-        raise CaptureError(f"no text from {type(value).__name__}: {type(error).__name__}") from error
+        raise CaptureError(
+            f"no text from {type(value).__name__}: {type(error).__name__}"
+        ) from error
 
 
 class PlainCopy:
-    """Copies one or several values; a limit on items and characters applies to all of them together."""
+    """Copies one or several values; a limit on items and characters applies to all of them
+    together.
+    """
 
     def __init__(self) -> None:
         self._items, self._chars = _MAX_ITEMS, 2 * CAP_CHARS

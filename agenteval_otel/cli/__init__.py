@@ -1,4 +1,6 @@
-"""The command line: ``agenteval-otel``. Each subcommand is a module, imported only when it is called."""
+"""The command line: ``agenteval-otel``. Each subcommand is a module, imported only when it is
+called.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,11 @@ GROUPS = {
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 
 
-def parser_of(*names: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser], list[ModuleType]]:
-    """The parser, the parsers of its commands, and the modules of the named ones, whose options alone are known.
+def parser_of(
+    *names: str,
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser], list[ModuleType]]:
+    """The parser, the parsers of its commands, and the modules of the named ones, whose options
+    alone are known.
 
     Each command's module is imported here: `--version` and `--help` import none.
     """
@@ -71,8 +76,13 @@ def parser_of(*names: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {scope_version()}")
-    added = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog=_PROGRAM)
-    commands = {name: added.add_parser(name, help=text, allow_abbrev=False) for name, text in COMMANDS.items()}
+    added = parser.add_subparsers(
+        dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog=_PROGRAM
+    )
+    commands = {
+        name: added.add_parser(name, help=text, allow_abbrev=False)
+        for name, text in COMMANDS.items()
+    }
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     for name, module in zip(names, modules, strict=True):
         commands[name].description = module.DESCRIPTION
@@ -86,14 +96,17 @@ def _description() -> str:
     parts = [textwrap.fill(_ABOUT, width)]
     for title, commands in GROUPS.items():
         indent = " " * (4 + max(map(len, COMMANDS)))
-        rows = [textwrap.fill(f"  {name:<{len(indent) - 2}}{text}", width, subsequent_indent=indent)
-                for name, text in commands.items()]  # fmt: skip
+        rows = [
+            textwrap.fill(f"  {name:<{len(indent) - 2}}{text}", width, subsequent_indent=indent)
+            for name, text in commands.items()
+        ]
         parts.append("\n".join((f"commands {title}:", *rows)))
     return "\n\n".join(parts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code: 0 success, 1 objective missed, 2 could not run, 130 interrupted.
+    """Run the command line; gives the exit code: 0 success, 1 objective missed, 2 could not run,
+    130 interrupted.
 
     It is 1, as Python advises, where the reader of standard output left (`| head`).
     """
@@ -122,7 +135,12 @@ def _main(arguments: Sequence[str]) -> int:
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         command = commands[chosen] if chosen else parser
-        _refuse(command, f"unrecognized arguments: {' '.join(unknown)}", unknown[0], command._option_string_actions)
+        _refuse(
+            command,
+            f"unrecognized arguments: {' '.join(unknown)}",
+            unknown[0],
+            command._option_string_actions,
+        )
     if not modules:
         parser.print_help()
         return 0
@@ -131,7 +149,9 @@ def _main(arguments: Sequence[str]) -> int:
     return _run(modules[0], options)
 
 
-def _refuse(parser: argparse.ArgumentParser, message: str, name: str, known: Iterable[str]) -> NoReturn:
+def _refuse(
+    parser: argparse.ArgumentParser, message: str, name: str, known: Iterable[str]
+) -> NoReturn:
     from agenteval_otel.components.explained import suggestion  # loads pydantic
 
     parser.error(f"{message}{suggestion(name.partition('=')[0], known)}")

@@ -52,11 +52,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("action", choices=("run", "history"))
     add("name", metavar="NAME", help="of the benchmark")
-    add("--settings", metavar="FILE", help="the settings file (default: the file that AGENTEVAL_SETTINGS names)")
+    add(
+        "--settings",
+        metavar="FILE",
+        help="the settings file (default: the file that AGENTEVAL_SETTINGS names)",
+    )
     add("--profile", metavar="NAME", help="a profile of the settings file")
-    add("--version", metavar="TEXT", help="of the agent (default: service.version of OTEL_RESOURCE_ATTRIBUTES)")
-    add("--folder", metavar="FOLDER", default=".agenteval/benchmarks", help="where the results of all runs are kept, "
-        "with inputs and answers (default: %(default)s)")  # fmt: skip
+    add(
+        "--version",
+        metavar="TEXT",
+        help="of the agent (default: service.version of OTEL_RESOURCE_ATTRIBUTES)",
+    )
+    add(
+        "--folder",
+        metavar="FOLDER",
+        default=".agenteval/benchmarks",
+        help="where the results of all runs are kept, "
+        "with inputs and answers (default: %(default)s)",
+    )
     add("--cache", metavar="FILE", help="keep judges' verdicts in this file, as evaluate does")
     add("--json", action="store_true", help="the history as JSON")
 
@@ -73,8 +86,9 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder) / arguments.name
     runs = sorted(
         Run(int(match[1]), match[2], path)
-        for path in (folder.iterdir() if folder.is_dir() else ()) if (match := _FILE.fullmatch(path.name))
-    )  # fmt: skip
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _FILE.fullmatch(path.name))
+    )
     return _run(arguments, folder, runs) if arguments.action == "run" else _history(arguments, runs)
 
 
@@ -82,19 +96,35 @@ def _run(arguments: argparse.Namespace, folder: Path, runs: list[Run]) -> int:
     benchmark = _benchmark(arguments)
     version = arguments.version or own_service_version()
     if version is None:
-        raise ConfigurationError("expected the version of the agent that is measured", path="--version")
+        raise ConfigurationError(
+            "expected the version of the agent that is measured", path="--version"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     number = runs[-1].number + 1 if runs else 1
     path = folder / f"{number:04d}-{_NO_NAME.sub('_', version)}.jsonl"
     part = path.with_suffix(".part")  # half a run is no version, also where the process is killed
     options = {
-        "--settings": arguments.settings, "--profile": arguments.profile, "--agent": benchmark.agent,
-        "--run": benchmark.run, "--cache": arguments.cache, "--results": str(part),
+        "--settings": arguments.settings,
+        "--profile": arguments.profile,
+        "--agent": benchmark.agent,
+        "--run": benchmark.run,
+        "--cache": arguments.cache,
+        "--results": str(part),
         "--baseline": str(runs[-1].path) if runs else None,
-    }  # fmt: skip
-    words = [word for option, value in options.items() if value is not None for word in (option, value)]
-    words += [word for field, column in benchmark.columns.items() for word in ("--column", f"{field}={column}")]
-    words += [word for name, limit in benchmark.objectives.items() for word in ("--fail-under", f"{name}={limit}")]
+    }
+    words = [
+        word for option, value in options.items() if value is not None for word in (option, value)
+    ]
+    words += [
+        word
+        for field, column in benchmark.columns.items()
+        for word in ("--column", f"{field}={column}")
+    ]
+    words += [
+        word
+        for name, limit in benchmark.objectives.items()
+        for word in ("--fail-under", f"{name}={limit}")
+    ]
     parser = argparse.ArgumentParser()
     evaluate.add_arguments(parser)
     try:
@@ -109,7 +139,8 @@ def _benchmark(arguments: argparse.Namespace) -> BenchmarkSettings:
     known = load_settings(arguments.settings, profile=arguments.profile).settings.benchmarks
     if arguments.name not in known:
         raise ConfigurationError(
-            f"no benchmark {arguments.name!r}{known_choices(arguments.name, known)}", path="benchmarks"
+            f"no benchmark {arguments.name!r}{known_choices(arguments.name, known)}",
+            path="benchmarks",
         )
     return known[arguments.name]
 
@@ -126,7 +157,9 @@ class Version(NamedTuple):
 
 def _history(arguments: argparse.Namespace, runs: list[Run]) -> int:
     if not runs:
-        raise ConfigurationError(f"no run of {arguments.name!r} is kept there", path=arguments.folder)
+        raise ConfigurationError(
+            f"no run of {arguments.name!r} is kept there", path=arguments.folder
+        )
     versions = list(_versions(runs))
     if arguments.json:
         print(json_for_terminals([_as_json(version) for version in versions]))
@@ -137,11 +170,21 @@ def _history(arguments: argparse.Namespace, runs: list[Run]) -> int:
         table.add_column(printable(title))
     for version in versions:
         cells = [_cell(version, name) for name in names]
-        table.add_row(printable(version.run.version), f"{version.at:%Y-%m-%d %H:%M}", f"{version.answers:,}", *cells)
+        table.add_row(
+            printable(version.run.version),
+            f"{version.at:%Y-%m-%d %H:%M}",
+            f"{version.answers:,}",
+            *cells,
+        )
     console = console_for(sys.stdout)
     console.print(table)
-    console.print(Text(f"\nMeans with 95 % intervals. {BAD} {GOOD}: significantly lower or higher than before; "
-                       "? the evaluator is another one.", style="dim"))  # fmt: skip
+    console.print(
+        Text(
+            f"\nMeans with 95 % intervals. {BAD} {GOOD}: significantly lower or higher than before; "
+            "? the evaluator is another one.",
+            style="dim",
+        )
+    )
     return 0
 
 
@@ -154,7 +197,9 @@ def _versions(runs: list[Run]) -> Iterator[Version]:
             for name, score in answer.scores.items():
                 if score.value is not None:
                     scored.setdefault(name, []).append((score.value, score.weight))
-        means = {name: mean for name, pairs in scored.items() if (mean := estimate_of(pairs)) is not None}
+        means = {
+            name: mean for name, pairs in scored.items() if (mean := estimate_of(pairs)) is not None
+        }
         at = datetime.fromtimestamp(max((answer.at for answer in answers), default=0.0), UTC)
         yield Version(each, at, len(answers), means, _outcomes(before, answers))
         before = answers
@@ -162,7 +207,11 @@ def _versions(runs: list[Run]) -> Iterator[Version]:
 
 def _outcomes(before: list[Answer], answers: list[Answer]) -> dict[str, str]:
     try:
-        return {item.name: item.outcome for item in compare(before, answers).criteria} if before else {}
+        return (
+            {item.name: item.outcome for item in compare(before, answers).criteria}
+            if before
+            else {}
+        )
     except EvaluationError:  # nothing in common
         return {}
 
@@ -170,13 +219,18 @@ def _outcomes(before: list[Answer], answers: list[Answer]) -> dict[str, str]:
 def _cell(version: Version, name: str) -> str:
     if (mean := version.means.get(name)) is None:
         return DASH
-    sign = {"drop": f" {BAD}", "gain": f" {GOOD}", "evaluator changed": " ?"}.get(version.outcomes.get(name, ""), "")
+    sign = {"drop": f" {BAD}", "gain": f" {GOOD}", "evaluator changed": " ?"}.get(
+        version.outcomes.get(name, ""), ""
+    )
     return with_interval(mean) + sign
 
 
 def _as_json(version: Version) -> dict[str, Any]:
     return {
-        "version": version.run.version, "file": str(version.run.path), "evaluated_at": version.at.isoformat(),
-        "answers": version.answers, "outcomes": version.outcomes,
+        "version": version.run.version,
+        "file": str(version.run.path),
+        "evaluated_at": version.at.isoformat(),
+        "answers": version.answers,
+        "outcomes": version.outcomes,
         "criteria": {name: estimate_json(mean) for name, mean in version.means.items()},
-    }  # fmt: skip
+    }

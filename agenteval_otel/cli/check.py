@@ -12,7 +12,15 @@ from typing import Any, Final
 from agenteval_otel.calibration.record import load_records
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices, suggestion
-from agenteval_otel.config.load import Loaded, Problem, SettingsError, hide, load_settings, located, profile_names
+from agenteval_otel.config.load import (
+    Loaded,
+    Problem,
+    SettingsError,
+    hide,
+    load_settings,
+    located,
+    profile_names,
+)
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.handler import problems_of
@@ -36,7 +44,8 @@ DESCRIPTION = (
 )
 
 
-_SERIES: Final = 10  # results and two weights by both verdicts, the score, and the three sums of weighted scores
+# results and two weights by both verdicts, the score, and the three sums of weighted scores
+_SERIES: Final = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if not Path(arguments.file).exists():
-        raise ConfigurationError("there is no such file; `agenteval-otel init` writes one", path=arguments.file)
+        raise ConfigurationError(
+            "there is no such file; `agenteval-otel init` writes one", path=arguments.file
+        )
     loaded, problems = _checked(arguments.file, arguments.profile)
     if problems or loaded is None:
         print(f"{count_of(len(problems), 'problem')} in {printable(arguments.file)}\n")
@@ -68,7 +79,9 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     except SettingsError as error:
         return None, list(error.located)
     if profile is not None and profile not in names:
-        raise ConfigurationError(f"no profile {profile!r}{known_choices(profile, names)}", path="--profile")
+        raise ConfigurationError(
+            f"no profile {profile!r}{known_choices(profile, names)}", path="--profile"
+        )
     first: Loaded | None = None
     problems: dict[Problem, None] = {}
     for name in [profile] if profile is not None else [None, *names]:
@@ -104,7 +117,11 @@ def _report(loaded: Loaded) -> Iterator[str]:
     overrides = [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables]
     warnings = [*loaded.warnings, *_warnings(loaded, pipeline), *_missing_keys(loaded)]
     warnings += warnings_of(checked_plan(loaded, pipeline))
-    for title, lines in (("Plugins:", settings.plugins), ("Overrides in force:", overrides), ("Warnings:", warnings)):
+    for title, lines in (
+        ("Plugins:", settings.plugins),
+        ("Overrides in force:", overrides),
+        ("Warnings:", warnings),
+    ):
         if lines:
             yield from ("", title, *(f"  {line}" for line in lines))
 
@@ -116,7 +133,9 @@ _PLACES: Final = {
 
 
 def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
-    """How the handlers of an agent are sampled, and what scores them; without a name, every other handler."""
+    """How the handlers of an agent are sampled, and what scores them; without a name, every other
+    handler.
+    """
     entry, plan = pipeline.agents.get(name), pipeline.handler(name)
     sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
     sampled = _describe(sampler) if pipeline.enabled and plan.enabled else "off"
@@ -124,8 +143,14 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     yield f"{name or others}: {sampled}"
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
     for evaluator in plan.runner.evaluators:
-        rate = "" if evaluator.sample_rate is None else f", at most {setting(evaluator.sample_rate)} of all"
-        scored = "; ".join(_describe_criterion(criteria[item.name]) for item in declared_criteria(evaluator))
+        rate = (
+            ""
+            if evaluator.sample_rate is None
+            else f", at most {setting(evaluator.sample_rate)} of all"
+        )
+        scored = "; ".join(
+            _describe_criterion(criteria[item.name]) for item in declared_criteria(evaluator)
+        )
         when = "" if evaluator.schedule == "immediate" else ", off-peak"
         yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}{when}]: {scored or 'what it is asked for'}"
     if plan.runner.escalation is not None:
@@ -147,7 +172,11 @@ def _describe_criterion(criterion: EvaluationCriteria) -> str:
     named = (("passes from {:g}", criterion.threshold), ("weight {:g}", criterion.weight))
     words += [text.format(value) for text, value in named if value is not None]
     of_last = "" if criterion.of_last is None else f" of the last {criterion.of_last:,}"
-    words += [] if criterion.objective is None else [f"objective {setting(criterion.objective)}{of_last}"]
+    words += (
+        []
+        if criterion.objective is None
+        else [f"objective {setting(criterion.objective)}{of_last}"]
+    )
     return f"{criterion.name} ({', '.join(words)})"
 
 
@@ -160,23 +189,41 @@ def _describe_telemetry(settings: Settings) -> str:
         target = f"to the application's OpenTelemetry provider, else to {variable} (OTEL_EXPORTER_OTLP_ENDPOINT)"
     else:
         target = "to the application's OpenTelemetry provider; without one, nowhere"
-    words = [target, f"signals {', '.join(sorted(provider.signals)) or 'none'}", f"content {provider.emitter.content}"]
+    words = [
+        target,
+        f"signals {', '.join(sorted(provider.signals)) or 'none'}",
+        f"content {provider.emitter.content}",
+    ]
     words += [f"detail {provider.detail}"] if provider.detail != "auto" else []
-    words += [f"headers {', '.join(sorted(provider.headers))} (values hidden)"] if provider.headers else []
+    words += (
+        [f"headers {', '.join(sorted(provider.headers))} (values hidden)"]
+        if provider.headers
+        else []
+    )
     return "; ".join(words)
 
 
 def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:
-    """The product: how many series there may be of the metrics that have the dimensions, for one model of an agent."""
+    """The product: how many series there may be of the metrics that have the dimensions, for one
+    model of an agent.
+    """
     criteria = 0
     for name in (None, *settings.agents):
-        criteria += len(pipeline.handler(name or "").runner.criteria) + len(settings.functions_of(name))
+        criteria += len(pipeline.handler(name or "").runner.criteria) + len(
+            settings.functions_of(name)
+        )
     combinations = math.prod(limit + 1 for limit in settings.metric_dimensions.values())
     total = combinations * criteria * _SERIES
-    shown = ", ".join(f"{name} ({limit} values)" for name, limit in settings.metric_dimensions.items())
+    shown = ", ".join(
+        f"{name} ({limit} values)" for name, limit in settings.metric_dimensions.items()
+    )
     counted = count_of(criteria, "criterion", "criteria")
     words = f"Metric dimensions: {shown}; {combinations:,} combinations with {OTHER} x {counted}"
-    over = f"; {MAX_PROCESS_SERIES:,} are kept, the rest counts under {OTHER}" if total > MAX_PROCESS_SERIES else ""
+    over = (
+        f"; {MAX_PROCESS_SERIES:,} are kept, the rest counts under {OTHER}"
+        if total > MAX_PROCESS_SERIES
+        else ""
+    )
     return f"{words} x {_SERIES} series = {total:,}{over}"
 
 
@@ -194,8 +241,12 @@ def _describe(part: Any) -> str:
     return str(part) if isinstance(part, Component) else type(part).__name__
 
 
-def _unscored_criteria(loaded: Loaded, pipeline: Pipeline) -> Iterator[tuple[str | None, str, EvaluationCriteria]]:
-    """Each criterion that neither an evaluator nor a function scores: the agent, the criterion's path, itself."""
+def _unscored_criteria(
+    loaded: Loaded, pipeline: Pipeline
+) -> Iterator[tuple[str | None, str, EvaluationCriteria]]:
+    """Each criterion that neither an evaluator nor a function scores: the agent, the criterion's
+    path, itself.
+    """
     for name in (None, *loaded.settings.agents):
         scored = _scored(loaded, pipeline, name)
         for index, criterion in enumerate(loaded.settings.criteria_of(name)):
@@ -219,14 +270,19 @@ def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0)
     """The plan of the settings.
 
     Raises:
-        SettingsError: An objective could never raise an alert: nothing scores its criterion, or it has `of_last`
-            and no threshold decides which scores pass.
+        SettingsError: An objective could never raise an alert: nothing scores its criterion, or it
+            has `of_last` and no threshold decides which scores pass.
     """
     settings = loaded.settings
     plan = MonitoringPlan.of(
-        pipeline, functions_of=settings.functions_of, drain_s=settings.sidecar.drain_s, time_scale=time_scale,
-        calibrations=None if settings.calibration is None else load_records(settings.calibration, missing_ok=True),
-    )  # fmt: skip
+        pipeline,
+        functions_of=settings.functions_of,
+        drain_s=settings.sidecar.drain_s,
+        time_scale=time_scale,
+        calibrations=None
+        if settings.calibration is None
+        else load_records(settings.calibration, missing_ok=True),
+    )
     problems = _unscored_objectives(loaded, pipeline)
     for item in plan.criteria:
         if item.of_last is None or item.has_verdicts:
@@ -237,7 +293,9 @@ def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0)
                 if criterion.name == item.name:
                     problems[f"{settings.criteria_path(agent)}[{at}].of_last"] = wrong
     if problems:
-        raise located(ConfigurationError.of(list(problems.items())), loaded.tree, secrets=loaded.secrets)
+        raise located(
+            ConfigurationError.of(list(problems.items())), loaded.tree, secrets=loaded.secrets
+        )
     return plan
 
 
@@ -245,7 +303,9 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
     """Problems by their path: objectives on criteria that nothing scores."""
     settings, agents = loaded.settings, (None, *loaded.settings.agents)
     unscored = [(path, criterion) for _, path, criterion in _unscored_criteria(loaded, pipeline)]
-    everything = list(dict.fromkeys(name for agent in agents for name in _scored(loaded, pipeline, agent)))
+    everything = list(
+        dict.fromkeys(name for agent in agents for name in _scored(loaded, pipeline, agent))
+    )
     problems: dict[str | None, str] = {}
     for path, criterion in unscored:
         users = sum(path.startswith(f"{settings.criteria_path(agent)}[") for agent in agents)
@@ -259,9 +319,13 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
 
 
 def _missing_keys(loaded: Loaded) -> list[str]:
-    """Missing keys of judges and storage. Only warnings: the process may run in another environment."""
+    """Missing keys of judges and storage. Only warnings: the process may run in another
+    environment.
+    """
     settings = loaded.settings
-    warnings = problems_of(settings.evaluators, "evaluators") + problems_of(settings.storage, "storage")
+    warnings = problems_of(settings.evaluators, "evaluators") + problems_of(
+        settings.storage, "storage"
+    )
     for name, agent in settings.agents.items():
         warnings += problems_of(agent.evaluators, f"agents.{name}.evaluators")
     return warnings

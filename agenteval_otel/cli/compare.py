@@ -1,4 +1,6 @@
-"""``agenteval-otel compare``: whether one set of evaluated answers is worse than another, with an exit code."""
+"""``agenteval-otel compare``: whether one set of evaluated answers is worse than another, with an
+exit code.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from functools import partial
 from pathlib import Path
 
 from agenteval_otel.cli.figures import json_for_terminals, number_between, whole_number
-from agenteval_otel.comparison import Answer, Comparison, Filters, Options, Source, arms_of, compare, shadow_sides
+from agenteval_otel.comparison import (
+    Answer,
+    Comparison,
+    Filters,
+    Options,
+    Source,
+    arms_of,
+    compare,
+    shadow_sides,
+)
 from agenteval_otel.comparison.answers import LABELS, label_of
 from agenteval_otel.comparison.pairwise import QUESTION, notes_of, with_preferences
 from agenteval_otel.engine.offline import Progress
@@ -28,7 +39,9 @@ DESCRIPTION = (
     "its interval, whether it is more than chance, and which difference so many answers would have shown. A source is "
     "a file of results (evaluate --results, JSON lines storage), an SQLite file of the storage, or sql:URL of a "
     "database; "
-    "?NAME=VALUE&... after it chooses answers by " + ", ".join(LABELS) + ", tag.KEY, since and until. Equal inputs are "
+    "?NAME=VALUE&... after it chooses answers by "
+    + ", ".join(LABELS)
+    + ", tag.KEY, since and until. Equal inputs are "
     "compared in pairs; live traffic as two samples, weighted by 1 / probability, with the answers of a conversation "
     "together."
 )
@@ -62,34 +75,82 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("a", metavar="A", help="the answers before, or those that --by or --shadow splits")
     add("b", metavar="B", nargs="?", help="the answers after")
-    add("--by", metavar="LABEL[=A,B]", help="split A by the values of a label, such as prompt_version, "
-        "service_version, model or arm; of two values the one that began earlier is A")  # fmt: skip
-    add("--shadow", action="store_true", help="compare evaluators that are tried with the present ones")
+    add(
+        "--by",
+        metavar="LABEL[=A,B]",
+        help="split A by the values of a label, such as prompt_version, "
+        "service_version, model or arm; of two values the one that began earlier is A",
+    )
+    add(
+        "--shadow",
+        action="store_true",
+        help="compare evaluators that are tried with the present ones",
+    )
     add(
         "--since",
         metavar="TIME",
         help="only answers evaluated at this moment or later, in ISO 8601; UTC without a zone",
     )
     add("--until", metavar="TIME", help="only answers evaluated before it")
-    add("--pass-rate", action="store_true", help="compare the shares that pass instead of the mean scores")
-    add("--pairs", action=argparse.BooleanOptionalAction, help="match equal inputs (default: where neither side is "
-        "live traffic and at least half of the smaller one's inputs match)")  # fmt: skip
-    add("--sequential", action=argparse.BooleanOptionalAction, help="figures that stay valid however often you check "
-        "a running experiment (default: with --by arm)")  # fmt: skip
-    add("--share", type=share, metavar="SHARE", help="the share of the experiment that is assigned to B, whose "
-        "balance is checked (default: 0.5 with --by arm)")  # fmt: skip
-    add("--detect", type=share, default=0.05, metavar="SIZE",
-        help="report how many more answers are needed to detect this difference (default: %(default)s)")  # fmt: skip
-    add("--pairwise", metavar="JUDGE", help="ask this judge (type:model, or type:model@address) which of the two "
+    add(
+        "--pass-rate",
+        action="store_true",
+        help="compare the shares that pass instead of the mean scores",
+    )
+    add(
+        "--pairs",
+        action=argparse.BooleanOptionalAction,
+        help="match equal inputs (default: where neither side is "
+        "live traffic and at least half of the smaller one's inputs match)",
+    )
+    add(
+        "--sequential",
+        action=argparse.BooleanOptionalAction,
+        help="figures that stay valid however often you check "
+        "a running experiment (default: with --by arm)",
+    )
+    add(
+        "--share",
+        type=share,
+        metavar="SHARE",
+        help="the share of the experiment that is assigned to B, whose "
+        "balance is checked (default: 0.5 with --by arm)",
+    )
+    add(
+        "--detect",
+        type=share,
+        default=0.05,
+        metavar="SIZE",
+        help="report how many more answers are needed to detect this difference (default: %(default)s)",
+    )
+    add(
+        "--pairwise",
+        metavar="JUDGE",
+        help="ask this judge (type:model, or type:model@address) which of the two "
         "answers to each input is better, in both orders, two calls a pair; compared as the criterion "
-        "`preferred`")  # fmt: skip
-    add("--question", default=QUESTION, metavar="TEXT", help="what --pairwise asks (default: which serves the person "
-        "who asked better)")  # fmt: skip
+        "`preferred`",
+    )
+    add(
+        "--question",
+        default=QUESTION,
+        metavar="TEXT",
+        help="what --pairwise asks (default: which serves the person who asked better)",
+    )
     add("--cache", metavar="FILE", help="keep the verdicts of --pairwise in this SQLite file")
-    add("--concurrency", type=whole_number, default=8, metavar="N", help="pairs judged at once (default: %(default)s)")
+    add(
+        "--concurrency",
+        type=whole_number,
+        default=8,
+        metavar="N",
+        help="pairs judged at once (default: %(default)s)",
+    )
     add("--report", choices=_REPORTS, default="table", help="default: %(default)s")
     add("--output", metavar="FILE", help="where to (default: standard output)")
-    add("--answers", action="store_true", help="show the questions and answers of the worst regressions, where stored")
+    add(
+        "--answers",
+        action="store_true",
+        help="show the questions and answers of the worst regressions, where stored",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -99,11 +160,13 @@ def run(arguments: argparse.Namespace) -> int:
     is_experiment = label == "arm"
     sides, notes = (sides, ()) if arguments.pairwise is None else _judged_in_pairs(arguments, sides)
     options = Options(
-        pass_rate=arguments.pass_rate, detect=arguments.detect, same_evaluators=not arguments.shadow,
+        pass_rate=arguments.pass_rate,
+        detect=arguments.detect,
+        same_evaluators=not arguments.shadow,
         pairs=True if arguments.shadow or arguments.pairwise else arguments.pairs,
         sequential=is_experiment if arguments.sequential is None else arguments.sequential,
         share=arguments.share or (0.5 if is_experiment else None),
-    )  # fmt: skip
+    )
     comparison = compare(*sides, options, names)
     comparison = comparison._replace(notes=(*notes, *comparison.notes))
     write(comparison, arguments.report, arguments.output, answers=arguments.answers)
@@ -114,8 +177,11 @@ def _judged_in_pairs(
     arguments: argparse.Namespace, sides: tuple[Sequence[Answer], Sequence[Answer]]
 ) -> tuple[tuple[Sequence[Answer], Sequence[Answer]], Sequence[str]]:
     """The sides with the judge's preferences, and what is to be said of these."""
-    for option, is_set in (("pass-rate", arguments.pass_rate), ("shadow", arguments.shadow),
-                           ("no-pairs", arguments.pairs is False)):  # fmt: skip
+    for option, is_set in (
+        ("pass-rate", arguments.pass_rate),
+        ("shadow", arguments.shadow),
+        ("no-pairs", arguments.pairs is False),
+    ):
         if is_set:
             raise ConfigurationError(f"cannot be used with --{option}", path="--pairwise")
     judge = as_judge(arguments.pairwise, path="--pairwise")
@@ -126,20 +192,31 @@ def _judged_in_pairs(
     judge.prepare()
     calls = JudgeTotals()
     with contextlib.closing(Progress(None)) as progress, observed_by(calls):
-        judged, preferences = asyncio.run(with_preferences(
-            sides, judge, question=arguments.question, concurrency=arguments.concurrency,
-            on_pair=partial(progress.advance, 0),
-        ))  # fmt: skip
+        judged, preferences = asyncio.run(
+            with_preferences(
+                sides,
+                judge,
+                question=arguments.question,
+                concurrency=arguments.concurrency,
+                on_pair=partial(progress.advance, 0),
+            )
+        )
     print(printable(str(calls)), file=sys.stderr)
     return judged, notes_of(preferences, judge)
 
 
-def write(comparison: Comparison, report: str, output: str | None, *, answers: bool = False) -> None:
+def write(
+    comparison: Comparison, report: str, output: str | None, *, answers: bool = False
+) -> None:
     """Write the comparison as a table, Markdown or JSON, to the file or to standard output."""
     from agenteval_otel.comparison.report import json_of, markdown_of, tables_of
     from agenteval_otel.reports.table import console_for
 
-    with open(output, "w", encoding="utf-8") if output else contextlib.nullcontext(sys.stdout) as file:
+    with (
+        open(output, "w", encoding="utf-8")
+        if output
+        else contextlib.nullcontext(sys.stdout) as file
+    ):
         if report == "markdown":
             file.write(markdown_of(comparison, answers=answers))
         elif report == "json":
@@ -158,7 +235,9 @@ def _split(arguments: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
     label, _, text = arguments.by.partition("=")
     values = tuple(filter(None, text.split(",")))
     if text and (len(values) != 2 or values[0] == values[1]):
-        raise ConfigurationError(f"expected LABEL=A,B with two different values, found {arguments.by!r}", path="--by")
+        raise ConfigurationError(
+            f"expected LABEL=A,B with two different values, found {arguments.by!r}", path="--by"
+        )
     return label_of(label, "--by"), values
 
 
@@ -167,11 +246,16 @@ def _sides(
 ) -> tuple[tuple[str, str], tuple[Sequence[Answer], Sequence[Answer]]]:
     """The names and the answers of both sides."""
     times = ((name, getattr(arguments, name)) for name in ("since", "until"))
-    filters = Filters.parse(((name, text) for name, text in times if text is not None), "--since, --until")
+    filters = Filters.parse(
+        ((name, text) for name, text in times if text is not None), "--since, --until"
+    )
     first = Source(arguments.a)
     if arguments.b is not None:
         second = Source(arguments.b)
-        return (first.name, second.name), (list(first.answers(filters)), list(second.answers(filters)))
+        return (first.name, second.name), (
+            list(first.answers(filters)),
+            list(second.answers(filters)),
+        )
     if label is not None:
         arms = arms_of(first.answers(filters), label, values)
         a, b = arms

@@ -1,4 +1,6 @@
-"""``agenteval-otel completion``: the shell's completion script, made by shtab from the parsers of all commands."""
+"""``agenteval-otel completion``: the shell's completion script, made by shtab from the parsers of
+all commands.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,19 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         import shtab
     except ModuleNotFoundError:
-        raise ConfigurationError('needs the extra completion: pip install "agenteval-otel[completion]"') from None
+        raise ConfigurationError(
+            'needs the extra completion: pip install "agenteval-otel[completion]"'
+        ) from None
     parser, commands, _ = parser_of(*COMMANDS)
     for action in parser._actions:
         if action.dest == "command":
-            action.help = None  # suppressed, because the description shows the commands: shtab would leave them out
+            # suppressed, because the description shows the commands: shtab would leave them out
+            action.help = None
     for command in commands.values():
         for action in command._actions:
-            kind = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}.get(str(action.metavar or "")[:4].rstrip("."))
+            kind = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}.get(
+                str(action.metavar or "")[:4].rstrip(".")
+            )
             if kind is not None:
                 action.complete = kind  # type: ignore[attr-defined]
     print(shtab.complete(parser, arguments.shell))

@@ -39,25 +39,39 @@ DESCRIPTION = (
 )
 _TIMEOUT_S: Final = 300.0
 _VARIABLES: Final = (
-    "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
-)  # fmt: skip
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection = parser.add_mutually_exclusive_group(required=True)
     selection.add_argument("--conversation", metavar="ID", help="its conversation_id or session_id")
     selection.add_argument(
-        "--user", metavar="ID",
+        "--user",
+        metavar="ID",
         help="as it was annotated, or as it is stored; the conversations that the user took part in go too",
-    )  # fmt: skip
-    selection.add_argument("--before", metavar="TIME", help="2026-05-01, 2026-05-01T12:00+02:00; without a zone in UTC")
-    parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
-    parser.add_argument("--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)")
+    )
+    selection.add_argument(
+        "--before", metavar="TIME", help="2026-05-01, 2026-05-01T12:00+02:00; without a zone in UTC"
+    )
     parser.add_argument(
-        "--url", action="append", default=[], metavar="URL",
+        "--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)"
+    )
+    parser.add_argument(
+        "--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)"
+    )
+    parser.add_argument(
+        "--url",
+        action="append",
+        default=[],
+        metavar="URL",
         help="of a sidecar that runs, repeatable (default: the one of the settings, if it answers)",
-    )  # fmt: skip
-    parser.add_argument("--dry-run", action="store_true", help="count what is stored, and change nothing")
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="count what is stored, and change nothing"
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.epilog = "The sidecar's token is read from AGENTEVAL_SIDECAR__TOKEN, and the salt of user ids from settings."
 
@@ -67,7 +81,11 @@ def run(arguments: argparse.Namespace) -> int:
     settings = loaded.settings
     for warning in loaded.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
-    selection = {name: value for name in ("conversation", "user", "before") if (value := getattr(arguments, name))}
+    selection = {
+        name: value
+        for name in ("conversation", "user", "before")
+        if (value := getattr(arguments, name))
+    }
     erasure = erasure_of(selection, settings)
     problems = hidden_ids(settings, erasure)
     learn_conversations(settings.storage, erasure)
@@ -92,13 +110,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _is_confirmed() -> bool:
     if not sys.stdin.isatty():
-        raise ConfigurationError("there is no terminal to ask on: --dry-run counts, --yes erases", path="--yes")
+        raise ConfigurationError(
+            "there is no terminal to ask on: --dry-run counts, --yes erases", path="--yes"
+        )
     return input("Erase this? It cannot be undone. [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _stored(settings: Settings, erasure: Erasure, *, dry_run: bool) -> Iterator[ErasedPlace]:
     for provider in settings.storage:
-        yield from (place for place in erase_stored([provider], erasure, dry_run=dry_run) if not place.is_out_of_reach)
+        yield from (
+            place
+            for place in erase_stored([provider], erasure, dry_run=dry_run)
+            if not place.is_out_of_reach
+        )
     yield from erase_off_peak(settings, erasure, dry_run=dry_run)
     yield from erase_caches(settings, erasure, dry_run=dry_run)
 
@@ -107,7 +131,9 @@ def _print(places: Iterable[ErasedPlace]) -> list[str]:
     """Print each place once it is done, and give what was left."""
     problems = []
     for place in places:
-        unreadable = f", {count_of(place.unreadable, 'unreadable record')}" if place.unreadable else ""
+        unreadable = (
+            f", {count_of(place.unreadable, 'unreadable record')}" if place.unreadable else ""
+        )
         print(f"  {printable(place.place)}: {place.removed:,}{unreadable}", flush=True)
         if place.problem:
             problems.append(f"{place.place}: {place.problem}")
@@ -116,7 +142,7 @@ def _print(places: Iterable[ErasedPlace]) -> list[str]:
 
 def _waiting(
     settings: Settings, selection: dict[str, Any], erasure: Erasure, urls: Sequence[str]
-) -> Iterator[ErasedPlace]:  # fmt: skip
+) -> Iterator[ErasedPlace]:
     """Erase what waits in the sidecars, or in the journal if no sidecar runs."""
     sidecar = settings.sidecar
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(sidecar.host, sidecar.host)
@@ -142,7 +168,9 @@ def _waiting(
 
 
 def _post(url: str, fields: dict[str, Any], token: str | None) -> int:
-    headers = {"content-type": "application/json"} | ({} if token is None else {"authorization": f"Bearer {token}"})
+    headers = {"content-type": "application/json"} | (
+        {} if token is None else {"authorization": f"Bearer {token}"}
+    )
     request = Request(f"{url.rstrip('/')}/v1/erase", json.dumps(fields).encode(), headers)
     with urlopen(request, timeout=_TIMEOUT_S) as reply:
         answer = json.load(reply)
@@ -164,7 +192,9 @@ def _journal(settings: Settings, erasure: Erasure) -> Iterator[ErasedPlace]:
         journal = Journal(Path(folder), settings.sidecar.durable_max_bytes)
         try:
             messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
-            yield ErasedPlace(place, len(erase_from_journal(journal, messages, erasure, nullcontext())))
+            yield ErasedPlace(
+                place, len(erase_from_journal(journal, messages, erasure, nullcontext()))
+            )
         finally:
             journal.close()
     except AgentEvalError as error:
@@ -173,7 +203,10 @@ def _journal(settings: Settings, erasure: Erasure) -> Iterator[ErasedPlace]:
 
 def _out_of_reach(settings: Settings) -> Iterator[str]:
     """The places that are not erased, as the settings name them."""
-    endpoints = [settings.telemetry.endpoint, *(part.endpoint for part in settings.storage if hasattr(part, "emitter"))]
+    endpoints = [
+        settings.telemetry.endpoint,
+        *(part.endpoint for part in settings.storage if hasattr(part, "emitter")),
+    ]
     endpoints += [os.environ.get(name) for name in _VARIABLES]
     shown = ", ".join(dict.fromkeys(mask_text(endpoint) for endpoint in endpoints if endpoint))
     content = settings.telemetry.emitter.content
@@ -181,8 +214,11 @@ def _out_of_reach(settings: Settings) -> Iterator[str]:
     yield f"telemetry ({shown or 'of the application'}): {also} in the Collector and what is behind it"
     unused = Erasure(conversations=["-"])
     for provider in settings.storage:
-        yield from (f"{place.place}: {place.problem}" for place in erase_stored([provider], unused, dry_run=True)
-                    if place.is_out_of_reach)  # fmt: skip
+        yield from (
+            f"{place.place}: {place.problem}"
+            for place in erase_stored([provider], unused, dry_run=True)
+            if place.is_out_of_reach
+        )
     if settings.ground_truth is not None:
         yield f"ground truth ({settings.ground_truth}): yours"
     judges = dict.fromkeys(f"{judge.type}:{judge.model}" for judge in judges_in(settings))

@@ -1,4 +1,6 @@
-"""``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and failures in full."""
+"""``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and
+failures in full.
+"""
 
 from __future__ import annotations
 
@@ -45,27 +47,45 @@ _WIDEST = max(map(len, OUTCOMES))
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "names", nargs="*", metavar="NAME",
+        "names",
+        nargs="*",
+        metavar="NAME",
         help="explain in full: an outcome (not_sampled), a part (storage:json_file), an error.type (timeout), a "
         "criterion of the settings or the catalogue (Relevance): whether its judge was measured against people",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--from", dest="source", metavar="SOURCE",
+        "--from",
+        dest="source",
+        metavar="SOURCE",
         help="counts to explain: a file, - for standard input, or the address of a Prometheus page such as "
         "http://127.0.0.1:8889/metrics (the Collector's). A file contains such a page, the result of accounting() as "
         'JSON or as printed, or {"outcomes": ..., "failures": ..., "results": ...}',
-    )  # fmt: skip
-    parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
+    )
+    parser.add_argument(
+        "--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)"
+    )
     alerts = parser.add_argument_group("how long until the page")
-    alerts.add_argument("--alerts", action="store_true", help="how long until the page, for each objective")
+    alerts.add_argument(
+        "--alerts", action="store_true", help="how long until the page, for each objective"
+    )
     numbers = number_between(1e-6, 1e6, "a number above 0")
     for name, default, meaning in (
-        ("--per-minute", 60, "verdicts of a criterion a minute, that is evaluated answers, in all processes"),
+        (
+            "--per-minute",
+            60,
+            "verdicts of a criterion a minute, that is evaluated answers, in all processes",
+        ),
         ("--processes", 1, "processes that share them"),
-        ("--export-interval", 60, "seconds between two exports of metrics (OTEL_METRIC_EXPORT_INTERVAL / 1000)"),
+        (
+            "--export-interval",
+            60,
+            "seconds between two exports of metrics (OTEL_METRIC_EXPORT_INTERVAL / 1000)",
+        ),
     ):
         kind = int if name == "--processes" else numbers
-        alerts.add_argument(name, type=kind, default=default, metavar="N", help=f"{meaning}; default: %(default)s")
+        alerts.add_argument(
+            name, type=kind, default=default, metavar="N", help=f"{meaning}; default: %(default)s"
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,11 +107,19 @@ def _time_to_page(arguments: argparse.Namespace) -> list[str]:
 
     processes, plan = max(1, arguments.processes), plan_of(arguments.settings, None)
     table = table_of(
-        plan, verdicts_per_s=arguments.per_minute / 60.0, processes=processes, export_s=arguments.export_interval
+        plan,
+        verdicts_per_s=arguments.per_minute / 60.0,
+        processes=processes,
+        export_s=arguments.export_interval,
     )
-    notes = [line for note in notes_of(plan) for line in ("", *_wrapped(f"{note}.", first="", rest="  "))]
+    notes = [
+        line for note in notes_of(plan) for line in ("", *_wrapped(f"{note}.", first="", rest="  "))
+    ]
     if len(table) == 1:
-        return ["No criterion has an objective below 1 that can be missed: none raises a page.", *notes]
+        return [
+            "No criterion has an objective below 1 that can be missed: none raises a page.",
+            *notes,
+        ]
     shared = f", shared by {processes} processes" if processes > 1 else ""
     return [
         "Time from a drop of the pass rate to the page: the median, and in parentheses the 90th percentile.",
@@ -105,18 +133,34 @@ def _time_to_page(arguments: argparse.Namespace) -> list[str]:
 def _overview() -> list[str]:
     lines = ["Every call of a monitored handler ends in exactly one outcome. It ...", ""]
     for name, explanation in OUTCOMES.items():
-        lines += _wrapped(explanation.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4))
-    lines += ["", f"Parts that may fail: {', '.join(FAILURES)}", f"Error types: {', '.join(ERROR_TYPES)}", ""]
-    return [*lines, "In full: agenteval-otel explain NAME ...", "From a process: agenteval-otel explain --from SOURCE"]
+        lines += _wrapped(
+            explanation.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4)
+        )
+    lines += [
+        "",
+        f"Parts that may fail: {', '.join(FAILURES)}",
+        f"Error types: {', '.join(ERROR_TYPES)}",
+        "",
+    ]
+    return [
+        *lines,
+        "In full: agenteval-otel explain NAME ...",
+        "From a process: agenteval-otel explain --from SOURCE",
+    ]
 
 
 def _named(name: str, counts: Counts | None, settings: str | None) -> list[str]:
-    explanation = OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
+    explanation = (
+        OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
+    )
     if explanation is None:
         from agenteval_otel.cli.calibrate.criterion import criterion_in_words, known_criteria
 
         if (lines := criterion_in_words(name, settings)) is not None:
-            return [name, *(part for line in lines for part in _wrapped(line, first="  ", rest="  "))]
+            return [
+                name,
+                *(part for line in lines for part in _wrapped(line, first="  ", rest="  ")),
+            ]
         choices = (*OUTCOMES, *FAILURES, *ERROR_TYPES, *known_criteria(settings))
         raise ConfigurationError(f"unknown{known_choices(name, choices)}", path=name)
     share = f": {_of_calls(name, counts.totals)}" if counts is not None and name in OUTCOMES else ""
@@ -128,15 +172,26 @@ def report(counts: Counts) -> list[str]:
     totals = counts.totals
     calls = totals.total()
     if not calls:
-        return _joined([[reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)], *_losses(counts)])
-    table = [f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}" for name, count in _descending(totals)]
+        return _joined(
+            [
+                [reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)],
+                *_losses(counts),
+            ]
+        )
+    table = [
+        f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}"
+        for name, count in _descending(totals)
+    ]
     losses = _losses(counts)
     if not losses:
         unknown = "Nothing was lost. This source does not contain failures: add failures and results to the outcomes."
         complete = counts.failures or counts.results
-        most = max(totals, key=lambda name: totals[name])  # harmless, but possibly the reason for a missing score
-        losses = [["Nothing was lost, and nothing failed." if complete else unknown],
-                  [f"{most}: {_of_calls(most, totals)}", *_in_full(OUTCOMES[most], is_outcome=True)]]  # fmt: skip
+        # harmless, but possibly the reason for a missing score
+        most = max(totals, key=lambda name: totals[name])
+        losses = [
+            ["Nothing was lost, and nothing failed." if complete else unknown],
+            [f"{most}: {_of_calls(most, totals)}", *_in_full(OUTCOMES[most], is_outcome=True)],
+        ]
     calls_block = [f"{calls:,} calls of monitored handlers", "", *table]
     return _joined([calls_block, _by_agent(counts), _state(counts), *losses])
 
@@ -147,7 +202,9 @@ def _losses(counts: Counts) -> list[list[str]]:
     for name, _ in _descending(totals):
         outcome = OUTCOMES.get(name)
         if outcome is None or not outcome.harmless:
-            in_full = _in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."]
+            in_full = (
+                _in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."]
+            )
             blocks.append([f"{name}: {_of_calls(name, totals)}", *in_full])
     for part, count in _descending(counts.failures):
         failure = reference.explanation_of_failure(part)
@@ -156,9 +213,16 @@ def _losses(counts: Counts) -> list[list[str]]:
         blocks.append(_not_understood(counts.not_understood))
     for (signal, reason), count in _descending(counts.lost):
         means = reference.LOST_REASONS.get(reason, "Not known to this version.")
-        blocks.append([f"{count:,} {signal} lost in export: {reason}", *_wrapped(means, first="  ", rest="  ")])
+        blocks.append(
+            [
+                f"{count:,} {signal} lost in export: {reason}",
+                *_wrapped(means, first="  ", rest="  "),
+            ]
+        )
     for (criterion, error_type), count in _descending(counts.errors):
-        title = f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
+        title = (
+            f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
+        )
         blocks.append([title, *_in_full(reference.explanation_of_error(error_type))])
     if failed := counts.results["failed"]:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
@@ -178,22 +242,34 @@ def _by_agent(counts: Counts) -> list[str]:
     lines = ["By agent"]
     for agent, cell in sorted(counts.outcomes.items(), key=lambda item: -item[1].total()):
         calls = cell.total()
-        shares = ", ".join(f"{percent(count / calls, 1)} {name}" for name, count in _descending(cell))
-        lines += _wrapped(f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}", first="  ", rest="    ")
+        shares = ", ".join(
+            f"{percent(count / calls, 1)} {name}" for name, count in _descending(cell)
+        )
+        lines += _wrapped(
+            f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}", first="  ", rest="    "
+        )
     return lines
 
 
 def _state(counts: Counts) -> list[str]:
     lines = []
     if counts.results:
-        lines.append("Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items()))
+        lines.append(
+            "Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items())
+        )
     if counts.spans:
-        lines.append("Spans: " + ", ".join(f"{count:,} {name}" for name, count in _descending(counts.spans)))
+        lines.append(
+            "Spans: " + ", ".join(f"{count:,} {name}" for name, count in _descending(counts.spans))
+        )
     if counts.last_success is not None:
-        lines.append(f"Last emitted result: {max(0.0, time.time() - counts.last_success):,.0f} s ago")
+        lines.append(
+            f"Last emitted result: {max(0.0, time.time() - counts.last_success):,.0f} s ago"
+        )
     for reach, signals in sorted(counts.reach.items()):
         means = _REACH.get(reach, reach)
-        lines += _wrapped(f"{', '.join(sorted(signals)).capitalize()}: {means}", first="", rest="  ")
+        lines += _wrapped(
+            f"{', '.join(sorted(signals)).capitalize()}: {means}", first="", rest="  "
+        )
     return lines
 
 
@@ -212,7 +288,9 @@ def _causes_and_remedies(explanation: Explanation) -> list[str]:
 
 def _descending(counts: Mapping[Key, int]) -> list[tuple[Key, int]]:
     """The counts above 0, the largest first."""
-    return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: -item[1])
+    return sorted(
+        ((key, count) for key, count in counts.items() if count), key=lambda item: -item[1]
+    )
 
 
 def _of_calls(outcome: str, totals: Counter[str]) -> str:
@@ -226,7 +304,12 @@ def _times(count: int) -> str:
 def _wrapped(text: str, *, first: str, rest: str) -> list[str]:
     width = min(100, max(60, shutil.get_terminal_size((100, 24)).columns))
     return textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -242,9 +325,10 @@ def _joined(blocks: Sequence[Sequence[str]]) -> list[str]:
 class Counts:
     """Counts, summed over the processes of a page.
 
-    `outcomes` are by agent (the empty text without one), `errors` by criterion and `error.type`, `lost` telemetry by
-    signal and reason, `spans` of other libraries by what became of them, and those `not_understood` by their scope;
-    `reach` has signals by how far they are known to get; `last_success` is a Unix time.
+    `outcomes` are by agent (the empty text without one), `errors` by criterion and `error.type`,
+    `lost` telemetry by signal and reason, `spans` of other libraries by what became of them, and
+    those `not_understood` by their scope; `reach` has signals by how far they are known to get;
+    `last_success` is a Unix time.
     """
 
     outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -268,7 +352,9 @@ def counts_from(source: str) -> Counts:
 
 
 def text_from(source: str) -> str:
-    """What a file, standard input (``-``) or an ``http`` address has; `ConfigurationError` where it cannot be read."""
+    """What a file, standard input (``-``) or an ``http`` address has; `ConfigurationError` where it
+    cannot be read.
+    """
     try:
         if source == "-":
             content = sys.stdin.buffer.read()
@@ -282,7 +368,9 @@ def text_from(source: str) -> str:
 
 
 def counts_of(text: str) -> Counts:
-    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a Prometheus page."""
+    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a
+    Prometheus page.
+    """
     return _of_json(text) if text.lstrip().startswith(("{", "[")) else _of_page(text)
 
 
@@ -310,13 +398,19 @@ def _of_json(text: str) -> Counts:
             raise _wrong(f"not JSON: {error}") from None
     if not isinstance(value, dict):
         raise _wrong(f"expected a mapping of outcomes, found {type(value).__name__}")
-    sections = {"outcomes": names.OUTCOMES, "failures": None, "results": ("scored", "skipped", "failed")}
+    sections = {
+        "outcomes": names.OUTCOMES,
+        "failures": None,
+        "results": ("scored", "skipped", "failed"),
+    }
     if not value.keys() & sections.keys():
         value = {"outcomes": value}
     for name in value:
         if name not in sections:
             raise _wrong(f"unknown field{known_choices(name, sections)}", path=name)
-    counts = {name: _numbers(value.get(name, {}), name, allowed) for name, allowed in sections.items()}
+    counts = {
+        name: _numbers(value.get(name, {}), name, allowed) for name, allowed in sections.items()
+    }
     return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"])
 
 
@@ -327,11 +421,15 @@ def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> Counter[
         if allowed is not None and name not in allowed:
             raise _wrong(f"unknown{known_choices(name, allowed)}", path=f"{path}.{name}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise _wrong(f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}")
+            raise _wrong(
+                f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}"
+            )
     return Counter(value)
 
 
-_LINE = re.compile(r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)', re.ASCII)
+_LINE = re.compile(
+    r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)', re.ASCII
+)
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII)
 _ESCAPED = re.compile(r"\\(.)")
 
@@ -374,15 +472,19 @@ def _count_spans(counts: Counts, outcome: str, scope: str, count: int) -> None:
 
 
 def samples_of(text: str, *, least: float = 0.0) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of each line of a Prometheus page that has a number of at least `least`."""
+    """Name, labels and value of each line of a Prometheus page that has a number of at least
+    `least`.
+    """
     for match in filter(None, map(_LINE.match, text.splitlines())):
         try:
             value = float(match[3])
         except ValueError:
             continue
         if math.isfinite(value) and value >= least:
-            labels = {name: _ESCAPED.sub(lambda escaped: "\n" if escaped[1] == "n" else escaped[1], text)
-                      for name, text in _LABEL.findall(match[2] or "")}  # fmt: skip
+            labels = {
+                name: _ESCAPED.sub(lambda escaped: "\n" if escaped[1] == "n" else escaped[1], text)
+                for name, text in _LABEL.findall(match[2] or "")
+            }
             yield match[1], labels, value
 
 

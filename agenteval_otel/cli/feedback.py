@@ -1,4 +1,6 @@
-"""``agenteval-otel feedback``: what a person says of an answer, or its ground truth, sent to the sidecar."""
+"""``agenteval-otel feedback``: what a person says of an answer, or its ground truth, sent to the
+sidecar.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _TIMEOUT_S: Final = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", default="http://127.0.0.1:4328", help="of the sidecar (default: %(default)s)")
+    parser.add_argument(
+        "--url", default="http://127.0.0.1:4328", help="of the sidecar (default: %(default)s)"
+    )
     for option, metavar, text in _OPTIONS:
         parser.add_argument(option, metavar=metavar, help=text)
     parser.add_argument("--thumbs", choices=("up", "down"))
@@ -44,9 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     names = [option[2:].replace("-", "_") for option, _, _ in _OPTIONS] + ["thumbs", "score"]
     fields = {name: value for name in names if (value := getattr(arguments, name)) is not None}
-    (OfTruth if "ground_truth" in fields else OfPerson)(**fields)  # wrong ones are named before anything is sent
+    # wrong ones are named before anything is sent
+    (OfTruth if "ground_truth" in fields else OfPerson)(**fields)
     token = os.environ.get("AGENTEVAL_SIDECAR__TOKEN")
-    headers = {"content-type": "application/json"} | ({} if token is None else {"authorization": f"Bearer {token}"})
+    headers = {"content-type": "application/json"} | (
+        {} if token is None else {"authorization": f"Bearer {token}"}
+    )
     url = f"{arguments.url.rstrip('/')}/v1/feedback"
     try:
         with urlopen(Request(url, json.dumps(fields).encode(), headers), timeout=_TIMEOUT_S):
@@ -56,4 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"refused: {refusal.code} {refusal.read(500).decode(errors='replace').strip()}")
         return 1
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"cannot be reached ({error}): {arguments.url}", path="--url") from None
+        raise ConfigurationError(
+            f"cannot be reached ({error}): {arguments.url}", path="--url"
+        ) from None

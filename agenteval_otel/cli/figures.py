@@ -9,8 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 
-def number_between(low: float, high: float, expected: str, kind: type[float] = float) -> Callable[[str], Any]:
-    """The type of an option: a number in this range; `expected` completes the message "must be ..."."""
+def number_between(
+    low: float, high: float, expected: str, kind: type[float] = float
+) -> Callable[[str], Any]:
+    """The type of an option: a number in this range; `expected` completes the message "must be
+    ...".
+    """
 
     def parse(text: str) -> float:
         with contextlib.suppress(ValueError):
@@ -25,6 +29,10 @@ whole_number = number_between(1, 999_999_999, "a whole number, at least 1", int)
 
 
 def json_for_terminals(value: Any) -> str:
-    """Indented JSON. Control characters are escaped: names come from files, and must not steer a terminal."""
+    """Indented JSON. Control characters are escaped: names come from files, and must not steer a
+    terminal.
+    """
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text)
+    return "".join(
+        char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
+    )

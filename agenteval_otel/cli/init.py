@@ -17,8 +17,12 @@ _DATASET = "tests/answers.jsonl"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", default="agenteval.yaml", metavar="FILE", help="default: %(default)s")
-    parser.add_argument("--ci", action="store_true", help=f"also write a GitHub Actions workflow, {_WORKFLOW}")
+    parser.add_argument(
+        "file", nargs="?", default="agenteval.yaml", metavar="FILE", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--ci", action="store_true", help=f"also write a GitHub Actions workflow, {_WORKFLOW}"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite files that are there")
 
 
@@ -28,22 +32,31 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError("expected a name that ends in .yaml or .yml", path=file)
     templates = {file: "settings.yaml"} | ({_WORKFLOW: "workflow.yaml"} if arguments.ci else {})
     texts = {
-        name: files(__package__).joinpath("files", template).read_text("utf-8").replace("@file@", file)
+        name: files(__package__)
+        .joinpath("files", template)
+        .read_text("utf-8")
+        .replace("@file@", file)
         for name, template in templates.items()
     }
     for name in texts if not arguments.force else ():
         if Path(name).exists():
-            raise ConfigurationError("exists, and nothing was written; --force overwrites it", path=name)
+            raise ConfigurationError(
+                "exists, and nothing was written; --force overwrites it", path=name
+            )
     for name, text in texts.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)
         Path(name).write_text(text, encoding="utf-8")
         print(f"wrote {name}")
-    print(f"\nNext, after changing it to what a good answer of yours is:\n"
-          f"  agenteval-otel check {file}\n"
-          f"  agenteval-otel evaluate answers.jsonl --settings {file}    # recorded answers\n"
-          f"  AGENTEVAL_SETTINGS={file} python app.py                    # live ones, of functions under @monitor\n"
-          f"  agenteval-otel provision all --settings {file}             # dashboards and alerts")  # fmt: skip
+    print(
+        f"\nNext, after changing it to what a good answer of yours is:\n"
+        f"  agenteval-otel check {file}\n"
+        f"  agenteval-otel evaluate answers.jsonl --settings {file}    # recorded answers\n"
+        f"  AGENTEVAL_SETTINGS={file} python app.py                    # live ones, of functions under @monitor\n"
+        f"  agenteval-otel provision all --settings {file}             # dashboards and alerts"
+    )
     if arguments.ci:
-        print(f"The workflow reads {_DATASET}: put recorded answers there, a JSON object with prompt and response "
-              "on each line.")  # fmt: skip
+        print(
+            f"The workflow reads {_DATASET}: put recorded answers there, a JSON object with prompt and response "
+            "on each line."
+        )
     return 0

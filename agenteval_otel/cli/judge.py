@@ -1,4 +1,6 @@
-"""``agenteval-otel judge``: how your judge does on criteria of the catalogue, and whether judges are still trusted."""
+"""``agenteval-otel judge``: how your judge does on criteria of the catalogue, and whether judges
+are still trusted.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +32,37 @@ example:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     added = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     check = added.add_parser(
-        "check", help="measure criteria of the catalogue against people", allow_abbrev=False,
-        description=textwrap.fill(_CHECK, 78), epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    check.add_argument("files", nargs="+", metavar="FILE", help="rows with labels: .jsonl, .json or .csv")
+        "check",
+        help="measure criteria of the catalogue against people",
+        allow_abbrev=False,
+        description=textwrap.fill(_CHECK, 78),
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument(
+        "files", nargs="+", metavar="FILE", help="rows with labels: .jsonl, .json or .csv"
+    )
     add = check.add_argument_group("what judges").add_argument
-    add("--judge", metavar="TYPE:MODEL", help="the judge; without it, the catalogue's criteria of --settings")
-    add("--settings", metavar="FILE", help="the settings file (default: the file that AGENTEVAL_SETTINGS names)")
+    add(
+        "--judge",
+        metavar="TYPE:MODEL",
+        help="the judge; without it, the catalogue's criteria of --settings",
+    )
+    add(
+        "--settings",
+        metavar="FILE",
+        help="the settings file (default: the file that AGENTEVAL_SETTINGS names)",
+    )
     add("--profile", metavar="NAME", help="a profile of the settings file")
     add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
     calibrate.add_labels(check)
     check.set_defaults(verb_run=_check)
     status = added.add_parser(
-        "status", help="whether the judges of running processes are still trusted", allow_abbrev=False,
+        "status",
+        help="whether the judges of running processes are still trusted",
+        allow_abbrev=False,
         description=judge_status.DESCRIPTION,
-    )  # fmt: skip
+    )
     judge_status.add_arguments(status)
     status.set_defaults(verb_run=judge_status.run)
 
@@ -66,12 +84,18 @@ def _configuration(arguments: argparse.Namespace) -> EvaluationRunConfig:
         config, _ = configuration_of(arguments)
         own = tuple(part for part in config.evaluators if part.type in names())
         if not own:
-            raise ConfigurationError("no evaluator is a criterion of the catalogue; name --judge and --criterion")
+            raise ConfigurationError(
+                "no evaluator is a criterion of the catalogue; name --judge and --criterion"
+            )
         return config.model_copy(update={"evaluators": own})
     if not arguments.criterion:
-        raise ConfigurationError(f"name what it should judge{known_choices('', names())}", path="--criterion")
+        raise ConfigurationError(
+            f"name what it should judge{known_choices('', names())}", path="--criterion"
+        )
     if wrong := [name for name in arguments.criterion if name not in names()]:
-        raise ConfigurationError(f"{wrong[0]!r} is not in the catalogue{known_choices(wrong[0], names())}",
-                                 path="--criterion")  # fmt: skip
+        raise ConfigurationError(
+            f"{wrong[0]!r} is not in the catalogue{known_choices(wrong[0], names())}",
+            path="--criterion",
+        )
     evaluators = [{"type": name, "judge": arguments.judge} for name in arguments.criterion]
     return EvaluationRunConfig.model_validate({"evaluators": evaluators})

@@ -1,4 +1,6 @@
-"""``agenteval-otel judge status``: what judge health knows of the judges of running processes, from their metrics."""
+"""``agenteval-otel judge status``: what judge health knows of the judges of running processes, from
+their metrics.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,13 @@ class _Judged:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--from", dest="source", metavar="SOURCE", required=True,
+        "--from",
+        dest="source",
+        metavar="SOURCE",
+        required=True,
         help="a page with the metrics of the processes: an address such as http://127.0.0.1:8889/metrics (the "
         "Collector's), a file, or - for standard input",
-    )  # fmt: skip
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,8 +65,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if any(of_key.distrusted_by for of_key in judged.values()) else 0
 
 
-def _read(text: str) -> tuple[dict[tuple[str, str], _Judged], dict[str, Counter[str]], Counter[str]]:
-    """What the page says by criterion and judge, and by judge: calls by outcome, and changes of the model."""
+def _read(
+    text: str,
+) -> tuple[dict[tuple[str, str], _Judged], dict[str, Counter[str]], Counter[str]]:
+    """What the page says by criterion and judge, and by judge: calls by outcome, and changes of the
+    model.
+    """
     judged: dict[tuple[str, str], _Judged] = defaultdict(_Judged)
     calls: dict[str, Counter[str]] = defaultdict(Counter)
     changes: Counter[str] = Counter()
@@ -93,17 +102,33 @@ def _worse(known: float | None, value: float, *, by: Callable[[float], float] = 
 
 def _row(criterion: str, judge: str, judged: _Judged) -> tuple[str, ...]:
     trusted = f"no: {', '.join(sorted(judged.distrusted_by))}" if judged.distrusted_by else "yes"
-    agreements = (percent(judged.agreement[check]) if check in judged.agreement else DASH for check in AGREEMENTS)
+    agreements = (
+        percent(judged.agreement[check]) if check in judged.agreement else DASH
+        for check in AGREEMENTS
+    )
     drift = DASH if judged.drift is None else f"{judged.drift:.2f}"
-    return criterion, judge, trusted, *agreements, drift, DASH if judged.length is None else f"{judged.length:+.2f}"
+    return (
+        criterion,
+        judge,
+        trusted,
+        *agreements,
+        drift,
+        DASH if judged.length is None else f"{judged.length:+.2f}",
+    )
 
 
 def _calls(model: str, outcomes: Counter[str], changes: int) -> str:
     sent = sum(count for outcome, count in outcomes.items() if outcome not in _NOT_ASKED)
     unreadable = sum(outcomes[outcome] for outcome in _UNREADABLE)
-    shares = [
-        f"{percent(count / sent, 1)} {word}" for word, count in (
-            ("refused", outcomes["refusal"]), ("unreadable", unreadable),
-        )
-    ] if sent else []  # fmt: skip
+    shares = (
+        [
+            f"{percent(count / sent, 1)} {word}"
+            for word, count in (
+                ("refused", outcomes["refusal"]),
+                ("unreadable", unreadable),
+            )
+        ]
+        if sent
+        else []
+    )
     return f"{model}: {', '.join([count_of(sent, 'call'), *shares, count_of(changes, 'change') + ' of the model'])}"

@@ -1,4 +1,6 @@
-"""``agenteval-otel provision``: rules, alerts, dashboards and Collectors for the criteria of the settings."""
+"""``agenteval-otel provision``: rules, alerts, dashboards and Collectors for the criteria of the
+settings.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from agenteval_otel.config.process import build_loaded
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.objectives import Objective
 from agenteval_otel.objectives.simulation import allowed_failures
-from agenteval_otel.provisioning import ALL, TARGETS, MonitoringPlan, PlannedCriterion, files_for, options_of
+from agenteval_otel.provisioning import (
+    ALL,
+    TARGETS,
+    MonitoringPlan,
+    PlannedCriterion,
+    files_for,
+    options_of,
+)
 from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.provisioning.files import differing, left_over, write
 from agenteval_otel.reports.figures import count_of, setting
@@ -31,7 +40,8 @@ DESCRIPTION = (
 _ALERTING = ("prometheus", ALL)
 _METAVARS = {"queries": "KIND", "idle": "HOURS", "scrape": "HOST:PORT", "alertmanager": "HOST:PORT"}
 _NO_RUNBOOKS = (
-    "Alerts do not link to their runbooks: publish the runbooks of the documentation, and pass --runbooks URL"
+    "Alerts do not link to their runbooks: publish the runbooks of the documentation, "
+    "and pass --runbooks URL"
 )
 _OBSOLETE = "is obsolete: no setting needs it any more; remove it"
 _NEXT = {
@@ -47,21 +57,37 @@ _NEXT = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     targets = "; ".join(f"{name}: {target.summary}" for name, target in TARGETS.items())
     parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}; {ALL}: all of these")
-    parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
-    parser.add_argument("--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)")
-    parser.add_argument("--output", metavar="DIR", default="monitoring", help="default: %(default)s")
     parser.add_argument(
-        "--check", action="store_true", help="write nothing; exit code 1 if a file is missing, differs or is obsolete"
+        "--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite files that were not generated")
     parser.add_argument(
-        "--time-scale", type=number_between(1e-9, 1_000, "a number above 0, at most 1000"), default=1.0, metavar="X",
+        "--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)"
+    )
+    parser.add_argument(
+        "--output", metavar="DIR", default="monitoring", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; exit code 1 if a file is missing, differs or is obsolete",
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite files that were not generated"
+    )
+    parser.add_argument(
+        "--time-scale",
+        type=number_between(1e-9, 1_000, "a number above 0, at most 1000"),
+        default=1.0,
+        metavar="X",
         help="multiply every window and waiting time of the alerts: 0.002 makes a day three minutes, for a live test",
-    )  # fmt: skip
+    )
     for name, meaning in options_of(ALL).items():
         of_targets = ", ".join(target for target in TARGETS if name in options_of(target))
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar=_METAVARS.get(name, "URL"),
-                            help=f"{of_targets}: {meaning}")  # fmt: skip
+        parser.add_argument(
+            f"--{name.replace('_', '-')}",
+            metavar=_METAVARS.get(name, "URL"),
+            help=f"{of_targets}: {meaning}",
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,14 +96,21 @@ def run(arguments: argparse.Namespace) -> int:
     for name, value in options.items():
         if value is not None and name not in options_of(target):
             users = ", ".join(other for other in TARGETS if name in options_of(other))
-            raise ConfigurationError(f"is an option of {users}, not of {target}", path=f"--{name.replace('_', '-')}")
+            raise ConfigurationError(
+                f"is an option of {users}, not of {target}", path=f"--{name.replace('_', '-')}"
+            )
     plan = plan_of(arguments.settings, arguments.profile, time_scale=arguments.time_scale)
     (files, missing), folder = _files(target, plan, options), Path(arguments.output)
     obsolete = [f"{folder / name}: {_OBSOLETE}" for name in left_over(folder, files)]
     if arguments.check:
         differs = differing(folder, files)
-        lines = [f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}" for name in differs]
-        _print([*lines, *obsolete, f"{len(files) - len(differs)} of {len(files)} files are up to date"])
+        lines = [
+            f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}"
+            for name in differs
+        ]
+        _print(
+            [*lines, *obsolete, f"{len(files) - len(differs)} of {len(files)} files are up to date"]
+        )
         _warn(missing, "not compared")
         return 2 if missing else 1 if differs or obsolete else 0
     written = write(folder, files, force=arguments.force)
@@ -93,7 +126,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _files(target: str, plan: MonitoringPlan, options: dict[str, Any]) -> tuple[dict[str, str], list[str]]:
+def _files(
+    target: str, plan: MonitoringPlan, options: dict[str, Any]
+) -> tuple[dict[str, str], list[str]]:
     """The files of the target, and of `all` what is missing because an extra is not installed."""
     files: dict[str, str] = {}
     missing = []
@@ -113,11 +148,15 @@ def _warn(missing: Sequence[str], what: str) -> None:
         print(f"\n{what}: {line}", file=sys.stderr)
 
 
-def plan_of(settings: str | None, profile: str | None, *, time_scale: float = 1.0) -> MonitoringPlan:
+def plan_of(
+    settings: str | None, profile: str | None, *, time_scale: float = 1.0
+) -> MonitoringPlan:
     """The plan of a settings file, by default the one that AGENTEVAL_SETTINGS names."""
     loaded = load_settings(settings, profile=profile)
     if loaded.file is None:
-        raise ConfigurationError("no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings")
+        raise ConfigurationError(
+            "no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings"
+        )
     return checked_plan(loaded, build_loaded(loaded), time_scale=time_scale)
 
 
@@ -126,7 +165,9 @@ def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
     judges = f", judged by {', '.join(plan.judge_models)}" if plan.judge_models else ""
     yield f"{count_of(len(plan.names), 'criterion', 'criteria')}{agents}{judges}"
     for criterion in plan.criteria if target in _ALERTING else ():
-        others = f" of all but {', '.join(criterion.other_agents)}" if criterion.other_agents else ""
+        others = (
+            f" of all but {', '.join(criterion.other_agents)}" if criterion.other_agents else ""
+        )
         where = f" of {', '.join(criterion.agents)}" if criterion.agents else others
         yield f"  {criterion.name}{where}: {_alerts_of(criterion)}"
 
@@ -137,7 +178,11 @@ def _alerts_of(criterion: PlannedCriterion) -> str:
     if criterion.is_alerted and criterion.of_last is not None:
         allowed = allowed_failures(Objective(criterion.objective or 0.0, criterion.of_last))
         last = f"of the last {criterion.of_last:,} verdicts"
-        return f"alerts once more than {allowed:,} {last} fail" if allowed else f"alerts once any {last} fails"
+        return (
+            f"alerts once more than {allowed:,} {last} fail"
+            if allowed
+            else f"alerts once any {last} fails"
+        )
     if criterion.is_alerted:
         return f"alerts on its objective of {setting(criterion.objective or 0)}"
     if criterion.objective and not criterion.has_verdicts:

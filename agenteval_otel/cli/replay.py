@@ -1,4 +1,6 @@
-"""``agenteval-otel replay``: scores recorded answers again, with the recorded scores beside the new ones."""
+"""``agenteval-otel replay``: scores recorded answers again, with the recorded scores beside the new
+ones.
+"""
 
 from __future__ import annotations
 
@@ -73,44 +75,104 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = textwrap.fill(DESCRIPTION, 78)
     parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
     add = parser.add_argument
-    add("places", nargs="+", metavar="PLACE",
-        help="files with OTLP, the address of Jaeger or Tempo, an SQLite file or a database's address")  # fmt: skip
-    add("--from", dest="kind", choices=("file", "jaeger", "tempo", "sql"), default="file",
-        help="what the places are (default: %(default)s)")  # fmt: skip
-    add("--header", action="append", default=[], metavar="NAME=VALUE",
+    add(
+        "places",
+        nargs="+",
+        metavar="PLACE",
+        help="files with OTLP, the address of Jaeger or Tempo, an SQLite file or a database's address",
+    )
+    add(
+        "--from",
+        dest="kind",
+        choices=("file", "jaeger", "tempo", "sql"),
+        default="file",
+        help="what the places are (default: %(default)s)",
+    )
+    add(
+        "--header",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
         help="sent to Jaeger or Tempo, such as X-Scope-OrgID=team; repeatable. The variable AGENTEVAL_REPLAY_TOKEN is "
-        "sent as a bearer token")  # fmt: skip
+        "sent as a bearer token",
+    )
     _add_selection(parser)
     add = parser.add_argument_group("what runs").add_argument
-    add("--settings", metavar="FILE", help="the settings file (default: the file that AGENTEVAL_SETTINGS names); an "
-        "agent that it names has its own evaluators")  # fmt: skip
+    add(
+        "--settings",
+        metavar="FILE",
+        help="the settings file (default: the file that AGENTEVAL_SETTINGS names); an "
+        "agent that it names has its own evaluators",
+    )
     add("--profile", metavar="NAME", help="a profile of the settings file")
     add_evaluator_filters(add)
-    add("--concurrency", type=whole_number, default=8, metavar="N",
-        help="answers evaluated at the same time (default: %(default)s)")  # fmt: skip
+    add(
+        "--concurrency",
+        type=whole_number,
+        default=8,
+        metavar="N",
+        help="answers evaluated at the same time (default: %(default)s)",
+    )
     add = parser.add_argument_group("what comes out").add_argument
-    add("--results", metavar="FILE", default="replay.jsonl", help="each answer's result as a JSON line, and what a "
-        "second start goes on from; new for each replay (default: %(default)s)")  # fmt: skip
-    add("--dataset", metavar="FILE", help="the inputs of answers that fail a criterion now, redacted, for `evaluate`")
-    add("--report", choices=("table", "json"), default="table", help="on standard output (default: %(default)s)")
-    add("--no-telemetry", action="store_true", help="emit nothing; else results go where "
-        "OTEL_EXPORTER_OTLP_ENDPOINT or the settings say")  # fmt: skip
+    add(
+        "--results",
+        metavar="FILE",
+        default="replay.jsonl",
+        help="each answer's result as a JSON line, and what a "
+        "second start goes on from; new for each replay (default: %(default)s)",
+    )
+    add(
+        "--dataset",
+        metavar="FILE",
+        help="the inputs of answers that fail a criterion now, redacted, for `evaluate`",
+    )
+    add(
+        "--report",
+        choices=("table", "json"),
+        default="table",
+        help="on standard output (default: %(default)s)",
+    )
+    add(
+        "--no-telemetry",
+        action="store_true",
+        help="emit nothing; else results go where OTEL_EXPORTER_OTLP_ENDPOINT or the settings say",
+    )
     add("--quiet", action="store_true", help="no progress on standard error")
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("which answers").add_argument
-    add("--since", metavar="TIME", help="that began at this time or later: 2026-03-01, 2026-03-01T12:00Z, or an age: "
-        "7d, 12h, 30m; needed for jaeger and tempo")  # fmt: skip
+    add(
+        "--since",
+        metavar="TIME",
+        help="that began at this time or later: 2026-03-01, 2026-03-01T12:00Z, or an age: "
+        "7d, 12h, 30m; needed for jaeger and tempo",
+    )
     add("--until", metavar="TIME", help="that began before then (default: now)")
-    add("--service", action="append", default=[], metavar="NAME", help="of this service; repeatable")
+    add(
+        "--service", action="append", default=[], metavar="NAME", help="of this service; repeatable"
+    )
     add("--agent", action="append", default=[], metavar="NAME", help="of this agent; repeatable")
-    add("--below", action="append", default=[], metavar="CRITERION=LIMIT",
-        help="whose recorded score of the criterion is below (0 to 1); repeatable, all must hold")  # fmt: skip
-    add("--at-least", action="append", default=[], metavar="CRITERION=LIMIT",
-        help="whose recorded score is so high or higher")  # fmt: skip
+    add(
+        "--below",
+        action="append",
+        default=[],
+        metavar="CRITERION=LIMIT",
+        help="whose recorded score of the criterion is below (0 to 1); repeatable, all must hold",
+    )
+    add(
+        "--at-least",
+        action="append",
+        default=[],
+        metavar="CRITERION=LIMIT",
+        help="whose recorded score is so high or higher",
+    )
     add("--limit", type=whole_number, metavar="N", help="the first N of them")
-    add("--nested-agents", action="store_true", help="agents below another one too, where they have their own name")
+    add(
+        "--nested-agents",
+        action="store_true",
+        help="agents below another one too, where they have their own name",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -119,26 +181,48 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ.setdefault("OTEL_SERVICE_NAME", SERVICE_NAME)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     now_ns = time.time_ns()
-    since_ns, until_ns = (_time_of(getattr(arguments, name), f"--{name}", now_ns) for name in ("since", "until"))
+    since_ns, until_ns = (
+        _time_of(getattr(arguments, name), f"--{name}", now_ns) for name in ("since", "until")
+    )
     config_of, telemetry, described = _configurations(arguments)
-    chosen = ("kind", "places", "since", "until", "service", "agent", "below", "at_least", "nested_agents", "tags",
-              "execution")  # fmt: skip
+    chosen = (
+        "kind",
+        "places",
+        "since",
+        "until",
+        "service",
+        "agent",
+        "below",
+        "at_least",
+        "nested_agents",
+        "tags",
+        "execution",
+    )
     options = [*(getattr(arguments, name) for name in chosen), described]
     if arguments.kind in ("jaeger", "tempo"):
         until_ns = until_ns or now_ns
     dataset = Path(arguments.dataset) if arguments.dataset else None
     results = ResultsFile(Path(arguments.results), options, (since_ns, until_ns), dataset)
     selection = Selection(
-        *results.window, frozenset(arguments.service), frozenset(arguments.agent),
-        _limits(arguments.below, "--below"), _limits(arguments.at_least, "--at-least"),
-    )  # fmt: skip
+        *results.window,
+        frozenset(arguments.service),
+        frozenset(arguments.agent),
+        _limits(arguments.below, "--below"),
+        _limits(arguments.at_least, "--at-least"),
+    )
     began = time.monotonic()
     with closing(_source(arguments, selection)) as source, results:
         emitter = None if arguments.no_telemetry else _emitter(telemetry)
         replay = Replay(
-            source, selection, config_of, results, emitter=emitter, concurrency=arguments.concurrency,
-            limit=arguments.limit, progress=not arguments.quiet,
-        )  # fmt: skip
+            source,
+            selection,
+            config_of,
+            results,
+            emitter=emitter,
+            concurrency=arguments.concurrency,
+            limit=arguments.limit,
+            progress=not arguments.quiet,
+        )
         try:
             with redirect_stdout(sys.stderr), observed_by(replay.totals.judges):
                 asyncio.run(replay.run())
@@ -152,7 +236,13 @@ def run(arguments: argparse.Namespace) -> int:
     return _end(arguments, replay, source, notes, time.monotonic() - began)
 
 
-def _end(arguments: argparse.Namespace, replay: Replay, source: Source, notes: Sequence[str], duration_s: float) -> int:
+def _end(
+    arguments: argparse.Namespace,
+    replay: Replay,
+    source: Source,
+    notes: Sequence[str],
+    duration_s: float,
+) -> int:
     """The report on standard output, what was left out on standard error, and the exit code."""
     answers = replay.scored + replay.earlier
     for line in (*notes, *(f"{reason}: {count:,}" for reason, count in source.counts.items())):
@@ -162,25 +252,38 @@ def _end(arguments: argparse.Namespace, replay: Replay, source: Source, notes: S
     if replay.totals.judges:
         _say(str(replay.totals.judges))
     for label, count in replay.totals.run_errors.items():
-        _say(f"{label} failed for {count_of(count, 'answer')}, first {replay.totals.first_errors[label]}")
+        _say(
+            f"{label} failed for {count_of(count, 'answer')}, first {replay.totals.first_errors[label]}"
+        )
     if answers == 0:
         raise EvaluationError(f"no answer to score in {', '.join(arguments.places)}")
     before = f", {replay.earlier:,} of them before" if replay.earlier else ""
     heading = f"{count_of(answers, 'answer')} scored{before}, in {duration_s:,.1f} s"
     if arguments.report == "json":
-        report = {"answers": answers, "earlier": replay.earlier, "with_recorded_scores": replay.compared.answers,
-                  "failing": replay.failing, "compared": [item.as_json() for item in replay.compared],
-                  "left_out": {**source.counts, "unselected": replay.unselected}, "notes": list(notes),
-                  "undelivered": replay.undelivered, "new": replay.totals.as_json()}  # fmt: skip
+        report = {
+            "answers": answers,
+            "earlier": replay.earlier,
+            "with_recorded_scores": replay.compared.answers,
+            "failing": replay.failing,
+            "compared": [item.as_json() for item in replay.compared],
+            "left_out": {**source.counts, "unselected": replay.unselected},
+            "notes": list(notes),
+            "undelivered": replay.undelivered,
+            "new": replay.totals.as_json(),
+        }
         print(json_for_terminals(report))
     else:
         _print_tables(replay, heading)
     if arguments.dataset:
-        _say(f"{count_of(replay.failing, 'failing answer')} in {arguments.dataset}: "
-             f"agenteval-otel evaluate {arguments.dataset}")  # fmt: skip
+        _say(
+            f"{count_of(replay.failing, 'failing answer')} in {arguments.dataset}: "
+            f"agenteval-otel evaluate {arguments.dataset}"
+        )
     if replay.undelivered:
-        _say(f"not delivered as telemetry: the results of {count_of(replay.undelivered, 'answer')}; the same command "
-             "sends them again")  # fmt: skip
+        _say(
+            f"not delivered as telemetry: the results of {count_of(replay.undelivered, 'answer')}; the same command "
+            "sends them again"
+        )
     return 1 if replay.undelivered or any(map(source.counts.get, _TRY_AGAIN)) else 0
 
 
@@ -188,7 +291,11 @@ def _print_tables(replay: Replay, heading: str) -> None:
     console = console_for(sys.stdout)
     for part in tables_of(heading, replay.totals, width=console.width):
         console.print(part)
-    compared = [item for item in replay.compared if item.new.scored or item.new_failed or item.recorded_failed]
+    compared = [
+        item
+        for item in replay.compared
+        if item.new.scored or item.new_failed or item.recorded_failed
+    ]
     console.print("")
     if not compared:
         console.print(Text("No recorded scores of these criteria.", style="dim"))
@@ -226,12 +333,19 @@ def _cells(item: Comparison) -> Iterator[str]:
         return DASH if estimate is None else percent(estimate.mean)
 
     yield f"{item.new.scored:,}"
-    yield from (mean(item.recorded.mean), mean(item.new.mean), rate(item.recorded.pass_rate), rate(item.new.pass_rate))
+    yield from (
+        mean(item.recorded.mean),
+        mean(item.new.mean),
+        rate(item.recorded.pass_rate),
+        rate(item.new.pass_rate),
+    )
     yield from (f"{item.now_pass:,}", f"{item.now_fail:,}", f"{item.differ:,}")
 
 
 def _configurations(arguments: argparse.Namespace) -> tuple[ConfigOf, OtlpStorageProvider, Any]:
-    """The configuration of an agent, where telemetry goes, and what tells these evaluators from others."""
+    """The configuration of an agent, where telemetry goes, and what tells these evaluators from
+    others.
+    """
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     settings, pipeline = loaded.settings, build_loaded(loaded)
     chosen = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
@@ -249,24 +363,29 @@ def _configurations(arguments: argparse.Namespace) -> tuple[ConfigOf, OtlpStorag
     if (default := configs[""]) is not None and default.selection.left_out:
         _say(f"left out: {', '.join(default.selection.left_out)}")
     described = {
-        agent: config and [
+        agent: config
+        and [
             [item.fingerprint for item in config.selection.evaluators],
             [item.model_dump(mode="json") for item in config.criteria],
         ]
         for agent, config in configs.items()
-    }  # fmt: skip
+    }
     return lambda agent: configs.get(agent, configs[""]), settings.telemetry, described
 
 
 def _config_of(fields: dict[str, Any]) -> EvaluationRunConfig:
     answers = tuple(item for item in fields["evaluators"] if item.evaluates != "conversation")
     if not answers:
-        raise ConfigurationError("no evaluator of answers, and conversations are not replayed", path="evaluators")
+        raise ConfigurationError(
+            "no evaluator of answers, and conversations are not replayed", path="evaluators"
+        )
     return EvaluationRunConfig(**{**fields, "evaluators": answers})
 
 
 def _emitter(telemetry: OtlpStorageProvider) -> Emitter | None:
-    """Emits spans and events, in traces of their own: metrics are of live answers, and the original traces are over."""
+    """Emits spans and events, in traces of their own: metrics are of live answers, and the original
+    traces are over.
+    """
     target = OtlpTarget(telemetry.endpoint)
     if telemetry_switched_off(os.environ) or not any(map(target.is_configured, ("TRACES", "LOGS"))):
         return None
@@ -278,9 +397,13 @@ def _emitter(telemetry: OtlpStorageProvider) -> Emitter | None:
 def _source(arguments: argparse.Namespace, selection: Selection) -> Source:
     nested = arguments.nested_agents
     if arguments.kind == "file":
-        return OtlpFiles(arguments.places, nested_agents=nested, say=_say, progress=not arguments.quiet)
+        return OtlpFiles(
+            arguments.places, nested_agents=nested, say=_say, progress=not arguments.quiet
+        )
     if len(arguments.places) > 1:
-        raise ConfigurationError("expected one place, several are for files", path=f"--from {arguments.kind}")
+        raise ConfigurationError(
+            "expected one place, several are for files", path=f"--from {arguments.kind}"
+        )
     [place] = arguments.places
     if arguments.kind == "sql":
         return StoredAnswers(place, selection)
@@ -295,8 +418,12 @@ def _headers(texts: Sequence[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for text in texts:
         name, _, value = map(str.strip, text.partition("="))
-        if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (value.isascii() and value.isprintable() and value):
-            raise ConfigurationError("expected NAME=VALUE such as X-Scope-OrgID=team", path="--header")
+        if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (
+            value.isascii() and value.isprintable() and value
+        ):
+            raise ConfigurationError(
+                "expected NAME=VALUE such as X-Scope-OrgID=team", path="--header"
+            )
         headers[name.lower()] = value
     return headers
 
@@ -310,7 +437,9 @@ def _limits(texts: Sequence[str], path: str) -> Mapping[str, float]:
         except ValueError:
             limits[name] = -1.0
         if not name or not 0 <= limits[name] <= 1:
-            raise ConfigurationError(f"expected CRITERION=LIMIT, from 0 to 1, found {text!r}", path=path)
+            raise ConfigurationError(
+                f"expected CRITERION=LIMIT, from 0 to 1, found {text!r}", path=path
+            )
     return limits
 
 

@@ -1,4 +1,6 @@
-"""``agenteval-otel schema``: the JSON Schema of settings files, for editors that complete and check them."""
+"""``agenteval-otel schema``: the JSON Schema of settings files, for editors that complete and check
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--settings", metavar="FILE", help="include the plugins of this settings file")
+    parser.add_argument(
+        "--settings", metavar="FILE", help="include the plugins of this settings file"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -33,26 +33,49 @@ _FIELDS: Final = ("host", "grpc_port", "http_port", "durable")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)")
-    parser.add_argument("--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)")
     parser.add_argument(
-        "--host", metavar="ADDRESS",
-        help="default: 127.0.0.1; another one needs AGENTEVAL_SIDECAR__TOKEN or client certificates, and TLS",
-    )  # fmt: skip
-    parser.add_argument("--grpc-port", metavar="PORT", type=PORT, help="OTLP over gRPC; default: 4327; 0: a free one")
-    parser.add_argument("--http-port", metavar="PORT", type=PORT, help="OTLP over HTTP; default: 4328; 0: a free one")
-    parser.add_argument(
-        "--durable", metavar="DIR", help="acknowledge a request once it is written there; read it again after a crash"
+        "--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)"
     )
     parser.add_argument(
-        "--ui", metavar="PORT", nargs="?", type=PORT, const=8629,
+        "--profile", metavar="NAME", help="a profile of it (default: AGENTEVAL_PROFILE)"
+    )
+    parser.add_argument(
+        "--host",
+        metavar="ADDRESS",
+        help="default: 127.0.0.1; another one needs AGENTEVAL_SIDECAR__TOKEN or client certificates, and TLS",
+    )
+    parser.add_argument(
+        "--grpc-port",
+        metavar="PORT",
+        type=PORT,
+        help="OTLP over gRPC; default: 4327; 0: a free one",
+    )
+    parser.add_argument(
+        "--http-port",
+        metavar="PORT",
+        type=PORT,
+        help="OTLP over HTTP; default: 4328; 0: a free one",
+    )
+    parser.add_argument(
+        "--durable",
+        metavar="DIR",
+        help="acknowledge a request once it is written there; read it again after a crash",
+    )
+    parser.add_argument(
+        "--ui",
+        metavar="PORT",
+        nargs="?",
+        type=PORT,
+        const=8629,
         help="serve the pages of `agenteval-otel ui` too, on 127.0.0.1 (default port: %(const)s; 0: a free one), with "
         "this process's health; needs the extra ui, and storage: sqlite or sql in the settings",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--once", metavar="FILE", nargs="+",
+        "--once",
+        metavar="FILE",
+        nargs="+",
         help="evaluate files with OTLP instead of listening, then end: protobuf, or JSON as the Collector writes it",
-    )  # fmt: skip
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -60,18 +83,23 @@ def run(arguments: argparse.Namespace) -> int:
     _name_process()
     for name in _FIELDS:
         if (value := getattr(arguments, name)) is not None:
-            # A variable, unlike an argument of `configure`, leaves the other fields of `sidecar` as the file has them.
+            # A variable, unlike an argument of `configure`, leaves the other fields of `sidecar` as
+            # the file has them.
             os.environ[f"AGENTEVAL_SIDECAR__{name.upper()}"] = str(value)
     # The applications' settings may be in the same file: they are the ones that send.
     settings = configure(arguments.settings, profile=arguments.profile, evaluate_in="process")
     if arguments.once:
         _print_end(evaluate_files(settings.sidecar, arguments.once), settings)
         return 0
-    return _serve(settings, arguments.settings or os.environ.get("AGENTEVAL_SETTINGS"), arguments.ui)
+    return _serve(
+        settings, arguments.settings or os.environ.get("AGENTEVAL_SETTINGS"), arguments.ui
+    )
 
 
 def _name_process() -> None:
-    """Set the service's name where there is none; and leave out gRPC's own log lines, which repeat our errors."""
+    """Set the service's name where there is none; and leave out gRPC's own log lines, which repeat
+    our errors.
+    """
     if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         os.environ.setdefault("OTEL_SERVICE_NAME", SERVICE_NAME)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -90,11 +118,13 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
     _tune_interpreter()
     watched = f"{file}, watched" if file else "none: every setting has its default"
     for name, value in (
-        ("OTLP/gRPC", addresses.grpc), ("OTLP/HTTP", addresses.http), ("settings", watched),
+        ("OTLP/gRPC", addresses.grpc),
+        ("OTLP/HTTP", addresses.http),
+        ("settings", watched),
         ("telemetry", _destination(settings)),
         *((("durable", settings.sidecar.durable),) if settings.sidecar.durable else ()),
         *((("pages", pages),) if pages else ()),
-    ):  # fmt: skip
+    ):
         _say(f"{name:<10} {value}")
     if count := sidecar.read_left(ending):
         _say(f"read again {count_of(count, 'request')} of an earlier process")
@@ -112,10 +142,12 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
 
 
 def _tune_interpreter() -> None:
-    """Tune the interpreter for throughput: nothing in this process has to respond within milliseconds.
+    """Tune the interpreter for throughput: nothing in this process has to respond within
+    milliseconds.
 
-    The garbage collector runs rarely and skips what was imported: spans that wait for their trace are not garbage.
-    Busy threads switch a quarter as often as by default, because the CPU caches are cold after each switch.
+    The garbage collector runs rarely and skips what was imported: spans that wait for their trace
+    are not garbage. Busy threads switch a quarter as often as by default, because the CPU caches
+    are cold after each switch.
     """
     gc.freeze()
     gc.set_threshold(50_000, 10, 100)
@@ -123,7 +155,9 @@ def _tune_interpreter() -> None:
 
 
 def _raise_limit() -> None:
-    """Allow as many connections as the system lets this process have; many systems begin with 1,024."""
+    """Allow as many connections as the system lets this process have; many systems begin with
+    1,024.
+    """
     try:
         import resource
     except ModuleNotFoundError:  # on Windows
@@ -134,8 +168,13 @@ def _raise_limit() -> None:
 
 
 def _destination(settings: Settings) -> str:
-    variables = ("OTEL_EXPORTER_OTLP_ENDPOINT", *(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT" for name in _SIGNALS))
-    endpoints = dict.fromkeys(filter(None, [settings.telemetry.endpoint, *map(os.environ.get, variables)]))
+    variables = (
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        *(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT" for name in _SIGNALS),
+    )
+    endpoints = dict.fromkeys(
+        filter(None, [settings.telemetry.endpoint, *map(os.environ.get, variables)])
+    )
     if endpoints:
         return ", ".join(map(mask_text, endpoints))
     return "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT, for example to http://127.0.0.1:4317"

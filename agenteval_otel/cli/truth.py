@@ -1,4 +1,6 @@
-"""``agenteval-otel truth review``: corrections that people recorded become reference answers, one by one."""
+"""``agenteval-otel truth review``: corrections that people recorded become reference answers, one
+by one.
+"""
 
 from __future__ import annotations
 
@@ -36,23 +38,53 @@ _HELP: Final = "[a]ccept  [e]dit  [r]eject  [s]kip  [q]uit"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("review",), help="what to do")
     parser.add_argument(
-        "--from", dest="places", metavar="PLACE", action="append", required=True,
+        "--from",
+        dest="places",
+        metavar="PLACE",
+        action="append",
+        required=True,
         help="an SQLite file, a file of JSON lines, or postgresql://...; several times for several places",
-    )  # fmt: skip
-    parser.add_argument(
-        "--to", dest="file", metavar="FILE", type=Path, required=True, help="reference answers, .csv or .jsonl"
     )
-    parser.add_argument("--list", action="store_true", help="show what is to be reviewed, and decide nothing")
+    parser.add_argument(
+        "--to",
+        dest="file",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="reference answers, .csv or .jsonl",
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="show what is to be reviewed, and decide nothing"
+    )
     parser.add_argument("--json", action="store_true", help="show it as JSON")
-    parser.add_argument("--accept", metavar="ID", nargs="+", action="extend", default=[], help="add these as they are")
     parser.add_argument(
-        "--edit", metavar=("ID", "ANSWER"), nargs=2, action="append", default=[], help="add it with this answer"
+        "--accept",
+        metavar="ID",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="add these as they are",
     )
     parser.add_argument(
-        "--reject", metavar="ID", nargs="+", action="extend", default=[], help="leave these out, for good"
+        "--edit",
+        metavar=("ID", "ANSWER"),
+        nargs=2,
+        action="append",
+        default=[],
+        help="add it with this answer",
     )
     parser.add_argument(
-        "--replace", action="store_true", help="accepted ones take the place of another answer in the file"
+        "--reject",
+        metavar="ID",
+        nargs="+",
+        action="extend",
+        default=[],
+        help="leave these out, for good",
+    )
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="accepted ones take the place of another answer in the file",
     )
     parser.epilog = "The id of what was rejected is kept in FILE.rejected; content is not."
 
@@ -75,14 +107,20 @@ class Review:
     def __init__(self, file: Path, places: Sequence[str]) -> None:
         self.file, self._rejected = file, file.with_name(f"{file.name}.rejected")
         known = read_known(file)
-        decided = {str(row.provenance.get("correction")) for row in known} | set(self._rejected_ids())
+        decided = {str(row.provenance.get("correction")) for row in known} | set(
+            self._rejected_ids()
+        )
         corrections = read_corrections(places, decided)
         # Leave out corrections that the file already contains.
         self.pending = {
-            each.id: each for each in corrections
-            if each.prompt is None or not any(row.answers(each.prompt, each.module) and row.row.answer == each.text
-                                              for row in known)
-        }  # fmt: skip
+            each.id: each
+            for each in corrections
+            if each.prompt is None
+            or not any(
+                row.answers(each.prompt, each.module) and row.row.answer == each.text
+                for row in known
+            )
+        }
 
     def present(self, correction: Correction) -> Any:
         """The current answer in the file to the question of the correction; None if it has none."""
@@ -95,14 +133,22 @@ class Review:
         with open_locked(lock_of(self.file)):
             replaced = self.present(correction)
             source = {
-                "correction": correction.id, "recordedAt": _moment(correction.recorded_ns), **_review(),
-                "agent": correction.agent, "userId": correction.user_id, "traceId": correction.trace_id,
-                "spanId": correction.span_id, "responseId": correction.response_id,
-                "conversationId": correction.conversation_id, "edited": answer != correction.text or None,
+                "correction": correction.id,
+                "recordedAt": _moment(correction.recorded_ns),
+                **_review(),
+                "agent": correction.agent,
+                "userId": correction.user_id,
+                "traceId": correction.trace_id,
+                "spanId": correction.span_id,
+                "responseId": correction.response_id,
+                "conversationId": correction.conversation_id,
+                "edited": answer != correction.text or None,
                 "replaced": replaced,
-            }  # fmt: skip
+            }
             row = Row(correction.prompt, answer, None, correction.module)
-            add(self.file, row, {name: value for name, value in source.items() if value is not None})
+            add(
+                self.file, row, {name: value for name, value in source.items() if value is not None}
+            )
         del self.pending[correction.id]
 
     def reject(self, correction: Correction) -> None:
@@ -126,15 +172,24 @@ class Review:
 
 def _decide(review: Review, arguments: argparse.Namespace, edits: dict[str, str]) -> int:
     """Apply --accept, --edit and --reject; all decisions are checked before any is applied."""
-    accepted = {id: review.pending[id].text for id in arguments.accept if id in review.pending} | edits
+    accepted = {
+        id: review.pending[id].text for id in arguments.accept if id in review.pending
+    } | edits
     problems: list[tuple[str | None, str]] = []
     for id in (*arguments.accept, *edits, *arguments.reject):
         if id not in review.pending:
-            problems.append((id, f"no correction to review has this id{known_choices(id, list(review.pending))}"))
+            problems.append(
+                (
+                    id,
+                    f"no correction to review has this id{known_choices(id, list(review.pending))}",
+                )
+            )
         elif id in accepted and id in arguments.reject:
             problems.append((id, "accepted and rejected"))
         elif id in accepted and review.pending[id].prompt is None:
-            problems.append((id, "its question is not stored: answers are stored with content capture alone"))
+            problems.append(
+                (id, "its question is not stored: answers are stored with content capture alone")
+            )
         elif id in accepted and not accepted[id].strip():
             problems.append((id, "the answer is blank"))
     if problems:
@@ -157,11 +212,24 @@ def _decide(review: Review, arguments: argparse.Namespace, edits: dict[str, str]
 def _show(review: Review, *, as_json: bool) -> None:
     corrections = list(review.pending.values())
     if as_json:
-        print(json_for_terminals([
-            {"id": each.id, "recordedAt": _moment(each.recorded_ns), "agent": each.agent, "prompt": each.prompt,
-             "answer": each.answer, "correction": each.text, "comment": each.comment, "traceId": each.trace_id,
-             "inFile": review.present(each)} for each in corrections
-        ]))  # fmt: skip
+        print(
+            json_for_terminals(
+                [
+                    {
+                        "id": each.id,
+                        "recordedAt": _moment(each.recorded_ns),
+                        "agent": each.agent,
+                        "prompt": each.prompt,
+                        "answer": each.answer,
+                        "correction": each.text,
+                        "comment": each.comment,
+                        "traceId": each.trace_id,
+                        "inFile": review.present(each),
+                    }
+                    for each in corrections
+                ]
+            )
+        )
         return
     for each in corrections:
         _print(review, each)
@@ -175,7 +243,9 @@ def _ask(review: Review, *, replaces: bool) -> int:
         for number, correction in enumerate(waiting, 1):
             print(f"\n{number} of {len(waiting)}")
             _print(review, correction)
-            while not _decided(review, correction, input(f"{_HELP}: ").strip().lower()[:1], replaces=replaces):
+            while not _decided(
+                review, correction, input(f"{_HELP}: ").strip().lower()[:1], replaces=replaces
+            ):
                 pass
     except EOFError:  # quit, by a letter or by the end of the input
         pass
@@ -210,9 +280,12 @@ def _decided(review: Review, correction: Correction, choice: str, *, replaces: b
 def _print(review: Review, correction: Correction) -> None:
     print(f"{correction.id}  {_moment(correction.recorded_ns)}  {_line(correction.agent or '')}")
     fields = {
-        "question": correction.prompt, "answer": correction.answer, "correction": correction.text,
-        "comment": correction.comment, "in file": review.present(correction),
-    }  # fmt: skip
+        "question": correction.prompt,
+        "answer": correction.answer,
+        "correction": correction.text,
+        "comment": correction.comment,
+        "in file": review.present(correction),
+    }
     for name, value in fields.items():
         if value is not None:
             print(f"  {name:<10} {_line(value)}")

@@ -28,24 +28,46 @@ DESCRIPTION = (
     "codes: 0 ended; 2 could not run."
 )
 _EXTRA = ("starlette", "jinja2", "uvicorn", "sqlalchemy")
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT")
+_ENDPOINTS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "places", metavar="PLACE", nargs="*", default=["agenteval.db"],
+        "places",
+        metavar="PLACE",
+        nargs="*",
+        default=["agenteval.db"],
         help="an SQLite file, postgresql://user@host/database, or a file of JSON lines (default: agenteval.db, where "
         "storage: sqlite writes); several files of `evaluate --results` are runs, compared side by side",
-    )  # fmt: skip
-    parser.add_argument("--port", metavar="PORT", type=PORT, default=8629, help="default: %(default)s; 0: a free one")
-    parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
-    parser.add_argument("--settings", metavar="FILE", help="a settings file, whose objectives the pages show")
+    )
     parser.add_argument(
-        "--trace-url", metavar="URL",
+        "--port",
+        metavar="PORT",
+        type=PORT,
+        default=8629,
+        help="default: %(default)s; 0: a free one",
+    )
+    parser.add_argument(
+        "--no-open", action="store_true", help="print the address, and open no browser"
+    )
+    parser.add_argument(
+        "--settings", metavar="FILE", help="a settings file, whose objectives the pages show"
+    )
+    parser.add_argument(
+        "--trace-url",
+        metavar="URL",
         help="where a trace is shown, such as http://localhost:16686/trace/{trace_id}; {span_id} may stand there too",
-    )  # fmt: skip
-    parser.add_argument("--export", metavar="FILE", help="write the overview, or the comparison of "
-        "the first run with the last one, as one HTML file, and serve nothing")  # fmt: skip
+    )
+    parser.add_argument(
+        "--export",
+        metavar="FILE",
+        help="write the overview, or the comparison of "
+        "the first run with the last one, as one HTML file, and serve nothing",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -61,8 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
         if target.path is not None and not target.path.is_file():
             raise ConfigurationError(
                 f"there is no {target.place}: `agenteval-otel demo --storage agenteval.db` makes one with invented "
-                "answers, AGENTEVAL_STORAGE=sqlite one with those of your application", path="PLACE",
-            )  # fmt: skip
+                "answers, AGENTEVAL_STORAGE=sqlite one with those of your application",
+                path="PLACE",
+            )
         check_assets()
         if made := prepare(target):
             _say(f"indices    made: {', '.join(made)}")
@@ -70,7 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
         columns.refresh(progress=_progress)
         place = target.place if is_database else ", ".join(arguments.places)
         _say(f"results    {count_of(columns.count, 'result')} of {place}")
-        settings = UiSettings(target, place, objectives, arguments.trace_url, can_label=is_database, runs=runs)
+        settings = UiSettings(
+            target, place, objectives, arguments.trace_url, can_label=is_database, runs=runs
+        )
         if arguments.export:
             return _export(arguments.export, settings, columns)
         return _serve(arguments, settings, columns)
@@ -78,7 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _opened(places: Sequence[str]) -> Iterator[tuple[Any, bool, Any]]:
-    """The database to show, whether labels can be stored in it, and its runs where several files are named."""
+    """The database to show, whether labels can be stored in it, and its runs where several files
+    are named.
+    """
     from agenteval_otel.ui.runs import opened_runs
     from agenteval_otel.ui.serve import opened
 
@@ -122,7 +149,8 @@ def open_results(file: str) -> None:
 
 
 def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]:
-    """Serve the pages beside the process's own evaluation, with its health; the address, and what stops it.
+    """Serve the pages beside the process's own evaluation, with its health; the address, and what
+    stops it.
 
     Raises `ConfigurationError` where the settings store nothing in a database.
     """
@@ -144,9 +172,15 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
     access = Access(listening.getsockname()[1])
     keeps_comments = settings.telemetry.emitter.content != "no_content"
     shown = UiSettings(
-        target, target.place, objectives_of(settings), keeps_comments=keeps_comments, metrics=_metrics
-    )  # fmt: skip
-    return access.address, serve_beside(application(Pages(shown, ResultColumns(target), access)), listening)
+        target,
+        target.place,
+        objectives_of(settings),
+        keeps_comments=keeps_comments,
+        metrics=_metrics,
+    )
+    return access.address, serve_beside(
+        application(Pages(shown, ResultColumns(target), access)), listening
+    )
 
 
 def _metrics() -> Any:
@@ -162,18 +196,23 @@ def check_extra() -> None:
 
 
 def _configure(target: Any) -> bool:
-    """Have labels stored in the database, and emitted where an endpoint is set; True where comments are stored too.
+    """Have labels stored in the database, and emitted where an endpoint is set; True where comments
+    are stored too.
 
     Comments are content. Without an endpoint they stay in the database, so they are kept.
     """
-    storage = {"type": "sql", **({"path": str(target.path)} if target.path is not None else {"url": target.url})}
+    storage = {
+        "type": "sql",
+        **({"path": str(target.path)} if target.path is not None else {"url": target.url}),
+    }
     if any(map(os.environ.get, _ENDPOINTS)):
         settings = configure(storage=[storage], evaluate_in="process")
         return settings.telemetry.emitter.content != "no_content"
     configure(
-        storage=[storage], evaluate_in="process",
+        storage=[storage],
+        evaluate_in="process",
         telemetry={"signals": [], "content": "span_and_event"},
-    )  # fmt: skip
+    )
     return True
 
 
@@ -186,7 +225,11 @@ def _objectives(file: str | None) -> dict[str, float]:
 def objectives_of(settings: Settings) -> dict[str, float]:
     """The objectives of the criteria, by their names."""
     criteria = settings.criteria_of()
-    return {criterion.name: criterion.objective for criterion in criteria if criterion.objective is not None}
+    return {
+        criterion.name: criterion.objective
+        for criterion in criteria
+        if criterion.objective is not None
+    }
 
 
 def _check_trace_url(url: str | None) -> None:
@@ -197,7 +240,9 @@ def _check_trace_url(url: str | None) -> None:
     except (KeyError, IndexError, ValueError):
         shown = ""
     if not shown.startswith(("http://", "https://")):
-        raise ConfigurationError("expected an http address with {trace_id}, and perhaps {span_id}", path="--trace-url")
+        raise ConfigurationError(
+            "expected an http address with {trace_id}, and perhaps {span_id}", path="--trace-url"
+        )
 
 
 def _export(file: str, settings: Any, columns: Any) -> int:
@@ -213,7 +258,12 @@ def _export(file: str, settings: Any, columns: Any) -> int:
 
 def _progress(count: int, total: int) -> None:
     if total > 100_000 and sys.stderr.isatty():
-        print(f"\rread {count:,} of {total:,} results", end="\n" if count >= total else "", file=sys.stderr, flush=True)
+        print(
+            f"\rread {count:,} of {total:,} results",
+            end="\n" if count >= total else "",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _say(line: str) -> None:

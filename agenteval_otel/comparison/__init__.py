@@ -1,4 +1,6 @@
-"""Comparison of evaluated answers: two versions, two runs, two arms of an experiment, two evaluators."""
+"""Comparison of evaluated answers: two versions, two runs, two arms of an experiment, two
+evaluators.
+"""
 
 from agenteval_otel.comparison.answers import Answer, Filters, Source, answer_of_result, arms_of
 from agenteval_otel.comparison.compare import Comparison, Options, compare, shadow_sides

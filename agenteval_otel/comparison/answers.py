@@ -1,4 +1,6 @@
-"""Evaluated answers as a comparison needs them: from files of results, from a database, or from a run."""
+"""Evaluated answers as a comparison needs them: from files of results, from a database, or from a
+run.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _ASKED: Final = ("prompt", "message_history", "ground_truth")
 
 
 class ScoreOf(NamedTuple):
-    """A criterion's score of an answer: from 0 to 1, higher is better; None where it has no such form."""
+    """A criterion's score of an answer: from 0 to 1, higher is better; None where it has no such
+    form.
+    """
 
     value: float | None
     passed: bool | None
@@ -42,7 +46,8 @@ class Answer(NamedTuple):
 
     Attributes:
         place: Where it stands: ``results.jsonl:12``, or the id of its evaluation.
-        key: What its input is recognised by in another run; None where nothing of the input is stored.
+        key: What its input is recognised by in another run; None where nothing of the input is
+            stored.
         cluster: Its conversation, else its trace; None where it stands alone.
         is_live: It answered real traffic: equal inputs of two users are no pair.
         at: When it was evaluated, Unix time.
@@ -71,20 +76,40 @@ def answer_of(record: Mapping[str, Any], place: str) -> Answer:
     """
     get = _Fields(record)
     results = get("results")
-    if not isinstance(results, list | tuple) or not all(isinstance(item, Mapping) for item in results):
+    if not isinstance(results, list | tuple) or not all(
+        isinstance(item, Mapping) for item in results
+    ):
         raise ConfigurationError(
-            "expected an evaluated answer with its results, as evaluate --results writes them", path=place
+            "expected an evaluated answer with its results, as evaluate --results writes them",
+            path=place,
         )
     scores, failed = _scores_of(results)
     question, span = _Fields(get("input_snapshot") or {}), _Fields(get("span") or {})
-    labels = {name: str(value) for name in LABELS if (value := get(name) or question(name)) is not None}
-    labels |= {f"tag.{name}": str(value) for name, value in (get("tags") or question("tags") or {}).items()}
+    labels = {
+        name: str(value) for name in LABELS if (value := get(name) or question(name)) is not None
+    }
+    labels |= {
+        f"tag.{name}": str(value) for name, value in (get("tags") or question("tags") or {}).items()
+    }
     trace_id = span("trace_id")
-    conversation = get("conversation_id") or get("session_id") or question("conversation_id") or question("session_id")
+    conversation = (
+        get("conversation_id")
+        or get("session_id")
+        or question("conversation_id")
+        or question("session_id")
+    )
     return Answer(
-        place, _key_of(get, question), conversation or trace_id, trace_id is not None, _time_of(get), labels, scores,
-        failed, _content_of(question), trace_id,
-    )  # fmt: skip
+        place,
+        _key_of(get, question),
+        conversation or trace_id,
+        trace_id is not None,
+        _time_of(get),
+        labels,
+        scores,
+        failed,
+        _content_of(question),
+        trace_id,
+    )
 
 
 def answer_of_result(aggregated: AggregatedEvaluationResult, place: str) -> Answer:
@@ -129,14 +154,22 @@ def _scores_of(results: Iterable[Mapping[str, Any]]) -> tuple[dict[str, ScoreOf]
             failed.append(name)
         elif get("skip_reason") is None:
             value, passed = get("normalized"), get("passed")
-            if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):  # NaN included
+            # NaN included
+            if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
                 failed.append(name)
                 continue
             version = f"{get('evaluator_id') or get('evaluator_type')} {get('evaluator_version') or ''}".strip()
-            by_name.setdefault(name, []).append(ScoreOf(
-                value, passed if isinstance(passed, bool) else None, weight(known(get("probability"))), version
-            ))  # fmt: skip
-    return {name: scores[0] if len(scores) == 1 else _mean(scores) for name, scores in by_name.items()}, tuple(failed)
+            by_name.setdefault(name, []).append(
+                ScoreOf(
+                    value,
+                    passed if isinstance(passed, bool) else None,
+                    weight(known(get("probability"))),
+                    version,
+                )
+            )
+    return {
+        name: scores[0] if len(scores) == 1 else _mean(scores) for name, scores in by_name.items()
+    }, tuple(failed)
 
 
 def _mean(scores: list[ScoreOf]) -> ScoreOf:
@@ -144,9 +177,11 @@ def _mean(scores: list[ScoreOf]) -> ScoreOf:
     values = [score.value for score in scores if score.value is not None]
     verdicts = [score.passed for score in scores if score.passed is not None]
     return ScoreOf(
-        math.fsum(values) / len(values) if values else None, all(verdicts) if verdicts else None,
-        max(score.weight for score in scores), ", ".join(sorted({score.version for score in scores})),
-    )  # fmt: skip
+        math.fsum(values) / len(values) if values else None,
+        all(verdicts) if verdicts else None,
+        max(score.weight for score in scores),
+        ", ".join(sorted({score.version for score in scores})),
+    )
 
 
 def _key_of(get: _Fields, question: _Fields) -> str | None:
@@ -175,14 +210,19 @@ def _content_of(question: _Fields) -> tuple[str, str] | None:
     if prompt is None and response is None:
         return None
     shown = (
-        (response if isinstance(response, str) else json.dumps(response, default=str)) if response is not None else ""
+        (response if isinstance(response, str) else json.dumps(response, default=str))
+        if response is not None
+        else ""
     )
     return str(prompt or ""), shown
 
 
-# --- sources ----------------------------------------------------------------------------------------------------------
+# --- sources
+# ----------------------------------------------------------------------------------------------------------
 class Filters(NamedTuple):
-    """Which answers of a source are compared: equal labels, evaluated from `since` on and before `until`."""
+    """Which answers of a source are compared: equal labels, evaluated from `since` on and before
+    `until`.
+    """
 
     labels: Mapping[str, str] = {}
     since: datetime | None = None
@@ -220,7 +260,9 @@ def label_of(name: str, path: str) -> str:
     """The name of a label, if it is one."""
     if name not in LABELS and not (name.startswith("tag.") and name != "tag."):
         known_names = [*LABELS, *_TIMES, "tag.<key>"]
-        raise ConfigurationError(f"answers are not chosen by {name!r}{known_choices(name, known_names)}", path=path)
+        raise ConfigurationError(
+            f"answers are not chosen by {name!r}{known_choices(name, known_names)}", path=path
+        )
     return name
 
 
@@ -237,8 +279,8 @@ def moment_of(text: str, path: str) -> datetime:
 class Source:
     """Where answers are read from: ``LOCATION[?NAME=VALUE&...]``.
 
-    The location is a file of results, an SQLite file of the storage, or ``sql:`` with the address of a database, which
-    keeps parameters that are no filters.
+    The location is a file of results, an SQLite file of the storage, or ``sql:`` with the address
+    of a database, which keeps parameters that are no filters.
     """
 
     def __init__(self, text: str) -> None:
@@ -297,7 +339,9 @@ class Source:
         from agenteval_otel.storage.sql_database import read_records  # loads SQLAlchemy
 
         try:
-            for id, record in read_records(target, filters.labels, since=filters.since, until=filters.until):
+            for id, record in read_records(
+                target, filters.labels, since=filters.since, until=filters.until
+            ):
                 yield answer_of(record, id)
         except StorageError as error:
             raise ConfigurationError(str(error)) from None
@@ -307,14 +351,21 @@ def _object(line: bytes, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise ConfigurationError(f"not JSON: {getattr(error, 'msg', 'not UTF-8')}", path=place) from None
+        raise ConfigurationError(
+            f"not JSON: {getattr(error, 'msg', 'not UTF-8')}", path=place
+        ) from None
     if not isinstance(value, dict):
-        raise ConfigurationError(f"expected a JSON object on each line, found {type(value).__name__}", path=place)
+        raise ConfigurationError(
+            f"expected a JSON object on each line, found {type(value).__name__}", path=place
+        )
     return value
 
 
-def arms_of(answers: Iterable[Answer], label: str, wanted: tuple[str, ...] = ()) -> dict[str, list[Answer]]:
-    """The answers by the value of a label: of the `wanted` ones, else of the only two, the earlier one first.
+def arms_of(
+    answers: Iterable[Answer], label: str, wanted: tuple[str, ...] = ()
+) -> dict[str, list[Answer]]:
+    """The answers by the value of a label: of the `wanted` ones, else of the only two, the earlier
+    one first.
 
     Raises:
         ConfigurationError: There are not two, or one of the wanted is not there.
@@ -323,14 +374,20 @@ def arms_of(answers: Iterable[Answer], label: str, wanted: tuple[str, ...] = ())
     for answer in answers:
         if (value := answer.labels.get(label)) is not None:
             arms.setdefault(value, []).append(answer)
-    known_values = ", ".join(f"{value} ({len(arms[value]):,})" for value in sorted(arms)) or "no answer has it"
+    known_values = (
+        ", ".join(f"{value} ({len(arms[value]):,})" for value in sorted(arms)) or "no answer has it"
+    )
     for value in wanted:
         if value not in arms:
-            raise ConfigurationError(f"no answer has {label}={value}; there are: {known_values}", path="--by")
+            raise ConfigurationError(
+                f"no answer has {label}={value}; there are: {known_values}", path="--by"
+            )
     if not wanted and len(arms) != 2:
         raise ConfigurationError(
             f"expected two values of {label}, found {len(arms)}: {known_values}; --by {label}=A,B names two",
             path="--by",
         )
-    order = wanted or sorted(arms, key=lambda value: (min(answer.at for answer in arms[value]), value))
+    order = wanted or sorted(
+        arms, key=lambda value: (min(answer.at for answer in arms[value]), value)
+    )
     return {value: arms[value] for value in order}

@@ -30,10 +30,13 @@ class Options(NamedTuple):
 
     Attributes:
         pass_rate: Compare the shares that pass, instead of the means of the scores.
-        pairs: Match equal inputs; None: if neither side is live traffic and half of the smaller's inputs match.
-        sequential: Intervals and p-values that hold however often one looks, for an experiment that runs.
+        pairs: Match equal inputs; None: if neither side is live traffic and half of the smaller's
+            inputs match.
+        sequential: Intervals and p-values that hold however often one looks, for an experiment that
+            runs.
         detect: The difference for which the number of answers is worked out, 0 to 1.
-        share: The share of an experiment's units that is assigned to B; None where nothing is assigned.
+        share: The share of an experiment's units that is assigned to B; None where nothing is
+            assigned.
         same_evaluators: Compare only scores of equal evaluators; False to compare evaluators.
     """
 
@@ -50,11 +53,13 @@ class CriterionComparison(NamedTuple):
 
     Attributes:
         a: Its mean, or pass rate, on either side.
-        difference: B minus A, with its 95 % interval, which is not corrected for the number of criteria.
+        difference: B minus A, with its 95 % interval, which is not corrected for the number of
+            criteria.
         p: Two-sided p-value; `corrected` after Holm, over all criteria.
         outcome: A drop or a gain where `corrected` is at most 0.05.
         detectable: The difference that such a comparison finds with a power of 80 %.
-        needed: How many more answers a side are needed to find the difference `Options.detect`; 0 where none are.
+        needed: How many more answers a side are needed to find the difference `Options.detect`; 0
+            where none are.
         pairs: How many inputs were matched; None where the sides are compared as two samples.
         lower: How many of them score lower in B, and `higher`.
     """
@@ -84,7 +89,9 @@ class Regression(NamedTuple):
 
 
 class Balance(NamedTuple):
-    """Whether the units of an experiment are split as planned; a mismatch makes every comparison doubtful."""
+    """Whether the units of an experiment are split as planned; a mismatch makes every comparison
+    doubtful.
+    """
 
     a: float
     b: float
@@ -97,7 +104,9 @@ class Balance(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Inputs that are in one side only, and matched ones whose answer is another; None where answers are not stored."""
+    """Inputs that are in one side only, and matched ones whose answer is another; None where
+    answers are not stored.
+    """
 
     only_a: tuple[Answer, ...]
     only_b: tuple[Answer, ...]
@@ -126,7 +135,9 @@ class Comparison(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """0 no significant drop, 1 a significant drop, 2 no comparison: nothing comparable, or arms out of balance."""
+        """0 no significant drop, 1 a significant drop, 2 no comparison: nothing comparable, or arms
+        out of balance.
+        """
         if self.balance is not None and self.balance.mismatch:
             return 2
         if all(item.outcome == "evaluator changed" for item in self.criteria):
@@ -135,7 +146,10 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    a: Sequence[Answer], b: Sequence[Answer], options: Options | None = None, names: tuple[str, str] = ("A", "B")
+    a: Sequence[Answer],
+    b: Sequence[Answer],
+    options: Options | None = None,
+    names: tuple[str, str] = ("A", "B"),
 ) -> Comparison:
     """Compare two sides, A before B; a drop is B below A. The same answers give the same figures.
 
@@ -156,16 +170,27 @@ def compare(
 
 
 def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """The scores of the present evaluators, and those of their shadow evaluators under the same names."""
+    """The scores of the present evaluators, and those of their shadow evaluators under the same
+    names.
+    """
     present, tried = [], []
     for answer in answers:
-        of_tried = {name.removesuffix(SHADOW): score for name, score in answer.scores.items() if name.endswith(SHADOW)}
+        of_tried = {
+            name.removesuffix(SHADOW): score
+            for name, score in answer.scores.items()
+            if name.endswith(SHADOW)
+        }
         failed = tuple(name.removesuffix(SHADOW) for name in answer.failed if name.endswith(SHADOW))
         if criteria := {*of_tried, *failed}:
-            present.append(answer._replace(
-                key=answer.place, scores={name: score for name, score in answer.scores.items() if name in criteria},
-                failed=tuple(name for name in answer.failed if name in criteria),
-            ))  # fmt: skip
+            present.append(
+                answer._replace(
+                    key=answer.place,
+                    scores={
+                        name: score for name, score in answer.scores.items() if name in criteria
+                    },
+                    failed=tuple(name for name in answer.failed if name in criteria),
+                )
+            )
             tried.append(answer._replace(key=answer.place, scores=of_tried, failed=failed))
     return present, tried
 
@@ -175,14 +200,17 @@ class _Side:
 
     def __init__(self, answers: Sequence[Answer], options: Options) -> None:
         self.answers = answers
-        self.figures: list[dict[str, tuple[float, float]]] = [_figures(answer, options) for answer in answers]
+        self.figures: list[dict[str, tuple[float, float]]] = [
+            _figures(answer, options) for answer in answers
+        ]
         self.criteria = list(dict.fromkeys(name for figures in self.figures for name in figures))
         self.versions: dict[str, set[str]] = {}
         self.failed: Counter[str] = Counter(name for answer in answers for name in answer.failed)
         self.by_key: dict[str, list[int]] = {}
         for index, answer in enumerate(answers):
             for name, score in answer.scores.items():
-                # Split the versions of a mean: an evaluator that failed on one answer has not changed.
+                # Split the versions of a mean: an evaluator that failed on one answer has not
+                # changed.
                 self.versions.setdefault(name, set()).update(score.version.split(", "))
             if answer.key is not None:
                 self.by_key.setdefault(answer.key, []).append(index)
@@ -199,20 +227,31 @@ def _figures(answer: Answer, options: Options) -> dict[str, tuple[float, float]]
     """The figure of each criterion, and its weight."""
     return {
         name: (figure, score.weight)
-        for name, score in answer.scores.items() if (figure := _figure(score, options)) is not None
-    }  # fmt: skip
+        for name, score in answer.scores.items()
+        if (figure := _figure(score, options)) is not None
+    }
 
 
 def _figure(score: ScoreOf, options: Options) -> float | None:
-    return score.value if not options.pass_rate else None if score.passed is None else float(score.passed)
+    return (
+        score.value
+        if not options.pass_rate
+        else None
+        if score.passed is None
+        else float(score.passed)
+    )
 
 
 class _Comparing:
     """One comparison, step by step."""
 
     def __init__(
-        self, sides: tuple[_Side, _Side], criteria: list[str], options: Options, names: tuple[str, str]
-    ) -> None:  # fmt: skip
+        self,
+        sides: tuple[_Side, _Side],
+        criteria: list[str],
+        options: Options,
+        names: tuple[str, str],
+    ) -> None:
         self._a, self._b = self._sides = sides
         self._options, self._names, self._criteria = options, names, criteria
         self._column = {name: column for column, name in enumerate(criteria)}
@@ -220,22 +259,35 @@ class _Comparing:
         self._is_paired = self._pairs_inputs()
         self._random = np.random.default_rng(_SEED)
         self._changed = {
-            name for name in criteria if options.same_evaluators and self._a.versions[name] != self._b.versions[name]
+            name
+            for name in criteria
+            if options.same_evaluators and self._a.versions[name] != self._b.versions[name]
         }
 
     def result(self) -> Comparison:
         rows = list(self._paired_rows() if self._is_paired else self._unpaired_rows())
         claims = [row for row in rows if row.name not in self._changed]
         corrected = iter(statistics.holm([row.p for row in claims]))
-        criteria = tuple(self._finished(row, None if row.name in self._changed else next(corrected), len(claims))
-                         for row in rows)  # fmt: skip
+        criteria = tuple(
+            self._finished(row, None if row.name in self._changed else next(corrected), len(claims))
+            for row in rows
+        )
         balance = self._balance() if self._options.share is not None else None
         return Comparison(
-            *self._names, len(self._a.answers), len(self._b.answers), self._options, criteria,
-            tuple(self._regressions(criteria)), tuple(self._notes(balance)), self._changes(), balance,
-        )  # fmt: skip
+            *self._names,
+            len(self._a.answers),
+            len(self._b.answers),
+            self._options,
+            criteria,
+            tuple(self._regressions(criteria)),
+            tuple(self._notes(balance)),
+            self._changes(),
+            balance,
+        )
 
-    def _finished(self, row: CriterionComparison, corrected: float | None, claims: int) -> CriterionComparison:
+    def _finished(
+        self, row: CriterionComparison, corrected: float | None, claims: int
+    ) -> CriterionComparison:
         outcome: Outcome = "not significant"
         if corrected is None:
             outcome = "evaluator changed"
@@ -246,9 +298,11 @@ class _Comparing:
         if detectable > self._options.detect:
             needed = math.ceil(scores * ((detectable / self._options.detect) ** 2 - 1))
         return row._replace(
-            corrected=1.0 if corrected is None else corrected, outcome=outcome, detectable=detectable,
+            corrected=1.0 if corrected is None else corrected,
+            outcome=outcome,
+            detectable=detectable,
             needed=needed,
-        )  # fmt: skip
+        )
 
     def _pairs_inputs(self) -> bool:
         if self._options.pairs is not None:
@@ -262,7 +316,8 @@ class _Comparing:
         is_live = self._a.is_live or self._b.is_live
         return not is_live and fewest > 0 and len(self._matched) >= _MATCHED * fewest
 
-    # --- as two samples -----------------------------------------------------------------------------------------------
+    # --- as two samples
+    # -----------------------------------------------------------------------------------------------
     def _unpaired_rows(self) -> Iterator[CriterionComparison]:
         clusters = [self._clusters(side) for side in self._sides]
         p_values = [1.0] * len(self._criteria)
@@ -295,10 +350,13 @@ class _Comparing:
     def _squares(side: _Side, name: str) -> float:
         return math.fsum(figures[name][1] ** 2 for figures in side.figures if name in figures)
 
-    # --- in pairs -----------------------------------------------------------------------------------------------------
+    # --- in pairs
+    # -----------------------------------------------------------------------------------------------------
     def _paired_rows(self) -> Iterator[CriterionComparison]:
         clusters: dict[str, int] = {}
-        numbers = [clusters.setdefault(self._cluster_of(key), len(clusters)) for key in self._matched]
+        numbers = [
+            clusters.setdefault(self._cluster_of(key), len(clusters)) for key in self._matched
+        ]
         gaps, of_a, of_b = (_Table(len(clusters), len(self._criteria)) for _ in range(3))
         squares, lower, higher, pairs = (np.zeros(len(self._criteria)) for _ in range(4))
         for number, key in zip(numbers, self._matched, strict=True):
@@ -306,7 +364,8 @@ class _Comparing:
                 before, after = (_mean_of(side, side.by_key[key], name) for side in self._sides)
                 if before is None or after is None:
                     continue
-                weight = max(before[1], after[1])  # nested choices: the smaller probability is that of the pair
+                # nested choices: the smaller probability is that of the pair
+                weight = max(before[1], after[1])
                 gap = after[0] - before[0]
                 gaps.add(number, column, gap, weight)
                 of_a.add(number, column, before[0], weight)
@@ -323,7 +382,10 @@ class _Comparing:
         for name in used:
             column = self._column[name]
             a, b = (statistics.mean_of(side, column, squares[column]) for side in sides)
-            difference, p = statistics.paired(of_pairs, column, squares[column]), float(p_values[column])
+            difference, p = (
+                statistics.paired(of_pairs, column, squares[column]),
+                float(p_values[column]),
+            )
             if self._options.sequential:
                 difference, p = statistics.at_any_time(difference, min(a.clusters, b.clusters))
             yield _row(name, a.estimate(), b.estimate(), difference, p)._replace(
@@ -333,7 +395,8 @@ class _Comparing:
     def _cluster_of(self, key: str) -> str:
         return self._a.answers[self._a.by_key[key][0]].cluster or f"\0{key}"
 
-    # --- beside the criteria ------------------------------------------------------------------------------------------
+    # --- beside the criteria
+    # ------------------------------------------------------------------------------------------
     def _balance(self) -> Balance:
         share = self._options.share or 0.0
         sides = [_unit_weights(side) for side in self._sides]
@@ -348,7 +411,11 @@ class _Comparing:
         if not self._is_paired:
             return None
         lone = [
-            tuple(side.answers[numbers[0]] for key, numbers in side.by_key.items() if key not in other.by_key)
+            tuple(
+                side.answers[numbers[0]]
+                for key, numbers in side.by_key.items()
+                if key not in other.by_key
+            )
             for side, other in (self._sides, self._sides[::-1])
         ]
         contents = [
@@ -357,7 +424,8 @@ class _Comparing:
         ]
         stored = all(content is not None for pair in contents for side in pair for content in side)
         changed = sum(
-            {content and content[1] for content in before} != {content and content[1] for content in after}
+            {content and content[1] for content in before}
+            != {content and content[1] for content in after}
             for before, after in contents
         )
         return Changed(lone[0], lone[1], len(self._matched), changed if stored else None)
@@ -368,15 +436,29 @@ class _Comparing:
             (item for item in criteria if item.outcome != "evaluator changed"),
             key=lambda item: (item.outcome != "drop", item.difference.value),
         )
-        worst = [sorted(self._lower(item), key=lambda each: each.after - (each.before or 0.0)) for item in ordered]
-        in_turn = [each for row in zip_longest(*(items[:_SHOWN] for items in worst)) for each in row if each]
+        worst = [
+            sorted(self._lower(item), key=lambda each: each.after - (each.before or 0.0))
+            for item in ordered
+        ]
+        in_turn = [
+            each
+            for row in zip_longest(*(items[:_SHOWN] for items in worst))
+            for each in row
+            if each
+        ]
         return in_turn[:_SHOWN]
 
     def _lower(self, item: CriterionComparison) -> Iterator[Regression]:
-        """The inputs that score lower in B; the answers of B below the mean of A, where inputs are not matched."""
+        """The inputs that score lower in B; the answers of B below the mean of A, where inputs are
+        not matched.
+        """
         if not self._is_paired:
             for answer, figures in zip(self._b.answers, self._b.figures, strict=True):
-                if item.name in figures and figures[item.name][0] < item.a.mean and item.difference.value < 0:
+                if (
+                    item.name in figures
+                    and figures[item.name][0] < item.a.mean
+                    and item.difference.value < 0
+                ):
                     yield Regression(item.name, None, figures[item.name][0], None, answer)
             return
         for key in self._matched:
@@ -393,13 +475,20 @@ class _Comparing:
             )
         for name in self._criteria:
             if name in self._changed:
-                versions = " and ".join(", ".join(sorted(side.versions[name])) for side in self._sides)
+                versions = " and ".join(
+                    ", ".join(sorted(side.versions[name])) for side in self._sides
+                )
                 yield f"{name}: the evaluators differ ({versions}); score both sides with the same one to compare them"
-        for side, other, name in ((self._a, self._b, self._names[0]), (self._b, self._a, self._names[1])):
+        for side, other, name in (
+            (self._a, self._b, self._names[0]),
+            (self._b, self._a, self._names[1]),
+        ):
             lone = [criterion for criterion in side.criteria if criterion not in other.criteria]
             if lone:
                 yield f"only {name} has scores of {', '.join(lone)}"
-            doubled = sum(len(numbers) > 1 for numbers in side.by_key.values()) if self._is_paired else 0
+            doubled = (
+                sum(len(numbers) > 1 for numbers in side.by_key.values()) if self._is_paired else 0
+            )
             if doubled:
                 yield f"{name}: {doubled:,} inputs are there more than once; their scores are averaged"
             without = sum(answer.key is None for answer in side.answers) if self._is_paired else 0
@@ -409,7 +498,9 @@ class _Comparing:
 
     def _failure_notes(self) -> Iterator[str]:
         for name in self._criteria:
-            counts = [(side.failed[name], side.failed[name] + side.scores(name)) for side in self._sides]
+            counts = [
+                (side.failed[name], side.failed[name] + side.scores(name)) for side in self._sides
+            ]
             shares = [failed / total for failed, total in counts]
             pooled = sum(failed for failed, _ in counts) / sum(total for _, total in counts)
             error = math.sqrt(pooled * (1 - pooled) * sum(1 / total for _, total in counts))
@@ -434,7 +525,9 @@ class _Table:
         return Clusters(self._weights, self._sums, self._counts)
 
 
-def _row(name: str, a: Estimate, b: Estimate, difference: Difference, p: float) -> CriterionComparison:
+def _row(
+    name: str, a: Estimate, b: Estimate, difference: Difference, p: float
+) -> CriterionComparison:
     return CriterionComparison(name, a, b, difference, p, p, "not significant", 1.0, 0)
 
 
@@ -453,7 +546,8 @@ def _lowest(side: _Side, numbers: Sequence[int], name: str) -> Answer:
 
 
 def _unit_weights(side: _Side) -> list[float]:
-    """How many units a conversation, or an answer without one, stands for; the mean for those without a score.
+    """How many units a conversation, or an answer without one, stands for; the mean for those
+    without a score.
 
     An answer's weight is the smallest of its criteria's, which include their own sampling rates.
     """

@@ -31,9 +31,14 @@ _END: Final = (
     '{{"reason": "what decides, in a few sentences", "better": "first", "second" or "tie"}}.'
 )
 _FORM: Final[dict[str, Any]] = {
-    "type": "object", "required": ["reason", "better"], "additionalProperties": False,
-    "properties": {"reason": {"type": "string"}, "better": {"type": "string", "enum": [_FIRST, _SECOND, _TIE]}},
-}  # fmt: skip
+    "type": "object",
+    "required": ["reason", "better"],
+    "additionalProperties": False,
+    "properties": {
+        "reason": {"type": "string"},
+        "better": {"type": "string", "enum": [_FIRST, _SECOND, _TIE]},
+    },
+}
 _MAX_CHARACTERS: Final = 12_000
 _MAX_TOKENS: Final = 1_024
 
@@ -42,8 +47,10 @@ class Preferences(NamedTuple):
     """What became of the pairs.
 
     Attributes:
-        a: Pairs of which both orders prefer the answer of A, and `b` that of B; all others with an answer are `ties`.
-        by_place: Ties of which both orders prefer the answer that stands first, or both the second one.
+        a: Pairs of which both orders prefer the answer of A, and `b` that of B; all others with an
+            answer are `ties`.
+        by_place: Ties of which both orders prefer the answer that stands first, or both the second
+            one.
         failed: Pairs of which a question was not answered; they have no preference.
         not_stored: Pairs without both texts.
     """
@@ -57,15 +64,20 @@ class Preferences(NamedTuple):
 
 
 async def with_preferences(
-    sides: tuple[Sequence[Answer], Sequence[Answer]], judge: Judge, *, question: str = QUESTION, concurrency: int = 8,
+    sides: tuple[Sequence[Answer], Sequence[Answer]],
+    judge: Judge,
+    *,
+    question: str = QUESTION,
+    concurrency: int = 8,
     on_pair: Callable[[], object] = bool,
-) -> tuple[tuple[list[Answer], list[Answer]], Preferences]:  # fmt: skip
-    """Both sides with the score `preferred`: 1 for the preferred answer, 0 for the other one, 0.5 for both of a tie.
+) -> tuple[tuple[list[Answer], list[Answer]], Preferences]:
+    """Both sides with the score `preferred`: 1 for the preferred answer, 0 for the other one, 0.5
+    for both of a tie.
 
-    Answers are matched by their inputs' keys, the first one of each side. The judge is asked twice about each pair,
-    with either answer first: a preference counts where both orders agree, and everything else is a tie, so that a judge
-    who likes a place favours no side. Equal texts are a tie without a question. Runs on the caller's event loop;
-    `observed_by` counts the calls.
+    Answers are matched by their inputs' keys, the first one of each side. The judge is asked twice
+    about each pair, with either answer first: a preference counts where both orders agree, and
+    everything else is a tie, so that a judge who likes a place favours no side. Equal texts are a
+    tie without a question. Runs on the caller's event loop; `observed_by` counts the calls.
 
     Args:
         question: What makes an answer the better one.
@@ -98,7 +110,8 @@ async def with_preferences(
         with contextlib.suppress(Exception):
             await guarded.close()
     a, b = (
-        [new.get(index, answer) for index, answer in enumerate(side)] for side, new in zip(sides, scored, strict=True)
+        [new.get(index, answer) for index, answer in enumerate(side)]
+        for side, new in zip(sides, scored, strict=True)
     )
     return (a, b), Preferences(*map(sum, zip(*outcomes, strict=True)))
 
@@ -116,9 +129,13 @@ def notes_of(preferences: Preferences, judge: Judge) -> list[str]:
             "place; these are ties"
         )
     if preferences.failed:
-        notes.append(f"{PREFERRED}: {preferences.failed:,} pairs have no preference, because a question failed")
+        notes.append(
+            f"{PREFERRED}: {preferences.failed:,} pairs have no preference, because a question failed"
+        )
     if preferences.not_stored:
-        notes.append(f"{PREFERRED}: {preferences.not_stored:,} pairs were not judged: their texts are not stored")
+        notes.append(
+            f"{PREFERRED}: {preferences.not_stored:,} pairs were not judged: their texts are not stored"
+        )
     return notes
 
 
@@ -133,7 +150,9 @@ def _pairs_of(a: Sequence[Answer], b: Sequence[Answer]) -> list[tuple[int, int]]
         firsts.append(by_key)
     pairs = [(index, firsts[1][key]) for key, index in firsts[0].items() if key in firsts[1]]
     if not any(a[first].content and b[second].content for first, second in pairs):
-        raise EvaluationError("no input is on both sides with its answers stored, so there is no pair to judge")
+        raise EvaluationError(
+            "no input is on both sides with its answers stored, so there is no pair to judge"
+        )
     return pairs
 
 
@@ -161,13 +180,19 @@ async def _preference(judge: Guarded, a: Answer, b: Answer, question: str) -> Pr
 
 def _request(prompt: str, first: str, second: str, question: str) -> JudgeRequest:
     texts: Mapping[str, str] = {"request": prompt, _FIRST: first, _SECOND: second}
-    case: dict[str, CaseText] = {name: shortened(text, _MAX_CHARACTERS) for name, text in texts.items()}
+    case: dict[str, CaseText] = {
+        name: shortened(text, _MAX_CHARACTERS) for name, text in texts.items()
+    }
     rendered = render("", case, _END.format(question=question))
     digest = hashlib.sha256(f"{_SYSTEM}\0{rendered.fingerprint}".encode()).hexdigest()
     return JudgeRequest(
-        system=_SYSTEM, prompt=rendered.text, answer_form=_FORM, max_tokens=_MAX_TOKENS, purpose=PREFERRED,
+        system=_SYSTEM,
+        prompt=rendered.text,
+        answer_form=_FORM,
+        max_tokens=_MAX_TOKENS,
+        purpose=PREFERRED,
         fingerprint=digest,
-    )  # fmt: skip
+    )
 
 
 def _values(preferences: Preferences) -> tuple[float | None, float | None]:
@@ -181,7 +206,9 @@ def _values(preferences: Preferences) -> tuple[float | None, float | None]:
 def _scored(answer: Answer, value: float | None, version: str, weight: float) -> Answer:
     if value is None:
         return answer._replace(failed=(*answer.failed, PREFERRED))
-    return answer._replace(scores={**answer.scores, PREFERRED: ScoreOf(value, None, weight, version)})
+    return answer._replace(
+        scores={**answer.scores, PREFERRED: ScoreOf(value, None, weight, version)}
+    )
 
 
 def _weight_of(answer: Answer) -> float:

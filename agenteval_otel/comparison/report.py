@@ -25,7 +25,9 @@ _LISTED = 5
 _SIGNS = {"drop": BAD, "gain": GOOD}
 
 
-def text_of(comparison: Comparison, *, width: int | None = None, colour: bool = False, answers: bool = False) -> str:
+def text_of(
+    comparison: Comparison, *, width: int | None = None, colour: bool = False, answers: bool = False
+) -> str:
     """The table as text; `answers` adds the stored texts of the worst regressions."""
     file = io.StringIO()
     console = console_for(file, width=width, colour=colour)
@@ -34,18 +36,35 @@ def text_of(comparison: Comparison, *, width: int | None = None, colour: bool = 
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
 
-def tables_of(comparison: Comparison, *, width: int, answers: bool = False) -> Iterator[RenderableType]:
+def tables_of(
+    comparison: Comparison, *, width: int, answers: bool = False
+) -> Iterator[RenderableType]:
     yield Text(_outcome(comparison), style="bold red" if comparison.exit_code else "bold")
     yield ""
-    yield grid_of([("A", f"{comparison.name_a}, {count_of(comparison.count_a, 'answer')}"),
-                   ("B", f"{comparison.name_b}, {count_of(comparison.count_b, 'answer')}")])  # fmt: skip
+    yield grid_of(
+        [
+            ("A", f"{comparison.name_a}, {count_of(comparison.count_a, 'answer')}"),
+            ("B", f"{comparison.name_b}, {count_of(comparison.count_b, 'answer')}"),
+        ]
+    )
     yield ""
     yield _table(comparison, width >= _WIDE)
-    worst = [(item.criterion, _change(item), item.b.place, *([item.b.trace_id] if item.b.trace_id else ()))
-             for item in comparison.regressions[:_LISTED]]  # fmt: skip
+    worst = [
+        (
+            item.criterion,
+            _change(item),
+            item.b.place,
+            *([item.b.trace_id] if item.b.trace_id else ()),
+        )
+        for item in comparison.regressions[:_LISTED]
+    ]
     notes = [(note,) for note in comparison.notes]
     heading = "Worst" if comparison.changed else "Lowest in B"
-    for name, rows in (("Note", notes), ("Changed", [(line,) for line in _changes(comparison)]), (heading, worst)):
+    for name, rows in (
+        ("Note", notes),
+        ("Changed", [(line,) for line in _changes(comparison)]),
+        (heading, worst),
+    ):
         if rows:
             yield ""
             yield grid_of((name if row is rows[0] else "", *row) for row in rows)
@@ -58,33 +77,61 @@ def tables_of(comparison: Comparison, *, width: int, answers: bool = False) -> I
 
 
 def _table(comparison: Comparison, is_wide: bool) -> Table:
-    table = Table(box=None, padding=(0, 2 if is_wide else 1, 0, 0), pad_edge=False, header_style="dim")
-    shown = ["criterion", "A", "B", "B - A (95 %)", "p", "outcome", *(["detectable", "needed"] if is_wide else [])]
+    table = Table(
+        box=None, padding=(0, 2 if is_wide else 1, 0, 0), pad_edge=False, header_style="dim"
+    )
+    shown = [
+        "criterion",
+        "A",
+        "B",
+        "B - A (95 %)",
+        "p",
+        "outcome",
+        *(["detectable", "needed"] if is_wide else []),
+    ]
     for name in shown:
         table.add_column(name, overflow="fold", no_wrap=name not in ("criterion", "outcome"))
     for item in comparison.criteria:
         style = {"drop": "bold red", "gain": "green"}.get(item.outcome, "")
-        estimates = [_estimate(each, comparison) if is_wide else _plain(each, comparison) for each in (item.a, item.b)]
+        estimates = [
+            _estimate(each, comparison) if is_wide else _plain(each, comparison)
+            for each in (item.a, item.b)
+        ]
         cells: list[str | Text] = [
-            Text(printable(item.name), style=style), *estimates, _difference(item), _p(item.corrected),
+            Text(printable(item.name), style=style),
+            *estimates,
+            _difference(item),
+            _p(item.corrected),
             Text(f"{_SIGNS.get(item.outcome, '')} {item.outcome}".strip(), style=style),
-        ]  # fmt: skip
+        ]
         table.add_row(
-            *cells, *([f"{item.detectable:.2f}", f"{item.needed:,}" if item.needed else DASH] if is_wide else [])
+            *cells,
+            *(
+                [f"{item.detectable:.2f}", f"{item.needed:,}" if item.needed else DASH]
+                if is_wide
+                else []
+            ),
         )
     return table
 
 
 def markdown_of(comparison: Comparison, *, answers: bool = False) -> str:
-    """Markdown; the texts of answers are in it with `answers` alone, since a pull request has other readers."""
+    """Markdown; the texts of answers are in it with `answers` alone, since a pull request has other
+    readers.
+    """
     return "\n".join(_markdown(comparison, answers)) + "\n"
 
 
 def _markdown(comparison: Comparison, answers: bool) -> Iterator[str]:
     sign = {0: "✅", 1: "❌", 2: "⚠️"}[comparison.exit_code]
     yield f"### {sign} {_outcome(comparison)}"
-    a, b = (f"{markdown_text(name)} ({count_of(count, 'answer')})" for name, count in (
-        (comparison.name_a, comparison.count_a), (comparison.name_b, comparison.count_b)))  # fmt: skip
+    a, b = (
+        f"{markdown_text(name)} ({count_of(count, 'answer')})"
+        for name, count in (
+            (comparison.name_a, comparison.count_a),
+            (comparison.name_b, comparison.count_b),
+        )
+    )
     yield from (
         "",
         f"A: {a}. B: {b}.",
@@ -98,16 +145,31 @@ def _markdown(comparison: Comparison, answers: bool) -> Iterator[str]:
             f"| {markdown_text(item.name)} | {_plain(item.a, comparison)} | {_plain(item.b, comparison)} "
             f"| {_difference(item)} | {_p(item.corrected)} | {outcome} | {item.detectable:.2f} |"
         )
-    for heading, lines in (("Notes", comparison.notes), ("Changed inputs", list(_changes(comparison)))):
+    for heading, lines in (
+        ("Notes", comparison.notes),
+        ("Changed inputs", list(_changes(comparison))),
+    ):
         if lines:
             yield from ("", f"**{heading}**", "", *(f"- {markdown_text(line)}" for line in lines))
     if comparison.regressions:
         heading = "Worst regressions" if comparison.changed else "Lowest answers of B"
-        yield from ("", f"<details><summary>{heading}</summary>", "", "| criterion | score | answer |", "|---|---|---|")
+        yield from (
+            "",
+            f"<details><summary>{heading}</summary>",
+            "",
+            "| criterion | score | answer |",
+            "|---|---|---|",
+        )
         for worst in comparison.regressions:
             yield f"| {markdown_text(worst.criterion)} | {_change(worst)} | {markdown_text(worst.b.place)} |"
         for worst in comparison.regressions if answers else ():
-            yield from ("", *(f"- {name or 'answer'}: {markdown_text(text)}" for name, text in _contents(worst)))
+            yield from (
+                "",
+                *(
+                    f"- {name or 'answer'}: {markdown_text(text)}"
+                    for name, text in _contents(worst)
+                ),
+            )
         yield from ("", "</details>")
     yield from ("", f"<sub>{_legend(comparison, with_size=True)}</sub>")
 
@@ -118,32 +180,61 @@ def json_of(comparison: Comparison, *, answers: bool = False) -> dict[str, Any]:
     return {
         "a": {"name": comparison.name_a, "answers": comparison.count_a},
         "b": {"name": comparison.name_b, "answers": comparison.count_b},
-        "exit_code": comparison.exit_code, "options": comparison.options._asdict(),
-        "criteria": [{
-            "name": item.name, "outcome": item.outcome, "a": estimate_json(item.a), "b": estimate_json(item.b),
-            "difference": item.difference.value, "low": item.difference.low, "high": item.difference.high,
-            "p": item.p, "p_corrected": item.corrected, "detectable": item.detectable, "more_answers": item.needed,
-            "pairs": item.pairs, "lower": item.lower, "higher": item.higher,
-        } for item in comparison.criteria],
-        "regressions": [{
-            "criterion": item.criterion, "before": item.before, "after": item.after,
-            "a": _answer_json(item.a, answers), "b": _answer_json(item.b, answers),
-        } for item in comparison.regressions],
-        "notes": list(comparison.notes), "balance": balance and {**balance._asdict(), "mismatch": balance.mismatch},
-        "changed": changed and {
+        "exit_code": comparison.exit_code,
+        "options": comparison.options._asdict(),
+        "criteria": [
+            {
+                "name": item.name,
+                "outcome": item.outcome,
+                "a": estimate_json(item.a),
+                "b": estimate_json(item.b),
+                "difference": item.difference.value,
+                "low": item.difference.low,
+                "high": item.difference.high,
+                "p": item.p,
+                "p_corrected": item.corrected,
+                "detectable": item.detectable,
+                "more_answers": item.needed,
+                "pairs": item.pairs,
+                "lower": item.lower,
+                "higher": item.higher,
+            }
+            for item in comparison.criteria
+        ],
+        "regressions": [
+            {
+                "criterion": item.criterion,
+                "before": item.before,
+                "after": item.after,
+                "a": _answer_json(item.a, answers),
+                "b": _answer_json(item.b, answers),
+            }
+            for item in comparison.regressions
+        ],
+        "notes": list(comparison.notes),
+        "balance": balance and {**balance._asdict(), "mismatch": balance.mismatch},
+        "changed": changed
+        and {
             "only_a": [answer.place for answer in changed.only_a],
             "only_b": [answer.place for answer in changed.only_b],
-            "matched": changed.matched, "answers": changed.answers,
+            "matched": changed.matched,
+            "answers": changed.answers,
         },
-    }  # fmt: skip
+    }
 
 
 def _outcome(comparison: Comparison) -> str:
     if comparison.exit_code == 2:
         return "No comparison: see the notes"
-    drops, gains = comparison.drops, [item for item in comparison.criteria if item.outcome == "gain"]
-    parts = [f"{count_of(len(items), word)} ({', '.join(printable(item.name) for item in items)})"
-             for items, word in ((drops, "significant drop"), (gains, "gain")) if items]  # fmt: skip
+    drops, gains = (
+        comparison.drops,
+        [item for item in comparison.criteria if item.outcome == "gain"],
+    )
+    parts = [
+        f"{count_of(len(items), word)} ({', '.join(printable(item.name) for item in items)})"
+        for items, word in ((drops, "significant drop"), (gains, "gain"))
+        if items
+    ]
     return f"Comparison: {' and '.join(parts) or 'no significant drop'}"
 
 
@@ -173,7 +264,11 @@ def _changes(comparison: Comparison) -> Iterator[str]:
     if changed is None:
         return
     words = f"{count_of(changed.matched, 'input')} on both sides"
-    yield words if changed.answers is None else f"{words}, of which {changed.answers:,} have another answer"
+    yield (
+        words
+        if changed.answers is None
+        else f"{words}, of which {changed.answers:,} have another answer"
+    )
     for item in comparison.criteria:
         if item.lower or item.higher:
             yield f"{item.name}: {item.lower:,} score lower, {item.higher:,} higher"

@@ -1,7 +1,9 @@
-"""Differences of weighted means: intervals by clusters, permutation tests, Holm's correction, detectable sizes.
+"""Differences of weighted means: intervals by clusters, permutation tests, Holm's correction,
+detectable sizes.
 
-A cluster is what was drawn or assigned together, such as a conversation. All arrays have a row for each cluster and a
-column for each criterion; a cluster without scores of a criterion has the weight 0 there.
+A cluster is what was drawn or assigned together, such as a conversation. All arrays have a row for
+each cluster and a column for each criterion; a cluster without scores of a criterion has the weight
+0 there.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ POWER = 0.8
 MISMATCH = 0.001
 """A split of the arms that is less likely than this is a fault of the assignment, not chance."""
 _Z = NormalDist().inv_cdf
-_MOST, _LEAST, _WORK = 9_999, 1_999, 20_000_000  # permutations, and how many cluster labels are drawn at most
+# permutations, and how many cluster labels are drawn at most
+_MOST, _LEAST, _WORK = 9_999, 1_999, 20_000_000
 _CHUNK = 4_000_000
 _FEW_PAIRS = 5.0
 _STEPS = 30  # of the fixed point
@@ -32,7 +35,9 @@ _NOTHING = 1e-12
 
 
 class Clusters(NamedTuple):
-    """Sums over the scores of each cluster: of their weights, and of weight times score; `counts` are the scores."""
+    """Sums over the scores of each cluster: of their weights, and of weight times score; `counts`
+    are the scores.
+    """
 
     weights: Array
     sums: Array
@@ -40,7 +45,9 @@ class Clusters(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """Hajek's mean, with the variance between clusters and Kish's number of equally weighted scores."""
+    """Hajek's mean, with the variance between clusters and Kish's number of equally weighted
+    scores.
+    """
 
     mean: float
     variance: float
@@ -64,14 +71,18 @@ class Difference(NamedTuple):
 def mean_of(clusters: Clusters, column: int, squares: float) -> Mean:
     """The mean of a criterion, m = sum(w y) / sum(w); `squares` is the sum of w^2 over its scores.
 
-    V = G / (G - 1) * sum over clusters of (sum(w y) - m sum(w))^2 / sum(w)^2, linearised; infinite for one cluster.
+    V = G / (G - 1) * sum over clusters of (sum(w y) - m sum(w))^2 / sum(w)^2, linearised; infinite
+    for one cluster.
     """
     weights, sums = clusters.weights[:, column], clusters.sums[:, column]
     total, count = weights.sum(), int((weights > 0).sum())
     mean = sums.sum() / total
     residuals = sums - mean * weights
-    # Sums of products, and no dot products: those begin threads, which wait for each other on a busy machine.
-    variance = (residuals * residuals).sum() / total**2 * count / (count - 1) if count > 1 else math.inf
+    # Sums of products, and no dot products: those begin threads, which wait for each other on a
+    # busy machine.
+    variance = (
+        (residuals * residuals).sum() / total**2 * count / (count - 1) if count > 1 else math.inf
+    )
     scores = int(clusters.counts[:, column].sum())
     kish, kish_clusters = float(total**2 / squares), float(total**2 / (weights * weights).sum())
     return Mean(float(mean), float(variance), kish, kish_clusters, scores)
@@ -80,8 +91,9 @@ def mean_of(clusters: Clusters, column: int, squares: float) -> Mean:
 def unpaired(a: Mean, b: Mean) -> Difference:
     """The difference of two independent means.
 
-    m_B - m_A +- t sqrt(V_A + V_B), with Welch's degrees of freedom over Kish's number of clusters. Where fewer than
-    five scores stand on the rarer side of a mean it is Newcombe's interval (1998), from Wilson's intervals of both.
+    m_B - m_A +- t sqrt(V_A + V_B), with Welch's degrees of freedom over Kish's number of clusters.
+    Where fewer than five scores stand on the rarer side of a mean it is Newcombe's interval (1998),
+    from Wilson's intervals of both.
     """
     value, variance = b.mean - a.mean, a.variance + b.variance
     if not math.isfinite(variance):
@@ -100,13 +112,16 @@ def unpaired(a: Mean, b: Mean) -> Difference:
 def paired(pairs: Clusters, column: int, squares: float) -> Difference:
     """The mean of the differences within pairs, with Student's interval over their clusters.
 
-    Where fewer than five pairs differ, two more of average weight that differ, one in each direction, widen it.
+    Where fewer than five pairs differ, two more of average weight that differ, one in each
+    direction, widen it.
     """
     mean = mean_of(pairs, column, squares)
     if not math.isfinite(mean.variance):
         return Difference(mean.mean, -1.0, 1.0, math.inf)
     differing = pairs.weights[np.abs(pairs.sums[:, column]) > _NOTHING, column]
-    is_few = differing.size == 0 or differing.sum() ** 2 / (differing * differing).sum() < _FEW_PAIRS
+    is_few = (
+        differing.size == 0 or differing.sum() ** 2 / (differing * differing).sum() < _FEW_PAIRS
+    )
     variance = mean.variance + (2 / mean.clusters**2 if is_few else 0.0)
     return _with_interval(mean.mean, math.sqrt(variance), mean.clusters - 1)
 
@@ -117,18 +132,25 @@ def _with_interval(value: float, error: float, freedom: float) -> Difference:
 
 
 def p_value(difference: Difference) -> float:
-    """Two-sided, of "there is no difference", by the normal distribution: for more answers than can be permuted."""
+    """Two-sided, of "there is no difference", by the normal distribution: for more answers than can
+    be permuted.
+    """
     if difference.error == 0 or not math.isfinite(difference.error):
         return 1.0 if difference.value == 0 or difference.error else 0.0
     return math.erfc(abs(difference.value) / difference.error / math.sqrt(2))
 
 
-# --- tests ------------------------------------------------------------------------------------------------------------
-def permuted_labels(a: Clusters, b: Clusters, random: np.random.Generator, *, most: int = _MOST) -> Array:
-    """For each criterion the two-sided p-value of "both sides have one mean", by at most so many permutations.
+# --- tests
+# ------------------------------------------------------------------------------------------------------------
+def permuted_labels(
+    a: Clusters, b: Clusters, random: np.random.Generator, *, most: int = _MOST
+) -> Array:
+    """For each criterion the two-sided p-value of "both sides have one mean", by at most so many
+    permutations.
 
-    The labels A and B are permuted among the clusters. The statistic is the difference over its standard error, which
-    keeps the test right where the sides differ in their spread or weights (Janssen 1997).
+    The labels A and B are permuted among the clusters. The statistic is the difference over its
+    standard error, which keeps the test right where the sides differ in their spread or weights
+    (Janssen 1997).
     """
     weights, sums = np.vstack([a.weights, b.weights]), np.vstack([a.sums, b.sums])
     columns = np.hstack([weights, sums, weights**2, weights * sums, sums**2, weights > 0])
@@ -140,7 +162,9 @@ def permuted_labels(a: Clusters, b: Clusters, random: np.random.Generator, *, mo
     larger = np.zeros(weights.shape[1])
     rows = max(1, _CHUNK // len(labels))
     for start in range(0, count, rows):
-        drawn: npt.NDArray[Any] = random.permuted(np.tile(labels, (min(rows, count - start), 1)), axis=1)
+        drawn: npt.NDArray[Any] = random.permuted(
+            np.tile(labels, (min(rows, count - start), 1)), axis=1
+        )
         larger += (_studentized(drawn @ columns, total) >= observed - _NOTHING).sum(axis=0)
     return np.asarray((larger + 1) / (count + 1), dtype=float)
 
@@ -153,15 +177,20 @@ def _studentized(of_b: npt.NDArray[Any], total: Array) -> Array:
             w, s, ww, ws, ss, n = np.split(part, 6, axis=1)
             mean = s / w
             means.append(mean)
-            variances.append(np.maximum(ss - 2 * mean * ws + mean**2 * ww, 0.0) / w**2 * n / np.maximum(n - 1, 1))
+            variances.append(
+                np.maximum(ss - 2 * mean * ws + mean**2 * ww, 0.0) / w**2 * n / np.maximum(n - 1, 1)
+            )
         gap = np.abs(means[1] - means[0])
         ratio = gap / np.sqrt(variances[0] + variances[1])
-    # Without any spread a difference is as large as can be; without a difference, or with an empty side, it is 0.
+    # Without any spread a difference is as large as can be; without a difference, or with an empty
+    # side, it is 0.
     return np.where(np.isnan(ratio), np.where(gap > _NOTHING, np.inf, 0.0), ratio)
 
 
 def flipped_signs(pairs: Clusters, random: np.random.Generator, *, most: int = _MOST) -> Array:
-    """For each criterion the two-sided p-value of "A and B can be exchanged within a pair", by clusters of pairs."""
+    """For each criterion the two-sided p-value of "A and B can be exchanged within a pair", by
+    clusters of pairs.
+    """
     sums = pairs.sums[np.abs(pairs.sums).max(axis=1) > _NOTHING]
     observed = np.abs(sums.sum(axis=0))
     if not len(sums):
@@ -170,7 +199,9 @@ def flipped_signs(pairs: Clusters, random: np.random.Generator, *, most: int = _
     rows = max(1, _CHUNK // len(sums))
     for start in range(0, count, rows):
         signs = random.integers(0, 2, (min(rows, count - start), len(sums)), dtype=np.int8)
-        larger += (np.abs(2.0 * (signs.astype(np.float32) @ sums) - sums.sum(axis=0)) >= observed - 1e-9).sum(axis=0)
+        larger += (
+            np.abs(2.0 * (signs.astype(np.float32) @ sums) - sums.sum(axis=0)) >= observed - 1e-9
+        ).sum(axis=0)
     return np.asarray((larger + 1) / (count + 1), dtype=float)
 
 
@@ -179,7 +210,9 @@ def _permutations(clusters: int) -> int:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) corrected p-values: of all claims at a level, at most that share of runs has a wrong one."""
+    """Holm's (1979) corrected p-values: of all claims at a level, at most that share of runs has a
+    wrong one.
+    """
     corrected, largest = [1.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
@@ -187,13 +220,15 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def detectable(difference: Difference, a: Estimate, b: Estimate, claims: int, *, pairs: int | None = None) -> float:
+def detectable(
+    difference: Difference, a: Estimate, b: Estimate, claims: int, *, pairs: int | None = None
+) -> float:
     """The drop that is found in 80 % of such comparisons, at 5 % over so many claims; at most 1.
 
-    d = (z(1 - alpha / 2 claims) + z(0.8)) * the standard error at a drop of d, plus half a step of each side's scores,
-    since passes and failures have few p-values. A drop adds to the variance of B as m (1 - m) grows, or makes a share d
-    more of the pairs differ. For few clusters or any number of looks, the wider interval sets the first quantile: its
-    half width over the error.
+    d = (z(1 - alpha / 2 claims) + z(0.8)) * the standard error at a drop of d, plus half a step of
+    each side's scores, since passes and failures have few p-values. A drop adds to the variance of
+    B as m (1 - m) grows, or makes a share d more of the pairs differ. For few clusters or any
+    number of looks, the wider interval sets the first quantile: its half width over the error.
     """
     error, size = difference.error, 0.0
     if not math.isfinite(error) or error == 0:
@@ -211,25 +246,35 @@ def detectable(difference: Difference, a: Estimate, b: Estimate, claims: int, *,
 
 
 def at_any_time(difference: Difference, clusters: float) -> tuple[Difference, float]:
-    """The difference with an interval, and a p-value, that hold however often and whenever one looks.
+    """The difference with an interval, and a p-value, that hold however often and whenever one
+    looks.
 
-    Robbins' normal mixture as an asymptotic confidence sequence (Waudby-Smith et al., Ann. Stat. 52, 2024): half of the
-    interval is the standard error times sqrt((1 + 1/r) (log(1 + r) - 2 log alpha)), with r = clusters / 100. `clusters`
-    is Kish's number of the smaller side; from fewer than 20 nothing is concluded.
+    Robbins' normal mixture as an asymptotic confidence sequence (Waudby-Smith et al., Ann. Stat.
+    52, 2024): half of the interval is the standard error times sqrt((1 + 1/r) (log(1 + r) - 2 log
+    alpha)), with r = clusters / 100. `clusters` is Kish's number of the smaller side; from fewer
+    than 20 nothing is concluded.
     """
     value, _, _, error = difference
     if clusters < _FEWEST or not math.isfinite(error):
         return difference._replace(low=-1.0, high=1.0), 1.0
     ratio = clusters / _UNIT
     half = error * math.sqrt((1 + 1 / ratio) * (math.log1p(ratio) - 2 * math.log(ALPHA)))
-    p = 1.0 if error == 0 else math.sqrt(1 + ratio) * math.exp(-((value / error) ** 2) / (2 + 2 / ratio))
-    return difference._replace(low=max(-1.0, value - half), high=min(1.0, value + half)), min(1.0, p)
+    p = (
+        1.0
+        if error == 0
+        else math.sqrt(1 + ratio) * math.exp(-((value / error) ** 2) / (2 + 2 / ratio))
+    )
+    return difference._replace(low=max(-1.0, value - half), high=min(1.0, value + half)), min(
+        1.0, p
+    )
 
 
 def balance(units: tuple[float, float], errors: tuple[float, float], share: float) -> float:
-    """The p-value of "units are assigned to B with this share": chi-square with one degree of freedom.
+    """The p-value of "units are assigned to B with this share": chi-square with one degree of
+    freedom.
 
-    `errors` are the variances of the numbers of units where they are estimates, by uneven sampling; 0 for counts.
+    `errors` are the variances of the numbers of units where they are estimates, by uneven sampling;
+    0 for counts.
     """
     total = sum(units)
     variance = total * share * (1 - share)

@@ -1,4 +1,5 @@
-"""AgentDock's run configuration, ``evaluatorConfigs: [{type, config}]``, rewritten into our form when it is loaded.
+"""AgentDock's run configuration, ``evaluatorConfigs: [{type, config}]``, rewritten into our form
+when it is loaded.
 
 What AgentDock does differently is an option of our evaluators, which the rewritten entry sets.
 """
@@ -22,9 +23,14 @@ ENTRIES: Final = "evaluatorConfigs"
 """The field by which a document is AgentDock's."""
 
 SETTINGS_OF: Final[dict[str, str | None]] = {
-    ENTRIES: "evaluators", "storageProvider": "storage", "groundTruth": "ground_truth", "metadata": None,
-}  # fmt: skip
-"""The names of a document's fields in our settings, where they differ; None for what settings do not have."""
+    ENTRIES: "evaluators",
+    "storageProvider": "storage",
+    "groundTruth": "ground_truth",
+    "metadata": None,
+}
+"""The names of a document's fields in our settings, where they differ; None for what settings do
+not have.
+"""
 
 Fields = dict[str, Any]
 
@@ -38,7 +44,9 @@ def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
     if not isinstance(value, Mapping):
         return as_evaluator(value, path=path)
     name = value.get("type")
-    kind = Evaluator.registry[name] if isinstance(name, str) and name in Evaluator.registry else None
+    kind = (
+        Evaluator.registry[name] if isinstance(name, str) and name in Evaluator.registry else None
+    )
     if "config" in value and (kind is None or "config" not in kind.model_fields):
         return _load_entry(value, path=path)
     return as_evaluator(_rule_based(dict(value)) if name == "RuleBased" else value, path=path)
@@ -48,10 +56,13 @@ def load_evaluators(values: Any, *, at_least: int = 1) -> tuple[Evaluator, ...]:
     """A list of evaluators from instances, functions, names and mappings.
 
     Raises:
-        ConfigurationError: With the path of each wrong entry: as `load_evaluator`, or `criteria` raises.
+        ConfigurationError: With the path of each wrong entry: as `load_evaluator`, or `criteria`
+            raises.
     """
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise ConfigurationError(f"expected a list of evaluators, found {type(values).__name__}", path="evaluators")
+        raise ConfigurationError(
+            f"expected a list of evaluators, found {type(values).__name__}", path="evaluators"
+        )
     if len(values) < at_least:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
     return load_each(_load_declaring, values, path="evaluators")
@@ -60,7 +71,9 @@ def load_evaluators(values: Any, *, at_least: int = 1) -> tuple[Evaluator, ...]:
 def _load_declaring(value: Any, path: str) -> Evaluator:
     evaluator = load_evaluator(value, path=path)
     if type(evaluator).evaluate is Evaluator.evaluate:
-        raise ConfigurationError(f"{type(evaluator).__name__} has no method evaluate of its own", path=path)
+        raise ConfigurationError(
+            f"{type(evaluator).__name__} has no method evaluate of its own", path=path
+        )
     try:
         evaluator.criteria()
     except Exception as error:
@@ -73,7 +86,10 @@ def marked(entry: Any) -> Any:
     """The entry of a document with its settings in ``config``, by which `load_evaluator` knows it."""
     if not isinstance(entry, Mapping) or "config" in entry:
         return entry
-    return {"type": entry.get("type"), "config": {name: value for name, value in entry.items() if name != "type"}}
+    return {
+        "type": entry.get("type"),
+        "config": {name: value for name, value in entry.items() if name != "type"},
+    }
 
 
 def load_entries(entries: Any) -> tuple[Evaluator, ...]:
@@ -92,7 +108,9 @@ def _load_entry(entry: Any, *, path: str | None) -> Evaluator:
         return as_evaluator(entry, path=path)
     config = entry.get("config", {})
     if not isinstance(config, Mapping):
-        raise ConfigurationError(f"expected a mapping, found {type(config).__name__}", path=f"{path}.config")
+        raise ConfigurationError(
+            f"expected a mapping, found {type(config).__name__}", path=f"{path}.config"
+        )
     fields: Fields = {**config, **{key: value for key, value in entry.items() if key != "config"}}
     kind = str(fields.get("type"))
     for name in _PLACES.get(kind, ()):
@@ -107,12 +125,18 @@ def _load_entry(entry: Any, *, path: str | None) -> Evaluator:
 
 
 def _with_defaults(fields: Fields, **defaults: Any) -> Fields:
-    left_out = {name: value for name, value in defaults.items() if name not in fields and to_camel(name) not in fields}
+    left_out = {
+        name: value
+        for name, value in defaults.items()
+        if name not in fields and to_camel(name) not in fields
+    }
     return {**left_out, **fields}
 
 
 def _known_place(place: str, *, keywords: bool) -> str:
-    """AgentDock takes any place; one that it does not know has nothing in it, which fails each evaluation."""
+    """AgentDock takes any place; one that it does not know has nothing in it, which fails each
+    evaluation.
+    """
     known = ("config", *list(ROOTS)[2:]) if keywords else tuple(ROOTS)
     return place if not place or place.partition(".")[0] in known else f"context.{place}"
 
@@ -120,7 +144,8 @@ def _known_place(place: str, *, keywords: bool) -> str:
 def _similarity(fields: Fields) -> Fields:
     algorithm = fields.get("algorithm")
     if algorithm not in ("sorensen-dice", "jaro-winkler", "levenshtein"):
-        return {**fields, "algorithm": "sorensen-dice"}  # as AgentDock does with a name that it does not know
+        # as AgentDock does with a name that it does not know
+        return {**fields, "algorithm": "sorensen-dice"}
     return fields
 
 
@@ -130,7 +155,9 @@ def _completed(fields: Fields) -> Fields:
     if limit_ms is None:
         return fields
     if isinstance(limit_ms, bool) or not isinstance(limit_ms, int | float):
-        raise ConfigurationError(f"expected a number of milliseconds, found {limit_ms!r}"[:200], path="limit_ms")
+        raise ConfigurationError(
+            f"expected a number of milliseconds, found {limit_ms!r}"[:200], path="limit_ms"
+        )
     return {**fields, "limit_s": limit_ms / 1000}
 
 
@@ -144,18 +171,30 @@ def _accuracy(fields: Fields) -> Fields:
 
 
 def _judge(fields: Fields) -> Fields:
-    """AgentDock's judge: the template holds the texts, the reply is a score with its reasoning, nothing is skipped."""
+    """AgentDock's judge: the template holds the texts, the reply is a score with its reasoning,
+    nothing is skipped.
+    """
     known = _names_of(Evaluator.registry["LLMJudge"]) | {"llm", "provider", "type"}
     fields = {name: value for name, value in fields.items() if name in known and value is not None}
     template = _field(fields, "prompt_template")
-    if fields.get("rubric") is not None:  # GoGrid's judge: two lines of reply, and a template holds the texts itself
+    # GoGrid's judge: two lines of reply, and a template holds the texts itself
+    if fields.get("rubric") is not None:
         if isinstance(template, str):
-            template = template.replace("{rubric}", "{{criterion_description}}").replace("{output}", "{{response}}")
+            template = template.replace("{rubric}", "{{criterion_description}}").replace(
+                "{output}", "{{response}}"
+            )
             fields = {**fields, **{name: template for name in _TEMPLATE if name in fields}}
-        return _with_defaults(fields, reply_form="lines", placement="inline" if isinstance(template, str) else "data")
-    for name, value in (("criterion_name", _field(fields, "criterion_name")), ("prompt_template", template)):
+        return _with_defaults(
+            fields, reply_form="lines", placement="inline" if isinstance(template, str) else "data"
+        )
+    for name, value in (
+        ("criterion_name", _field(fields, "criterion_name")),
+        ("prompt_template", template),
+    ):
         if value is None or (isinstance(value, str) and not value.strip()):
-            raise ConfigurationError("required field is missing" if value is None else "must not be blank", path=name)
+            raise ConfigurationError(
+                "required field is missing" if value is None else "must not be blank", path=name
+            )
     return _with_defaults(fields, reply_form="score", placement="inline")
 
 
@@ -166,13 +205,19 @@ def _tool_usage(fields: Fields) -> Fields:
     known = _names_of(ToolRule)
     rules = fields.get("rules")
     if isinstance(rules, list | tuple):
-        fields["rules"] = [_tool_rule(rule, known) if isinstance(rule, Mapping) else rule for rule in rules]
+        fields["rules"] = [
+            _tool_rule(rule, known) if isinstance(rule, Mapping) else rule for rule in rules
+        ]
     return fields
 
 
 def _tool_rule(rule: Mapping[str, Any], known: set[str]) -> Fields:
     """AgentDock ignores unknown fields, and treats null and empty texts as left out."""
-    rule = {key: value for key, value in rule.items() if key in known and value is not None and value != ""}
+    rule = {
+        key: value
+        for key, value in rule.items()
+        if key in known and value is not None and value != ""
+    }
     names_nothing = all(_field(rule, name) in (None, [], ()) for name in _DECIDING)
     return {**rule, "invalid_reason": "the rule names no tool"} if names_nothing else rule
 
@@ -184,7 +229,8 @@ def _rule_based(fields: Fields) -> Fields:
 def flat_rules(rules: Any) -> Any:
     """The rules in our form; others than AgentDock's are returned as they are.
 
-    AgentDock is lenient: it ignores unknown fields, and a rule that it cannot run fails in every evaluation.
+    AgentDock is lenient: it ignores unknown fields, and a rule that it cannot run fails in every
+    evaluation.
     """
     return [_flat(rule) for rule in rules] if isinstance(rules, list | tuple) else rules
 
@@ -199,7 +245,10 @@ def _flat(rule: Any) -> Any:
     kind = config["type"] if isinstance(config.get("type"), str) else ""
     if kind in RuleCheck.registry and kind not in _RULE_FIELDS:
         # Not a check of AgentDock's: strict.
-        return {**{key: config[key] for key in config if key not in ("sourceField", "source_field")}, **common}
+        return {
+            **{key: config[key] for key in config if key not in ("sourceField", "source_field")},
+            **common,
+        }
     check = {name: _field(config, name) for name in _RULE_FIELDS.get(kind, ())}
     check = {name: value for name, value in check.items() if value is not None}
     return _checked(common, {"type": config.get("type"), **check})
@@ -219,7 +268,9 @@ def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
 
 
 def _translated(check: dict[str, Any]) -> dict[str, Any]:
-    """The check with AgentDock's meaning of wrong bounds and outcomes, and its pattern in our syntax."""
+    """The check with AgentDock's meaning of wrong bounds and outcomes, and its pattern in our
+    syntax.
+    """
     if check["type"] == "json_parse":
         return {"type": "json"}
     outcome = check.get("expected_outcome")
@@ -242,27 +293,39 @@ def _names_of(model: type[BaseModel]) -> set[str]:
 
 
 _RULE_FIELDS: Final[dict[str, tuple[str, ...]]] = {
-    "length": ("min", "max"), "regex": ("pattern", "flags", "expected_outcome"),
-    "includes": ("keywords", "case_sensitive", "expected_outcome"), "json_parse": (),
-}  # fmt: skip
+    "length": ("min", "max"),
+    "regex": ("pattern", "flags", "expected_outcome"),
+    "includes": ("keywords", "case_sensitive", "expected_outcome"),
+    "json_parse": (),
+}
 _NEVER_PASSES: Final = {"type": "includes", "keywords": [], "expected_outcome": "any"}
 _TEMPLATE: Final = ("promptTemplate", "prompt_template")
 _DECIDING: Final = ("expected_tool_name", "forbidden_tools", "sequence", "min_calls", "max_calls")
 _PLACES: Final = {
-    "KeywordCoverage": ("keywordsSourceField", "keywords_source_field", "sourceTextField", "sourceField"),
+    "KeywordCoverage": (
+        "keywordsSourceField",
+        "keywords_source_field",
+        "sourceTextField",
+        "sourceField",
+    ),
     "LexicalSimilarity": ("sourceField", "referenceField"),
     "Toxicity": ("sourceTextField",),
-}  # fmt: skip
+}
 _RENAMED: Final[dict[str, dict[str, str]]] = {
     "KeywordCoverage": {
-        "keywords": "expectedKeywords", "sourceField": "sourceTextField",
+        "keywords": "expectedKeywords",
+        "sourceField": "sourceTextField",
         "normalizeWhitespace": "normalizeWhitespaceForSource",
     },
-}  # fmt: skip
+}
 _REWRITE: Final[dict[str, Callable[[Fields], Fields]]] = {
-    "CompletedWithin": _completed, "LexicalSimilarity": _similarity, "LLMJudge": _judge, "NLPAccuracy": _accuracy,
-    "RuleBased": _rule_based, "ToolUsage": _tool_usage,
-}  # fmt: skip
+    "CompletedWithin": _completed,
+    "LexicalSimilarity": _similarity,
+    "LLMJudge": _judge,
+    "NLPAccuracy": _accuracy,
+    "RuleBased": _rule_based,
+    "ToolUsage": _tool_usage,
+}
 _IMPLIED: Final[dict[str, Fields]] = {
     "LexicalSimilarity": {"ngram_size": 1, "unit": "utf16", "without_reference": "fail"},
     "LLMJudge": {"refuse_degenerate": False, "needs": ()},

@@ -1,7 +1,8 @@
-"""JavaScript's regular expressions, as AgentDock's files have them, rewritten into the syntax of `runtime.patterns`.
+"""JavaScript's regular expressions, as AgentDock's files have them, rewritten into the syntax of
+`runtime.patterns`.
 
-Not rewritten: surrogates in sets, ``\\c``, ``[]`` and ``[^]``, braces that are no quantifier, and line ends other than
-``\\n`` for ``^ $`` with the flag ``m``.
+Not rewritten: surrogates in sets, ``\\c``, ``[]`` and ``[^]``, braces that are no quantifier, and
+line ends other than ``\\n`` for ``^ $`` with the flag ``m``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ def _character(pair: re.Match[str]) -> str:
 
 def _literal(code: int) -> str:
     if 0xD800 <= code <= 0xDFFF:
-        raise ValueError("a surrogate alone, or in a set, is not supported: write \\u{...} with the flag u")
+        raise ValueError(
+            "a surrogate alone, or in a set, is not supported: write \\u{...} with the flag u"
+        )
     return re.escape(chr(code))
 
 
@@ -39,7 +42,9 @@ def python_pattern(pattern: str, flags: str) -> tuple[str, str]:
         ValueError: Flags that JavaScript does not have, or the flag ``v``.
     """
     if set(flags) - set("dgimsuy") or len(set(flags)) != len(flags):
-        raise ValueError(f"flags {flags!r} are not valid; expected each of d g i m s u y at most once")
+        raise ValueError(
+            f"flags {flags!r} are not valid; expected each of d g i m s u y at most once"
+        )
     in_set = False
 
     def rewrite(token: re.Match[str]) -> str:
@@ -62,4 +67,6 @@ def python_pattern(pattern: str, flags: str) -> tuple[str, str]:
         return text
 
     source = _TOKENS.sub(rewrite, _PAIR.sub(_character, pattern))
-    return rf"\A(?:{source})" if "y" in flags else source, "".join(flag for flag in "ims" if flag in flags)
+    return rf"\A(?:{source})" if "y" in flags else source, "".join(
+        flag for flag in "ims" if flag in flags
+    )

@@ -1,4 +1,6 @@
-"""Parts of the user's that run on the background thread beside evaluators: one that blocks it is named and left out."""
+"""Parts of the user's that run on the background thread beside evaluators: one that blocks it is
+named and left out.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ reset_in_child(_RUNNING.clear)
 class UserPart:
     """One part. As a context manager it marks that the part runs on this thread.
 
-    A part that blocked three times within ten minutes is quarantined until the first of these is ten minutes old:
-    entering it raises `EvaluationError` (``quarantined``).
+    A part that blocked three times within ten minutes is quarantined until the first of these is
+    ten minutes old: entering it raises `EvaluationError` (``quarantined``).
     """
 
     def __init__(self, name: str) -> None:
@@ -37,7 +39,10 @@ class UserPart:
         return f"<UserPart {self.name}>"
 
     def __enter__(self) -> None:
-        if len(self._blocked) == _MAX_BLOCKED and time.monotonic() - self._blocked[0] < _FORGOTTEN_AFTER_S:
+        if (
+            len(self._blocked) == _MAX_BLOCKED
+            and time.monotonic() - self._blocked[0] < _FORGOTTEN_AFTER_S
+        ):
             message = f"quarantined: {self.name} blocked the background thread too often"
             raise EvaluationError(message, error_type="quarantined")
         self.begin()
@@ -58,16 +63,24 @@ class UserPart:
         self._blocked.append(time.monotonic())
         if len(self._blocked) == _MAX_BLOCKED:
             reason = f"it blocked the background thread {_MAX_BLOCKED} times within ten minutes"
-            log.warning("part_quarantined", part=self.name, blocked_s=round(seconds, 2), reason=reason)
+            log.warning(
+                "part_quarantined", part=self.name, blocked_s=round(seconds, 2), reason=reason
+            )
 
 
 def part_of(kind: str, owner: Any) -> UserPart:
-    """The part that an object is, the same one for the same object: ``storage:sql`` for a storage provider."""
+    """The part that an object is, the same one for the same object: ``storage:sql`` for a storage
+    provider.
+    """
     key = kind, id(owner)
     known = _PARTS.get(key)
     if known is not None:
         return known[1]
-    names = (getattr(owner, "type", None), getattr(owner, "__qualname__", None), type(owner).__qualname__)
+    names = (
+        getattr(owner, "type", None),
+        getattr(owner, "__qualname__", None),
+        type(owner).__qualname__,
+    )
     part = UserPart(f"{kind}:{next(name for name in names if isinstance(name, str))}")
     with contextlib.suppress(TypeError):  # it takes no weak reference: named, and never quarantined
         _PARTS[key] = weakref.ref(owner, lambda _: _PARTS.pop(key, None)), part

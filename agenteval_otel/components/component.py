@@ -1,4 +1,6 @@
-"""Component: a frozen model that configuration chooses by ``type``, and the registry of each contract's types."""
+"""Component: a frozen model that configuration chooses by ``type``, and the registry of each
+contract's types.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, computed_field, model_serializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    computed_field,
+    model_serializer,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.components.explained import FriendlyErrors, explain_validation
@@ -19,7 +28,9 @@ from agenteval_otel.runtime.masking import mask
 
 
 class FreshCopies(BaseModel, metaclass=FriendlyErrors):
-    """A model whose copies and pickles hold its fields alone, without its cached bounds, connections and guards."""
+    """A model whose copies and pickles hold its fields alone, without its cached bounds,
+    connections and guards.
+    """
 
     def __copy__(self) -> Self:
         copied = super().__copy__()
@@ -33,11 +44,18 @@ class FreshCopies(BaseModel, metaclass=FriendlyErrors):
     def __getstate__(self) -> dict[Any, Any]:
         state = super().__getstate__()
         fields = type(self).model_fields
-        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
+        return {
+            **state,
+            "__dict__": {
+                name: value for name, value in state["__dict__"].items() if name in fields
+            },
+        }
 
 
 class Registry(UserDict[str, Any]):
-    """The classes of a contract by their types. An announced type maps to its module, imported when it is chosen."""
+    """The classes of a contract by their types. An announced type maps to its module, imported when
+    it is chosen.
+    """
 
     def announce(self, module: str, *types: str) -> None:
         """The module registers the types when it is imported."""
@@ -57,24 +75,33 @@ if TYPE_CHECKING:
     ListOf = Sequence[T]
 else:
     ListOf = tuple[T, ...]
-"""A field that takes any list and holds a tuple; to type checkers a sequence, so that a list may be given."""
+"""A field that takes any list and holds a tuple; to type checkers a sequence, so that a list may be
+given.
+"""
 
 
 class Component(FreshCopies):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
-    A direct subclass with ``contract="..."`` in the class line is an extension point; an implementation names its
-    ``type="..."`` there. Field names are snake_case; camelCase is read too and written with ``by_alias``. Lazily made
-    parts belong into `functools.cached_property`.
+    A direct subclass with ``contract="..."`` in the class line is an extension point; an
+    implementation names its ``type="..."`` there. Field names are snake_case; camelCase is read too
+    and written with ``by_alias``. Lazily made parts belong into `functools.cached_property`.
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
         loc_by_alias=False,  # errors use the documented names
-        arbitrary_types_allowed=True, ignored_types=(cached_property,),
-        defer_build=True,  # a process uses few of the many parts: building all would slow the import
-        hide_input_in_errors=True, allow_inf_nan=False,
-    )  # fmt: skip
+        arbitrary_types_allowed=True,
+        ignored_types=(cached_property,),
+        # a process uses few of the many parts: building all would slow the import
+        defer_build=True,
+        hide_input_in_errors=True,
+        allow_inf_nan=False,
+    )
 
     contract: ClassVar[str] = "component"
     component_type: ClassVar[str] = ""
@@ -83,10 +110,13 @@ class Component(FreshCopies):
     fingerprint_exclude: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__()  # the class line's words are read by the hook below, once the fields are known
+        # the class line's words are read by the hook below, once the fields are known
+        super().__init_subclass__()
 
     @classmethod
-    def __pydantic_init_subclass__(cls, *, type: str | None = None, contract: str | None = None, **kwargs: Any) -> None:
+    def __pydantic_init_subclass__(
+        cls, *, type: str | None = None, contract: str | None = None, **kwargs: Any
+    ) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if contract is not None:
             cls.contract, cls.registry, cls.component_type = contract, Registry(), ""
@@ -96,7 +126,9 @@ class Component(FreshCopies):
         is_announced_here = cls.registry.data.get(type) == cls.__module__
         had = None if is_announced_here else cls.registry.get(type)
         if had is not None and had.__qualname__ != cls.__qualname__:
-            raise ConfigurationError(f"{cls.contract} type {type!r} is taken by {had.__module__}.{had.__qualname__}")
+            raise ConfigurationError(
+                f"{cls.contract} type {type!r} is taken by {had.__module__}.{had.__qualname__}"
+            )
         cls.component_type = type
         cls.registry[type] = cls
 
@@ -119,7 +151,11 @@ class Component(FreshCopies):
     def _masked(self, dump: Callable[[Any], dict[str, Any]], info: Any) -> dict[str, Any]:
         # Dumps are shown, logged and stored: secrets are in them only on request.
         context, out = info.context or {}, self.fingerprint_exclude
-        fields = {name: value for name, value in dump(self).items() if name not in out or not context.get("versioned")}
+        fields = {
+            name: value
+            for name, value in dump(self).items()
+            if name not in out or not context.get("versioned")
+        }
         return fields if context.get("secrets") else mask(fields)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -134,20 +170,34 @@ class Component(FreshCopies):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of `fingerprint_source`)."""
+        """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of
+        `fingerprint_source`).
+        """
         return hashlib.sha256(self.fingerprint_source().encode("utf-8", "replace")).hexdigest()[:12]
 
     def fingerprint_source(self) -> str:
-        """Its configuration as sorted JSON, without `fingerprint_exclude`, its own and its parts'; slow as a dump."""
+        """Its configuration as sorted JSON, without `fingerprint_exclude`, its own and its parts';
+        slow as a dump.
+        """
         fields = self.model_dump(mode="json", fallback=repr, context={"versioned": True})
         return json.dumps(fields, sort_keys=True, default=repr)
 
     @classmethod
-    def load(cls, data: Mapping[str, Any], *, path: str | None = None, context: dict[str, Any] | None = None) -> Self:
-        """Build from configuration; a `ConfigurationError` has the field's path, its value and what was expected."""
+    def load(
+        cls,
+        data: Mapping[str, Any],
+        *,
+        path: str | None = None,
+        context: dict[str, Any] | None = None,
+    ) -> Self:
+        """Build from configuration; a `ConfigurationError` has the field's path, its value and what
+        was expected.
+        """
         try:
             return cls.model_validate(dict(data), context=context)
         except ValidationError as error:
             raise explain_validation(error, cls, path=path) from None
-        except ConfigurationError as error:  # of a part inside of this one, which knows its own place only
+        except (
+            ConfigurationError
+        ) as error:  # of a part inside of this one, which knows its own place only
             raise error.with_prefix(path) from error

@@ -1,4 +1,6 @@
-"""Errors of a configuration in the words of a settings file: the field's path, its value and what was expected."""
+"""Errors of a configuration in the words of a settings file: the field's path, its value and what
+was expected.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ else:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
 class FriendlyErrors(ModelMetaclass):
-    """Metaclass of models that people write down: a wrong field raises `ConfigurationError` with its path."""
+    """Metaclass of models that people write down: a wrong field raises `ConfigurationError` with
+    its path.
+    """
 
     if not TYPE_CHECKING:  # type checkers take the signature from the fields
 
@@ -37,14 +41,20 @@ class FrozenSettings(BaseModel, metaclass=FriendlyErrors):
     """A section of a settings file. Unknown fields are refused, and values are not shown in errors."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
     )
 
 
 def explain_validation(
     error: ValidationError, model: type[BaseModel], *, path: str | None = None
 ) -> ConfigurationError:
-    """Translate pydantic's report: path of the field, found, expected, and the known fields for an unknown one."""
+    """Translate pydantic's report: path of the field, found, expected, and the known fields for an
+    unknown one.
+    """
     problems: list[tuple[str | None, str]] = []
     for item in error.errors(include_url=False):
         if item["type"] == "default_factory_not_called":
@@ -53,10 +63,14 @@ def explain_validation(
         inner = item.get("ctx", {}).get("error")
         if isinstance(inner, ComponentError):
             above = item["loc"] if inner.of_model else item["loc"][:-1]
-            problems += inner.failure.with_prefix(_join(path, above) if path or above else None).problems
+            problems += inner.failure.with_prefix(
+                _join(path, above) if path or above else None
+            ).problems
         elif item["type"] == "extra_forbidden":
             known = _fields_at(model, item["loc"][:-1])
-            problems.append((where, f"unknown field{known_choices(item['loc'][-1], known) if known else ''}"))
+            problems.append(
+                (where, f"unknown field{known_choices(item['loc'][-1], known) if known else ''}")
+            )
         elif item["type"] == "missing":
             problems.append((where, "required field is missing"))
         else:
@@ -65,9 +79,11 @@ def explain_validation(
 
 
 class ComponentError(ValueError):
-    """What a validator found wrong with a part that it loaded: the model's other fields are then still checked.
+    """What a validator found wrong with a part that it loaded: the model's other fields are then
+    still checked.
 
-    The failure's paths begin with the name of a field; `of_model`: the validator is one of the whole model.
+    The failure's paths begin with the name of a field; `of_model`: the validator is one of the
+    whole model.
     """
 
     def __init__(self, failure: ConfigurationError, *, of_model: bool = False) -> None:
@@ -91,18 +107,30 @@ def known_choices(name: Any, known: Iterable[str]) -> str:
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model at a location inside another; keys and indexes of containers lead to their items."""
+    """The fields of the model at a location inside another; keys and indexes of containers lead to
+    their items.
+    """
     models = {model}
     for part in location:
         models = {
-            inner for kind in models
-            for inner in (_models_in(kind.model_fields[str(part)].annotation) if part in kind.model_fields else {kind})
-        }  # fmt: skip
-    # Fields that are left out of dumps and take anything are objects of the program: a file cannot name them.
-    return sorted({
-        name for kind in models for name, field in kind.model_fields.items()
-        if not (field.exclude and field.annotation is Any)
-    })  # fmt: skip
+            inner
+            for kind in models
+            for inner in (
+                _models_in(kind.model_fields[str(part)].annotation)
+                if part in kind.model_fields
+                else {kind}
+            )
+        }
+    # Fields that are left out of dumps and take anything are objects of the program: a file cannot
+    # name them.
+    return sorted(
+        {
+            name
+            for kind in models
+            for name, field in kind.model_fields.items()
+            if not (field.exclude and field.annotation is Any)
+        }
+    )
 
 
 def _models_in(annotation: Any) -> set[type[BaseModel]]:
@@ -145,8 +173,11 @@ def _received(expected: str, item: Any) -> str:
     value = item.get("input")
     if any(is_secret(part) for part in item["loc"] if isinstance(part, str)):
         shown = _shown(value).strip("'")
-        return f"{expected.replace(shown, MASK) if shown else expected}, found {mask(value, 'secret')}"
-    of_several = item["type"] == "value_error" and isinstance(value, Mapping)  # whose values say nothing together
+        return (
+            f"{expected.replace(shown, MASK) if shown else expected}, found {mask(value, 'secret')}"
+        )
+    # whose values say nothing together
+    of_several = item["type"] == "value_error" and isinstance(value, Mapping)
     return mask_text(expected if of_several else f"{expected}, found {_shown(mask(value))}")
 
 

@@ -1,4 +1,6 @@
-"""Loading components: from a mapping, a type's name, a class or an object, after the plugins that settings list."""
+"""Loading components: from a mapping, a type's name, a class or an object, after the plugins that
+settings list.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +18,42 @@ C = TypeVar("C", bound=Component)
 T = TypeVar("T")
 
 
-def resolve(contract: type[C], value: Any, *, path: str | None = None, context: dict[str, Any] | None = None) -> C:
-    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component, or `ConfigurationError`."""
+def resolve(
+    contract: type[C], value: Any, *, path: str | None = None, context: dict[str, Any] | None = None
+) -> C:
+    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component, or
+    `ConfigurationError`.
+    """
     if isinstance(value, contract):
         return value
     if isinstance(value, str):
         value = {"type": value}
     if not isinstance(value, Mapping):
-        expected = f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name"
+        expected = (
+            f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name"
+        )
         raise ConfigurationError(f"{expected}, found {value.__class__.__name__}", path=path)
     name = value.get("type")
     if not isinstance(name, str) or name not in contract.registry:
-        wrong = "'type' is missing" if name is None else f"unknown {contract.contract} type {name!r}"
-        raise ConfigurationError(f"{wrong}{known_choices(name, sorted(contract.registry))}", path=path)
+        wrong = (
+            "'type' is missing" if name is None else f"unknown {contract.contract} type {name!r}"
+        )
+        raise ConfigurationError(
+            f"{wrong}{known_choices(name, sorted(contract.registry))}", path=path
+        )
     return cast(C, contract.registry[name].load(value, path=path, context=context))
 
 
 def resolve_or_wrap(
-    contract: type[C], value: Any, *, wrap: Callable[[Any], C | None], expected: str, path: str | None = None
+    contract: type[C],
+    value: Any,
+    *,
+    wrap: Callable[[Any], C | None],
+    expected: str,
+    path: str | None = None,
 ) -> C:
-    """As `resolve`; also, a class becomes an instance with default settings, and `wrap` converts other objects.
+    """As `resolve`; also, a class becomes an instance with default settings, and `wrap` converts
+    other objects.
 
     `wrap` returns None for an unsupported object; `expected` describes the supported ones.
     """
@@ -57,11 +75,15 @@ def import_function(name: str, *, path: str) -> Any:
         return pkgutil.resolve_name(name.strip())
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
-        raise ConfigurationError(f"{name.strip()[:80]!r} cannot be imported: {reason}", path=path) from error
+        raise ConfigurationError(
+            f"{name.strip()[:80]!r} cannot be imported: {reason}", path=path
+        ) from error
 
 
 def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:
-    """Load every entry of a list with `load(value, path)`; the `ConfigurationError` has the problems of all entries."""
+    """Load every entry of a list with `load(value, path)`; the `ConfigurationError` has the
+    problems of all entries.
+    """
     loaded: list[T] = []
     problems: list[tuple[str | None, str]] = []
     for index, value in enumerate(values):
@@ -75,7 +97,8 @@ def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str
 
 
 def import_plugins(names: Sequence[str]) -> None:
-    """Import each: the entry point of that name in one of our groups, else the module. That runs its code.
+    """Import each: the entry point of that name in one of our groups, else the module. That runs
+    its code.
 
     A `ConfigurationError` has ``plugins[<index>]`` as path.
     """
@@ -83,7 +106,11 @@ def import_plugins(names: Sequence[str]) -> None:
 
 
 def _import(name: str, path: str) -> None:
-    points = [point for point in metadata.entry_points(name=name) if point.group.startswith("agenteval_otel.")]
+    points = [
+        point
+        for point in metadata.entry_points(name=name)
+        if point.group.startswith("agenteval_otel.")
+    ]
     try:
         for point in points:
             point.load()

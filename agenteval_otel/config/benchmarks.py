@@ -13,9 +13,11 @@ class BenchmarkSettings(FrozenSettings):
     """A named benchmark: a dataset, the evaluators of the settings or of an agent, and objectives.
 
     Attributes:
-        dataset: Files of inputs as `agenteval-otel evaluate` reads them; relative to the working directory.
+        dataset: Files of inputs as `agenteval-otel evaluate` reads them; relative to the working
+            directory.
         run: ``module:function`` that makes the answers; without one the dataset has them.
-        columns: Columns of the dataset by the fields that they hold, such as ``{prompt: question}``.
+        columns: Columns of the dataset by the fields that they hold, such as
+            ``{prompt: question}``.
         agent: The agent whose evaluators and criteria apply.
         objectives: The least mean of each criterion, 0 to 1, besides the criteria's own objectives.
     """

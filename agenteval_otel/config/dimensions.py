@@ -1,4 +1,6 @@
-"""The metric dimensions of the settings: which annotations metrics have, and how many values of each."""
+"""The metric dimensions of the settings: which annotations metrics have, and how many values of
+each.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,12 @@ from agenteval_otel.semconv import MAX_DIMENSION_VALUES, USER_ID
 
 def load_dimensions(values: Any) -> Any:
     """The number of values of each dimension, by its attribute."""
-    if not isinstance(values, list | tuple | Mapping) or not all(isinstance(name, str) for name in values):
-        expected = "expected a list of names, or a mapping of names to how many values each may have"
+    if not isinstance(values, list | tuple | Mapping) or not all(
+        isinstance(name, str) for name in values
+    ):
+        expected = (
+            "expected a list of names, or a mapping of names to how many values each may have"
+        )
         raise ConfigurationError(expected, path="metric_dimensions")
     limits = values if isinstance(values, Mapping) else dict.fromkeys(values, MAX_DIMENSION_VALUES)
     loaded: dict[str, Any] = {}
@@ -26,7 +32,11 @@ def load_dimensions(values: Any) -> Any:
             continue
         loaded[attribute] = limit
         if attribute == USER_ID or isinstance(limit, bool):
-            wrong = "an id of users makes a series of each" if attribute == USER_ID else f"expected a number: {limit}"
+            wrong = (
+                "an id of users makes a series of each"
+                if attribute == USER_ID
+                else f"expected a number: {limit}"
+            )
             problems.append(("metric_dimensions", f"{name}: {wrong}"))
     if problems:
         raise ConfigurationError.of(problems)

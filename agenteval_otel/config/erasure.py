@@ -1,4 +1,6 @@
-"""Erasing what this process and its storage hold of a person, of a conversation, or of before a time."""
+"""Erasing what this process and its storage hold of a person, of a conversation, or of before a
+time.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +24,23 @@ _DELIVER_S: Final = 30.0
 
 
 def erase(
-    *, conversation: str | None = None, user: str | None = None, before: str | datetime | None = None
-) -> tuple[ErasedPlace, ...]:  # fmt: skip
-    """Remove what this process holds of a conversation, of a user, or of before a time; then from its storage.
+    *,
+    conversation: str | None = None,
+    user: str | None = None,
+    before: str | datetime | None = None,
+) -> tuple[ErasedPlace, ...]:
+    """Remove what this process holds of a conversation, of a user, or of before a time; then from
+    its storage.
 
-    Open conversations, unsampled answers that wait for feedback, feedback and spans that wait go at once. Answers that
-    are being evaluated are first delivered, for up to 30 s. Stored results lose content and ids, and keep their scores.
-    Blocks, for files of gigabytes for minutes: call it on a thread. What was exported stays where it is.
+    Open conversations, unsampled answers that wait for feedback, feedback and spans that wait go at
+    once. Answers that are being evaluated are first delivered, for up to 30 s. Stored results lose
+    content and ids, and keep their scores. Blocks, for files of gigabytes for minutes: call it on a
+    thread. What was exported stays where it is.
 
     Args:
         conversation: Its ``conversation_id``, or ``session_id``.
-        user: The id as it was annotated, or as it is stored; with all conversations that the user took part in.
+        user: The id as it was annotated, or as it is stored; with all conversations that the user
+            took part in.
         before: ISO 8601, or a datetime; without a zone in UTC.
 
     Returns:
@@ -42,19 +50,26 @@ def erase(
         ConfigurationError: Not exactly one of them was given, or its value is wrong.
     """
     fields = {"conversation": conversation, "user": user, "before": before}
-    erasure = erasure_of({name: value for name, value in fields.items() if value is not None}, current_settings())
+    erasure = erasure_of(
+        {name: value for name, value in fields.items() if value is not None}, current_settings()
+    )
     pipeline = default_pipeline()
     learn_conversations(pipeline.providers, erasure)
     counts, is_delivered = _erase_waiting(erasure)
     places = [ErasedPlace(f"this process: {name}", count) for name, count in counts.items()]
     if not is_delivered:
-        places.append(ErasedPlace("this process", problem="not everything was delivered in time: run this again"))
+        places.append(
+            ErasedPlace(
+                "this process", problem="not everything was delivered in time: run this again"
+            )
+        )
     caches = erase_caches(current_settings(), erasure)
     return (*places, *caches, *erase_stored(pipeline.providers, erasure))
 
 
 def erase_waiting(fields: Any) -> tuple[dict[str, int], bool]:
-    """Erase what waits in this process, for the sidecar; how many of what, and whether the rest was delivered.
+    """Erase what waits in this process, for the sidecar; how many of what, and whether the rest was
+    delivered.
 
     Raises `ConfigurationError` for wrong fields, `StorageError` where a journal was left as it was.
     """
@@ -64,7 +79,8 @@ def erase_waiting(fields: Any) -> tuple[dict[str, int], bool]:
 
 
 def _erase_waiting(erasure: Erasure) -> tuple[dict[str, int], bool]:
-    # A queued answer may become a turn of an open conversation, so erase again once it is evaluated.
+    # A queued answer may become a turn of an open conversation, so erase again once it is
+    # evaluated.
     counts = Counter(default_pipeline().erase(erasure))
     is_delivered = deliver(_DELIVER_S)
     counts.update(default_pipeline().erase(erasure))
@@ -82,20 +98,28 @@ def learn_conversations(providers: Iterable[Any], erasure: Erasure) -> None:
         erase_stored(providers, erasure, dry_run=True)
 
 
-def erase_stored(providers: Iterable[Any], erasure: Erasure, *, dry_run: bool = False) -> list[ErasedPlace]:
-    """Erase from each provider, or with `dry_run` count; what one raises is the problem of its place."""
+def erase_stored(
+    providers: Iterable[Any], erasure: Erasure, *, dry_run: bool = False
+) -> list[ErasedPlace]:
+    """Erase from each provider, or with `dry_run` count; what one raises is the problem of its
+    place.
+    """
     places = []
     for provider in providers:
         if hasattr(provider, "emitter"):
             continue
         if not isinstance(provider, EvaluationStorageProvider):
             name = type(provider).__name__
-            places.append(ErasedPlace(name, problem="your own class: erase it there", is_out_of_reach=True))
+            places.append(
+                ErasedPlace(name, problem="your own class: erase it there", is_out_of_reach=True)
+            )
             continue
         try:
             places.append(provider.erase(erasure, dry_run=dry_run))
         except Exception as error:
-            places.append(ErasedPlace(getattr(provider, "place", provider.type), problem=_problem(error)))
+            places.append(
+                ErasedPlace(getattr(provider, "place", provider.type), problem=_problem(error))
+            )
     return places
 
 
@@ -105,12 +129,16 @@ def judges_in(settings: Settings) -> list[Any]:
     return [judge for part in (*settings.evaluators, *of_agents) for _, judge in judges_of(part)]
 
 
-def erase_caches(settings: Settings, erasure: Erasure, *, dry_run: bool = False) -> list[ErasedPlace]:
-    """Empty the files with verdicts of judges. They quote answers without an id, so all are erased, or those
-    before a time."""
+def erase_caches(
+    settings: Settings, erasure: Erasure, *, dry_run: bool = False
+) -> list[ErasedPlace]:
+    """Empty the files with verdicts of judges. They quote answers without an id, so all are erased,
+    or those before a time."""
     caches = [judge.cache for judge in judges_in(settings)]
     places = []
-    for path in dict.fromkeys(cache.path for cache in caches if cache is not None and cache.path is not None):
+    for path in dict.fromkeys(
+        cache.path for cache in caches if cache is not None and cache.path is not None
+    ):
         try:
             count = erase_verdicts_of(path, _verdicts_before(erasure), dry_run=dry_run)
             places.append(ErasedPlace(f"{path} (verdicts of judges)", count))
@@ -119,7 +147,9 @@ def erase_caches(settings: Settings, erasure: Erasure, *, dry_run: bool = False)
     return places
 
 
-def erase_off_peak(settings: Settings, erasure: Erasure, *, dry_run: bool = False) -> list[ErasedPlace]:
+def erase_off_peak(
+    settings: Settings, erasure: Erasure, *, dry_run: bool = False
+) -> list[ErasedPlace]:
     """Delete answers that wait for off-peak evaluators from their file."""
     if settings.off_peak is None:
         return []
@@ -131,14 +161,17 @@ def erase_off_peak(settings: Settings, erasure: Erasure, *, dry_run: bool = Fals
 
 
 def hidden_ids(settings: Settings, erasure: Erasure) -> list[str]:
-    """Why stored results cannot be found by an id: redaction has replaced it, so others have the same."""
+    """Why stored results cannot be found by an id: redaction has replaced it, so others have the
+    same.
+    """
     redaction = Redaction(settings.redactors)
     ids = [("conversation_id", id) for id in sorted(erasure.conversations)]
     ids += [("user_id", id) for id in sorted(erasure.users) if settings.user_id == "plain"]
     return [
         f"{name} is stored redacted, as others are ({shown}): only --before reaches such results"
-        for name, id in ids if (shown := redaction.text(id, name)) != id
-    ]  # fmt: skip
+        for name, id in ids
+        if (shown := redaction.text(id, name)) != id
+    ]
 
 
 def _verdicts_before(erasure: Erasure) -> float:

@@ -17,9 +17,10 @@ from agenteval_otel.errors import ConfigurationError
 
 MAX_BYTES = 256 * 1024
 _WORDS = {
-    form: value for word, value in (("true", True), ("false", False), ("null", None))
+    form: value
+    for word, value in (("true", True), ("false", False), ("null", None))
     for form in (word, word.title(), word.upper())
-} | {"~": None, "": None}  # fmt: skip
+} | {"~": None, "": None}
 _INT = re.compile(r"[-+]?[0-9]{1,4000}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _LINE = re.compile(r" \(at line (\d+), column \d+\)")
@@ -52,7 +53,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, name: str) -> tuple[Any, dict[str, str]]:
-    """The document's value (None when it is empty), and its origins as in `Tree`; errors have the line."""
+    """The document's value (None when it is empty), and its origins as in `Tree`; errors have the
+    line.
+    """
     try:
         node = _Loader(text).get_single_node()
         converter = _Converter(name)
@@ -63,7 +66,9 @@ def load_yaml(text: str, name: str) -> tuple[Any, dict[str, str]]:
         context = f" ({error.context})" if error.context else ""
         raise ConfigurationError(f"{error.problem or 'not YAML'}{context}", path=where) from None
     except yaml.YAMLError as error:  # a character that YAML does not allow
-        raise ConfigurationError(f"not YAML: {str(error).splitlines()[0][:200]}", path=name) from None
+        raise ConfigurationError(
+            f"not YAML: {str(error).splitlines()[0][:200]}", path=name
+        ) from None
 
 
 class _Converter:
@@ -82,8 +87,15 @@ class _Converter:
         if self._count > MAX_VALUES:
             raise _Error(_TOO_MANY, node)
         if isinstance(node, SequenceNode):
-            return [self._entry(item, item, path_of(path, i), (*outer, node)) for i, item in enumerate(node.value)]
-        return self._mapping(node, path, (*outer, node)) if isinstance(node, MappingNode) else _scalar(node)
+            return [
+                self._entry(item, item, path_of(path, i), (*outer, node))
+                for i, item in enumerate(node.value)
+            ]
+        return (
+            self._mapping(node, path, (*outer, node))
+            if isinstance(node, MappingNode)
+            else _scalar(node)
+        )
 
     def _entry(self, where: Node, node: Node, path: str, outer: tuple[Node, ...]) -> Any:
         self.origins[path] = f"{self._name}:{where.start_mark.line + 1}"
@@ -91,7 +103,11 @@ class _Converter:
 
     def _mapping(self, node: MappingNode, path: str, outer: tuple[Node, ...]) -> dict[str, Any]:
         merged = [value for key, value in node.value if _is_merge(key)]
-        bases = [base for value in merged for base in (value.value if isinstance(value, SequenceNode) else [value])]
+        bases = [
+            base
+            for value in merged
+            for base in (value.value if isinstance(value, SequenceNode) else [value])
+        ]
         values: dict[str, Any] = {}
         for base in reversed(bases):
             if not isinstance(base, MappingNode):
@@ -101,11 +117,17 @@ class _Converter:
         for key, value in node.value:
             if _is_merge(key):
                 continue
-            if not isinstance(key, ScalarNode) or not isinstance(_scalar(key), str) or not key.value:
+            if (
+                not isinstance(key, ScalarNode)
+                or not isinstance(_scalar(key), str)
+                or not key.value
+            ):
                 hint = f"; write '{key.value}'" if isinstance(key, ScalarNode) and key.value else ""
                 raise _Error(f"a key must be text{hint}", key)
             if key.value in lines:
-                raise _Error(f"the key {key.value[:40]!r} is here and in line {lines[key.value]}", key)
+                raise _Error(
+                    f"the key {key.value[:40]!r} is here and in line {lines[key.value]}", key
+                )
             lines[key.value] = key.start_mark.line + 1
             values[key.value] = self._entry(key, value, path_of(path, key.value), outer)
         return values
@@ -127,26 +149,36 @@ def _scalar(node: Node) -> Any:
 
 
 def read_file(path: str | os.PathLike[str]) -> Tree:
-    """The file's mapping, each value with its origin (with the line, in YAML). Blocks for the file system.
+    """The file's mapping, each value with its origin (with the line, in YAML). Blocks for the file
+    system.
 
     Raises:
-        ConfigurationError: Not readable, or not what settings can be; the path is the file, with its line if known.
+        ConfigurationError: Not readable, or not what settings can be; the path is the file, with
+            its line if known.
     """
     file = Path(path)
     loader = _LOADERS.get(file.suffix.lower())
     if loader is None:
         if file.is_dir():
             raise ConfigurationError("is a folder; expected a settings file", path=str(file))
-        raise ConfigurationError(f"expected a file that ends in {', '.join(_LOADERS)}", path=str(file))
+        raise ConfigurationError(
+            f"expected a file that ends in {', '.join(_LOADERS)}", path=str(file)
+        )
     text, name = _text_of(file), file.name
     try:
         values, origins = loader(text, name)
     except RecursionError:
         raise ConfigurationError(_TOO_DEEP, path=name) from None
     if values is None:
-        raise ConfigurationError("the file is empty; settings that change nothing are {}", path=name)
+        raise ConfigurationError(
+            "the file is empty; settings that change nothing are {}", path=name
+        )
     if not isinstance(values, dict):
-        kind = "a list" if isinstance(values, list) else f"{type(values).__name__} {str(values)[:40]!r}"
+        kind = (
+            "a list"
+            if isinstance(values, list)
+            else f"{type(values).__name__} {str(values)[:40]!r}"
+        )
         raise ConfigurationError(f"expected a mapping of settings, found {kind}", path=name)
     try:
         json.dumps(values, ensure_ascii=False).encode()
@@ -182,7 +214,9 @@ def _load_toml(text: str, name: str) -> tuple[Any, dict[str, str]]:
     except ValueError as error:
         line = _LINE.search(str(error))
         where = f"{name}:{line[1]}" if line else name
-        raise ConfigurationError(f"not TOML: {_LINE.sub('', str(error))[:80]}", path=where) from None
+        raise ConfigurationError(
+            f"not TOML: {_LINE.sub('', str(error))[:80]}", path=where
+        ) from None
     return _with_origins(values or None, name)
 
 

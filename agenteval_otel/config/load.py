@@ -1,4 +1,6 @@
-"""`Settings` from defaults, a file, its profile, variables ``AGENTEVAL_*`` and arguments, in rising precedence."""
+"""`Settings` from defaults, a file, its profile, variables ``AGENTEVAL_*`` and arguments, in rising
+precedence.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_tex
 
 _PREFIX = "AGENTEVAL_"
 _SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
-_SECTION = "Evaluation"  # of the Partnership Agent's settings, ``{"Evaluation": {"Enabled": true}}``
+# of the Partnership Agent's settings, ``{"Evaluation": {"Enabled": true}}``
+_SECTION = "Evaluation"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _BEGINNING = 12
 _WHOLE_WORD = 8
 
 
 class Problem(NamedTuple):
-    """One problem in the settings; `origin` is ``settings.yaml:12``, a variable, or None for arguments in code."""
+    """One problem in the settings; `origin` is ``settings.yaml:12``, a variable, or None for
+    arguments in code.
+    """
 
     origin: str | None
     path: str | None
@@ -39,8 +44,12 @@ class SettingsError(ConfigurationError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.located = tuple(problems)
         lines = [str(problem) for problem in self.located]
-        super().__init__(lines[0] if len(lines) == 1 else f"{len(lines)} problems:\n  " + "\n  ".join(lines))
-        self.problems = tuple((problem.path or problem.origin, problem.message) for problem in self.located)
+        super().__init__(
+            lines[0] if len(lines) == 1 else f"{len(lines)} problems:\n  " + "\n  ".join(lines)
+        )
+        self.problems = tuple(
+            (problem.path or problem.origin, problem.message) for problem in self.located
+        )
         self.path = self.problems[0][0]
 
 
@@ -53,7 +62,9 @@ class Variable(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """Settings, and their sources: the merged tree with the values of variables, the file and its profiles."""
+    """Settings, and their sources: the merged tree with the values of variables, the file and its
+    profiles.
+    """
 
     settings: Settings
     tree: Tree = Tree({}, {})
@@ -72,10 +83,12 @@ def load_settings(
     fields: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read and validate settings; imports the plugins that they list, and blocks for the file system.
+    """Read and validate settings; imports the plugins that they list, and blocks for the file
+    system.
 
-    File and profile are by default those that ``AGENTEVAL_SETTINGS`` and ``AGENTEVAL_PROFILE`` name, if any; `fields`
-    are fields of `Settings` from code. Raises `SettingsError` with every problem.
+    File and profile are by default those that ``AGENTEVAL_SETTINGS`` and ``AGENTEVAL_PROFILE``
+    name, if any; `fields` are fields of `Settings` from code. Raises `SettingsError` with every
+    problem.
     """
     environment = os.environ if environment is None else environment
     fields = fields or {}
@@ -88,24 +101,40 @@ def load_settings(
     tree = Tree({}, {}) if source is None else _read(source, by_variable=path is None)
     if ENTRIES in tree.values:
         tree, ignored = _in_our_form(tree)
-        warnings += [f"{name} of an AgentDock document goes into the results of `evaluate` only" for name in ignored]
-    if isinstance(section := tree.values.get(_SECTION), dict) and {*section} <= {"Enabled", "LogToConsole"}:
+        warnings += [
+            f"{name} of an AgentDock document goes into the results of `evaluate` only"
+            for name in ignored
+        ]
+    if isinstance(section := tree.values.get(_SECTION), dict) and {*section} <= {
+        "Enabled",
+        "LogToConsole",
+    }:
         tree = _without_section(tree, section)
     profiles = _profiles_of(tree)
-    tree = _with_profile(tree, profiles, chosen, None if source is None else os.path.basename(source))
+    tree = _with_profile(
+        tree, profiles, chosen, None if source is None else os.path.basename(source)
+    )
     try:
         overrides, variables, secrets, unknown = _read_variables(environment, tree)
     except ConfigurationError as error:
         raise located(error, tree) from None
     tree = merge(tree, overrides)
     overridden = {*fields, *(EXCLUSIVE.get(key, key) for key in fields)}
-    tree = tree.with_values({key: value for key, value in tree.values.items() if key not in overridden})
+    tree = tree.with_values(
+        {key: value for key, value in tree.values.items() if key not in overridden}
+    )
     tree, problems = _substitute(tree, environment, secrets)
     settings = _validated(tree, problems, fields, secrets)
     return Loaded(
-        settings, tree, None if source is None else os.fspath(source), chosen, tuple(profiles), tuple(variables),
-        (*unknown, *warnings), frozenset(secrets),
-    )  # fmt: skip
+        settings,
+        tree,
+        None if source is None else os.fspath(source),
+        chosen,
+        tuple(profiles),
+        tuple(variables),
+        (*unknown, *warnings),
+        frozenset(secrets),
+    )
 
 
 def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
@@ -120,11 +149,15 @@ def _read(source: str | os.PathLike[str], *, by_variable: bool = False) -> Tree:
         return read_file(source)
     except ConfigurationError as error:
         hint = f" (the file that {_SETTINGS} names)" if by_variable else ""
-        raise SettingsError(Problem(origin, None, message + hint) for origin, message in error.problems) from None
+        raise SettingsError(
+            Problem(origin, None, message + hint) for origin, message in error.problems
+        ) from None
 
 
 def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
-    """An AgentDock run configuration as a settings tree, and the fields that settings have no use for."""
+    """An AgentDock run configuration as a settings tree, and the fields that settings have no use
+    for.
+    """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     ignored = []
@@ -145,7 +178,9 @@ def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
 
 
 def _without_section(document: Tree, section: Mapping[str, Any]) -> Tree:
-    """The tree with the Partnership Agent's switch as ``enabled``; its ``LogToConsole`` does nothing there either."""
+    """The tree with the Partnership Agent's switch as ``enabled``; its ``LogToConsole`` does
+    nothing there either.
+    """
     values = {name: value for name, value in document.values.items() if name != _SECTION}
     if "Enabled" not in section:
         return document._replace(values=values)
@@ -157,19 +192,30 @@ def _profiles_of(tree: Tree) -> dict[str, Any]:
     profiles = tree.values.get("profiles")
     if profiles is None:
         return {}
-    named = {f"profiles.{name}": profile for name, profile in profiles.items()} if isinstance(profiles, dict) else {}
+    named = (
+        {f"profiles.{name}": profile for name, profile in profiles.items()}
+        if isinstance(profiles, dict)
+        else {}
+    )
     problems: Problems = [
         (path, f"expected a mapping of settings, found {type(value).__name__}")
-        for path, value in {"profiles": profiles, **named}.items() if not isinstance(value, dict)
-    ]  # fmt: skip
+        for path, value in {"profiles": profiles, **named}.items()
+        if not isinstance(value, dict)
+    ]
     if problems:
         raise located(ConfigurationError.of(problems), tree)
     return dict(profiles)
 
 
-def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None, file: str | None) -> Tree:
-    """The tree with the profile on top, without what is not a setting: profiles, and a schema for editors."""
-    base = tree._replace(values={key: tree.values[key] for key in tree.values if key not in ("profiles", "$schema")})
+def _with_profile(
+    tree: Tree, profiles: Mapping[str, Any], chosen: str | None, file: str | None
+) -> Tree:
+    """The tree with the profile on top, without what is not a setting: profiles, and a schema for
+    editors.
+    """
+    base = tree._replace(
+        values={key: tree.values[key] for key in tree.values if key not in ("profiles", "$schema")}
+    )
     if chosen is None:
         return base
     path = f"profiles.{chosen}"
@@ -177,15 +223,21 @@ def _with_profile(tree: Tree, profiles: Mapping[str, Any], chosen: str | None, f
         message = f"no profile {chosen!r}{known_choices(chosen, sorted(profiles))}"
         raise SettingsError([Problem(tree.origin_of("profiles") or file, "profiles", message)])
     if "profiles" in profiles[chosen]:
-        raise located(ConfigurationError("a profile holds no profiles", path=f"{path}.profiles"), tree)
+        raise located(
+            ConfigurationError("a profile holds no profiles", path=f"{path}.profiles"), tree
+        )
     return merge(base, Tree(profiles[chosen], tree.origins_below(path, "")))
 
 
-def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, list[Variable], set[str], list[str]]:
-    """What to merge over the file's tree, the variables in force, their secrets, and warnings of unknown names.
+def _read_variables(
+    environment: Mapping[str, str], base: Tree
+) -> tuple[Tree, list[Variable], set[str], list[str]]:
+    """What to merge over the file's tree, the variables in force, their secrets, and warnings of
+    unknown names.
 
-    Such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored. A value that begins
-    with ``[`` or ``{`` is YAML; if it is not, `ConfigurationError` names the variable.
+    Such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored.
+    A value that begins with ``[`` or ``{`` is YAML; if it is not, `ConfigurationError` names the
+    variable.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -204,7 +256,9 @@ def _read_variables(environment: Mapping[str, str], base: Tree) -> tuple[Tree, l
         keys = name[len(_PREFIX) :].lower().split("__")
         if keys[0] not in Settings.model_fields or not all(keys):  # another program may own it
             known = [_PREFIX + setting.upper() for setting in Settings.model_fields]
-            warnings.append(f"{name} names no setting{suggestion(name, [*known, _SETTINGS, _PROFILE])}")
+            warnings.append(
+                f"{name} names no setting{suggestion(name, [*known, _SETTINGS, _PROFILE])}"
+            )
             continue
         keys = _spelled(keys, base.values)
         path = ".".join(keys)
@@ -226,7 +280,9 @@ def _spelled(keys: list[str], base: Any) -> list[str]:
     spelled = []
     for key in keys:
         known = base if isinstance(base, dict) else {}
-        spelled.append(next((name for name in known if re.sub(r"\W", "_", name).lower() == key), key))
+        spelled.append(
+            next((name for name in known if re.sub(r"\W", "_", name).lower() == key), key)
+        )
         base = known.get(spelled[-1])
     return spelled
 
@@ -247,7 +303,9 @@ def _has_secret(path: str) -> bool:
     return any(is_secret(part) for part in re.split(r"\.|\[\d+\]", path))
 
 
-def _substitute(tree: Tree, environment: Mapping[str, str], secrets: set[str]) -> tuple[Tree, Problems]:
+def _substitute(
+    tree: Tree, environment: Mapping[str, str], secrets: set[str]
+) -> tuple[Tree, Problems]:
     """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a literal ``${``.
 
     Every other ``$`` stays: patterns end in it. The variables' values are added to the secrets.
@@ -263,7 +321,9 @@ def _substitute(tree: Tree, environment: Mapping[str, str], secrets: set[str]) -
             if match[0] == "$${":
                 return "${"
             if name is None:
-                problems.append((path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${"))
+                problems.append(
+                    (path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${")
+                )
                 return match[0]
             value = environment.get(name)
             if default is not None and not value:
@@ -281,7 +341,9 @@ def _substitute(tree: Tree, environment: Mapping[str, str], secrets: set[str]) -
     return tree._replace(values=map_texts(tree.values, changed)), problems
 
 
-def _validated(tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: set[str]) -> Settings:
+def _validated(
+    tree: Tree, problems: Problems, fields: Mapping[str, Any], secrets: set[str]
+) -> Settings:
     known = sorted([*Settings.model_fields, "profiles"])  # `Settings` does not know profiles
     unknown = [key for key in tree.values if key not in known]
     problems = [*problems, *((key, f"unknown field{known_choices(key, known)}") for key in unknown)]
@@ -302,7 +364,8 @@ def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = (
     problems = []
     for path, message in error.problems:
         origin = tree.origin_of(path)
-        if origin is not None and origin.startswith(_PREFIX) and ":" not in origin:  # a file's has its line
+        # a file's has its line
+        if origin is not None and origin.startswith(_PREFIX) and ":" not in origin:
             origin = f"variable {origin}"
         problems.append(Problem(origin, path and hide(path, secrets), hide(message, secrets)))
     return SettingsError(sorted(problems, key=_line_of))
@@ -314,11 +377,15 @@ def _line_of(problem: Problem) -> int:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets, and without the beginnings of long ones: messages shorten long values.
+    """The text without the secrets, and without the beginnings of long ones: messages shorten long
+    values.
 
-    They are looked for as they are and as `repr` shows them; those below eight characters as whole words only.
+    They are looked for as they are and as `repr` shows them; those below eight characters as whole
+    words only.
     """
-    secrets = {form for secret in secrets if secret.strip() for form in (secret, repr(secret)[1:-1])}
+    secrets = {
+        form for secret in secrets if secret.strip() for form in (secret, repr(secret)[1:-1])
+    }
     for secret in secrets:
         if len(secret) < _WHOLE_WORD:
             text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)

@@ -1,4 +1,6 @@
-"""The current pipeline of the process, and its verbs: `configure`, `reload`, `disable`, `flush` and others."""
+"""The current pipeline of the process, and its verbs: `configure`, `reload`, `disable`, `flush` and
+others.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from urllib.parse import urlsplit
 
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.config.load import Loaded, load_settings, located
-from agenteval_otel.config.settings import AgentSettings, Settings, enabled_by_variable, load_sampler
+from agenteval_otel.config.settings import (
+    AgentSettings,
+    Settings,
+    enabled_by_variable,
+    load_sampler,
+)
 from agenteval_otel.engine.handler import HandlerOptions, prepare_models
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judge_health import JudgeHealthSettings
@@ -44,7 +51,9 @@ class _Request(NamedTuple):  # of `configure`, for `reload`
 
 
 class _State:
-    """The last configuration, guarded by the lock; and the kill switch, which signal handlers set without it."""
+    """The last configuration, guarded by the lock; and the kill switch, which signal handlers set
+    without it.
+    """
 
     def __init__(self) -> None:
         self.reset_lock()
@@ -77,7 +86,9 @@ def current_pipeline() -> Pipeline | None:
 
 
 def current_settings() -> Settings:
-    """The settings of the process; read now where nothing has read them. Raises `ConfigurationError`."""
+    """The settings of the process; read now where nothing has read them. Raises
+    `ConfigurationError`.
+    """
     default_pipeline()
     return _STATE.settings or Settings()
 
@@ -101,36 +112,52 @@ def follow(handler: Following, *, prepares: bool = False) -> None:
         _PREPARING.add(handler)
 
 
-def build(settings: Settings, *, accounting: Accounting | None = None, is_live: bool = False) -> Pipeline:
+def build(
+    settings: Settings, *, accounting: Accounting | None = None, is_live: bool = False
+) -> Pipeline:
     """The pipeline of the settings; starts no thread and opens no connection.
 
-    One that is not `is_live` has the evaluators of the settings also where answers are evaluated in the sidecar.
-    Raises `ConfigurationError` if no handler could use them.
+    One that is not `is_live` has the evaluators of the settings also where answers are evaluated in
+    the sidecar. Raises `ConfigurationError` if no handler could use them.
     """
     chosen = load_sampler(settings.sample_rate, settings.sampler)
     events = _event_stream(settings) if is_live and settings.evaluate_in == "sidecar" else None
     own = settings if events is None else _without_evaluation(settings)
     pipeline = Pipeline(
         sampler=chosen if chosen is not None else _default_sampler(settings),
-        evaluators=own.evaluators, storage=own.storage, telemetry=settings.telemetry,
+        evaluators=own.evaluators,
+        storage=own.storage,
+        telemetry=settings.telemetry,
         events=events,
-        dispatcher=settings.dispatcher, agent_span_end=settings.agent_span_end,
+        dispatcher=settings.dispatcher,
+        agent_span_end=settings.agent_span_end,
         shutdown_timeout_s=settings.shutdown_timeout_s,
-        enabled=settings.enabled and not _STATE.is_off, agent_span=settings.agent_span, accounting=accounting,
-        criteria=own.criteria_of(), redactors=settings.redactors, load_shedding=settings.load_shedding,
-        aggregation=settings.aggregation, ground_truth=own.ground_truth, escalation=own.escalation,
-        sampling=settings.sampling, objectives=ObjectiveSettings(own.breach, own.on_breach, own.on_recovery),
-        telemetry_off=telemetry_switched_off(os.environ), metric_dimensions=settings.metric_dimensions,
+        enabled=settings.enabled and not _STATE.is_off,
+        agent_span=settings.agent_span,
+        accounting=accounting,
+        criteria=own.criteria_of(),
+        redactors=settings.redactors,
+        load_shedding=settings.load_shedding,
+        aggregation=settings.aggregation,
+        ground_truth=own.ground_truth,
+        escalation=own.escalation,
+        sampling=settings.sampling,
+        objectives=ObjectiveSettings(own.breach, own.on_breach, own.on_recovery),
+        telemetry_off=telemetry_switched_off(os.environ),
+        metric_dimensions=settings.metric_dimensions,
         user_id=str if settings.user_id == "plain" else partial(hashed, salt=settings.user_id_salt),
-        conversations=settings.conversations, off_peak=settings.off_peak, judge_health=settings.judge_health,
+        conversations=settings.conversations,
+        off_peak=settings.off_peak,
+        judge_health=settings.judge_health,
         agents={name: _defaults(own, name, agent) for name, agent in own.agents.items()},
-    )  # fmt: skip
+    )
     if settings.feedback_window_s:
         pipeline.keep_unsampled(settings.feedback_window_s)
     windows = {
-        name: agent.ground_truth_window_s for name, agent in settings.agents.items()
+        name: agent.ground_truth_window_s
+        for name, agent in settings.agents.items()
         if agent.ground_truth_window_s is not None
-    }  # fmt: skip
+    }
     if settings.ground_truth_window_s or any(windows.values()):
         pipeline.await_ground_truth(settings.ground_truth_window_s, windows)
     # Fails here instead of at the first handler.
@@ -151,31 +178,50 @@ def _event_stream(settings: Settings) -> EventStream:
     parts = urlsplit(settings.endpoint)
     is_http = parts.port in (settings.sidecar.http_port, 4318) or parts.path.strip("/") != ""
     address = SidecarAddress(
-        settings.endpoint, is_http, settings.is_endpoint_local, settings.sidecar.token, settings.endpoint_ca
+        settings.endpoint,
+        is_http,
+        settings.is_endpoint_local,
+        settings.sidecar.token,
+        settings.endpoint_ca,
     )
     return EventStream(address, resource=settings.telemetry.emitter.providers.resource)
 
 
 def _without_evaluation(settings: Settings) -> Settings:
-    """The settings without the evaluation fields. Those set are logged: they may be meant for this process."""
+    """The settings without the evaluation fields. Those set are logged: they may be meant for this
+    process.
+    """
     if left := settings.evaluation_fields():
-        fix = "a sidecar reads them from its own settings; to evaluate here set evaluate_in: process"
+        fix = (
+            "a sidecar reads them from its own settings; to evaluate here set evaluate_in: process"
+        )
         log.warning("left_to_sidecar", part="evaluate_in", fields=", ".join(left), fix=fix)
     agents = {
         name: agent.model_copy(update={"evaluators": None, "criteria": None, "escalation": None})
         for name, agent in settings.agents.items()
     }
-    return settings.model_copy(update={
-        "evaluators": (), "criteria": {}, "ground_truth": None, "escalation": None, "agents": agents,
-        "storage": tuple(part for part in settings.storage if hasattr(type(part), "emitter")),
-        "breach": BreachSettings(), "judge_health": JudgeHealthSettings(enabled=False),
-        "on_breach": None, "on_recovery": None,
-    })  # fmt: skip
+    return settings.model_copy(
+        update={
+            "evaluators": (),
+            "criteria": {},
+            "ground_truth": None,
+            "escalation": None,
+            "agents": agents,
+            "storage": tuple(part for part in settings.storage if hasattr(type(part), "emitter")),
+            "breach": BreachSettings(),
+            "judge_health": JudgeHealthSettings(enabled=False),
+            "on_breach": None,
+            "on_recovery": None,
+        }
+    )
 
 
 def _default_sampler(settings: Settings) -> Sampler:
     """A rate limit; per conversation if any evaluator evaluates whole conversations."""
-    every = [*settings.evaluators, *(part for agent in settings.agents.values() for part in agent.evaluators or ())]
+    every = [
+        *settings.evaluators,
+        *(part for agent in settings.agents.values() for part in agent.evaluators or ()),
+    ]
     if any(evaluator.evaluates == "conversation" for evaluator in every):
         return ConversationSampler(sampler=RateLimitSampler())
     return RateLimitSampler()
@@ -193,18 +239,25 @@ def run_fields(settings: Settings, pipeline: Pipeline, agent: str | None = None)
     """The fields of an `EvaluationRunConfig` that evaluates as the pipeline of these settings does."""
     runner = pipeline.handler(agent or "").runner
     return {
-        "evaluators": runner.evaluators, "criteria": runner.criteria, "redactors": settings.redactors,
-        "aggregation": settings.aggregation, "ground_truth": settings.ground_truth,
-    }  # fmt: skip
+        "evaluators": runner.evaluators,
+        "criteria": runner.criteria,
+        "redactors": settings.redactors,
+        "aggregation": settings.aggregation,
+        "ground_truth": settings.ground_truth,
+    }
 
 
 def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOptions:
     sampler = load_sampler(agent.sample_rate, agent.sampler)
-    return HandlerOptions(agent.evaluators, sampler, None, settings.criteria_of(name), agent.enabled, agent.escalation)
+    return HandlerOptions(
+        agent.evaluators, sampler, None, settings.criteria_of(name), agent.enabled, agent.escalation
+    )
 
 
 def _swap(pipeline: Pipeline) -> Pipeline | None:
-    """Make it the process's pipeline and bind all handlers that follow it, or none; returns the previous one."""
+    """Make it the process's pipeline and bind all handlers that follow it, or none; returns the
+    previous one.
+    """
     before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
     try:
@@ -235,31 +288,39 @@ def _drain(timeout_s: float) -> bool:
     """Wait until replaced pipelines have evaluated their calls; False when the time ran out."""
     deadline = time.monotonic() + timeout_s
     for pipeline in list(_RETIRED):
-        # A call that was under way when its pipeline was replaced may have started a second worker there, and the
-        # flush of one worker does not wait for the other.
+        # A call that was under way when its pipeline was replaced may have started a second worker
+        # there, and the flush of one worker does not wait for the other.
         while pipeline.dispatcher.state()["size"] > 0:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
             pipeline.dispatcher.flush(left_s)
             time.sleep(_LOOK_AGAIN_S)
-        if pipeline.events is not None and not pipeline.events.flush(max(0.0, deadline - time.monotonic())):
+        if pipeline.events is not None and not pipeline.events.flush(
+            max(0.0, deadline - time.monotonic())
+        ):
             return False
     return True
 
 
 def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
-    """Close the replaced pipeline's storage that is not used any more, after its last results; on a worker thread."""
+    """Close the replaced pipeline's storage that is not used any more, after its last results; on a
+    worker thread.
+    """
     used = {id(provider) for provider in after.providers}
     unused = [provider for provider in before.providers if id(provider) not in used]
-    # A stream that ended late may have reopened its old pipeline's exporter: closed with the next change.
+    # A stream that ended late may have reopened its old pipeline's exporter: closed with the next
+    # change.
     reopened = [
-        provider for provider in _CLOSED if id(provider) not in used and all(provider is not other for other in unused)
+        provider
+        for provider in _CLOSED
+        if id(provider) not in used and all(provider is not other for other in unused)
     ]
     emitting = [
-        provider for provider in unused
+        provider
+        for provider in unused
         if getattr(provider, "emitter", None) is not None or isinstance(provider, EventStream)
-    ]  # fmt: skip
+    ]
     _CLOSED[:] = [*reopened, *emitting][-_MAX_CLOSED:]
 
     def close() -> None:
@@ -271,27 +332,35 @@ def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
 
 
 def configure(
-    settings: Settings | str | os.PathLike[str] | None = None, /, *, profile: str | None = None, **fields: Any
+    settings: Settings | str | os.PathLike[str] | None = None,
+    /,
+    *,
+    profile: str | None = None,
+    **fields: Any,
 ) -> Settings:
     """Set up the process's pipeline; handlers that are decorated already use it from now on.
 
-    Running calls finish in the pipeline in which they began, and `accounting` keeps its outcomes. Call it at start; it
-    blocks for reading files, and for importing the clients of judges. In a worker process it reads the settings and
-    changes nothing.
+    Running calls finish in the pipeline in which they began, and `accounting` keeps its outcomes.
+    Call it at start; it blocks for reading files, and for importing the clients of judges. In a
+    worker process it reads the settings and changes nothing.
 
     Args:
-        settings: A file (YAML, TOML, JSON), or `Settings`. By default the file that ``AGENTEVAL_SETTINGS`` names, if
-            any.
+        settings: A file (YAML, TOML, JSON), or `Settings`. By default the file that
+            ``AGENTEVAL_SETTINGS`` names, if any.
         profile: A profile of the file; by default the one that ``AGENTEVAL_PROFILE`` names, if any.
-        fields: Fields of `Settings`; they override variables ``AGENTEVAL_*``, which override the file.
+        fields: Fields of `Settings`; they override variables ``AGENTEVAL_*``, which override the
+            file.
 
     Raises:
-        ConfigurationError: With every problem, its origin, and the known names; then nothing has changed.
+        ConfigurationError: With every problem, its origin, and the known names; then nothing has
+            changed.
     """
     if isinstance(settings, Settings) and (fields or profile is not None):
         raise ConfigurationError("give Settings or keyword arguments, not both")
     if settings is not None and not isinstance(settings, Settings | str | os.PathLike):
-        raise ConfigurationError(f"expected the path of a file or Settings, found {type(settings).__name__}")
+        raise ConfigurationError(
+            f"expected the path of a file or Settings, found {type(settings).__name__}"
+        )
     request = settings if isinstance(settings, Settings) else _Request(settings, profile, fields)
     if PROCESS.is_ours:  # the application's module is imported again, only for its evaluators
         return _load(request).settings
@@ -300,19 +369,24 @@ def configure(
             raise ConfigurationError("configure is under way on this thread")
         loaded = _load(request)
         _apply(loaded)
-        _STATE.request, _STATE.settings = request if isinstance(request, _Request) else None, loaded.settings
+        _STATE.request, _STATE.settings = (
+            request if isinstance(request, _Request) else None,
+            loaded.settings,
+        )
         return loaded.settings
 
 
 def reload() -> bool:
     """Read the settings of `configure` again and use them from now on; True when they are in force.
 
-    Wrong or missing settings change nothing: they are counted (``reload``) and logged, with every problem. Parts with
-    equal settings are kept, with their connections and state. Safe in a signal handler and from any thread; never
-    raises. Blocks for the file system, and while another thread reloads.
+    Wrong or missing settings change nothing: they are counted (``reload``) and logged, with every
+    problem. Parts with equal settings are kept, with their connections and state. Safe in a signal
+    handler and from any thread; never raises. Blocks for the file system, and while another thread
+    reloads.
     """
     with _assembling() as free:
-        if not free:  # a signal handler in the middle of a reload, on this thread: that one reads once more
+        # a signal handler in the middle of a reload, on this thread: that one reads once more
+        if not free:
             _STATE.reload_again = True
             return False
         done = _reload_once()
@@ -326,13 +400,17 @@ def _reload_once() -> bool:
     request, before = _STATE.request, _STATE.settings
     try:
         if request is None:
-            raise ConfigurationError("nothing to read again: no settings yet, or Settings made in code")
+            raise ConfigurationError(
+                "nothing to read again: no settings yet, or Settings made in code"
+            )
         loaded = _load(request)
         settings = loaded.settings if before is None else _keeping(loaded.settings, before)
         running = current_pipeline()
-        if before is not None and running is not None and settings == before.model_copy(
-            update={"enabled": settings.enabled}
-        ):  # fmt: skip
+        if (
+            before is not None
+            and running is not None
+            and settings == before.model_copy(update={"enabled": settings.enabled})
+        ):
             running.enabled = settings.enabled and not _STATE.is_off
         else:
             _apply(loaded._replace(settings=settings))
@@ -342,7 +420,9 @@ def _reload_once() -> bool:
         pipeline = current_pipeline()
         if pipeline is not None:
             pipeline.accounting.fail("reload")
-        log.warning("reload_failed", part="reload", kept="the settings from before", problems=str(error))
+        log.warning(
+            "reload_failed", part="reload", kept="the settings from before", problems=str(error)
+        )
         return False
 
 
@@ -359,7 +439,9 @@ def _apply(loaded: Loaded) -> None:
     """Build, swap, and close what is not used any more."""
     before = current_pipeline()
     try:
-        pipeline = build(loaded.settings, accounting=None if before is None else before.accounting, is_live=True)
+        pipeline = build(
+            loaded.settings, accounting=None if before is None else before.accounting, is_live=True
+        )
         replaced = _swap(pipeline)  # each handler prepares the models that it asks
         if _PREPARING:
             prepare_models("settings", loaded.settings.storage, "storage")
@@ -375,11 +457,14 @@ def _apply(loaded: Loaded) -> None:
 
 
 def _keeping(settings: Settings, before: Settings) -> Settings:
-    """The new settings with the equal parts of the old ones, which have connections, limits and budgets."""
+    """The new settings with the equal parts of the old ones, which have connections, limits and
+    budgets.
+    """
     kept: dict[str, Any] = {
-        name: getattr(before, name) for name in ("sampler", "telemetry", "ground_truth")
+        name: getattr(before, name)
+        for name in ("sampler", "telemetry", "ground_truth")
         if getattr(settings, name) == getattr(before, name)
-    }  # fmt: skip
+    }
     for name in ("storage", "evaluators"):
         old = getattr(before, name)
         kept[name] = tuple(
@@ -410,8 +495,8 @@ def _assembling() -> Iterator[bool]:
 def disable() -> None:
     """Evaluate nothing from now on, in every pipeline of the process; calls count as ``disabled``.
 
-    Queued calls are still evaluated. In force until `enable`, also after `configure` and `reload`. Safe in a signal
-    handler.
+    Queued calls are still evaluated. In force until `enable`, also after `configure` and `reload`.
+    Safe in a signal handler.
     """
     _STATE.is_off = True
     for pipeline in living():
@@ -421,9 +506,11 @@ def disable() -> None:
 
 
 def enable() -> None:
-    """Undo `disable`; also overrides ``enabled: false`` of the settings until the next `configure` or `reload`.
+    """Undo `disable`; also overrides ``enabled: false`` of the settings until the next `configure`
+    or `reload`.
 
-    It does not override the variable ``AGENTEVAL_ENABLED=false``, the kill switch of the process's operator.
+    It does not override the variable ``AGENTEVAL_ENABLED=false``, the kill switch of the process's
+    operator.
     """
     _STATE.is_off = False
     pipelines = [*_STATE.switched_off]  # they were on before
@@ -436,7 +523,8 @@ def enable() -> None:
 
 
 def flush(timeout_s: float = 5.0) -> bool:
-    """Wait until all queued calls are evaluated, saved and exported; blocks for at most `timeout_s`.
+    """Wait until all queued calls are evaluated, saved and exported; blocks for at most
+    `timeout_s`.
 
     True only if they are. Call it before a serverless function returns.
     """
@@ -453,7 +541,8 @@ def deliver(timeout_s: float) -> bool:
 
 
 def shutdown(timeout_s: float = 2.0) -> bool:
-    """Accept no more calls, deliver the queued ones, count the rest as dropped; blocks for at most `timeout_s`.
+    """Accept no more calls, deliver the queued ones, count the rest as dropped; blocks for at most
+    `timeout_s`.
 
     True when nothing was dropped. Runs by itself at the process's exit, within two seconds.
     """
@@ -463,12 +552,15 @@ def shutdown(timeout_s: float = 2.0) -> bool:
 
 
 def accounting() -> dict[str, int]:
-    """Calls of monitored handlers by outcome, since the process started; at rest they add up to the calls."""
+    """Calls of monitored handlers by outcome, since the process started; at rest they add up to the
+    calls.
+    """
     return default_pipeline().accounting.outcomes()
 
 
 def default_pipeline() -> Pipeline:
-    """The process's pipeline: the configured one, else one from ``AGENTEVAL_SETTINGS`` and the other variables.
+    """The process's pipeline: the configured one, else one from ``AGENTEVAL_SETTINGS`` and the
+    other variables.
 
     Raises `ConfigurationError` if they are wrong.
     """

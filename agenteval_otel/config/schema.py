@@ -1,4 +1,6 @@
-"""The JSON Schema of settings files, for editors: every field that a file can express, and every registered type."""
+"""The JSON Schema of settings files, for editors: every field that a file can express, and every
+registered type.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,15 @@ from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 
 _CONTRACT, _UNWRITABLE = "x-contract", "x-unwritable"
-_VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_]", "description": "A reference to a variable: ${NAME}."}
+_VARIABLE = {
+    "type": "string",
+    "pattern": r"\$\{[A-Za-z_]",
+    "description": "A reference to a variable: ${NAME}.",
+}
 _LITERAL = frozenset({"default", "enum", "const", "required", "description"})
-_SECTION = re.compile(r"^(?:Attributes|Args|Raises|Returns|Yields|Example|Examples):\s*$", re.MULTILINE)
+_SECTION = re.compile(
+    r"^(?:Attributes|Args|Raises|Returns|Yields|Example|Examples):\s*$", re.MULTILINE
+)
 _ENTRY = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
 
@@ -31,9 +39,14 @@ def json_schema() -> dict[str, Any]:
     several = {"anyOf": [{"type": "array", "items": storage}, storage]}
     root["properties"]["storage"] = _described(several, root["properties"]["storage"])
     for properties in (root["properties"], agent["properties"]):
-        properties["sampler"] = _described({"anyOf": [sampler, {"type": "null"}]}, properties["sampler"])
+        properties["sampler"] = _described(
+            {"anyOf": [sampler, {"type": "null"}]}, properties["sampler"]
+        )
     schema.definitions["AgentSettings"] = agent
-    schema.definitions["profile"] = {**root, "description": "What differs from the file in this profile."}
+    schema.definitions["profile"] = {
+        **root,
+        "description": "What differs from the file in this profile.",
+    }
     profiles = {
         "type": "object",
         "additionalProperties": {"$ref": "#/$defs/profile"},
@@ -41,11 +54,16 @@ def json_schema() -> dict[str, Any]:
     }
     properties = {**root["properties"], "profiles": profiles, "$schema": {"type": "string"}}
     schema.complete()
-    definitions = {name: _with_references(definition) for name, definition in sorted(schema.definitions.items())}
+    definitions = {
+        name: _with_references(definition)
+        for name, definition in sorted(schema.definitions.items())
+    }
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Settings of agenteval-otel",
-        **_with_references({**root, "properties": properties}), "$defs": {**definitions, "variable": _VARIABLE},
-    }  # fmt: skip
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of agenteval-otel",
+        **_with_references({**root, "properties": properties}),
+        "$defs": {**definitions, "variable": _VARIABLE},
+    }
 
 
 def writable_fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
@@ -56,17 +74,25 @@ def writable_fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 def writable_types(contract: type[Component]) -> dict[str, type[Component]]:
     """The registered types of a contract that a file can express."""
     return {
-        name: model for name, model in sorted(contract.registry.items())
-        if writable_fields(model).keys() >= {key for key, field in model.model_fields.items() if field.is_required()}
-    }  # fmt: skip
+        name: model
+        for name, model in sorted(contract.registry.items())
+        if writable_fields(model).keys()
+        >= {key for key, field in model.model_fields.items() if field.is_required()}
+    }
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves placeholders for parts that are chosen by type, and marks fields that no file can express."""
+    """Leaves placeholders for parts that are chosen by type, and marks fields that no file can
+    express.
+    """
 
     def model_schema(self, schema: Any) -> JsonSchemaValue:
         model = schema["cls"]
-        if isinstance(model, type) and issubclass(model, Component) and "contract" in model.__dict__:
+        if (
+            isinstance(model, type)
+            and issubclass(model, Component)
+            and "contract" in model.__dict__
+        ):
             return {_CONTRACT: model.contract}
         described = super().model_schema(schema)
         texts = attributes_of(model)
@@ -75,10 +101,17 @@ class _Generator(GenerateJsonSchema):
             for name, field_schema in described.get("properties", {}).items()
             # Fields that are left out of dumps and take anything are objects of the program.
             if _UNWRITABLE not in str(field_schema)
-            and not (model.model_fields[name].exclude is True and model.model_fields[name].annotation is Any)
+            and not (
+                model.model_fields[name].exclude is True
+                and model.model_fields[name].annotation is Any
+            )
         }
         required = [name for name in described.get("required", ()) if name in properties]
-        described |= {"description": summary_of(model), "properties": properties, "required": required}
+        described |= {
+            "description": summary_of(model),
+            "properties": properties,
+            "required": required,
+        }
         return {key: value for key, value in described.items() if value not in ("", [])}
 
     def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
@@ -138,15 +171,25 @@ class _Schema:
 
     def _with_choices(self, schema: Any) -> Any:
         if isinstance(schema, list):
-            shown = [item for item in schema if not (isinstance(item, Mapping) and item.get("$ref") in self._hidden)]
+            shown = [
+                item
+                for item in schema
+                if not (isinstance(item, Mapping) and item.get("$ref") in self._hidden)
+            ]
             return [self._with_choices(item) for item in shown]
         if not isinstance(schema, Mapping):
             return schema
         if _CONTRACT in schema:
             parts = Component.__subclasses__()
-            contract = next(part for part in parts if part.__dict__.get("contract") == schema[_CONTRACT])
+            contract = next(
+                part for part in parts if part.__dict__.get("contract") == schema[_CONTRACT]
+            )
             return _described(self.choice(contract), schema)
-        return {key: self._with_choices(value) for key, value in schema.items() if key != "discriminator"}
+        return {
+            key: self._with_choices(value)
+            for key, value in schema.items()
+            if key != "discriminator"
+        }
 
 
 def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +197,9 @@ def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_references(schema: Any, key: str = "") -> Any:
-    """Let numbers, switches and choices be references to variables, and strip titles, which only repeat names."""
+    """Let numbers, switches and choices be references to variables, and strip titles, which only
+    repeat names.
+    """
     if isinstance(schema, list):
         return [_with_references(item, key) for item in schema]
     if not isinstance(schema, Mapping):
@@ -163,8 +208,9 @@ def _with_references(schema: Any, key: str = "") -> Any:
         return {name: _with_references(value) for name, value in schema.items()}
     inner = {
         name: value if name in _LITERAL else _with_references(value, name)
-        for name, value in schema.items() if name != "title"
-    }  # fmt: skip
+        for name, value in schema.items()
+        if name != "title"
+    }
     if "enum" not in inner and inner.get("type") not in ("number", "integer", "boolean"):
         return inner
     outer = {name: inner.pop(name) for name in ("description", "default") if name in inner}

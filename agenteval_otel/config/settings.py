@@ -1,4 +1,6 @@
-"""`Settings`: the defaults of handlers, and how the process evaluates. One model for files and for code."""
+"""`Settings`: the defaults of handlers, and how the process evaluates. One model for files and for
+code.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from pydantic.json_schema import WithJsonSchema
 
 from agenteval_otel.assembly.conversations import ConversationSettings
 from agenteval_otel.compat import load_evaluators
-from agenteval_otel.components.explained import ComponentError, FriendlyErrors, FrozenSettings, known_choices
+from agenteval_otel.components.explained import (
+    ComponentError,
+    FriendlyErrors,
+    FrozenSettings,
+    known_choices,
+)
 from agenteval_otel.components.loading import import_function, import_plugins, load_each, resolve
 from agenteval_otel.config.benchmarks import BenchmarkSettings
 from agenteval_otel.config.dimensions import load_dimensions
@@ -44,12 +51,20 @@ from agenteval_otel.telemetry.target import is_endpoint
 
 # A file can only name a function.
 _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
-_Dimensions = Annotated[dict[str, Annotated[int, Field(ge=1, le=200)]], WithJsonSchema({
-    "anyOf": [
-        {"type": "array", "items": {"type": "string"}, "maxItems": MAX_DIMENSIONS},
-        {"type": "object", "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 200}},
-    ],
-})]  # fmt: skip
+_Dimensions = Annotated[
+    dict[str, Annotated[int, Field(ge=1, le=200)]],
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}, "maxItems": MAX_DIMENSIONS},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "integer", "minimum": 1, "maximum": 200},
+                },
+            ],
+        }
+    ),
+]
 _MONTH_S: Final = 30 * 86_400
 Problems = list[tuple[str | None, str]]
 
@@ -59,7 +74,9 @@ def enabled_by_variable() -> bool:
     try:
         return TypeAdapter(bool).validate_python(value)
     except ValueError:
-        raise ConfigurationError(f"expected true or false, found {value!r}", path="AGENTEVAL_ENABLED") from None
+        raise ConfigurationError(
+            f"expected true or false, found {value!r}", path="AGENTEVAL_ENABLED"
+        ) from None
 
 
 class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
@@ -72,9 +89,9 @@ class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
         weight: Share in the overall score; 0 leaves the criterion out.
         threshold: Lowest raw score with the label ``pass``.
         objective: Share of results that should pass; alerts are based on it.
-        of_last: Applies the objective to this many of the latest verdicts, without a test for chance: it is breached
-            when more of them fail than it allows; with an objective of 1, as soon as one verdict fails. Needs an
-            `objective`.
+        of_last: Applies the objective to this many of the latest verdicts, without a test for
+            chance: it is breached when more of them fail than it allows; with an objective of 1, as
+            soon as one verdict fails. Needs an `objective`.
         minimum: Lower end of a declared range of raw scores; needs `maximum`.
         maximum: Upper end of a declared range.
     """
@@ -108,7 +125,9 @@ def _load_criterion(value: Any, path: str) -> Criterion:
     if isinstance(value, EvaluationCriteria):
         value = value.model_dump(exclude_unset=True)
     if not isinstance(value, Mapping):
-        raise ConfigurationError(f"expected a mapping with 'name', found {type(value).__name__}", path=path)
+        raise ConfigurationError(
+            f"expected a mapping with 'name', found {type(value).__name__}", path=path
+        )
     try:
         return Criterion(**value)
     except ConfigurationError as failure:
@@ -120,10 +139,18 @@ def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
     if sample_rate is not None and sampler is not None:
         raise ConfigurationError("give sample_rate or sampler, not both", path="sampler")
     if sample_rate is not None:
-        if isinstance(sample_rate, bool) or not isinstance(sample_rate, int | float) or not 0 <= sample_rate <= 1:
-            raise ConfigurationError(f"expected a number from 0 to 1, found {sample_rate!r}", path="sample_rate")
+        if (
+            isinstance(sample_rate, bool)
+            or not isinstance(sample_rate, int | float)
+            or not 0 <= sample_rate <= 1
+        ):
+            raise ConfigurationError(
+                f"expected a number from 0 to 1, found {sample_rate!r}", path="sample_rate"
+            )
         return RatioSampler(ratio=sample_rate)
-    if sampler is None or (callable(getattr(sampler, "decide", None)) and not isinstance(sampler, Sampler)):
+    if sampler is None or (
+        callable(getattr(sampler, "decide", None)) and not isinstance(sampler, Sampler)
+    ):
         return sampler
     return expect_before_results(resolve(Sampler, sampler, path="sampler"), path="sampler")
 
@@ -136,7 +163,9 @@ def load_storage(values: Any) -> tuple[Any, ...]:
 def _load_provider(value: Any, path: str) -> Any:
     inherited = EvaluationStorageProvider.save_result
     if isinstance(value, EvaluationStorageProvider) and type(value).save_result is inherited:
-        raise ConfigurationError(f"{type(value).__name__} has no method save_result of its own", path=path)
+        raise ConfigurationError(
+            f"{type(value).__name__} has no method save_result of its own", path=path
+        )
     is_provider = callable(getattr(value, "save_result", None))
     return value if is_provider else resolve(EvaluationStorageProvider, value, path=path)
 
@@ -144,7 +173,11 @@ def _load_provider(value: Any, path: str) -> Any:
 def _load_evaluators(values: Any) -> tuple[Evaluator, ...] | None:
     if isinstance(values, list | tuple):
         values = load_each(_imported, values, path="evaluators")
-    return None if values is None else load_each(_with_slugs, load_evaluators(values), path="evaluators")
+    return (
+        None
+        if values is None
+        else load_each(_with_slugs, load_evaluators(values), path="evaluators")
+    )
 
 
 def _imported(value: Any, path: str) -> Any:
@@ -161,12 +194,18 @@ def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
 _LOADERS: dict[str, Callable[[Any], Any]] = {
     "aggregation": partial(resolve, Aggregation, path="aggregation"),
     "dispatcher": partial(resolve, Dispatcher, path="dispatcher"),
-    "escalation": load_escalation, "evaluators": _load_evaluators, "ground_truth": load_store,
+    "escalation": load_escalation,
+    "evaluators": _load_evaluators,
+    "ground_truth": load_store,
     "metric_dimensions": load_dimensions,
-    "on_breach": partial(load_callback, path="on_breach"), "on_recovery": partial(load_callback, path="on_recovery"),
-    "redactors": partial(load_redactors, path="redactors"), "sampler": partial(load_sampler, None),
-    "telemetry": lambda part: OtlpStorageProvider.load(part, path="telemetry") if isinstance(part, Mapping) else part,
-}  # fmt: skip
+    "on_breach": partial(load_callback, path="on_breach"),
+    "on_recovery": partial(load_callback, path="on_recovery"),
+    "redactors": partial(load_redactors, path="redactors"),
+    "sampler": partial(load_sampler, None),
+    "telemetry": lambda part: (
+        OtlpStorageProvider.load(part, path="telemetry") if isinstance(part, Mapping) else part
+    ),
+}
 
 
 def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
@@ -197,7 +236,10 @@ class _Explained(FrozenSettings):
 
     @model_validator(mode="after")
     def _one_way_to_sample(self) -> Any:
-        if getattr(self, "sample_rate", None) is not None and getattr(self, "sampler", None) is not None:
+        if (
+            getattr(self, "sample_rate", None) is not None
+            and getattr(self, "sampler", None) is not None
+        ):
             failure = ConfigurationError("give sample_rate or sampler, not both", path="sampler")
             raise ComponentError(failure, of_model=True)
         return self
@@ -207,8 +249,9 @@ class ExportSettings(_Explained):
     """What may wait for the receiver of our own exporters.
 
     Attributes:
-        max_bytes: Memory that spans and events may take while their receiver is away, in bytes, of the whole process.
-            Beyond it the oldest are dropped, and counted in ``agenteval.export.lost``.
+        max_bytes: Memory that spans and events may take while their receiver is away, in bytes, of
+            the whole process. Beyond it the oldest are dropped, and counted in
+            ``agenteval.export.lost``.
     """
 
     max_bytes: int = Field(default=32 * 1024 * 1024, ge=65_536)
@@ -219,13 +262,16 @@ class AgentSettings(_Explained):
 
     Attributes:
         enabled: False counts the agent's calls as ``disabled``; the decorator cannot override it.
-        evaluators: Instances, functions (``module:function`` in a file), type names or ``{type: ...}`` mappings.
-        functions: Names of functions that decorators bring as evaluators of this agent, besides those of `Settings`.
+        evaluators: Instances, functions (``module:function`` in a file), type names or
+            ``{type: ...}`` mappings.
+        functions: Names of functions that decorators bring as evaluators of this agent, besides
+            those of `Settings`.
         criteria: The name of a criteria set, or the agent's own set.
         sample_rate: Share of the calls that are evaluated, 0 to 1.
         sampler: A sampler instead of a rate.
         escalation: Which answers the expensive evaluators see; false: all.
-        ground_truth_window_s: How long its answers wait for a ground truth, in seconds; 0: not at all.
+        ground_truth_window_s: How long its answers wait for a ground truth, in seconds; 0: not at
+            all.
     """
 
     enabled: bool = True
@@ -252,63 +298,82 @@ class Settings(_Explained):
     """Defaults of all handlers, and how the process evaluates.
 
     Attributes:
-        enabled: The kill switch; ``AGENTEVAL_ENABLED=false`` sets it too. When off, calls count as ``disabled``.
-        plugins: Modules to import before evaluators and other parts are looked up; entry points by their name. Nothing
-            is loaded from an installed package unless it is listed here.
+        enabled: The kill switch; ``AGENTEVAL_ENABLED=false`` sets it too. When off, calls count as
+            ``disabled``.
+        plugins: Modules to import before evaluators and other parts are looked up; entry points by
+            their name. Nothing is loaded from an installed package unless it is listed here.
         aggregation: How the overall score of an answer is computed from its scores.
-        criteria: Named criteria sets: what differs from the evaluators' own criteria. Handlers without a set use the
-            one named ``default``, if there is one.
-        evaluate_in: ``process``, or ``sidecar``: sampled calls are sent to `agenteval-otel serve`, whose settings have
-            the evaluators, criteria and storage.
-        endpoint: Address of the sidecar: gRPC, or HTTP at the port `sidecar.http_port` or with a path. On another
-            machine it must be ``https://``, and data is redacted before it is sent. `sidecar.token` is sent with it.
-        endpoint_ca: PEM file of the authorities that sign its certificate; by default the public ones.
-        evaluators: Instances, functions (``module:function`` in a file), type names or ``{type: ...}`` mappings.
-        functions: Names of functions that decorators bring as evaluators, each its criterion's name: their objectives
-            get alerts, and `check` knows them. A name that no evaluator declares is an error there.
+        criteria: Named criteria sets: what differs from the evaluators' own criteria. Handlers
+            without a set use the one named ``default``, if there is one.
+        evaluate_in: ``process``, or ``sidecar``: sampled calls are sent to `agenteval-otel serve`,
+            whose settings have the evaluators, criteria and storage.
+        endpoint: Address of the sidecar: gRPC, or HTTP at the port `sidecar.http_port` or with a
+            path. On another machine it must be ``https://``, and data is redacted before it is
+            sent. `sidecar.token` is sent with it.
+        endpoint_ca: PEM file of the authorities that sign its certificate; by default the public
+            ones.
+        evaluators: Instances, functions (``module:function`` in a file), type names or
+            ``{type: ...}`` mappings.
+        functions: Names of functions that decorators bring as evaluators, each its criterion's
+            name: their objectives get alerts, and `check` knows them. A name that no evaluator
+            declares is an error there.
         sample_rate: Share of the calls that are evaluated, 0 to 1, without a limit per second.
-        sampler: A sampler instead of a rate. Without either: every call, up to ten evaluated responses a second.
+        sampler: A sampler instead of a rate. Without either: every call, up to ten evaluated
+            responses a second.
         sampling: Whether traces or calls are sampled, and how upstream sampling counts.
-        escalation: Inexpensive evaluators run first, and their results decide which answers the expensive ones see.
-            By default all see every sampled answer.
-        telemetry: Destination and content of the telemetry; on wherever a provider or an endpoint is known.
-        storage: Storage providers that keep results in addition to telemetry; none by default. An ``otlp`` entry emits
-            in place of `telemetry`, whose fields are its defaults.
+        escalation: Inexpensive evaluators run first, and their results decide which answers the
+            expensive ones see. By default all see every sampled answer.
+        telemetry: Destination and content of the telemetry; on wherever a provider or an endpoint
+            is known.
+        storage: Storage providers that keep results in addition to telemetry; none by default. An
+            ``otlp`` entry emits in place of `telemetry`, whose fields are its defaults.
         ground_truth: The store of the reference answers that evaluators compare with.
-        redactors: Redactors, instances or ``{type: ...}`` mappings, for everything that leaves the process. By default
-            every built-in one; an empty list for none.
+        redactors: Redactors, instances or ``{type: ...}`` mappings, for everything that leaves the
+            process. By default every built-in one; an empty list for none.
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load.
         export: What may wait for the receiver of our own exporters.
-        max_waiting_bytes: Memory limit of all waiting data in this process: captured calls, open agent spans, results
-            to be saved, encoded batches.
+        max_waiting_bytes: Memory limit of all waiting data in this process: captured calls, open
+            agent spans, results to be saved, encoded batches.
         breach: When a criterion of an agent counts as below its objective, and as recovered.
-        on_breach: The function to call on a breach, with an `ObjectiveCrossing`; sync or async, or ``module:function``.
-            It runs on its own thread; errors are counted.
+        on_breach: The function to call on a breach, with an `ObjectiveCrossing`; sync or async, or
+            ``module:function``. It runs on its own thread; errors are counted.
         on_recovery: The function to call when the objective is met again.
-        metric_dimensions: Annotations that the metrics of scores, results and weights have as attributes: up to four of
-            ``agenteval.prompt.name``, ``agenteval.prompt.version``, ``deployment.environment.name`` and keys of tags.
-            A list, or a mapping to the maximum number of values of each (default 16).
+        metric_dimensions: Annotations that the metrics of scores, results and weights have as
+            attributes: up to four of ``agenteval.prompt.name``, ``agenteval.prompt.version``,
+            ``deployment.environment.name`` and keys of tags. A list, or a mapping to the maximum
+            number of values of each (default 16).
         user_id: How ``annotate(user_id=...)`` leaves the process: ``hashed`` or ``plain``.
         user_id_salt: The secret key of that hash; it must be the same in all processes.
-        feedback_window_s: How long an unsampled call is kept, in seconds; it is evaluated after all if its feedback is
-            a complaint (sampling reason ``feedback``). At most 16 MiB of them; 0 keeps none.
-        ground_truth_window_s: How long an answer waits for `record_ground_truth`, in seconds, up to 30 days; evaluators
-            that need it then run. At most 16 MiB of compressed answers, the oldest go first; 0 keeps none.
-        agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
-        agent_span_end: ``background`` ends those spans on the background thread, with the scores that are ready, if
-            every span processor of the application is the SDK's batch processor; ``caller`` when the handler returns.
+        feedback_window_s: How long an unsampled call is kept, in seconds; it is evaluated after all
+            if its feedback is a complaint (sampling reason ``feedback``). At most 16 MiB of them; 0
+            keeps none.
+        ground_truth_window_s: How long an answer waits for `record_ground_truth`, in seconds, up to
+            30 days; evaluators that need it then run. At most 16 MiB of compressed answers, the
+            oldest go first; 0 keeps none.
+        agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``,
+            ``always`` or ``never``.
+        agent_span_end: ``background`` ends those spans on the background thread, with the scores
+            that are ready, if every span processor of the application is the SDK's batch processor;
+            ``caller`` when the handler returns.
         shutdown_timeout_s: How long the process's exit may wait for queued work, in seconds.
-        handle_sigterm: True handles SIGTERM: queued work is delivered or counted within two seconds, then the signal
-            takes its course. The host's own handler is called as well. Needs `configure` on the main thread.
+        handle_sigterm: True handles SIGTERM: queued work is delivered or counted within two
+            seconds, then the signal takes its course. The host's own handler is called as well.
+            Needs `configure` on the main thread.
         agents: Settings that differ for single agents, by the agent's name.
-        routes: Agent names by the route whose requests are the agent's calls (``/chat``, ``POST /v1/{name}/ask``), for
-            FastAPI, Starlette, Flask and Django under ``opentelemetry-instrument``, without code.
-        spans: Under ``opentelemetry-instrument``, evaluate the answers in spans of agents and models.
-        conversations: How turns are put together for evaluators of conversations, and how many are kept.
-        calibration: File of the calibration records that `agenteval-otel calibrate` writes; it may not be there yet.
-        judge_health: How judges are watched: canaries with known answers, repeats, people, and the spread of scores.
-        off_peak: When evaluators with ``schedule: off_peak`` run, and where answers wait until then.
+        routes: Agent names by the route whose requests are the agent's calls (``/chat``,
+            ``POST /v1/{name}/ask``), for FastAPI, Starlette, Flask and Django under
+            ``opentelemetry-instrument``, without code.
+        spans: Under ``opentelemetry-instrument``, evaluate the answers in spans of agents and
+            models.
+        conversations: How turns are put together for evaluators of conversations, and how many are
+            kept.
+        calibration: File of the calibration records that `agenteval-otel calibrate` writes; it may
+            not be there yet.
+        judge_health: How judges are watched: canaries with known answers, repeats, people, and the
+            spread of scores.
+        off_peak: When evaluators with ``schedule: off_peak`` run, and where answers wait until
+            then.
         sidecar: Where `agenteval-otel serve` listens, and how much it keeps.
         benchmarks: What `agenteval-otel benchmark` runs, by the benchmark's name.
     """
@@ -370,7 +435,9 @@ class Settings(_Explained):
 
     @model_validator(mode="after")
     def _keeps_content_private(self) -> Any:
-        if self.evaluate_in == "sidecar" and not (self.is_endpoint_local or self.endpoint.startswith("https:")):
+        if self.evaluate_in == "sidecar" and not (
+            self.is_endpoint_local or self.endpoint.startswith("https:")
+        ):
             wrong = "conversations would cross the network for all to read: use https://, with endpoint_ca where the "
             failure = ConfigurationError(
                 f"{wrong}certificate is your own, or a sidecar on this machine such as http://127.0.0.1:4327",
@@ -417,20 +484,32 @@ class Settings(_Explained):
     def _unfit_escalations(self) -> Problems:
         """A problem for each rule and each name that could never match.
 
-        The settings' escalation applies to all agents without their own: any of them may score a criterion, and
-        handlers may bring evaluators that call a model. An agent's escalation applies to the agent's evaluators.
+        The settings' escalation applies to all agents without their own: any of them may score a
+        criterion, and handlers may bring evaluators that call a model. An agent's escalation
+        applies to the agent's evaluators.
         """
         heirs = [agent for agent in self.agents.values() if agent.escalation is None]
-        every = [*self.evaluators, *(evaluator for agent in heirs for evaluator in agent.evaluators or ())]
+        every = [
+            *self.evaluators,
+            *(evaluator for agent in heirs for evaluator in agent.evaluators or ()),
+        ]
         problems: Problems = []
         for escalation, evaluators, path in (
             (self.escalation, every, "escalation"),
-            *((agent.escalation, self.evaluators if agent.evaluators is None else agent.evaluators,
-               f"agents.{name}.escalation") for name, agent in self.agents.items()),
-        ):  # fmt: skip
+            *(
+                (
+                    agent.escalation,
+                    self.evaluators if agent.evaluators is None else agent.evaluators,
+                    f"agents.{name}.escalation",
+                )
+                for name, agent in self.agents.items()
+            ),
+        ):
             if isinstance(escalation, Escalation):
                 try:
-                    check_escalation(escalation, evaluators, path=path, complete=path != "escalation")
+                    check_escalation(
+                        escalation, evaluators, path=path, complete=path != "escalation"
+                    )
                 except ConfigurationError as failure:
                     problems += failure.problems
         return problems
@@ -446,12 +525,16 @@ class Settings(_Explained):
         if any(not hasattr(type(part), "emitter") for part in self.storage):
             own.append("storage")
         return own + [
-            f"agents.{agent}.{name}" for agent, entry in self.agents.items()
-            for name in ("evaluators", "criteria", "escalation") if name in entry.model_fields_set
-        ]  # fmt: skip
+            f"agents.{agent}.{name}"
+            for agent, entry in self.agents.items()
+            for name in ("evaluators", "criteria", "escalation")
+            if name in entry.model_fields_set
+        ]
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
-        """The criteria set of an agent; the set named ``default`` without an agent, or if the agent has none."""
+        """The criteria set of an agent; the set named ``default`` without an agent, or if the agent
+        has none.
+        """
         entry = self.agents.get(agent) if agent is not None else None
         if entry is None or entry.criteria is None:
             return self.criteria.get("default", ())
@@ -462,7 +545,11 @@ class Settings(_Explained):
         entry = self.agents.get(agent) if agent is not None else None
         if entry is None or entry.criteria is None:
             return "criteria.default"
-        return f"criteria.{entry.criteria}" if isinstance(entry.criteria, str) else f"agents.{agent}.criteria"
+        return (
+            f"criteria.{entry.criteria}"
+            if isinstance(entry.criteria, str)
+            else f"agents.{agent}.criteria"
+        )
 
     def functions_of(self, agent: str | None = None) -> tuple[str, ...]:
         """The names of functions that decorators bring to an agent, or to every other handler."""
@@ -472,9 +559,15 @@ class Settings(_Explained):
 
 def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:
     """An ``otlp`` entry with the telemetry section as its defaults."""
-    if telemetry is None or not isinstance(entry, Mapping) or entry.get("type") != OtlpStorageProvider.component_type:
+    if (
+        telemetry is None
+        or not isinstance(entry, Mapping)
+        or entry.get("type") != OtlpStorageProvider.component_type
+    ):
         return entry
     by_alias = {field.alias: name for name, field in OtlpStorageProvider.model_fields.items()}
     own = {by_alias.get(key, key) for key in entry}
-    defaults = {name: getattr(telemetry, name) for name in telemetry.model_fields_set if name not in own}
+    defaults = {
+        name: getattr(telemetry, name) for name in telemetry.model_fields_set if name not in own
+    }
     return {**defaults, **entry}

@@ -14,10 +14,12 @@ from agenteval_otel.errors import ConfigurationError
 
 
 class SidecarSettings(FrozenSettings):
-    """Where `agenteval-otel serve` listens, and how much it keeps. Read at its start; a change needs a restart.
+    """Where `agenteval-otel serve` listens, and how much it keeps. Read at its start; a change
+    needs a restart.
 
     Attributes:
-        host: The address to bind. Other than the loopback's it needs a token or client certificates, and TLS.
+        host: The address to bind. Other than the loopback's it needs a token or client
+            certificates, and TLS.
         grpc_port: For OTLP over gRPC; 0 chooses a free port.
         http_port: For OTLP over HTTP, health and readiness; 0 chooses a free port.
         token: Clients send it as ``Authorization: Bearer TOKEN``. At least 16 printable
@@ -26,16 +28,20 @@ class SidecarSettings(FrozenSettings):
         key: File of its private key, PEM.
         client_ca: File of the authorities whose client certificates are demanded, PEM.
         insecure: True allows an address other than the loopback's without TLS.
-        quiet_s: Seconds without a new span of a trace until its answer is evaluated; by default the export delay of an
-            SDK's batch processor plus one second.
-        parent_wait_s: How long a model call waits for a parent span that has not arrived, in seconds.
-        nested_agents: Whether agents called by another agent are evaluated too, if they have their own name.
+        quiet_s: Seconds without a new span of a trace until its answer is evaluated; by default the
+            export delay of an SDK's batch processor plus one second.
+        parent_wait_s: How long a model call waits for a parent span that has not arrived, in
+            seconds.
+        nested_agents: Whether agents called by another agent are evaluated too, if they have their
+            own name.
         max_request_bytes: The largest request, after decompression.
-        max_waiting_bytes: Memory limit of spans whose answer is not yet read; beyond it requests are refused, and
-            clients have to retry.
-        durable: A folder: requests are written to it before they are acknowledged, and read again after a crash.
+        max_waiting_bytes: Memory limit of spans whose answer is not yet read; beyond it requests
+            are refused, and clients have to retry.
+        durable: A folder: requests are written to it before they are acknowledged, and read again
+            after a crash.
         durable_max_bytes: Disk space limit of this folder; beyond it requests are refused.
-        drain_s: How long to wait after SIGTERM until accepted requests are evaluated and exported, in seconds.
+        drain_s: How long to wait after SIGTERM until accepted requests are evaluated and exported,
+            in seconds.
     """
 
     host: str = "127.0.0.1"
@@ -59,7 +65,9 @@ class SidecarSettings(FrozenSettings):
     @classmethod
     def _is_long(cls, token: str | None) -> str | None:
         if token is not None and not re.fullmatch(r"[!-~]{16,}", token):
-            raise ValueError("expected at least 16 printable characters of ASCII: `openssl rand -hex 16` makes some")
+            raise ValueError(
+                "expected at least 16 printable characters of ASCII: `openssl rand -hex 16` makes some"
+            )
         return token
 
     @model_validator(mode="after")
@@ -67,9 +75,16 @@ class SidecarSettings(FrozenSettings):
         """A client that reaches the port can make judges spend money, and fill the memory."""
         problems: list[tuple[str | None, str]] = []
         if (self.certificate is None) != (self.key is None):
-            problems.append(("key" if self.key is None else "certificate", "certificate and key belong together"))
+            problems.append(
+                (
+                    "key" if self.key is None else "certificate",
+                    "certificate and key belong together",
+                )
+            )
         if self.client_ca is not None and self.certificate is None:
-            problems.append(("certificate", "client certificates need a certificate and a key of the server"))
+            problems.append(
+                ("certificate", "client certificates need a certificate and a key of the server")
+            )
         if not is_loopback(self.host):
             if self.token is None and self.client_ca is None:
                 wrong = f"{self.host} can be reached from other machines: set token, best by AGENTEVAL_SIDECAR__TOKEN"
@@ -83,7 +98,9 @@ class SidecarSettings(FrozenSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or ``localhost``, can be reached on this machine alone; any other name may not be."""
+    """Whether an address, or ``localhost``, can be reached on this machine alone; any other name
+    may not be.
+    """
     try:
         return ip_address(host).is_loopback
     except ValueError:

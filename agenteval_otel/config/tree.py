@@ -1,4 +1,6 @@
-"""The tree of a settings file before it becomes `Settings`: plain values, and the origin of each by its path."""
+"""The tree of a settings file before it becomes `Settings`: plain values, and the origin of each by
+its path.
+"""
 
 from __future__ import annotations
 
@@ -15,26 +17,32 @@ _LAST_PART = re.compile(r"(?:^|\.|\[)[^.\[]*\Z")
 
 
 class Tree(NamedTuple):
-    """A mapping, and the origin of each value (``settings.yaml:12``, or a variable) by its path, as it is written."""
+    """A mapping, and the origin of each value (``settings.yaml:12``, or a variable) by its path, as
+    it is written.
+    """
 
     values: dict[str, Any]
     origins: dict[str, str]
 
     def with_values(self, values: dict[str, Any]) -> Tree:
         """Other values, with the origins of those that are left."""
-        return Tree(values, {path: self.origins[path] for path in paths_of(values) if path in self.origins})
+        return Tree(
+            values, {path: self.origins[path] for path in paths_of(values) if path in self.origins}
+        )
 
     def origins_below(self, path: str, new_path: str) -> dict[str, str]:
         """The origins of what is at and below a path, as those of another path."""
         return {
             (new_path + known.removeprefix(path)).removeprefix("."): origin
-            for known, origin in self.origins.items() if known == path or known.startswith((f"{path}.", f"{path}["))
-        }  # fmt: skip
+            for known, origin in self.origins.items()
+            if known == path or known.startswith((f"{path}.", f"{path}["))
+        }
 
     def origin_of(self, path: str | None) -> str | None:
         """The origin of the value at a path, or of the innermost known value around it.
 
-        Errors have the names of fields, where the file may have their camelCase: both are compared in snake_case.
+        Errors have the names of fields, where the file may have their camelCase: both are compared
+        in snake_case.
         """
         origins = {_snake_case(known): origin for known, origin in self.origins.items()}
         path = _snake_case(path or "")
@@ -56,7 +64,13 @@ def path_of(path: str, key: str | int) -> str:
 
 def paths_of(value: Any, path: str = "") -> Iterator[str]:
     """The paths of everything inside of a value that is at `path`."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    entries = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in entries:
         inner = path_of(path, key)
         yield inner
@@ -73,9 +87,11 @@ def map_texts(value: Any, change: Callable[[str, str], str], path: str = "") -> 
 
 
 def merge(base: Tree, over: Tree) -> Tree:
-    """The base with `over` on top: mappings merge key by key; lists and everything else are replaced.
+    """The base with `over` on top: mappings merge key by key; lists and everything else are
+    replaced.
 
-    A mapping with another ``type`` replaces the whole; a `sample_rate` replaces a `sampler` below it, and vice versa.
+    A mapping with another ``type`` replaces the whole; a `sample_rate` replaces a `sampler` below
+    it, and vice versa.
     """
     return Tree({}, {**base.origins, **over.origins}).with_values(_merged(base.values, over.values))
 

@@ -18,33 +18,51 @@ _BUSY_S = 0.25
 
 
 def sqlite_engine(path: Path, *, read_only: bool = False, **pool: Any) -> sa.Engine:
-    """An engine for a file, which waits for its locks a quarter of a second; without a pool, unless `pool` is one."""
+    """An engine for a file, which waits for its locks a quarter of a second; without a pool, unless
+    `pool` is one.
+    """
     connect = functools.partial(open_sqlite, path, timeout_s=_BUSY_S, read_only=read_only)
-    return sa.create_engine("sqlite://", creator=connect, hide_parameters=True, **(pool or {"poolclass": NullPool}))
+    return sa.create_engine(
+        "sqlite://", creator=connect, hide_parameters=True, **(pool or {"poolclass": NullPool})
+    )
 
 
 def open_sqlite(path: Path, *, timeout_s: float, read_only: bool) -> sqlite3.Connection:
-    """A connection that any thread may use, one at a time, without transactions of the driver's own."""
+    """A connection that any thread may use, one at a time, without transactions of the driver's
+    own.
+    """
     address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    return sqlite3.connect(address, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(
+        address, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
+    )
 
 
-def server_engine(target: Target, *, read_only: bool = False, statement_s: float = 10.0, **pool: Any) -> sa.Engine:
+def server_engine(
+    target: Target, *, read_only: bool = False, statement_s: float = 10.0, **pool: Any
+) -> sa.Engine:
     """An engine for a server, whose statements end in time; without a pool, unless `pool` is one."""
     arguments = {
-        "connect_timeout": 5, "application_name": "agenteval-otel",
+        "connect_timeout": 5,
+        "application_name": "agenteval-otel",
         "options": f"-c statement_timeout={statement_s * 1000:.0f}"
         + (" -c default_transaction_read_only=on" if read_only else ""),
-        "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+        "keepalives_idle": 5,
+        "keepalives_interval": 2,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
         "prepare_threshold": None,  # a pooler may stand between
-    }  # fmt: skip
+    }
     url = sa.make_url(target.url)
     defaults = {name: value for name, value in arguments.items() if name not in url.query}
-    return sa.create_engine(url, hide_parameters=True, connect_args=defaults, **(pool or {"poolclass": NullPool}))
+    return sa.create_engine(
+        url, hide_parameters=True, connect_args=defaults, **(pool or {"poolclass": NullPool})
+    )
 
 
 def is_database_failure(error: Exception) -> bool:
-    """Whether the database itself failed (gone, locked, full, without our tables), and not what was to be saved."""
+    """Whether the database itself failed (gone, locked, full, without our tables), and not what was
+    to be saved.
+    """
     if isinstance(error, DataError | IntegrityError):
         return False
     return isinstance(error, DatabaseError | InterfaceError | OSError | StorageError)
@@ -57,4 +75,6 @@ def error_of(error: Exception, target: Target) -> Exception:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     message = str(cause) if is_database_failure(error) else ""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    return StorageError(target.masked(f"{target.place}: {': '.join([type(cause).__name__, *lines[:1]])}"))
+    return StorageError(
+        target.masked(f"{target.place}: {': '.join([type(cause).__name__, *lines[:1]])}")
+    )

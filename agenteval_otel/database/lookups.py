@@ -21,34 +21,46 @@ _CANCELED = "57014"  # by the statement's time limit
 
 
 class Lookups:
-    """Returns the first row of a statement, on the calling thread; at most `connections` run at once.
+    """Returns the first row of a statement, on the calling thread; at most `connections` run at
+    once.
 
     Args:
         statement: SQL with parameters such as ``:prompt``, which are always bound.
         timeout_s: After which a server ends the statement.
     """
 
-    def __init__(self, target: Target, statement: str, *, timeout_s: float, connections: int) -> None:
+    def __init__(
+        self, target: Target, statement: str, *, timeout_s: float, connections: int
+    ) -> None:
         self._target, self._statement = target, sa.text(statement)
         pool = {
-            "poolclass": QueuePool, "pool_size": connections, "max_overflow": 0, "pool_timeout": timeout_s,
+            "poolclass": QueuePool,
+            "pool_size": connections,
+            "max_overflow": 0,
+            "pool_timeout": timeout_s,
             "pool_recycle": _RECYCLE_S,
-        }  # fmt: skip
+        }
         if target.path is not None:
             self._engine = sqlite_engine(target.path, read_only=True, **pool)
         else:
-            self._engine = server_engine(target, read_only=True, statement_s=timeout_s, pool_pre_ping=True, **pool)
+            self._engine = server_engine(
+                target, read_only=True, statement_s=timeout_s, pool_pre_ping=True, **pool
+            )
         # What is open belongs to the parent process.
         reset_in_child(self._leave)
 
     def first(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The first row by its columns' names, in their order; None without a row. Raises `GroundTruthError`."""
+        """The first row by its columns' names, in their order; None without a row. Raises
+        `GroundTruthError`.
+        """
         try:
             with self._engine.connect() as connection:
                 row = connection.execute(self._statement, dict(parameters)).mappings().first()
                 return None if row is None else dict(row)
         except SQLAlchemyError as error:
-            raise GroundTruthError(str(error_of(error, self._target)), reason=_reason_of(error)) from None
+            raise GroundTruthError(
+                str(error_of(error, self._target)), reason=_reason_of(error)
+            ) from None
 
     def close(self) -> None:
         """Close the connections that are not in use; a later lookup opens others."""
@@ -64,7 +76,11 @@ def _reason_of(error: SQLAlchemyError) -> str:
         return "busy"
     cause = getattr(error, "orig", None)
     if isinstance(cause, sqlite3.Error):
-        return "query" if getattr(cause, "sqlite_errorcode", _SQLITE_ERROR) & 0xFF == _SQLITE_ERROR else "unreachable"
+        return (
+            "query"
+            if getattr(cause, "sqlite_errorcode", _SQLITE_ERROR) & 0xFF == _SQLITE_ERROR
+            else "unreachable"
+        )
     state = getattr(cause, "sqlstate", None)
     if state == _CANCELED:
         return "timeout"

@@ -30,7 +30,9 @@ class Target(NamedTuple):
 
 
 def target_of(path: Path | None, url: str | None) -> Target:
-    """The database that the settings name; `ValueError` for wrong settings or an extra that is not installed."""
+    """The database that the settings name; `ValueError` for wrong settings or an extra that is not
+    installed.
+    """
     if (path is None) == (url is None):
         raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
     _require("sqlalchemy", "sql")
@@ -48,7 +50,9 @@ def target_of(path: Path | None, url: str | None) -> Target:
     try:
         _ = urlsplit(url).port
     except ValueError:
-        raise ValueError(f"{_FORMS}, in a password / @ : written as %2F %40 %3A; the port is no number") from None
+        raise ValueError(
+            f"{_FORMS}, in a password / @ : written as %2F %40 %3A; the port is no number"
+        ) from None
     return Target(None, f"postgresql+psycopg://{rest}")
 
 

@@ -1,4 +1,6 @@
-"""Contract of embedders (texts in, one vector per text out), and the embedder that asks an object of the program's."""
+"""Contract of embedders (texts in, one vector per text out), and the embedder that asks an object
+of the program's.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _METHODS = ("embed", "embed_documents", "encode")
-_OPENAI = {"type": "openai_compatible", "base_url": "https://api.openai.com/v1", "api_key_env": "OPENAI_API_KEY"}
+_OPENAI = {
+    "type": "openai_compatible",
+    "base_url": "https://api.openai.com/v1",
+    "api_key_env": "OPENAI_API_KEY",
+}
 
 
 class EmbedderUsage(Value):
@@ -34,11 +40,12 @@ class EmbedderUsage(Value):
 
 
 class Embedder(Component, contract="embedder"):
-    """Turns texts into vectors; the more alike two texts are, the closer the cosine of their vectors is to 1.
+    """Turns texts into vectors; the more alike two texts are, the closer the cosine of their
+    vectors is to 1.
 
-    Implement `embed`, with ``type="..."`` in the class line where settings should name it. With a plain method the
-    evaluator runs in a worker process. With an ``async def``, for a model on the network, the evaluator is ``async``
-    and receives redacted text.
+    Implement `embed`, with ``type="..."`` in the class line where settings should name it. With a
+    plain method the evaluator runs in a worker process. With an ``async def``, for a model on the
+    network, the evaluator is ``async`` and receives redacted text.
     """
 
     @property
@@ -49,8 +56,8 @@ class Embedder(Component, contract="embedder"):
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32] | Awaitable[NDArray[np.float32]]:
         """Vectors of the texts: float32, one row per text, in their order, all of one length.
 
-        Rows have the length 1; a text without content, such as the empty one, has a row of zeros. The same text has the
-        same row in every process, whatever the other texts of the call are.
+        Rows have the length 1; a text without content, such as the empty one, has a row of zeros.
+        The same text has the same row in every process, whatever the other texts of the call are.
         """
         raise NotImplementedError
 
@@ -60,11 +67,15 @@ class Embedder(Component, contract="embedder"):
         return await rows if inspect.isawaitable(rows) else rows, None
 
     def config_problem(self) -> str | None:
-        """Why it cannot embed now, as far as that is known without a call; None where nothing is wrong."""
+        """Why it cannot embed now, as far as that is known without a call; None where nothing is
+        wrong.
+        """
         return None
 
     def prepare(self) -> None:
-        """Load what is heavy; called in a worker process, before its time limits and before it forks."""
+        """Load what is heavy; called in a worker process, before its time limits and before it
+        forks.
+        """
 
 
 def unit_rows(rows: Any) -> NDArray[np.float32]:
@@ -73,7 +84,8 @@ def unit_rows(rows: Any) -> NDArray[np.float32]:
 
     matrix: NDArray[np.float64] = np.asarray(rows, dtype=np.float64)
     largest = np.abs(matrix).max(axis=1, keepdims=True, initial=0.0)
-    matrix = np.divide(matrix, largest, out=np.zeros_like(matrix), where=largest > 0.0)  # no square overflows
+    # no square overflows
+    matrix = np.divide(matrix, largest, out=np.zeros_like(matrix), where=largest > 0.0)
     lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
     np.divide(matrix, lengths, out=matrix, where=lengths > 0.0)
     return matrix.astype(np.float32)
@@ -84,9 +96,9 @@ class CallableEmbedder(Embedder):
 
     Attributes:
         name: Names the object in the fingerprint of the evaluator that uses it.
-        model: A function of the texts, or an object with ``embed(texts)``, ``embed_documents(texts)`` or
-            ``encode(texts)``; sync or async. It returns a vector for each text, or something with ``embeddings``. Left
-            out of dumps.
+        model: A function of the texts, or an object with ``embed(texts)``,
+            ``embed_documents(texts)`` or ``encode(texts)``; sync or async. It returns a vector for
+            each text, or something with ``embeddings``. Left out of dumps.
     """
 
     name: str = ""
@@ -109,7 +121,11 @@ class CallableEmbedder(Embedder):
 
     async def embedded(self, texts: Sequence[str]) -> tuple[Any, EmbedderUsage | None]:
         rows, usage = await super().embedded(texts)
-        named = rows.get("embeddings") if isinstance(rows, Mapping) else getattr(rows, "embeddings", None)
+        named = (
+            rows.get("embeddings")
+            if isinstance(rows, Mapping)
+            else getattr(rows, "embeddings", None)
+        )
         return rows if named is None else named, usage
 
     @cached_property
@@ -120,9 +136,10 @@ class CallableEmbedder(Embedder):
 def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     """An embedder from what a caller or a configuration may write.
 
-    An `Embedder` stays as it is; a mapping is resolved by its ``type``; a type's name or an embedder's class becomes
-    one with default settings, the name of a well-known model (``text-embedding-3-small``, with ``OPENAI_API_KEY``) the
-    embedder that asks it; an object or a function that embeds becomes a `CallableEmbedder`.
+    An `Embedder` stays as it is; a mapping is resolved by its ``type``; a type's name or an
+    embedder's class becomes one with default settings, the name of a well-known model
+    (``text-embedding-3-small``, with ``OPENAI_API_KEY``) the embedder that asks it; an object or a
+    function that embeds becomes a `CallableEmbedder`.
 
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
@@ -130,10 +147,12 @@ def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     if isinstance(value, str) and value.startswith("text-embedding-"):
         value = {**_OPENAI, "model": value}
     return resolve_or_wrap(
-        Embedder, value, path=path,
+        Embedder,
+        value,
+        path=path,
         wrap=lambda model: CallableEmbedder.of(model) if _method_of(model) else None,
         expected="an embedder, an object with embed(texts)",
-    )  # fmt: skip
+    )
 
 
 def _method_of(model: Any) -> Callable[..., Any] | None:

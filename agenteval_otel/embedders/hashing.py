@@ -1,4 +1,6 @@
-"""The built-in embedder: words and pieces of words, hashed into a vector. It compares wording, not meaning."""
+"""The built-in embedder: words and pieces of words, hashed into a vector. It compares wording, not
+meaning.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[^\W_]+")
 _MIN_GRAM, _MAX_GRAM = 3, 5
 _SPACE = 32
-# Multiplicative hashing: the golden ratio's fraction, and a finaliser, so that neighbours in the code table are spread.
+# Multiplicative hashing: the golden ratio's fraction, and a finaliser, so that neighbours in the
+# code table are spread.
 _FACTOR, _FINAL, _HALF = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 32
 
 # Words of any English sentence; without "no", "not" and "nor", which reverse an answer.
@@ -38,12 +41,14 @@ _FREQUENT = frozenset(_SENTENCE_WORDS.split())
 class HashingEmbedder(Embedder, type="hashing"):
     """Compares wording: two texts are near when they share words, or pieces of words.
 
-    A paraphrase in other words is far, and an answer that says the contrary in the same words is near; meaning needs an
-    embedder with a model. This one needs no model, network or training, and returns the same numbers everywhere.
+    A paraphrase in other words is far, and an answer that says the contrary in the same words is
+    near; meaning needs an embedder with a model. This one needs no model, network or training, and
+    returns the same numbers everywhere.
 
-    Each distinct word, and each run of 3 to 5 characters in it with its borders, adds to one place of the vector or
-    subtracts from it (signed feature hashing: Weinberger et al. 2009); frequent English words count less. Time grows
-    with the text, up to `max_characters`. Blocks: about a quarter of a millisecond for 1 KB.
+    Each distinct word, and each run of 3 to 5 characters in it with its borders, adds to one place
+    of the vector or subtracts from it (signed feature hashing: Weinberger et al. 2009); frequent
+    English words count less. Time grows with the text, up to `max_characters`. Blocks: about a
+    quarter of a millisecond for 1 KB.
 
     Attributes:
         dimensions: Length of the vectors; with fewer, more words share a place.
@@ -80,8 +85,11 @@ class HashingEmbedder(Embedder, type="hashing"):
 
         words = list(weights)
         counts = np.fromiter(weights.values(), np.float64, len(words))
-        hashes = np.fromiter((crc32(word.encode("utf-8", "surrogatepass")) for word in words), np.uint64, len(words))
-        # Pieces are hashed apart from words: a word of three letters has another place than its piece.
+        hashes = np.fromiter(
+            (crc32(word.encode("utf-8", "surrogatepass")) for word in words), np.uint64, len(words)
+        )
+        # Pieces are hashed apart from words: a word of three letters has another place than its
+        # piece.
         grams, worth = _grams(words, counts * self.gram_weight)
         mixed = _mixed(np.concatenate((hashes, grams)))
         values = np.concatenate((counts, worth))
@@ -92,7 +100,9 @@ class HashingEmbedder(Embedder, type="hashing"):
         return vector / length if length > 0.0 else vector
 
 
-def _grams(words: list[str], worth: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
+def _grams(
+    words: list[str], worth: NDArray[np.float64]
+) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
     """The hash of each piece of each word, and its weight."""
     import numpy as np
 

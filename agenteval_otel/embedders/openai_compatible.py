@@ -23,17 +23,21 @@ if TYPE_CHECKING:
 class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     """Asks a model by ``POST <base_url>/embeddings``, with up to `batch_size` texts per request.
 
-    Without `api_key` and `api_key_env` no key is sent. Blank texts are not sent either: their rows are zeros. Nothing
-    is kept between calls. Runs on the caller's event loop, and does not block it.
+    Without `api_key` and `api_key_env` no key is sent. Blank texts are not sent either: their rows
+    are zeros. Nothing is kept between calls. Runs on the caller's event loop, and does not block
+    it.
 
     Attributes:
-        base_url: Address of the server, with the version's part of the path, as in ``https://api.openai.com/v1``.
-        batch_size: Most texts of one request; the requests of a call follow each other within its one deadline.
-        dimensions: Length of the vectors, for models that can shorten theirs; vectors of another length are refused.
-        encoding_format: ``base64`` is smaller and read faster, where the server knows it. Both forms are understood in
-            any case; None leaves it to the server.
-        max_characters: Longer texts are cut off; None sends all of a text, and a text that is too long for the model
-            fails as ``context_overflow``.
+        base_url: Address of the server, with the version's part of the path, as in
+            ``https://api.openai.com/v1``.
+        batch_size: Most texts of one request; the requests of a call follow each other within its
+            one deadline.
+        dimensions: Length of the vectors, for models that can shorten theirs; vectors of another
+            length are refused.
+        encoding_format: ``base64`` is smaller and read faster, where the server knows it. Both
+            forms are understood in any case; None leaves it to the server.
+        max_characters: Longer texts are cut off; None sends all of a text, and a text that is too
+            long for the model fails as ``context_overflow``.
     """
 
     client_modules: ClassVar[tuple[str, ...]] = ("httpx2", "numpy")
@@ -52,7 +56,9 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
         return (await self.embedded(texts))[0]
 
     async def embedded(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], EmbedderUsage]:
-        """The vectors, with the requests and tokens that they took, those of failed attempts included."""
+        """The vectors, with the requests and tokens that they took, those of failed attempts
+        included.
+        """
         sent = [encodable(text[: self.max_characters]) for text in texts if text.strip()]
         rows: list[NDArray[np.float32]] = []
         calls = tokens = 0
@@ -67,7 +73,9 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
                 tokens += count_of(message.get("usage"), "prompt_tokens")
                 new_rows = _rows_of(message, len(part), self.dimensions)
                 if rows and len(rows[0]) != new_rows.shape[1]:
-                    raise _invalid(f"embeddings of one call have {len(rows[0])} and {new_rows.shape[1]} dimensions")
+                    raise _invalid(
+                        f"embeddings of one call have {len(rows[0])} and {new_rows.shape[1]} dimensions"
+                    )
                 rows.extend(new_rows)
 
         try:
@@ -87,7 +95,9 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
             body["encoding_format"] = self.encoding_format
         return body | self.extra_body
 
-    def _with_blanks(self, texts: Sequence[str], rows: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    def _with_blanks(
+        self, texts: Sequence[str], rows: list[NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
         """The rows at the places of their texts, zeros at those of blank ones."""
         import numpy as np
 
@@ -105,14 +115,20 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
 
 
 def _rows_of(message: Mapping[str, Any], count: int, dimensions: int | None) -> NDArray[np.float32]:
-    """The rows of a response, of length 1, in the order of the texts; no model returns zeros for a text."""
+    """The rows of a response, of length 1, in the order of the texts; no model returns zeros for a
+    text.
+    """
     import numpy as np
 
     rows = [_row(item) for item in _in_order(message.get("data"), count)]
     lengths = {len(row) for row in rows}
     if len(lengths) > 1 or 0 in lengths or (dimensions is not None and lengths != {dimensions}):
-        expected = f"{dimensions} dimensions" if dimensions is not None else "one length that is not 0"
-        raise _invalid(f"the embeddings have the lengths {sorted(lengths)[:4]} instead of {expected}")
+        expected = (
+            f"{dimensions} dimensions" if dimensions is not None else "one length that is not 0"
+        )
+        raise _invalid(
+            f"the embeddings have the lengths {sorted(lengths)[:4]} instead of {expected}"
+        )
     matrix = np.stack(rows)
     if not np.isfinite(matrix).all() or not matrix.any(axis=1).all():
         raise _invalid("an embedding is not finite, or all zeros")
@@ -137,7 +153,8 @@ def _row(item: Mapping[str, Any]) -> NDArray[np.float64]:
     import numpy as np
 
     vector = item.get("embedding")
-    with contextlib.suppress(ValueError, OverflowError):  # no base64, or a whole number of hundreds of digits
+    # no base64, or a whole number of hundreds of digits
+    with contextlib.suppress(ValueError, OverflowError):
         if isinstance(vector, str):
             return np.frombuffer(base64.b64decode(vector, validate=True), "<f4").astype(np.float64)
         # Type by type: numpy would make numbers of texts and truth values.

@@ -1,4 +1,6 @@
-"""The embedder with a model on this machine, by sentence-transformers: imported and loaded in the worker process."""
+"""The embedder with a model on this machine, by sentence-transformers: imported and loaded in the
+worker process.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +24,35 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_EXTRA: Final = 'sentence-transformers is not installed: pip install "agenteval-otel[sentence-transformers]"'
-# Two threads that need the same model load it once, and a tokenizer may not be used by two threads at once.
+_EXTRA: Final = (
+    'sentence-transformers is not installed: pip install "agenteval-otel[sentence-transformers]"'
+)
+# Two threads that need the same model load it once, and a tokenizer may not be used by two threads
+# at once.
 _LOCK: Final = ForkSafeLock()
 
 
 class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
-    """Compares meaning, by a model on this machine: two texts are near when they say the same, also in other words.
+    """Compares meaning, by a model on this machine: two texts are near when they say the same, also
+    in other words.
 
-    Needs the extra ``sentence-transformers``, and the model's folder or a downloaded model's name. Nothing is
-    downloaded unless `allow_download`, and code that comes with a model is never run. Blocks: some milliseconds per
-    text, seconds while the model is loaded. Many models read 256 tokens of a text and ignore the rest.
+    Needs the extra ``sentence-transformers``, and the model's folder or a downloaded model's name.
+    Nothing is downloaded unless `allow_download`, and code that comes with a model is never run.
+    Blocks: some milliseconds per text, seconds while the model is loaded. Many models read 256
+    tokens of a text and ignore the rest.
 
     Attributes:
         model: Folder of the model, or its name.
         batch_size: Texts that go through the model together.
-        threads: Processor threads of the model in the worker process; elsewhere the process's own setting applies.
+        threads: Processor threads of the model in the worker process; elsewhere the process's own
+            setting applies.
         max_characters: Longer texts are cut off before the model's own limit.
         allow_download: Whether a missing model is downloaded.
     """
 
-    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"batch_size", "threads", "allow_download"})
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset(
+        {"batch_size", "threads", "allow_download"}
+    )
 
     model: str = Field(min_length=1, max_length=1_024)
     batch_size: int = Field(default=32, ge=1, le=1_024)
@@ -55,14 +65,19 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         problem = None
         if find_spec("sentence_transformers") is None:
             problem = ConfigurationError(_EXTRA)
-        elif self.model.startswith(("/", "./", "../", "~")) and not Path(self.model).expanduser().is_dir():
+        elif (
+            self.model.startswith(("/", "./", "../", "~"))
+            and not Path(self.model).expanduser().is_dir()
+        ):
             problem = ConfigurationError("there is no such folder", path="model")
         if problem is not None:
             raise ComponentError(problem, of_model=True)
         return self
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row per text, of length 1; zeros where a text is blank. Raises `EvaluationError` without a model."""
+        """One row per text, of length 1; zeros where a text is blank. Raises `EvaluationError`
+        without a model.
+        """
         import numpy as np
 
         if not texts:
@@ -70,7 +85,9 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         model = self._loaded()
         cut = [text[: self.max_characters] for text in texts]
         with _LOCK:
-            vectors = model.encode(cut, batch_size=self.batch_size, show_progress_bar=False, convert_to_numpy=True)
+            vectors = model.encode(
+                cut, batch_size=self.batch_size, show_progress_bar=False, convert_to_numpy=True
+            )
         rows = unit_rows(vectors.reshape(len(texts), -1))
         for row, text in zip(rows, cut, strict=True):
             if not text.strip():
@@ -108,7 +125,9 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
 
             name = str(Path(self.model).expanduser()) if self.model.startswith("~") else self.model
             with _without_bars():
-                return SentenceTransformer(name, device="cpu", local_files_only=not self.allow_download)
+                return SentenceTransformer(
+                    name, device="cpu", local_files_only=not self.allow_download
+                )
         except Exception as error:
             return f"the model {self.model!r} cannot be loaded ({type(error).__name__})"
 

@@ -19,29 +19,40 @@ def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) ->
 
     An evaluator that declares criteria may return no others; one that declares none may return any.
     """
-    if not isinstance(results, list) or not all(isinstance(result, EvaluationResult) for result in results):
+    if not isinstance(results, list) or not all(
+        isinstance(result, EvaluationResult) for result in results
+    ):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     names = {result.criterion_name for result in results}
     if len(names) < len(results) and not evaluator.repeats:
         raise EvaluationError("two results for one criterion", error_type="invalid_result")
     if declared and not names <= declared:
-        raise EvaluationError("a result for a criterion that it does not declare", error_type="invalid_result")
+        raise EvaluationError(
+            "a result for a criterion that it does not declare", error_type="invalid_result"
+        )
     return names
 
 
 def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
-    """The fields of a result that have to change; a value that is not a score makes the result a failure."""
+    """The fields of a result that have to change; a value that is not a score makes the result a
+    failure.
+    """
     fields = result.__dict__
     wrong: dict[str, Any] = {
-        name: clean(value, 64) for name in _WORDS
-        if (value := fields[name]) and not (len(value) <= 64 and value.isascii() and "\0" not in value)
-    }  # fmt: skip
+        name: clean(value, 64)
+        for name in _WORDS
+        if (value := fields[name])
+        and not (len(value) <= 64 and value.isascii() and "\0" not in value)
+    }
     if result.status != "scored":
         return wrong | _NO_SCORE  # a failed or skipped result has no score, whatever it says
     for name in ("score", "normalized"):
         if type(fields[name]) not in _PLAIN:
             wrong[name] = _plain_of(fields[name])
-    score, normalized = wrong.get("score", fields["score"]), wrong.get("normalized", fields["normalized"])
+    score, normalized = (
+        wrong.get("score", fields["score"]),
+        wrong.get("normalized", fields["normalized"]),
+    )
     if not _is_score(score):
         wrong |= {**_NO_SCORE, "error": "no finite score", "error_type": "invalid_score"}
     elif normalized is None:
@@ -52,14 +63,20 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
 
 
 def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the runner says of a result; its probability is lower where its evaluator saw only a share."""
+    """What the runner says of a result; its probability is lower where its evaluator saw only a
+    share.
+    """
     probability_given_sampled: Any = result.probability_given_sampled
     if probability_given_sampled == 1.0 or "probability" not in facts:
         return facts
-    return facts | {"probability": independent(facts["probability"], known(probability_given_sampled))}
+    return facts | {
+        "probability": independent(facts["probability"], known(probability_given_sampled))
+    }
 
 
-def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
+def _worked_out(
+    result: EvaluationResult, score: Any, criteria: Sequence[EvaluationCriteria]
+) -> dict[str, Any]:
     """The normalized form, the verdict and the label of a result whose maker gave the bare score."""
     criterion = find_criterion(criteria, result.criterion_name)
     if criterion is None:
@@ -75,18 +92,28 @@ def _worked_out(result: EvaluationResult, score: Any, criteria: Sequence[Evaluat
         "label": None if label is None else clean(label, 64),
         "threshold": criterion.threshold,
     }
-    return {name: value for name, value in derived.items() if value is not None and getattr(result, name) is None}
+    return {
+        name: value
+        for name, value in derived.items()
+        if value is not None and getattr(result, name) is None
+    }
 
 
 _NO_SCORE: dict[str, Any] = dict.fromkeys(("score", "normalized", "label", "passed"))
 _WORDS = ("label", "reason_code", "error_type")
 _PLAIN = frozenset({bool, int, float, str, type(None)})
-_MAKES_PLAIN: dict[type[Any], Callable[[Any], Any]] = {int: int.__int__, float: float.__float__, str: str.__str__}
+_MAKES_PLAIN: dict[type[Any], Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    str: str.__str__,
+}
 
 
 def _plain_of(value: Any) -> Any:
     """What a subclass of a number or of text holds, without asking its own methods."""
-    return next((plain(value) for base, plain in _MAKES_PLAIN.items() if isinstance(value, base)), value)
+    return next(
+        (plain(value) for base, plain in _MAKES_PLAIN.items() if isinstance(value, base)), value
+    )
 
 
 def _is_score(value: Any) -> bool:

@@ -1,4 +1,6 @@
-"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything runs."""
+"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything
+runs.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +47,21 @@ from agenteval_otel.storage import EvaluationStorageProvider
 
 
 class RunModel(BaseModel, metaclass=FriendlyErrors):
-    """A frozen model that knows its fields in snake_case and camelCase; errors name the path of the wrong field."""
+    """A frozen model that knows its fields in snake_case and camelCase; errors name the path of the
+    wrong field.
+    """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", arbitrary_types_allowed=True, alias_generator=to_camel, validate_by_name=True,
-        validate_by_alias=True, loc_by_alias=False, hide_input_in_errors=True, ignored_types=(cached_property,),
-    )  # fmt: skip
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        loc_by_alias=False,
+        hide_input_in_errors=True,
+        ignored_types=(cached_property,),
+    )
 
     @classmethod
     def model_validate(cls, obj: Any, **options: Any) -> Self:
@@ -81,7 +92,9 @@ def as_input(value: Any, *, path: str = "evaluation_input") -> EvaluationInput:
     if isinstance(value, EvaluationInput):
         return value
     if not isinstance(value, Mapping):
-        wrong = f"expected an EvaluationInput or a mapping of its fields, found {type(value).__name__}"
+        wrong = (
+            f"expected an EvaluationInput or a mapping of its fields, found {type(value).__name__}"
+        )
         raise ConfigurationError(wrong, path=path)
     try:
         return EvaluationInput.model_validate(value)
@@ -90,7 +103,9 @@ def as_input(value: Any, *, path: str = "evaluation_input") -> EvaluationInput:
 
 
 class Selection(NamedTuple):
-    """The evaluators that run, in configured order, and the labels of those that do not, with the reason."""
+    """The evaluators that run, in configured order, and the labels of those that do not, with the
+    reason.
+    """
 
     evaluators: tuple[Evaluator, ...]
     left_out: tuple[str, ...]
@@ -102,18 +117,22 @@ class EvaluationRunConfig(RunModel):
     Attributes:
         plugins: Modules that are imported before types are looked up; entry points by their name.
         evaluators: Instances, functions or ``{type: ..., field: ...}`` mappings.
-        evaluator_configs: AgentDock's form, instead of `evaluators`: ``{type, config}``, or ``{type, rules}``.
+        evaluator_configs: AgentDock's form, instead of `evaluators`: ``{type, config}``, or
+            ``{type, rules}``.
         criteria: Used when the input names none. Without any, each evaluator uses its own.
         aggregation: Computes the overall score: an `Aggregation`, its type's name or a mapping.
         execution: Evaluators with one of these executions only; all when empty.
         tags: Evaluators with at least one of these tags only; all when empty.
-        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with ``async
-            save_result(aggregated)``. In JSON ``storageProvider``.
-        ground_truth: A store that gives inputs without a ground truth theirs; an instance or a mapping.
+        storage: Saves the result: a storage provider, its type's name, a mapping, or anything with
+            ``async save_result(aggregated)``. In JSON ``storageProvider``.
+        ground_truth: A store that gives inputs without a ground truth theirs; an instance or a
+            mapping.
         metadata: Copied into the result's metadata.
-        escalation: Decides from the other evaluators' results which inputs the expensive ones see; all by default.
-        redactors: Applied to the inputs of evaluators that call a model and to stored results: instances or ``{type:
-            ...}`` mappings; an empty list for none. The returned result is not redacted.
+        escalation: Decides from the other evaluators' results which inputs the expensive ones see;
+            all by default.
+        redactors: Applied to the inputs of evaluators that call a model and to stored results:
+            instances or ``{type: ...}`` mappings; an empty list for none. The returned result is
+            not redacted.
 
     Raises:
         ConfigurationError: With the path of the wrong field.
@@ -127,9 +146,10 @@ class EvaluationRunConfig(RunModel):
     execution: tuple[Execution, ...] = ()
     tags: tuple[str, ...] = ()
     storage: Any = Field(
-        default=None, validation_alias=AliasChoices("storageProvider", "storage_provider"),
+        default=None,
+        validation_alias=AliasChoices("storageProvider", "storage_provider"),
         serialization_alias="storageProvider",
-    )  # fmt: skip
+    )
     ground_truth: SerializeAsAny[GroundTruthStore] | None = None
     metadata: dict[str, Any] = Field(default_factory=dict)
     escalation: Escalation | None = None
@@ -171,9 +191,10 @@ class EvaluationRunConfig(RunModel):
         if not isinstance(data, Mapping):
             return data
         fields = {
-            "evaluator_configs" if key == "evaluatorConfigs" else key: value for key, value in data.items()
+            "evaluator_configs" if key == "evaluatorConfigs" else key: value
+            for key, value in data.items()
             if value is not None  # null in JSON means that the field is not set
-        }  # fmt: skip
+        }
         plugins = fields.get("plugins", ())
         if isinstance(plugins, list | tuple) and all(isinstance(name, str) for name in plugins):
             import_plugins(plugins)
@@ -182,7 +203,9 @@ class EvaluationRunConfig(RunModel):
             _check_fields(fields.get("criteria"))
             return fields
         if fields.get("evaluators"):
-            raise ConfigurationError("give evaluators or evaluatorConfigs, not both", path="evaluators")
+            raise ConfigurationError(
+                "give evaluators or evaluatorConfigs, not both", path="evaluators"
+            )
         entries = fields["evaluator_configs"]
         fields["evaluators"] = load_entries(entries)
         fields["evaluator_configs"] = snapshot_of(list(entries))
@@ -204,7 +227,9 @@ class EvaluationRunConfig(RunModel):
 
     @cached_property
     def selection(self) -> Selection:
-        """The evaluators of one of the executions that have at least one of the tags; an empty list takes all."""
+        """The evaluators of one of the executions that have at least one of the tags; an empty list
+        takes all.
+        """
         known = sorted({tag for evaluator in self.evaluators for tag in evaluator.tags})
         for index, tag in enumerate(self.tags):
             if tag not in known:
@@ -234,13 +259,18 @@ class EvaluationRunConfig(RunModel):
         return value if isinstance(value, Component) else None  # other objects cannot be dumped
 
     @model_serializer(mode="wrap")
-    def _as_loaded(self, dump: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+    def _as_loaded(
+        self, dump: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
         fields: dict[str, Any] = dump(self)
         field_names = set(type(self).model_fields) - {"evaluator_configs"}
         if self.evaluator_configs is not None:  # AgentDock does not know our fields
             field_names = self.model_fields_set - {"evaluators"}
         known = type(self).model_fields
-        names = {known[name].serialization_alias or name if info.by_alias else name for name in field_names}
+        names = {
+            known[name].serialization_alias or name if info.by_alias else name
+            for name in field_names
+        }
         kept = {name: value for name, value in fields.items() if name in names}
         return kept if (info.context or {}).get("secrets") else mask(kept)
 
@@ -251,4 +281,6 @@ def _check_fields(criteria: Any) -> None:
     for index, entry in enumerate(criteria if isinstance(criteria, list | tuple) else ()):
         for name in entry if isinstance(entry, Mapping) else ():
             if name not in known and name not in known.values():
-                raise ConfigurationError(f"unknown field{known_choices(name, known)}", path=f"criteria[{index}].{name}")
+                raise ConfigurationError(
+                    f"unknown field{known_choices(name, known)}", path=f"criteria[{index}].{name}"
+                )

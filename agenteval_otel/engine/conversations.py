@@ -1,4 +1,6 @@
-"""Turns of live answers, put together; a closed conversation goes through the engine as one call of its agent."""
+"""Turns of live answers, put together; a closed conversation goes through the engine as one call of
+its agent.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from typing import Any
 
 from opentelemetry.trace import SpanContext
 
-from agenteval_otel.assembly.conversations import Conversation, ConversationAssembler, ConversationSettings, End, Key
+from agenteval_otel.assembly.conversations import (
+    Conversation,
+    ConversationAssembler,
+    ConversationSettings,
+    End,
+    Key,
+)
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
@@ -22,17 +30,23 @@ from agenteval_otel.telemetry import Accounting
 
 _CALL_BYTES = 2_048
 _UNPACKED = 8  # about how many times the compressed bytes an input takes
-_FEEDBACK = "feedback"  # evaluated for what a user said of it: the rest of its conversation was not sampled
+# evaluated for what a user said of it: the rest of its conversation was not sampled
+_FEEDBACK = "feedback"
 _UNKNOWN = SamplingDecision(True, None, "unknown")
 
 
 class Conversations:
-    """The conversations of one pipeline. `submit` takes a call and about how many bytes it keeps alive."""
+    """The conversations of one pipeline. `submit` takes a call and about how many bytes it keeps
+    alive.
+    """
 
     def __init__(
-        self, settings: ConversationSettings | None, accounting: Accounting, submit: Callable[[CapturedCall, int], Any],
+        self,
+        settings: ConversationSettings | None,
+        accounting: Accounting,
+        submit: Callable[[CapturedCall, int], Any],
         broken: Callable[[str, BaseException], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._settings = settings or ConversationSettings()
         self._accounting, self._submit, self._broken = accounting, submit, broken
         MEMORY.conversations.max_bytes = self._settings.max_bytes
@@ -67,9 +81,14 @@ class Conversations:
         )
         try:
             closed, had_room = self.assembler.add(
-                Key(id, call.agent, turn.service), turn, span=span, started_ns=call.started_ns, last=last,
-                probability=probability_of(decision), now_s=time.monotonic(),
-            )  # fmt: skip
+                Key(id, call.agent, turn.service),
+                turn,
+                span=span,
+                started_ns=call.started_ns,
+                last=last,
+                probability=probability_of(decision),
+                now_s=time.monotonic(),
+            )
         except Exception as error:  # a value without a JSON form
             self._broken("conversations", error)
             return
@@ -94,7 +113,9 @@ class Conversations:
         return number
 
     def erase(self, erasure: Erasure) -> int:
-        """Give up the open conversations that are concerned, from any thread; each counts as dropped."""
+        """Give up the open conversations that are concerned, from any thread; each counts as
+        dropped.
+        """
 
         def is_concerned(conversation: Conversation) -> bool:
             if conversation.key.id in erasure.conversations:
@@ -123,7 +144,10 @@ class Conversations:
         if next_s is not None:
             # In a context of its own: the timer would keep that of a call alive.
             context = contextvars.Context()
-            self._timer = loop, loop.call_later(max(0.0, next_s - now_s), self._on_timer, loop, context=context)
+            self._timer = (
+                loop,
+                loop.call_later(max(0.0, next_s - now_s), self._on_timer, loop, context=context),
+            )
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         self._look(loop)
@@ -133,7 +157,9 @@ class Conversations:
         settings, reason, randomness, trace_state, upstream, sampled = conversation.last
         call = CapturedCall(settings, conversation.key.agent)
         call.turns = conversation
-        call.decision = SamplingDecision(True, conversation.probability, reason, randomness=randomness)
+        call.decision = SamplingDecision(
+            True, conversation.probability, reason, randomness=randomness
+        )
         call.randomness, call.upstream, call.sampled = randomness, upstream, sampled
         spans = conversation.spans(trace_state)
         call.span_context = spans[-1] if spans else None

@@ -1,4 +1,6 @@
-"""The evaluation of one call: running it, emitting and storing its results, and handing it to another thread."""
+"""The evaluation of one call: running it, emitting and storing its results, and handing it to
+another thread.
+"""
 
 from __future__ import annotations
 
@@ -32,19 +34,27 @@ from agenteval_otel.telemetry.spans import context_of_evaluation, open_agent_spa
 _MAX_LOOKUPS = 2
 _TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
 _UNSAMPLED: Any = {
-    "sampling_probability": None, "sampling_reason": None, "sampling_scope": None, "sampling_clustered": False,
-}  # fmt: skip
+    "sampling_probability": None,
+    "sampling_reason": None,
+    "sampling_scope": None,
+    "sampling_clustered": False,
+}
 
 
 class Evaluation:
-    """The evaluation of one call, from its input to what is emitted and stored; on the background thread.
+    """The evaluation of one call, from its input to what is emitted and stored; on the background
+    thread.
 
     Args:
         engine: The `Engine` that made it.
     """
 
     def __init__(
-        self, engine: Any, call: CapturedCall, settings: HandlerSettings, evaluation_input: EvaluationInput
+        self,
+        engine: Any,
+        call: CapturedCall,
+        settings: HandlerSettings,
+        evaluation_input: EvaluationInput,
     ) -> None:
         self.call = call
         self._engine, self._settings, self.input = engine, settings, evaluation_input
@@ -78,7 +88,11 @@ class Evaluation:
         self._engine.conversations.join(self.call, self.input)
 
     def needs_ground_truth(self) -> bool:
-        return self._settings.ground_truth is not None and not self.is_begun() and self._lookups < _MAX_LOOKUPS
+        return (
+            self._settings.ground_truth is not None
+            and not self.is_begun()
+            and self._lookups < _MAX_LOOKUPS
+        )
 
     async def start_with_ground_truth(self) -> str:
         """Evaluate to the end, with the reference answer where the store has one."""
@@ -93,12 +107,16 @@ class Evaluation:
         return outcome if isinstance(outcome, str) else await outcome
 
     def start(self) -> Awaitable[str] | None:
-        """Start the evaluators; None where all of them are done, else what gives the call's outcome."""
+        """Start the evaluators; None where all of them are done, else what gives the call's
+        outcome.
+        """
         engine, call = self._engine, self.call
-        if self._outcome is not None or self.superseded:  # known before another thread took over, or taken over
+        # known before another thread took over, or taken over
+        if self._outcome is not None or self.superseded:
             return None
         if self.run is None:
-            # The wall clock may step, so it is read once; later times add what the monotonic clock has counted.
+            # The wall clock may step, so it is read once; later times add what the monotonic clock
+            # has counted.
             self._started_ns, self._tick = time_ns(), perf_counter_ns()
             self.run = self._new_run()
         engine.present = self
@@ -108,7 +126,9 @@ class Evaluation:
             return None
         # The span does not wait for threads, processes or judges: it ends with the answer.
         ready = (
-            [outgoing_words(result, engine.redaction) for result in self.run.ready()] if call.span is not None else []
+            [outgoing_words(result, engine.redaction) for result in self.run.ready()]
+            if call.span is not None
+            else []
         )
         engine.end_span(call, score_attributes(ready))
         self._later = asyncio.get_running_loop().create_future()
@@ -119,7 +139,13 @@ class Evaluation:
         skip_models = engine.shedding.skip_models and settings.calls_model and call.waited is None
         if call.late is not None:
             self._sampled, self._least = call.late.sampled, call.late.least
-            return Run(settings.runner, self.input, self._over, skip_models=skip_models, only=call.late.labels)
+            return Run(
+                settings.runner,
+                self.input,
+                self._over,
+                skip_models=skip_models,
+                only=call.late.labels,
+            )
         probability, upstream, self._sampled = engine.sampled.of(call)
         self._drawn = probability, upstream
         self._least = engine.sampled.least_of(settings, upstream, engine.shedding.keep)
@@ -127,25 +153,38 @@ class Evaluation:
             self._least = call.sampled.least
         due: Schedule = "immediate" if call.waited is None else "off_peak"
         return Run(
-            settings.runner, self.input, self._over, call.randomness, probability, upstream, skip_models,
+            settings.runner,
+            self.input,
+            self._over,
+            call.randomness,
+            probability,
+            upstream,
+            skip_models,
             schedule=due if settings.runner.off_peak else None,
-        )  # fmt: skip
+        )
 
     def _start(self, run: Run) -> None:
         settings, emitter = self._settings, self._settings.emitter
         if emitter is not None:
             try:
-                emitter.prepare()  # before any evaluator, which may hang for good: the metrics have to say so
+                # before any evaluator, which may hang for good: the metrics have to say so
+                emitter.prepare()
             except Exception:  # it is tried again with the emission, and counted there
                 pass
         is_first = self._engine.off_peak is not None and begin_batch(self.call.waited)
-        if emitter is None or is_first or not (settings.calls_model or settings.runner.leaves_thread):
+        if (
+            emitter is None
+            or is_first
+            or not (settings.calls_model or settings.runner.leaves_thread)
+        ):
             run.start()
             return
         if self._run_span is None:
             self.ensure_agent_span()
             links, began = links_of(self.call), self._started_ns
-            self._run_span = emitter.open_run_span(self.call.agent, self.call.span_context, began, links)
+            self._run_span = emitter.open_run_span(
+                self.call.agent, self.call.span_context, began, links
+            )
         if settings.calls_model:
             emitter.watch_judges(self.call.span_context)
         context = context_of_evaluation(self._run_span, self.call.span_context)
@@ -157,8 +196,9 @@ class Evaluation:
                 otel_context.detach(token)
 
     def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> Evaluation | None:
-        """The same evaluation for another thread; None if parts of it may have been emitted. Finished results stay,
-        `blamed` has failed. A look-up of the ground truth is repeated once; a save that has not ended counts as failed.
+        """The same evaluation for another thread; None if parts of it may have been emitted.
+        Finished results stay, `blamed` has failed. A look-up of the ground truth is repeated once;
+        a save that has not ended counts as failed.
         """
         is_finishing = self._engine.finishing is self
         if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):
@@ -166,7 +206,11 @@ class Evaluation:
         self.superseded = True
         other = copy.copy(self)
         other.run, other._later, other.superseded = None, None, False
-        if self._settings.ground_truth is not None and not self.is_begun() and not other.needs_ground_truth():
+        if (
+            self._settings.ground_truth is not None
+            and not self.is_begun()
+            and not other.needs_ground_truth()
+        ):
             self._engine.ground_truth_failed(error)
         if self._stage == "saving" or (is_finishing and self._stage == "emitted"):
             other._stage = "over"
@@ -203,7 +247,9 @@ class Evaluation:
         self._prepare(self._respond)
 
     def prepare_emission(self) -> None:
-        """Build what `finish` will emit, if only our own providers receive it: it can be sent with others."""
+        """Build what `finish` will emit, if only our own providers receive it: it can be sent with
+        others.
+        """
         emitter = self._settings.emitter
         if emitter is not None and self.call.span is None and emitter.providers.are_ours():
             self._prepare(self._make_emission)
@@ -220,7 +266,9 @@ class Evaluation:
                 self._engine.finishing = None
 
     def take_emission(self) -> Emission | None:
-        """What `prepare_emission` made, to be sent at once: from now on no other thread goes on with it."""
+        """What `prepare_emission` made, to be sent at once: from now on no other thread goes on
+        with it.
+        """
         if self._emission is None or self._stage != "evaluating" or self.superseded:
             return None
         self._stage, self._is_sent = "emitting", True
@@ -265,17 +313,29 @@ class Evaluation:
         return EVALUATED
 
     def _respond(self, outcome: RunOutcome) -> EvaluatedResponse:
-        """The response that is emitted, built once: redacted, with the results that judges' health marks."""
+        """The response that is emitted, built once: redacted, with the results that judges' health
+        marks.
+        """
         if self._response is None:
             engine, call, settings = self._engine, self.call, self._settings
             self.ensure_agent_span()
             if settings.calls_model:
-                outcome = self._outcome = outcome._replace(results=engine.judge_health.marked(outcome.results))
+                outcome = self._outcome = outcome._replace(
+                    results=engine.judge_health.marked(outcome.results)
+                )
             self._response = EvaluatedResponse(
-                self.input, outcome, settings, engine.redaction, engine.broken, evaluated=call.span_context,
-                started_ns=self._started_ns, ended_ns=self._started_ns + perf_counter_ns() - self._tick,
-                response_ended_ns=call.ended_ns or None, sampled=self._sampled, conversation=call.turns,
-            )  # fmt: skip
+                self.input,
+                outcome,
+                settings,
+                engine.redaction,
+                engine.broken,
+                evaluated=call.span_context,
+                started_ns=self._started_ns,
+                ended_ns=self._started_ns + perf_counter_ns() - self._tick,
+                response_ended_ns=call.ended_ns or None,
+                sampled=self._sampled,
+                conversation=call.turns,
+            )
         return self._response
 
     def _emit(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
@@ -284,7 +344,9 @@ class Evaluation:
             engine.broken(part, error)
         for result in response.results if outcome.errors else ():
             if result.error_type is not None:
-                log.warning("evaluation_failed", part=result.criterion_name, error_type=result.error_type)
+                log.warning(
+                    "evaluation_failed", part=result.criterion_name, error_type=result.error_type
+                )
         self._stage = "emitting"
         _TELEMETRY.begin()
         try:
@@ -297,26 +359,36 @@ class Evaluation:
         if not call.settled or call.late is not None:
             if settings.objectives:
                 engine.objectives.observe(
-                    response, settings.objectives, settings.emitter, baseline_rate=settings.baseline_rate,
+                    response,
+                    settings.objectives,
+                    settings.emitter,
+                    baseline_rate=settings.baseline_rate,
                     least_probability=self._least,
-                )  # fmt: skip
+                )
             results = engine.accounting.results
             for result in outcome.results:
                 results[result.status] += 1
 
     def _hand_on(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
-        """Keep the answer for evaluators that run later; pass it to `on_response` and to judge health."""
+        """Keep the answer for evaluators that run later; pass it to `on_response` and to judge
+        health.
+        """
         engine, call = self._engine, self.call
-        if engine.keep_pending is not None and not call.settled:  # before it is known: its truth may be here already
+        # before it is known: its truth may be here already
+        if engine.keep_pending is not None and not call.settled:
             engine.keep_pending(call, self.input, outcome, self._sampled, self._least)
         has_run_before = call.waited or call.recorded or call.late
         if engine.off_peak is not None and self._settings.runner.off_peak and not has_run_before:
             probability, upstream = self._drawn
-            engine.off_peak.keep(call, self.input, probability, upstream, self._sampled, self._least)
+            engine.off_peak.keep(
+                call, self.input, probability, upstream, self._sampled, self._least
+            )
         if engine.on_response is not None:
             engine.on_response(call, response)
         if self._settings.calls_model or call.recorded:
-            engine.judge_health.observe(call.span_context and call.span_context[:2], self.input, response.results)
+            engine.judge_health.observe(
+                call.span_context and call.span_context[:2], self.input, response.results
+            )
 
     def _make_emission(self, outcome: RunOutcome) -> None:
         response = self._respond(outcome)
@@ -326,7 +398,9 @@ class Evaluation:
         emitter = self._settings.emitter
         if emitter is None or (self._settings.runner.off_peak and not response.results):
             return None  # without results all evaluators of its kind wait
-        return emitter.emission(response, self.call.span_context, scores, self._run_span, self._engine.redaction.text)
+        return emitter.emission(
+            response, self.call.span_context, scores, self._run_span, self._engine.redaction.text
+        )
 
     def _emit_response(self, response: EvaluatedResponse) -> None:
         engine, call, emitter = self._engine, self.call, self._settings.emitter
@@ -338,13 +412,20 @@ class Evaluation:
             emission = self._emission_of(response, scores)
             if emitter is not None and emission is not None:
                 emitter.send([emission], spans=emitter.providers.has_room_for_spans())
-        except Exception as error:  # a provider of the host's raises: the results are stored and watched
+        except (
+            Exception
+        ) as error:  # a provider of the host's raises: the results are stored and watched
             engine.broken("telemetry", error)
 
     def ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""
         call, settings = self.call, self._settings
-        if call.recorded or call.span_context is not None or settings.agent_span == "never" or settings.emitter is None:
+        if (
+            call.recorded
+            or call.span_context is not None
+            or settings.agent_span == "never"
+            or settings.emitter is None
+        ):
             return
         try:
             tracer = settings.emitter.tracer()

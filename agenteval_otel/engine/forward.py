@@ -1,4 +1,6 @@
-"""The engine of an application whose answers are evaluated in the sidecar: captured calls in, events out."""
+"""The engine of an application whose answers are evaluated in the sidecar: captured calls in,
+events out.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class ForwardingEngine(Engine):
             with contextlib.suppress(Exception):  # it is tried again with the next list
                 emitter.prepare()
         # Feedback is there already: it goes out as in every other process.
-        super()._evaluate([evaluation for evaluation in begun if evaluation.call.recorded], done, pause)
+        super()._evaluate(
+            [evaluation for evaluation in begun if evaluation.call.recorded], done, pause
+        )
         for evaluation in begun:
             if not evaluation.call.recorded:
                 done(evaluation.call, self._send(evaluation))
@@ -60,9 +64,14 @@ class ForwardingEngine(Engine):
         call: CapturedCall = evaluation.call
         probability, upstream, facts = self.sampled.of(call)
         sampled = Sampled(
-            probability, facts["sampling_reason"], call.randomness, upstream.probability, upstream.same_randomness,
-            facts["sampling_clustered"], self.sampled.least_of(call.settings, upstream, self.shedding.keep),
-        )  # fmt: skip
+            probability,
+            facts["sampling_reason"],
+            call.randomness,
+            upstream.probability,
+            upstream.same_randomness,
+            facts["sampling_clustered"],
+            self.sampled.least_of(call.settings, upstream, self.shedding.keep),
+        )
         is_local = self._events.is_local
         sent = evaluation.input if is_local else self.redaction.input(evaluation.input)
         return attributes_of(sent, sampled, call.call_id)

@@ -1,4 +1,6 @@
-"""The settings of one monitored handler: resolved from the process, the agent and the decorator, and checked."""
+"""The settings of one monitored handler: resolved from the process, the agent and the decorator,
+and checked.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, Sampli
 from agenteval_otel.sampling.escalation import ResultSampler
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.scoring.scales import wrong_threshold
-from agenteval_otel.semconv import DISABLED, EVALUATION_CRITERIA, EVALUATION_SAMPLED, SHADOW, wrong_criterion_name
+from agenteval_otel.semconv import (
+    DISABLED,
+    EVALUATION_CRITERIA,
+    EVALUATION_SAMPLED,
+    SHADOW,
+    wrong_criterion_name,
+)
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
 
@@ -33,7 +41,9 @@ AgentSpan = Literal["always", "sampled", "never"]
 
 
 class SavesResults(Protocol):
-    """Any object that saves results; `EvaluationStorageProvider` is the class for those chosen by settings."""
+    """Any object that saves results; `EvaluationStorageProvider` is the class for those chosen by
+    settings.
+    """
 
     def save_result(self, aggregated: AggregatedEvaluationResult, /) -> Awaitable[None]:
         """Save one result, on the background thread."""
@@ -46,8 +56,10 @@ class HandlerOptions(NamedTuple):
     """What the process, an agent's entry or a decorator asks for; None leaves it to the next one.
 
     Attributes:
-        storage: Storage providers; one that has an `emitter` emits in place of the process's telemetry.
-        criteria: What differs from what the evaluators declare, by the criterion's name; only fields that were set.
+        storage: Storage providers; one that has an `emitter` emits in place of the process's
+            telemetry.
+        criteria: What differs from what the evaluators declare, by the criterion's name; only
+            fields that were set.
         escalation: False has every evaluator see every sampled answer.
     """
 
@@ -60,23 +72,29 @@ class HandlerOptions(NamedTuple):
 
 
 def merged(*options: HandlerOptions) -> HandlerOptions:
-    """One set of options: for each field the first that says something. A False of `enabled` always holds."""
+    """One set of options: for each field the first that says something. A False of `enabled` always
+    holds.
+    """
     chosen = {
         name: next((value for value in values if value is not None), None)
         for name, values in zip(HandlerOptions._fields, zip(*options, strict=True), strict=True)
     }
-    return HandlerOptions(**chosen)._replace(enabled=all(option.enabled is not False for option in options))
+    return HandlerOptions(**chosen)._replace(
+        enabled=all(option.enabled is not False for option in options)
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """Everything that a call of one handler needs. A part that is not configured is None or empty, and costs nothing.
+    """Everything that a call of one handler needs. A part that is not configured is None or empty,
+    and costs nothing.
 
     Attributes:
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
         objectives: By the criterion's name.
         least_probability: That of a sampled answer; None if the sampler does not know it.
-        baseline_rate: The least probability with which a sampled answer goes on to escalated evaluators.
+        baseline_rate: The least probability with which a sampled answer goes on to escalated
+            evaluators.
         content: Stored results keep the conversation and free text.
     """
 
@@ -122,8 +140,8 @@ def resolve(
 ) -> HandlerSettings:
     """The settings of one handler; raises ConfigurationError where they do not fit each other.
 
-    With `telemetry_off` a handler is disabled whose results are not stored, watched or (`calls_back`) reported. With
-    `forwards` the evaluators are the sidecar's.
+    With `telemetry_off` a handler is disabled whose results are not stored, watched or
+    (`calls_back`) reported. With `forwards` the evaluators are the sidecar's.
     """
     if not options.evaluators and not forwards:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
@@ -132,41 +150,70 @@ def resolve(
     parts: dict[str, Any] = {"executor": executor, "redaction": redaction, "escalation": escalation}
     runner = EvaluationRunner(options.evaluators or (), **parts)
     criteria = changed_criteria(runner.criteria, options.criteria) if options.criteria else ()
-    if not all(step.names for step in runner.steps):  # one that declares none answers what it is asked for
+    # one that declares none answers what it is asked for
+    if not all(step.names for step in runner.steps):
         declared = {criterion.name for criterion in criteria}
-        criteria = (*criteria, *(part for part in options.criteria or () if part.name not in declared))
+        criteria = (
+            *criteria,
+            *(part for part in options.criteria or () if part.name not in declared),
+        )
     if criteria:
         runner = EvaluationRunner(options.evaluators or (), criteria=criteria, **parts)
     _check_conversations(runner, options)
     names = [criterion.name for criterion in runner.criteria]
     for name in names:
         if (wrong := wrong_criterion_name(name)) is not None:
-            hint = "; name a lambda: Func(criterion_name=..., function=...)" if name == "<lambda>" else ""
+            hint = (
+                "; name a lambda: Func(criterion_name=..., function=...)"
+                if name == "<lambda>"
+                else ""
+            )
             raise ConfigurationError(f"criterion name {name!r} {wrong}{hint}", path="evaluators")
     for criterion in runner.criteria:
         if (wrong := wrong_threshold(criterion)) is not None:
             raise ConfigurationError(f"criterion {criterion.name!r}: {wrong}", path="evaluators")
     providers = tuple(options.storage or ())
-    emitters = [emitter for part in providers if (emitter := getattr(part, "emitter", None)) is not None]
+    emitters = [
+        emitter for part in providers if (emitter := getattr(part, "emitter", None)) is not None
+    ]
     emitter = emitters[0] if emitters else telemetry
     kept = [provider for provider in providers if getattr(provider, "emitter", None) is None]
-    objectives = {part.name: Objective(part.objective, part.of_last) for part in runner.criteria if part.objective}
+    objectives = {
+        part.name: Objective(part.objective, part.of_last)
+        for part in runner.criteria
+        if part.objective
+    }
     has_use = not telemetry_off or kept or objectives or calls_back or forwards
     enabled = options.enabled is not False and bool(has_use)
     return HandlerSettings(
-        agent=agent, runner=runner, sampler=options.sampler if enabled else _Disabled(), emitter=emitter,
-        storage=FanOutStorage(kept, on_storage_failure) if kept else None, capture=capture, function=function,
-        agent_span=agent_span if enabled and emitter is not None else "never", criteria=criteria,
-        objectives=objectives, enabled=enabled, least_probability=getattr(options.sampler, "least_probability", None),
+        agent=agent,
+        runner=runner,
+        sampler=options.sampler if enabled else _Disabled(),
+        emitter=emitter,
+        storage=FanOutStorage(kept, on_storage_failure) if kept else None,
+        capture=capture,
+        function=function,
+        agent_span=agent_span if enabled and emitter is not None else "never",
+        criteria=criteria,
+        objectives=objectives,
+        enabled=enabled,
+        least_probability=getattr(options.sampler, "least_probability", None),
         baseline_rate=1.0 if escalation is None else escalation.baseline_rate,
-        content=emitter is not None and emitter.content != "no_content", ground_truth=ground_truth,
-        aggregation=aggregation, calls_model=any(step.calls_model for step in runner.steps),
-        evaluated_attributes={EVALUATION_SAMPLED: True, **({} if forwards else _criteria_of_answers(runner))},
-    )  # fmt: skip
+        content=emitter is not None and emitter.content != "no_content",
+        ground_truth=ground_truth,
+        aggregation=aggregation,
+        calls_model=any(step.calls_model for step in runner.steps),
+        evaluated_attributes={
+            EVALUATION_SAMPLED: True,
+            **({} if forwards else _criteria_of_answers(runner)),
+        },
+    )
 
 
 def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
-    """Refuse off-peak evaluators that would never run or are escalated; `is_batch` is None without a window."""
+    """Refuse off-peak evaluators that would never run or are escalated; `is_batch` is None without
+    a window.
+    """
     problems: list[tuple[str | None, str]] = []
     for step in runner.steps:
         if step.evaluator.schedule == "off_peak":
@@ -177,7 +224,12 @@ def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
                 problems.append(("off_peak.batch", wrong))
             if is_batch is None:
                 wrong = f"{label} has schedule off_peak, and nothing says when that is"
-                problems.append(("off_peak", f"{wrong}: off_peak: {{from: '22:00', to: '06:00', timezone: UTC}}"))
+                problems.append(
+                    (
+                        "off_peak",
+                        f"{wrong}: off_peak: {{from: '22:00', to: '06:00', timezone: UTC}}",
+                    )
+                )
             if step.second:
                 wrong = f"{label} is escalated, which is decided when the answer comes: give it a sample_rate instead"
                 problems.append(("escalation", f"{wrong}, or schedule: immediate"))
@@ -188,17 +240,24 @@ def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
 def _check_conversations(runner: EvaluationRunner, options: HandlerOptions) -> None:
     """Refuse a sampler that would leave holes in the conversations that evaluators see whole."""
     sampler: Any = options.sampler
-    takes_all = getattr(sampler, "own_randomness", False) or getattr(sampler, "least_probability", None) == 1.0
+    takes_all = (
+        getattr(sampler, "own_randomness", False)
+        or getattr(sampler, "least_probability", None) == 1.0
+    )
     if runner.of_conversations and not takes_all and options.enabled is not False:
         wrong = f"evaluators of conversations need whole ones, and this sampler picks single answers: {sampler}"
-        raise ConfigurationError(f"{wrong}; sampler: {{type: conversation, ratio: 0.1}}", path="sampler")
+        raise ConfigurationError(
+            f"{wrong}; sampler: {{type: conversation, ratio: 0.1}}", path="sampler"
+        )
 
 
 def _criteria_of_answers(runner: EvaluationRunner) -> dict[str, Any]:
     """The criteria that an answer is scored on; those of conversations come later, if at all."""
     others = {name for step in runner.of_conversations for name in step.names}
     others -= {name for step in runner.of_answers for name in step.names}
-    return {EVALUATION_CRITERIA: tuple(part.name for part in runner.criteria if part.name not in others)}
+    return {
+        EVALUATION_CRITERIA: tuple(part.name for part in runner.criteria if part.name not in others)
+    }
 
 
 class _Disabled(Sampler):
@@ -220,12 +279,20 @@ def changed_criteria(
         criterion.name: {name: getattr(criterion, name) for name in criterion.model_fields_set}
         for criterion in criteria
     }
-    changed = (criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared)
-    return tuple(harmless(part, part.name) if part.name.endswith(SHADOW) else part for part in changed)
+    changed = (
+        criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared
+    )
+    return tuple(
+        harmless(part, part.name) if part.name.endswith(SHADOW) else part for part in changed
+    )
 
 
 def check_escalation(
-    escalation: Escalation, evaluators: Sequence[Evaluator], *, path: str = "escalation", complete: bool = True
+    escalation: Escalation,
+    evaluators: Sequence[Evaluator],
+    *,
+    path: str = "escalation",
+    complete: bool = True,
 ) -> None:
     """Raise ConfigurationError if a part of the escalation can never apply to these evaluators.
 
@@ -234,26 +301,43 @@ def check_escalation(
     waiting = _names(evaluator for evaluator in evaluators if waits(evaluator, escalation))
     first = _names(evaluator for evaluator in evaluators if not waits(evaluator, escalation))
     problems: list[tuple[str | None, str]] = [
-        (f"{path}.criteria[{index}]", f"no evaluator scores {name!r}{known_choices(name, [*first, *waiting])}")
-        for index, name in enumerate(escalation.criteria) if name not in waiting
-    ]  # fmt: skip
+        (
+            f"{path}.criteria[{index}]",
+            f"no evaluator scores {name!r}{known_choices(name, [*first, *waiting])}",
+        )
+        for index, name in enumerate(escalation.criteria)
+        if name not in waiting
+    ]
     if complete and not waiting and not problems:
-        problems.append((path, "no evaluator asks a model, so none waits: name those that do in criteria"))
+        problems.append(
+            (path, "no evaluator asks a model, so none waits: name those that do in criteria")
+        )
     for index, rule in enumerate(escalation.rules):
         for number, name in enumerate(rule.criteria if isinstance(rule, ResultSampler) else ()):
             if name not in first:
                 wrong = (
-                    f"{name!r} is scored in the second stage" if name in waiting else f"no evaluator scores {name!r}"
+                    f"{name!r} is scored in the second stage"
+                    if name in waiting
+                    else f"no evaluator scores {name!r}"
                 )
                 hint = f"rules look at the first stage{known_choices(name, first)}"
                 problems.append((f"{path}.rules[{index}].criteria[{number}]", f"{wrong}: {hint}"))
         # Handlers may bring evaluators of criteria that a rule does not name.
-        if isinstance(rule, ResultSampler) and (rule.criteria or complete) and {*rule.criteria} <= {*first}:
+        if (
+            isinstance(rule, ResultSampler)
+            and (rule.criteria or complete)
+            and {*rule.criteria} <= {*first}
+        ):
             of_first = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
             names = [part.name for evaluator in of_first for part in declared_criteria(evaluator)]
             names = [name for name in names if not rule.criteria or name in rule.criteria]
             if not names and waiting:
-                problems.append((f"{path}.rules[{index}]", "never matches: every evaluator is in the second stage"))
+                problems.append(
+                    (
+                        f"{path}.rules[{index}]",
+                        "never matches: every evaluator is in the second stage",
+                    )
+                )
             elif 0 < len(names) < rule.least_results:
                 wrong = f"never matches: the first stage has one result, of {names[0]!r}, and two have to differ"
                 problems.append((f"{path}.rules[{index}].disagreement", wrong))
@@ -262,7 +346,11 @@ def check_escalation(
 
 
 def _names(evaluators: Iterable[Evaluator]) -> list[str]:
-    return list(dict.fromkeys(part.name for evaluator in evaluators for part in declared_criteria(evaluator)))
+    return list(
+        dict.fromkeys(
+            part.name for evaluator in evaluators for part in declared_criteria(evaluator)
+        )
+    )
 
 
 def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -271,22 +359,31 @@ def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def problems_of(part: Any, path: str) -> list[str]:
-    """What keeps judges, embedders and storage from working, as far as that is seen now, with the setting's path."""
+    """What keeps judges, embedders and storage from working, as far as that is seen now, with the
+    setting's path.
+    """
     parts = _parts(part, path, _REMOTE)
-    return [f"{where}: {problem}" for where, remote in parts if (problem := remote.config_problem()) is not None]
+    return [
+        f"{where}: {problem}"
+        for where, remote in parts
+        if (problem := remote.config_problem()) is not None
+    ]
 
 
 def prepare_models(name: str, part: Any, path: str = "") -> None:
-    """Import the clients of a part's judges, embedders and storage, at start; log what keeps them from working.
+    """Import the clients of a part's judges, embedders and storage, at start; log what keeps them
+    from working.
 
-    On this thread: an import takes the interpreter from an event loop whatever thread runs it, and so must be over
-    before the host serves. What a model raises is logged too. Does nothing in a worker process.
+    On this thread: an import takes the interpreter from an event loop whatever thread runs it, and
+    so must be over before the host serves. What a model raises is logged too. Does nothing in a
+    worker process.
     """
     problems: dict[str, list[str]] = {"model_cannot_be_asked": [], "storage_not_ready": []}
     for where, model in () if PROCESS.is_ours else _parts(part, path, _REMOTE):
         try:
             problem = model.config_problem()
-            if problem is None and getattr(model, "is_async", True):  # other embedders load in a worker process
+            # other embedders load in a worker process
+            if problem is None and getattr(model, "is_async", True):
                 model.prepare()
         except Exception as error:
             problem = f"it cannot be loaded ({type(error).__name__}: {error})"
@@ -294,11 +391,17 @@ def prepare_models(name: str, part: Any, path: str = "") -> None:
         problems[event] += [] if problem is None else [f"{where}: {problem}"]
     for event, details in problems.items():
         if details:
-            effect = {} if event == "storage_not_ready" else {"effect": "results that need it fail, all others go on"}
+            effect = (
+                {}
+                if event == "storage_not_ready"
+                else {"effect": "results that need it fail, all others go on"}
+            )
             log.warning(event, part=name, detail="; ".join(details)[:1_000], **effect)
 
 
-def _parts(value: Any, path: str, contracts: tuple[str, ...], depth: int = 8) -> Iterator[tuple[str, Any]]:
+def _parts(
+    value: Any, path: str, contracts: tuple[str, ...], depth: int = 8
+) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Component) and value.contract in contracts:
         yield path, value
     inner: list[tuple[str, Any]] = []

@@ -1,4 +1,6 @@
-"""The engine, on the background thread: captured calls in; inputs, results, telemetry and stored results out."""
+"""The engine, on the background thread: captured calls in; inputs, results, telemetry and stored
+results out.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.evaluation import Evaluation
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, ResultWatch, SamplingRecord
-from agenteval_otel.errors import CaptureError, ConfigurationError, EvaluationError, GroundTruthError
+from agenteval_otel.errors import (
+    CaptureError,
+    ConfigurationError,
+    EvaluationError,
+    GroundTruthError,
+)
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import copy_with
@@ -32,14 +39,18 @@ from agenteval_otel.telemetry.spans import end_agent_span
 
 _LOOK_AGAIN_S = 0.002
 _LOOK_EVERY_ITEMS = 16
-"""So many spans or events of a list are emitted between two looks at the host's queues, which may be small."""
+"""So many spans or events of a list are emitted between two looks at the host's queues, which may
+be small.
+"""
 
 Done = Callable[[Any, "str | Awaitable[str]"], None]
 """Takes a call with its outcome, or with what gives it later."""
 
 
 class Engine:
-    """Evaluates captured calls, inside of the background thread's event loop; `broken` counts and logs what breaks."""
+    """Evaluates captured calls, inside of the background thread's event loop; `broken` counts and
+    logs what breaks.
+    """
 
     def __init__(
         self,
@@ -61,7 +72,8 @@ class Engine:
         self.shedding, self.sampled, self.broken = shedding, sampled, broken
         self.emitters: set[Emitter] = set()
         self.on_response: Callable[[CapturedCall, EvaluatedResponse], object] | None = None
-        self.keep_pending: Callable[..., object] | None = None  # answers whose ground truth is to come
+        # answers whose ground truth is to come
+        self.keep_pending: Callable[..., object] | None = None
         self._waiting: deque[Evaluation] = deque()
         self.present: Evaluation | None = None
         self.finishing: Evaluation | None = None
@@ -71,9 +83,9 @@ class Engine:
         return f"<Engine waiting_for_room={len(self._waiting)}>"
 
     def process(self, calls: Sequence[CapturedCall], done: Done, pause: Callable[[], None]) -> None:
-        """Evaluate a list of calls: build every input, then run the evaluators, redact, then emit: a third faster than
-        all steps for each. `done` takes each call once. `pause` is called between two steps, and may raise to end the
-        work.
+        """Evaluate a list of calls: build every input, then run the evaluators, redact, then emit:
+        a third faster than all steps for each. `done` takes each call once. `pause` is called
+        between two steps, and may raise to end the work.
         """
         CURRENT.set(EVALUATING)
         begun: list[Evaluation] = []
@@ -114,7 +126,9 @@ class Engine:
         self.conversations.submit_closed()
 
     def _send_together(self, over: Sequence[Evaluation]) -> None:
-        """Emit responses signal by signal, where nothing can block: takes a third less time than one by one."""
+        """Emit responses signal by signal, where nothing can block: takes a third less time than
+        one by one.
+        """
         for evaluation in over:
             evaluation.prepare_emission()
         together: dict[Emitter, list[Emission]] = {}
@@ -134,15 +148,23 @@ class Engine:
         self.present, part = None, "capture"
         if call.recorded or call.late is not None:
             if evaluation is None:
-                evaluation = call.evaluation = Evaluation(self, call, settings, call.input or EvaluationInput())
+                evaluation = call.evaluation = Evaluation(
+                    self, call, settings, call.input or EvaluationInput()
+                )
                 if call.recorded:
                     evaluation.take_recorded(call.recorded)
             return evaluation
         try:
             if evaluation is None:  # else another thread had begun it, and was held up
-                evaluation = call.evaluation = Evaluation(self, call, settings, self._input_of(call, settings))
+                evaluation = call.evaluation = Evaluation(
+                    self, call, settings, self._input_of(call, settings)
+                )
             part = "pipeline"
-            if call.decision is not None and not call.decision.settled and not evaluation.is_begun():
+            if (
+                call.decision is not None
+                and not call.decision.settled
+                and not evaluation.is_begun()
+            ):
                 outcome = self._decide(evaluation.input, call, settings)
                 if outcome is not None:
                     self.end_span(call)
@@ -153,14 +175,20 @@ class Engine:
                 if not runner.of_answers:
                     self.end_span(call)
                     return EVALUATED
-            return evaluation.start_with_ground_truth() if evaluation.needs_ground_truth() else evaluation
+            return (
+                evaluation.start_with_ground_truth()
+                if evaluation.needs_ground_truth()
+                else evaluation
+            )
         except Exception as error:
             self.broken(part, error)
             self.end_span(call)
             return CAPTURE_FAILED if part == "capture" else PIPELINE_FAILED
 
     def has_room(self) -> bool:
-        """Whether the host's span and log processors take the next answer; emits what waited for that first."""
+        """Whether the host's span and log processors take the next answer; emits what waited for
+        that first.
+        """
         while self._waiting:
             if not self.emitters_have_room():
                 return False
@@ -168,18 +196,25 @@ class Engine:
         return self.emitters_have_room()
 
     def culprit(self) -> Evaluator | None:
-        """The evaluator that runs inline at this moment; from another thread, which cannot know for sure."""
+        """The evaluator that runs inline at this moment; from another thread, which cannot know for
+        sure.
+        """
         run = None if self.present is None else self.present.run
         return None if run is None else run.present()
 
     def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
         """Let the next thread continue a call of a blocked thread; False if it cannot."""
         evaluation: Evaluation | None = call.evaluation
-        if call is self._reading or (blamed is None and evaluation is not None and evaluation is self.present):
-            return False  # in `capture=`, a sampler or a redactor: it would block the next thread too
+        if call is self._reading or (
+            blamed is None and evaluation is not None and evaluation is self.present
+        ):
+            # in `capture=`, a sampler or a redactor: it would block the next thread too
+            return False
         if evaluation is None:
             return True  # not begun
-        error = EvaluationError(f"it held the background thread for {held_s:.1f} s", error_type="blocked")
+        error = EvaluationError(
+            f"it held the background thread for {held_s:.1f} s", error_type="blocked"
+        )
         with contextlib.suppress(ValueError):  # it may wait for room in the host's processors
             self._waiting.remove(evaluation)
         call.evaluation = evaluation.taken_over(blamed, error)
@@ -193,9 +228,12 @@ class Engine:
         try:
             emitter = call.settings.emitter
             if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
-                return  # counted as lost: its processors would drop it, each with a line of the SDK's
+                # counted as lost: its processors would drop it, each with a line of the SDK's
+                return
             attributes = {**call.span_attributes, **scores} if scores else call.span_attributes
-            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=attributes)
+            end_agent_span(
+                span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=attributes
+            )
         except Exception as error:
             self.broken("agent_span", error)
 
@@ -225,23 +263,37 @@ class Engine:
         finally:
             self._reading = None
         if call.left_out:
-            self.broken("capture", CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"))
+            self.broken(
+                "capture",
+                CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"),
+            )
         call.release()
-        return copy_with(evaluation_input, {"criteria": settings.criteria}) if settings.criteria else evaluation_input
+        return (
+            copy_with(evaluation_input, {"criteria": settings.criteria})
+            if settings.criteria
+            else evaluation_input
+        )
 
-    def _decide(self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings) -> str | None:
+    def _decide(
+        self, evaluation_input: EvaluationInput, call: CapturedCall, settings: HandlerSettings
+    ) -> str | None:
         self._reading = call
         try:
-            context = SamplingContext(call.agent, call.randomness, call.answer_facts, evaluation_input, call.memo)
+            context = SamplingContext(
+                call.agent, call.randomness, call.answer_facts, evaluation_input, call.memo
+            )
             with part_of("sampler", settings.sampler):
                 decision = settings.sampler.decide(context)
             if decision.sampled and decision.applies:
                 decision = self.shedding.thin(decision, call.randomness)
             call.decision = decision
-            call.randomness = call.randomness if decision.randomness is None else decision.randomness
+            call.randomness = (
+                call.randomness if decision.randomness is None else decision.randomness
+            )
             if decision.sampled and decision.applies:
                 return None
-            return OUTCOMES[OUTCOMES.index(decision.outcome)]  # an unknown outcome could not be counted
+            # an unknown outcome could not be counted
+            return OUTCOMES[OUTCOMES.index(decision.outcome)]
         except Exception as error:
             self.broken("sampler", error)
             return PIPELINE_FAILED
@@ -250,13 +302,28 @@ class Engine:
 
     def _bad_fact(self, name: str, why: str = "") -> None:
         # A name may come from data: only identifiers are logged.
-        shown = self.redaction.text(name) if type(name) is str and len(name) <= 48 and name.isidentifier() else "other"
-        self.accounting.fail(f"annotate:{shown}" if len(self.accounting.failures) < 64 else "annotate")
+        shown = (
+            self.redaction.text(name)
+            if type(name) is str and len(name) <= 48 and name.isidentifier()
+            else "other"
+        )
+        self.accounting.fail(
+            f"annotate:{shown}" if len(self.accounting.failures) < 64 else "annotate"
+        )
         log.warning("fact_left_out", part=shown, **({"why": why} if why else {}))
 
     def ground_truth_failed(self, error: BaseException) -> None:
-        part = f"ground_truth:{error.reason}" if isinstance(error, GroundTruthError) else "ground_truth"
+        part = (
+            f"ground_truth:{error.reason}"
+            if isinstance(error, GroundTruthError)
+            else "ground_truth"
+        )
         self.accounting.fail(part)
-        # An error about a file names its line and no content; other errors may quote the conversation.
-        problem = {"problem": str(error)} if isinstance(error, ConfigurationError | GroundTruthError) else {}
+        # An error about a file names its line and no content; other errors may quote the
+        # conversation.
+        problem = (
+            {"problem": str(error)}
+            if isinstance(error, ConfigurationError | GroundTruthError)
+            else {}
+        )
         log.warning("part_failed", part=part, error_type=type(error).__name__, **problem)

@@ -1,4 +1,6 @@
-"""Answers whose evaluators wait for the off-peak window: kept in an SQLite file, submitted again while it is open."""
+"""Answers whose evaluators wait for the off-peak window: kept in an SQLite file, submitted again
+while it is open.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.engine.handler import HandlerSettings, judges_of
-from agenteval_otel.engine.off_peak_batches import FORGET, READY, Batches, answers_of, note_questions
+from agenteval_otel.engine.off_peak_batches import (
+    FORGET,
+    READY,
+    Batches,
+    answers_of,
+    note_questions,
+)
 from agenteval_otel.engine.off_peak_batches import SCHEMA as BATCH_SCHEMA
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.engine.window import OffPeakSettings, Waited
@@ -55,10 +63,12 @@ _ERASE_S: Final = 30.0
 
 
 class OffPeak:
-    """The answers of one pipeline that wait. Any thread may call; only `look`, `flush`, `close` and `erase` block.
+    """The answers of one pipeline that wait. Any thread may call; only `look`, `flush`, `close` and
+    `erase` block.
 
-    Each answer is written when its other evaluators are done, and deleted when its late results are emitted and stored:
-    after a crash it may be evaluated again. One whose agent this process does not have is left to others.
+    Each answer is written when its other evaluators are done, and deleted when its late results are
+    emitted and stored: after a crash it may be evaluated again. One whose agent this process does
+    not have is left to others.
 
     Args:
         submit: Takes a call and about how many bytes it keeps alive; False where there is no room.
@@ -66,22 +76,37 @@ class OffPeak:
     """
 
     def __init__(
-        self, settings: OffPeakSettings, accounting: Accounting, submit: Callable[[CapturedCall, int], bool],
-        redaction: Redaction, broken: Callable[[str, BaseException], None], *, clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        settings: OffPeakSettings,
+        accounting: Accounting,
+        submit: Callable[[CapturedCall, int], bool],
+        redaction: Redaction,
+        broken: Callable[[str, BaseException], None],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.settings, self.clock = settings, clock
         self._redaction, self._broken = redaction, broken
         self._accounting, self._submit = accounting, submit
         self._store = SqliteStore(
-            settings.path, (*_SCHEMA, *BATCH_SCHEMA), event="off_peak_file_unusable", patience_s=_PATIENCE_S
+            settings.path,
+            (*_SCHEMA, *BATCH_SCHEMA),
+            event="off_peak_file_unusable",
+            patience_s=_PATIENCE_S,
         )
         self._agents: dict[str, HandlerSettings] = {}
-        self._batches = Batches(settings.batch_every_s, self._do, self._count) if settings.batch else None
+        self._batches = (
+            Batches(settings.batch_every_s, self._do, self._count) if settings.batch else None
+        )
         self._running: set[int] = set()
         self._is_closed = False
         self._lock = threading.Lock()
         self._worker = Worker(
-            "agenteval-off-peak", max_waiting=4, idle_s=_TICK_S, on_idle=self._look_safely, stays=True
+            "agenteval-off-peak",
+            max_waiting=4,
+            idle_s=_TICK_S,
+            on_idle=self._look_safely,
+            stays=True,
         )
 
     def __repr__(self) -> str:
@@ -95,20 +120,35 @@ class OffPeak:
 
     def start(self) -> None:
         """Start the thread that looks at the clock each second."""
-        if self._agents and not self._is_closed:  # answers that end after a reload are the next pipeline's to look at
+        # answers that end after a reload are the next pipeline's to look at
+        if self._agents and not self._is_closed:
             self._worker.start()
 
     def keep(
-        self, call: CapturedCall, value: EvaluationInput, probability: float | None, upstream: Upstream,
-        facts: Mapping[str, Any], least: float | None,
-    ) -> None:  # fmt: skip
-        """Have an answer, or a conversation, written down, redacted and sampled as it was; raises nothing."""
-        if ("answer" if call.turns is None else "conversation") not in call.settings.runner.off_peak:
+        self,
+        call: CapturedCall,
+        value: EvaluationInput,
+        probability: float | None,
+        upstream: Upstream,
+        facts: Mapping[str, Any],
+        least: float | None,
+    ) -> None:
+        """Have an answer, or a conversation, written down, redacted and sampled as it was; raises
+        nothing.
+        """
+        if (
+            "answer" if call.turns is None else "conversation"
+        ) not in call.settings.runner.off_peak:
             return
         sampled = Sampled(
-            probability, facts["sampling_reason"], call.randomness, upstream.probability, upstream.same_randomness,
-            facts["sampling_clustered"], least,
-        )  # fmt: skip
+            probability,
+            facts["sampling_reason"],
+            call.randomness,
+            upstream.probability,
+            upstream.same_randomness,
+            facts["sampling_clustered"],
+            least,
+        )
         try:
             self._write(call, self._redaction.input(value), sampled)
         except Exception as error:
@@ -116,11 +156,16 @@ class OffPeak:
 
     def _write(self, call: CapturedCall, redacted: EvaluationInput, sampled: Sampled) -> None:
         links = () if call.turns is None else call.turns.spans()
-        entry = json.dumps({
-            "span": _ids(call.span_context), "links": [_ids(link) for link in links], "sampled": sampled._asdict(),
-            "started_ns": call.started_ns, "ended_ns": call.ended_ns,
-            "input": redacted.model_dump(mode="json", exclude={"criteria"}, exclude_none=True),
-        })  # fmt: skip
+        entry = json.dumps(
+            {
+                "span": _ids(call.span_context),
+                "links": [_ids(link) for link in links],
+                "sampled": sampled._asdict(),
+                "started_ns": call.started_ns,
+                "ended_ns": call.ended_ns,
+                "input": redacted.model_dump(mode="json", exclude={"criteria"}, exclude_none=True),
+            }
+        )
         size = len(entry.encode("utf-8", "replace")) + _ROW_BYTES
         now_s, max_bytes = self.clock(), self.settings.max_bytes
 
@@ -128,7 +173,9 @@ class OffPeak:
             total = connection.execute("SELECT size FROM total").fetchone()[0]
             if total + size <= max_bytes:
                 row = (now_s, call.agent, size, entry)
-                connection.execute("INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row)
+                connection.execute(
+                    "INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row
+                )
             return bool(total + size <= max_bytes)
 
         def count(done: Any) -> None:
@@ -141,13 +188,17 @@ class OffPeak:
         self.start()
 
     def look(self) -> int:
-        """Give up what is too old and, while the window is open, submit what waits; how many were submitted."""
+        """Give up what is too old and, while the window is open, submit what waits; how many were
+        submitted.
+        """
         now_s = self.clock()
         self._do(partial(self._give_up, now_s=now_s))
         if self._batches is not None:
             self._batches.look(now_s)
         submitted = 0
-        while self.settings.is_open(self.clock()) and (room := _MOST_AT_ONCE - len(self._running)) > 0:
+        while (
+            self.settings.is_open(self.clock()) and (room := _MOST_AT_ONCE - len(self._running)) > 0
+        ):
             rows = self._do(partial(self._take, now_s=self.clock(), most=room))
             if not rows:
                 break
@@ -158,24 +209,35 @@ class OffPeak:
         return submitted
 
     def finished(self, waited: Waited, outcome: str) -> None:
-        """An answer that was submitted has ended: its row goes, or waits again, for room or for a batch."""
+        """An answer that was submitted has ended: its row goes, or waits again, for room or for a
+        batch.
+        """
         with self._lock:
             self._running.discard(waited.id)
         if outcome == EVALUATED and waited.batch is not None and waited.asks:
-            if not waited.is_first:  # it was answered, and asks something else: the evaluator has changed
+            # it was answered, and asks something else: the evaluator has changed
+            if not waited.is_first:
                 self._ended(waited.id, "changed")
                 return
             missing, now_s = waited.batch.missing, self.clock()
-            self._store.write(lambda connection: note_questions(connection, waited.id, missing, now_s))
+            self._store.write(
+                lambda connection: note_questions(connection, waited.id, missing, now_s)
+            )
             return
         self._ended(waited.id, outcome)
 
     def _ended(self, id: int, outcome: str) -> None:
         if outcome in (DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN):
-            self._store.write(lambda connection: connection.execute(
-                "UPDATE waiting SET leased = 0, attempts = max(0, attempts - 1) WHERE id = ?", (id,)))  # fmt: skip
+            self._store.write(
+                lambda connection: connection.execute(
+                    "UPDATE waiting SET leased = 0, attempts = max(0, attempts - 1) WHERE id = ?",
+                    (id,),
+                )
+            )
             return
-        self._store.write(lambda connection: connection.execute("DELETE FROM waiting WHERE id = ?", (id,)))
+        self._store.write(
+            lambda connection: connection.execute("DELETE FROM waiting WHERE id = ?", (id,))
+        )
         if outcome != EVALUATED:
             self._count(outcome if outcome in _LOSSES else "failed")
 
@@ -209,7 +271,9 @@ class OffPeak:
         if not self.settings.path.exists():
             return
         oldest = now_s - self.settings.max_age_s
-        expired = connection.execute("DELETE FROM waiting WHERE kept < ? AND leased < ?", (oldest, now_s)).rowcount
+        expired = connection.execute(
+            "DELETE FROM waiting WHERE kept < ? AND leased < ?", (oldest, now_s)
+        ).rowcount
         broken = connection.execute(
             "DELETE FROM waiting WHERE attempts >= ? AND leased < ?", (_MOST_ATTEMPTS, now_s)
         ).rowcount
@@ -217,7 +281,9 @@ class OffPeak:
             if number:
                 self._count(what, number)
 
-    def _take(self, connection: sqlite3.Connection, now_s: float, most: int) -> list[tuple[int, str, str, Any]]:
+    def _take(
+        self, connection: sqlite3.Connection, now_s: float, most: int
+    ) -> list[tuple[int, str, str, Any]]:
         agents = list(self._agents)
         marks = ",".join("?" * len(agents))
         rows = connection.execute(
@@ -230,7 +296,10 @@ class OffPeak:
             [(now_s + _LEASE_S, id) for id, _, _ in rows],
         )
         is_batch = self._batches is not None
-        return [(*row, BatchAnswers(answers_of(connection, row[0])) if is_batch else None) for row in rows]
+        return [
+            (*row, BatchAnswers(answers_of(connection, row[0])) if is_batch else None)
+            for row in rows
+        ]
 
     def _submitted(self, id: int, agent: str, entry: str, batch: BatchAnswers | None) -> bool:
         settings = self._agents[agent]
@@ -239,7 +308,11 @@ class OffPeak:
             return False
         try:
             call = _call_of(settings, agent, id, json.loads(entry), batch)
-        except (ValueError, KeyError, TypeError):  # of another version of this package, or changed by hand
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+        ):  # of another version of this package, or changed by hand
             self._ended(id, "unreadable")
             return False
         with self._lock:
@@ -257,13 +330,25 @@ def off_peak_judges(runner: EvaluationRunner) -> list[Any]:
 
 
 def _call_of(
-    settings: HandlerSettings, agent: str, id: int, entry: dict[str, Any], batch: BatchAnswers | None
+    settings: HandlerSettings,
+    agent: str,
+    id: int,
+    entry: dict[str, Any],
+    batch: BatchAnswers | None,
 ) -> CapturedCall:
-    """The answer as a call, with its original sampling; it has no end time, so that no lag is recorded."""
+    """The answer as a call, with its original sampling; it has no end time, so that no lag is
+    recorded.
+    """
     call = CapturedCall(settings, agent)
     sampled = Sampled(**entry["sampled"])
-    call.waited = Waited(id, tuple(link for ids in entry["links"] if (link := _span_context(ids)) is not None), batch)
-    call.span_context, call.sampled, call.started_ns = _span_context(entry["span"]), sampled, entry["started_ns"]
+    call.waited = Waited(
+        id, tuple(link for ids in entry["links"] if (link := _span_context(ids)) is not None), batch
+    )
+    call.span_context, call.sampled, call.started_ns = (
+        _span_context(entry["span"]),
+        sampled,
+        entry["started_ns"],
+    )
     call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
     call.randomness = sampled.randomness
     value = EvaluationInput.model_validate(entry["input"])
@@ -272,19 +357,25 @@ def _call_of(
 
 
 def erase_waiting_of(path: Path, erasure: Erasure, *, dry_run: bool = False) -> int:
-    """Delete the waiting answers of a file that are concerned, its free pages too; their number. Blocks."""
+    """Delete the waiting answers of a file that are concerned, its free pages too; their number.
+    Blocks.
+    """
     import contextlib
     import sqlite3
 
     if not path.is_file():
         return 0
-    with contextlib.closing(sqlite3.connect(path, timeout=_ERASE_S, isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(path, timeout=_ERASE_S, isolation_level=None)
+    ) as connection:
         concerned = []
         for id, text in connection.execute("SELECT id, entry FROM waiting"):
             try:
                 entry = json.loads(text)
                 value = EvaluationInput.model_validate(entry["input"])
-                is_concerned = erasure.concerns_input(value, entry["ended_ns"] or entry["started_ns"])
+                is_concerned = erasure.concerns_input(
+                    value, entry["ended_ns"] or entry["started_ns"]
+                )
             except (ValueError, KeyError, TypeError):
                 is_concerned = True
             if is_concerned:
@@ -306,6 +397,9 @@ def _span_context(ids: dict[str, Any] | None) -> SpanContext | None:
     if ids is None:
         return None
     return SpanContext(
-        int(ids["trace_id"], 16), int(ids["span_id"], 16), True, TraceFlags(ids["trace_flags"]),
+        int(ids["trace_id"], 16),
+        int(ids["span_id"], 16),
+        True,
+        TraceFlags(ids["trace_flags"]),
         TraceState.from_header([ids["trace_state"]]) if ids["trace_state"] else None,
-    )  # fmt: skip
+    )

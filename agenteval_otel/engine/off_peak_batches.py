@@ -1,7 +1,9 @@
-"""Questions of judges that go to a provider as a batch: stored in the off-peak file, sent once, then polled.
+"""Questions of judges that go to a provider as a batch: stored in the off-peak file, sent once,
+then polled.
 
-A question is new, sending, sent or done. It is marked before it is sent, and the batch's id is written as soon as it is
-known: what may have been sent is never sent again. Where a crash came between, its answer is that this is unknown.
+A question is new, sending, sent or done. It is marked before it is sent, and the batch's id is
+written as soon as it is known: what may have been sent is never sent again. Where a crash came
+between, its answer is that this is unknown.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ SCHEMA: Final = (
     "CREATE TRIGGER IF NOT EXISTS needless AFTER DELETE ON waiting BEGIN DELETE FROM needs WHERE id = old.id; END",
 )
 READY: Final = (
-    "NOT EXISTS (SELECT 1 FROM needs JOIN questions USING (key) WHERE needs.id = waiting.id AND state != 'done')"
+    "NOT EXISTS (SELECT 1 FROM needs JOIN questions USING (key) "
+    "WHERE needs.id = waiting.id AND state != 'done')"
 )
 """Condition on a waiting answer: all its questions are answered, or it has none yet."""
 FORGET: Final = "DELETE FROM questions WHERE key NOT IN (SELECT key FROM needs)"
@@ -52,7 +55,8 @@ Do = Callable[[Callable[["sqlite3.Connection"], Any]], Any]
 
 
 class Batches:
-    """Sends batches and polls them, on the thread that calls `look`. `do` runs work in a transaction, and waits.
+    """Sends batches and polls them, on the thread that calls `look`. `do` runs work in a
+    transaction, and waits.
 
     Args:
         every_s: How long a question waits for others of its batch.
@@ -76,7 +80,11 @@ class Batches:
         self._do(partial(self._end_stale, now_s=now_s))
         for name, judge in self._judges.items():
             if rows := self._do(partial(self._take_due, name=name, now_s=now_s)):
-                self._send(judge, {key: JudgeRequest.model_validate_json(text) for key, text in rows}, now_s)
+                self._send(
+                    judge,
+                    {key: JudgeRequest.model_validate_json(text) for key, text in rows},
+                    now_s,
+                )
             for batch in self._do(partial(_batches_of, name=name)):
                 if now_s - self._asked_s.get(batch, float("-inf")) >= _POLL_S:
                     self._asked_s[batch] = now_s
@@ -84,23 +92,35 @@ class Batches:
 
     def _end_stale(self, connection: sqlite3.Connection, *, now_s: float) -> None:
         stale = "SELECT key FROM questions WHERE state = 'sending' AND sent < ?"
-        self._end_unknown(connection, keys=[key for (key,) in connection.execute(stale, (now_s - _STALE_S,))])
+        self._end_unknown(
+            connection, keys=[key for (key,) in connection.execute(stale, (now_s - _STALE_S,))]
+        )
         connection.execute(FORGET)
 
     def _end_unknown(self, connection: sqlite3.Connection, *, keys: Iterable[str]) -> None:
         answer = json.dumps(answer_to_json(JudgeError(_UNKNOWN, error_type="timeout")))
         for key in keys:
-            connection.execute("UPDATE questions SET state = 'done', answer = ? WHERE key = ?", (answer, key))
+            connection.execute(
+                "UPDATE questions SET state = 'done', answer = ? WHERE key = ?", (answer, key)
+            )
             self._count("unknown")
 
-    def _take_due(self, connection: sqlite3.Connection, *, name: str, now_s: float) -> list[tuple[str, str]]:
+    def _take_due(
+        self, connection: sqlite3.Connection, *, name: str, now_s: float
+    ) -> list[tuple[str, str]]:
         of_judge = "FROM questions WHERE judge = ? AND state = 'new'"
-        count, oldest = connection.execute(f"SELECT count(*), min(made) {of_judge}", (name,)).fetchone()
+        count, oldest = connection.execute(
+            f"SELECT count(*), min(made) {of_judge}", (name,)
+        ).fetchone()
         if not count or (count < _MOST and now_s - oldest < self._every_s):
             return []
-        rows = connection.execute(f"SELECT key, request {of_judge} LIMIT ?", (name, _MOST)).fetchall()
+        rows = connection.execute(
+            f"SELECT key, request {of_judge} LIMIT ?", (name, _MOST)
+        ).fetchall()
         marks = [(now_s, key) for key, _ in rows]
-        connection.executemany("UPDATE questions SET state = 'sending', sent = ? WHERE key = ?", marks)
+        connection.executemany(
+            "UPDATE questions SET state = 'sending', sent = ? WHERE key = ?", marks
+        )
         return rows
 
     def _send(self, judge: Any, requests: dict[str, JudgeRequest], now_s: float) -> None:
@@ -134,21 +154,31 @@ class Batches:
         if answers is None:
             return
         reservations = {key: reservation_of_json(json.loads(text)) for key, _, text in rows}
-        settled = partial(self._settle, judge=judge, batch=batch, answers=answers, reservations=reservations)
+        settled = partial(
+            self._settle, judge=judge, batch=batch, answers=answers, reservations=reservations
+        )
         for answer in self._do(settled):
             if isinstance(answer, JudgeError) and answer.error_type == "timeout":
                 self._count("batch_expired")
         self._asked_s.pop(batch, None)
 
     def _settle(
-        self, connection: sqlite3.Connection, *, judge: Any, batch: str, answers: Answers, reservations: dict[str, Any]
-    ) -> list[Verdict | JudgeError]:  # fmt: skip
+        self,
+        connection: sqlite3.Connection,
+        *,
+        judge: Any,
+        batch: str,
+        answers: Answers,
+        reservations: dict[str, Any],
+    ) -> list[Verdict | JudgeError]:
         """Store the answers with their costs; skip those that another process has stored meanwhile."""
         query = "SELECT key FROM questions WHERE batch = ? AND state = 'sent'"
         keys = [key for (key,) in connection.execute(query, (batch,)) if key in answers]
         for key in keys:
             priced = json.dumps(answer_to_json(judge.batch_answer(reservations[key], answers[key])))
-            connection.execute("UPDATE questions SET state = 'done', answer = ? WHERE key = ?", (priced, key))
+            connection.execute(
+                "UPDATE questions SET state = 'done', answer = ? WHERE key = ?", (priced, key)
+            )
         return [answers[key] for key in keys]
 
 
@@ -159,18 +189,26 @@ def _batches_of(connection: sqlite3.Connection, *, name: str) -> list[str]:
 
 def note_questions(
     connection: sqlite3.Connection, id: int, missing: dict[str, BatchQuestion], now_s: float
-) -> None:  # fmt: skip
+) -> None:
     """Make a waiting answer depend on these questions; one stored already is charged once."""
     for key, question in missing.items():
         request = question.request.model_dump_json()
-        row = (key, question.judge.name, now_s, len(request), request,
-               json.dumps(reservation_to_json(question.reservation)))  # fmt: skip
+        row = (
+            key,
+            question.judge.name,
+            now_s,
+            len(request),
+            request,
+            json.dumps(reservation_to_json(question.reservation)),
+        )
         added = connection.execute(
             "INSERT OR IGNORE INTO questions (key, judge, made, size, request, reservation) VALUES (?, ?, ?, ?, ?, ?)",
             row,
         ).rowcount
         if not added:
-            question.judge.batch_answer(question.reservation, JudgeError("asked already", error_type=BATCHED))
+            question.judge.batch_answer(
+                question.reservation, JudgeError("asked already", error_type=BATCHED)
+            )
         connection.execute("INSERT OR IGNORE INTO needs VALUES (?, ?)", (id, key))
     connection.execute("UPDATE waiting SET leased = 0, attempts = 0 WHERE id = ?", (id,))
 
@@ -178,7 +216,10 @@ def note_questions(
 def answers_of(connection: sqlite3.Connection, id: int) -> dict[str, Verdict | JudgeError]:
     """The answers to the questions of a waiting answer."""
     query = "SELECT key, answer FROM needs JOIN questions USING (key) WHERE id = ?"
-    return {key: answer_of_json(json.loads(text)) for key, text in connection.execute(query, (id,)).fetchall()}
+    return {
+        key: answer_of_json(json.loads(text))
+        for key, text in connection.execute(query, (id,)).fetchall()
+    }
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -189,6 +230,8 @@ def _run(work: Coroutine[Any, Any, Any]) -> Any:
     except JudgeError:
         raise
     except Exception as error:
-        failure = JudgeError(f"the batch failed: {type(error).__name__}", error_type=type(error).__name__)
+        failure = JudgeError(
+            f"the batch failed: {type(error).__name__}", error_type=type(error).__name__
+        )
         failure.may_be_charged = True
         raise failure from None

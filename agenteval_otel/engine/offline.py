@@ -1,4 +1,6 @@
-"""`run_evaluation`, and batches with their progress: the same runner as for live answers, so scores cannot differ."""
+"""`run_evaluation`, and batches with their progress: the same runner as for live answers, so scores
+cannot differ.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,16 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Sized,
+)
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +31,12 @@ from agenteval_otel.engine.run import EvaluationRunner, combined
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth.base import with_ground_truth
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationInput,
+    EvaluationResult,
+    RunError,
+)
 from agenteval_otel.models.value import copy_with, snapshot_of
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
@@ -34,7 +50,9 @@ _REWRITTEN_EVERY_S = 0.1
 
 
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The coroutine's result, from a new event loop; inside a running loop on a new thread. An interrupt ends it."""
+    """The coroutine's result, from a new event loop; inside a running loop on a new thread. An
+    interrupt ends it.
+    """
     caller, is_in_a_loop = None, False
     with contextlib.suppress(RuntimeError):
         caller, is_in_a_loop = asyncio.current_task(), True
@@ -50,7 +68,8 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         result = threads.submit(lambda: asyncio.run(watched()))
         try:
             while not result.done() and not (caller is not None and caller.cancelling()):
-                wait([result], _LOOK_AGAIN_S)  # the loop takes the interrupt as a cancellation, which cannot reach us
+                # the loop takes the interrupt as a cancellation, which cannot reach us
+                wait([result], _LOOK_AGAIN_S)
         finally:
             if not result.done():
                 loop, task = begun.result()
@@ -60,7 +79,9 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 class OfflineRun:
-    """One configuration at work, for one input or for many. Belongs to one event loop; `close` ends its threads."""
+    """One configuration at work, for one input or for many. Belongs to one event loop; `close` ends
+    its threads.
+    """
 
     def __init__(self, config: EvaluationRunConfig, answer: Answer | None = None) -> None:
         if not isinstance(config, EvaluationRunConfig):
@@ -72,9 +93,12 @@ class OfflineRun:
         self.executor = Executor(live=False)
         self.redaction = Redaction(config.redactors, _redaction_failed)
         self.runner = EvaluationRunner(
-            config.selection.evaluators, criteria=config.criteria, executor=self.executor,
-            redaction=_for_models(config), escalation=config.escalation,
-        )  # fmt: skip
+            config.selection.evaluators,
+            criteria=config.criteria,
+            executor=self.executor,
+            redaction=_for_models(config),
+            escalation=config.escalation,
+        )
         if not config.is_strict:
             self.runner.score_on(AgentDockCriteria.reading(self.runner.criteria))
 
@@ -86,33 +110,48 @@ class OfflineRun:
         if self.answer is not None:
             try:
                 evaluation_input = await self.answer(evaluation_input)
-            except (Exception, SystemExit) as error:  # of the application: a failed input, never a score
+            except (
+                Exception,
+                SystemExit,
+            ) as error:  # of the application: a failed input, never a score
                 return _failed(evaluation_input, error, ANSWER)
         config.check_input(evaluation_input)
         snapshot = snapshot_of(evaluation_input)
         if not config.is_strict and snapshot.criteria:
-            snapshot = copy_with(snapshot, {"criteria": AgentDockCriteria.reading(snapshot.criteria)})
+            snapshot = copy_with(
+                snapshot, {"criteria": AgentDockCriteria.reading(snapshot.criteria)}
+            )
         started_ns, tick = time.time_ns(), time.perf_counter_ns()
         token = CURRENT.set(EVALUATING)
         failures: list[BaseException] = []
         try:
             snapshot = await with_ground_truth(snapshot, config.ground_truth, failures.append)
-            # Every input of a run is evaluated; what its configuration passes over lowers that of single criteria.
-            outcome = await self.runner.run(snapshot, probability=None if config.escalation is None else 1.0)
+            # Every input of a run is evaluated; what its configuration passes over lowers that of
+            # single criteria.
+            outcome = await self.runner.run(
+                snapshot, probability=None if config.escalation is None else 1.0
+            )
         finally:
             CURRENT.reset(token)
         outcome.results[:] = map(_weighted, outcome.results)
         outcome.errors.extend(_error_of("GroundTruthStore", trouble) for trouble in failures)
         aggregated = aggregate(
-            snapshot, outcome, runner=self.runner, started_ns=started_ns,
-            ended_ns=started_ns + time.perf_counter_ns() - tick, metadata=snapshot_of(config.metadata),
-            storage="none" if config.storage is None else "external", aggregation=config.aggregation,
+            snapshot,
+            outcome,
+            runner=self.runner,
+            started_ns=started_ns,
+            ended_ns=started_ns + time.perf_counter_ns() - tick,
+            metadata=snapshot_of(config.metadata),
+            storage="none" if config.storage is None else "external",
+            aggregation=config.aggregation,
             overall=combined(outcome, config.aggregation),
-        )  # fmt: skip
+        )
         changes: dict[str, Any] = {"input_snapshot": snapshot}
         if config.selection.left_out:
             snapshot_of_config = aggregated.evaluation_config_snapshot or {}
-            changes["evaluation_config_snapshot"] = snapshot_of_config | {"leftOut": list(config.selection.left_out)}
+            changes["evaluation_config_snapshot"] = snapshot_of_config | {
+                "leftOut": list(config.selection.left_out)
+            }
         return await self._saved(copy_with(aggregated, changes))
 
     async def _saved(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
@@ -120,35 +159,48 @@ class OfflineRun:
             return aggregated
         try:
             await self.config.storage.save_result(self.redaction.result(aggregated))
-        except (Exception, SystemExit) as error:  # a client of the user's own: the results are not lost with it
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a client of the user's own: the results are not lost with it
             failed = _error_of("StorageProvider", error)
             return copy_with(aggregated, {"run_errors": (*(aggregated.run_errors or ()), failed)})
         return aggregated
 
 
-async def run_evaluation(evaluation_input: InputLike, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
-    """Evaluate one input with the configured evaluators, on the running event loop; the result holds a snapshot of it.
+async def run_evaluation(
+    evaluation_input: InputLike, config: EvaluationRunConfig
+) -> AggregatedEvaluationResult:
+    """Evaluate one input with the configured evaluators, on the running event loop; the result
+    holds a snapshot of it.
 
     The input is an `EvaluationInput`, or a mapping of its fields.
 
-    Results are in configured order. What raises (an evaluator, the storage, the aggregation) leaves an entry in
-    `run_errors`, and the others continue. Evaluators that block run on a thread.
+    Results are in configured order. What raises (an evaluator, the storage, the aggregation) leaves
+    an entry in `run_errors`, and the others continue. Evaluators that block run on a thread.
 
     Raises:
-        ConfigurationError: It is no input, a field is unknown or wrong, or its own criteria are; before anything runs.
+        ConfigurationError: It is no input, a field is unknown or wrong, or its own criteria are;
+            before anything runs.
     """
     evaluation_input = as_input(evaluation_input)
     with contextlib.closing(OfflineRun(config)) as run:
         return await run.evaluate(evaluation_input)
 
 
-def run_evaluation_sync(evaluation_input: InputLike, config: EvaluationRunConfig) -> AggregatedEvaluationResult:
-    """`run_evaluation` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
+def run_evaluation_sync(
+    evaluation_input: InputLike, config: EvaluationRunConfig
+) -> AggregatedEvaluationResult:
+    """`run_evaluation` for code without an event loop; blocks, inside of a running loop on a thread
+    of its own.
+    """
     return blocking(lambda: run_evaluation(evaluation_input, config))
 
 
 def _weighted(result: EvaluationResult) -> EvaluationResult:
-    """With the probability that only its evaluator knows of, such as a spend limit's; all inputs are evaluated."""
+    """With the probability that only its evaluator knows of, such as a spend limit's; all inputs
+    are evaluated.
+    """
     if result.probability is not None or result.probability_given_sampled == 1.0:
         return result
     return copy_with(result, facts_of(result, {"probability": 1.0}))
@@ -159,9 +211,13 @@ def _error_of(part: str, error: BaseException) -> RunError:
 
 
 def _for_models(config: EvaluationRunConfig) -> Redaction:
-    """The redaction of what models see: cuts texts first, as live, or at the larger limit of an evaluator."""
+    """The redaction of what models see: cuts texts first, as live, or at the larger limit of an
+    evaluator.
+    """
     shown = (getattr(evaluator, "max_field_chars", 0) for evaluator in config.selection.evaluators)
-    return Redaction(config.redactors, _redaction_failed, shorten=partial(cap, limit=max(CAP_CHARS, *shown)))
+    return Redaction(
+        config.redactors, _redaction_failed, shorten=partial(cap, limit=max(CAP_CHARS, *shown))
+    )
 
 
 def _redaction_failed(redactor: str, error: BaseException) -> None:
@@ -188,26 +244,31 @@ async def run_evaluations(
     progress: bool = False,
     answer: Answer | None = None,
 ) -> list[AggregatedEvaluationResult]:
-    """Evaluate all inputs, on the running event loop; gives one result an input, in the order of the inputs.
+    """Evaluate all inputs, on the running event loop; gives one result an input, in the order of
+    the inputs.
 
-    What is wrong with the items of a list is raised before anything runs. An item that a lazy iterable gives costs only
-    its own result: the error is in its `run_errors`, under the label ``EvaluationInput``. Cancelling ends all running
-    evaluations and leaves no task and no thread behind.
+    What is wrong with the items of a list is raised before anything runs. An item that a lazy
+    iterable gives costs only its own result: the error is in its `run_errors`, under the label
+    ``EvaluationInput``. Cancelling ends all running evaluations and leaves no task and no thread
+    behind.
 
     Args:
-        inputs: `EvaluationInput` objects, or mappings of their fields. Read lazily: at most `concurrency` unevaluated
-            ones are in memory; reading pauses when it is 64 times as many positions ahead of an input that still runs.
+        inputs: `EvaluationInput` objects, or mappings of their fields. Read lazily: at most
+            `concurrency` unevaluated ones are in memory; reading pauses when it is 64 times as many
+            positions ahead of an input that still runs.
         concurrency: How many are evaluated at once, from 1 to 10,000.
-        on_result: Called with the input's position and its result, on the event loop, in the order of completion. An
-            exception from it ends the batch and is raised here.
-        keep_results: False returns an empty list: for more inputs than memory holds, with `on_result`.
+        on_result: Called with the input's position and its result, on the event loop, in the order
+            of completion. An exception from it ends the batch and is raised here.
+        keep_results: False returns an empty list: for more inputs than memory holds, with
+            `on_result`.
         progress: Show the count on stderr; if that is not a terminal, every ten seconds.
-        answer: Called for every input, to produce its answer: takes the input, returns it with its response. What it
-            raises is an error of the input, under the label ``answer``, never a score.
+        answer: Called for every input, to produce its answer: takes the input, returns it with its
+            response. What it raises is an error of the input, under the label ``answer``, never a
+            score.
 
     Raises:
-        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), an item of a list is no input
-            (``inputs[3].prompt``), or a wrong `concurrency`.
+        ConfigurationError: `inputs` is not an iterable of inputs (one input alone), an item of a
+            list is no input (``inputs[3].prompt``), or a wrong `concurrency`.
         Exception: Whatever the iterable or `on_result` raised.
     """
     inputs = _accepted(inputs, concurrency)
@@ -222,7 +283,9 @@ async def run_evaluations(
 
         def finished(position: int, aggregated: AggregatedEvaluationResult) -> None:
             nonlocal broken
-            broken += bool(aggregated.run_errors) or any(result.error for result in aggregated.results)
+            broken += bool(aggregated.run_errors) or any(
+                result.error for result in aggregated.results
+            )
             shown.advance(broken)
             if keep_results:
                 results[position] = aggregated
@@ -232,7 +295,9 @@ async def run_evaluations(
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(concurrency if total is None else min(concurrency, total)):
-                    group.create_task(_evaluate(waiting, run, finished, running, _MOST_BEHIND * concurrency))
+                    group.create_task(
+                        _evaluate(waiting, run, finished, running, _MOST_BEHIND * concurrency)
+                    )
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None  # the first one ended the others
     return [results[position] for position in sorted(results)]
@@ -242,8 +307,12 @@ def _accepted(inputs: Iterable[InputLike], concurrency: int) -> Iterable[InputLi
     if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
         expected = f"expected a whole number from 1 to {_MOST_AT_ONCE}"
         raise ConfigurationError(f"{expected}, found {str(concurrency)[:40]}", path="concurrency")
-    if not isinstance(inputs, Iterable) or isinstance(inputs, str | bytes | Mapping | EvaluationInput):
-        raise ConfigurationError(f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs")
+    if not isinstance(inputs, Iterable) or isinstance(
+        inputs, str | bytes | Mapping | EvaluationInput
+    ):
+        raise ConfigurationError(
+            f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs"
+        )
     return _checked(inputs) if isinstance(inputs, Sequence) else inputs
 
 
@@ -257,7 +326,9 @@ def run_evaluations_sync(
     progress: bool = False,
     answer: Answer | None = None,
 ) -> list[AggregatedEvaluationResult]:
-    """`run_evaluations` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
+    """`run_evaluations` for code without an event loop; blocks, inside of a running loop on a
+    thread of its own.
+    """
     return blocking(
         lambda: run_evaluations(
             inputs,
@@ -285,24 +356,33 @@ def _checked(inputs: Sequence[InputLike]) -> list[EvaluationInput]:
 
 
 async def _evaluate(
-    waiting: Iterator[tuple[int, InputLike]], run: OfflineRun, finished: OnResult,
-    running: dict[int, asyncio.Event], most_behind: int,
-) -> None:  # fmt: skip
+    waiting: Iterator[tuple[int, InputLike]],
+    run: OfflineRun,
+    finished: OnResult,
+    running: dict[int, asyncio.Event],
+    most_behind: int,
+) -> None:
     for position, evaluation_input in waiting:
         over = running[position] = asyncio.Event()
         try:
             aggregated = await run.evaluate(as_input(evaluation_input, path=f"inputs[{position}]"))
-        except Exception as error:  # this input's own: the configuration was checked when it was built
+        except (
+            Exception
+        ) as error:  # this input's own: the configuration was checked when it was built
             aggregated = _failed(evaluation_input, error)
         del running[position]
         over.set()
         finished(position, aggregated)
-        await asyncio.sleep(0)  # inputs that need no waiting would hold the loop to the last of them
+        # inputs that need no waiting would hold the loop to the last of them
+        await asyncio.sleep(0)
         while running and position - (oldest := next(iter(running))) >= most_behind:
-            await running[oldest].wait()  # results of its successors may have to be kept until it is over
+            # results of its successors may have to be kept until it is over
+            await running[oldest].wait()
 
 
-def _failed(evaluation_input: Any, error: BaseException, label: str = "EvaluationInput") -> AggregatedEvaluationResult:
+def _failed(
+    evaluation_input: Any, error: BaseException, label: str = "EvaluationInput"
+) -> AggregatedEvaluationResult:
     return AggregatedEvaluationResult(
         run_errors=(_error_of(label, error),),
         timestamp=time.time_ns() // 1_000_000,
@@ -311,19 +391,25 @@ def _failed(evaluation_input: Any, error: BaseException, label: str = "Evaluatio
 
 
 class Progress:
-    """Counts evaluated inputs on stderr: on a terminal in one line that is rewritten, else in a line every 10 s.
+    """Counts evaluated inputs on stderr: on a terminal in one line that is rewritten, else in a
+    line every 10 s.
 
     `more` returns further text for the progress line.
     """
 
     def __init__(
-        self, total: int | None, *, shown: bool = True, clock: Callable[[], float] = time.monotonic,
+        self,
+        total: int | None,
+        *,
+        shown: bool = True,
+        clock: Callable[[], float] = time.monotonic,
         more: Callable[[], str] = str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._of, self._more = "" if total is None else f" of {total:,}", more
         self._stream = sys.stderr if shown else None
         self._rewrites = False
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # a stream of the host's own, or a closed one
+        # a stream of the host's own, or a closed one
+        with contextlib.suppress(AttributeError, OSError, ValueError):
             self._rewrites = self._stream is not None and self._stream.isatty()
         self._done, self._clock = 0, clock
         self._began = self._written = clock()
@@ -345,6 +431,7 @@ class Progress:
 
     def _write(self, line: str) -> None:
         if self._stream is not None:
-            with contextlib.suppress(OSError, ValueError):  # closed meanwhile: no reason to end a batch
+            # closed meanwhile: no reason to end a batch
+            with contextlib.suppress(OSError, ValueError):
                 self._stream.write(f"{line:<79}\r" if self._rewrites else f"{line}\n")
                 self._stream.flush()

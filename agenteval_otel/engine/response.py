@@ -1,4 +1,6 @@
-"""An evaluated response: what telemetry, objectives and storage receive of one answer, and how it was sampled."""
+"""An evaluated response: what telemetry, objectives and storage receive of one answer, and how it
+was sampled.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,13 @@ from agenteval_otel.assembly.conversations import Conversation
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import WEIGHTED_MEAN, EvaluationRunner, RunOutcome, combined
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, RunError, SpanReference
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationInput,
+    EvaluationResult,
+    RunError,
+    SpanReference,
+)
 from agenteval_otel.models.inputs import Annotations, is_blank
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction, is_category, without_content
@@ -23,9 +31,15 @@ from agenteval_otel.semconv import OTHER, SCOPE_RECEIVED, TAG
 from agenteval_otel.telemetry.spans import own_service_version, reference_of
 
 _OF_THE_INPUT = (
-    "agent_id", "session_id", "agent", "stream_end", "response_id", "conversation_id", "model",
+    "agent_id",
+    "session_id",
+    "agent",
+    "stream_end",
+    "response_id",
+    "conversation_id",
+    "model",
     *Annotations.model_fields,
-)  # fmt: skip
+)
 
 
 def aggregate(
@@ -53,36 +67,67 @@ def aggregate(
         snapshot["aggregation"] = aggregation.type  # the originals know the one only
     errors = [error.model_dump(by_alias=True) for error in run_errors]
     # All of it comes from values that were validated when they were made.
-    return construct(AggregatedEvaluationResult, {
-        **{name: getattr(evaluation_input, name) for name in _OF_THE_INPUT},
-        "overall_score": score,
-        "results": tuple(outcome.results),
-        "timestamp": ended_ns // 1_000_000,
-        "evaluation_config_snapshot": snapshot,
-        "metadata": {**own_metadata, "errors": errors, "durationMs": (ended_ns - started_ns) // 1_000_000},
-        "run_errors": tuple(run_errors) or None,
-        "started_ns": started_ns,
-        "ended_ns": ended_ns,
-        "has_ground_truth": not is_blank(evaluation_input.ground_truth),
-    })  # fmt: skip
+    return construct(
+        AggregatedEvaluationResult,
+        {
+            **{name: getattr(evaluation_input, name) for name in _OF_THE_INPUT},
+            "overall_score": score,
+            "results": tuple(outcome.results),
+            "timestamp": ended_ns // 1_000_000,
+            "evaluation_config_snapshot": snapshot,
+            "metadata": {
+                **own_metadata,
+                "errors": errors,
+                "durationMs": (ended_ns - started_ns) // 1_000_000,
+            },
+            "run_errors": tuple(run_errors) or None,
+            "started_ns": started_ns,
+            "ended_ns": ended_ns,
+            "has_ground_truth": not is_blank(evaluation_input.ground_truth),
+        },
+    )
 
 
 _WORDS = ("label", "reason_code", "error_type", "score")
 
 
 class EvaluatedResponse:
-    """One answer with its results, as telemetry shows them: words that do not read like categories are ``_other``.
+    """One answer with its results, as telemetry shows them: words that do not read like categories
+    are ``_other``.
 
-    Every text is redacted, but the free text of evaluators. The input is there with content capture alone.
+    Every text is redacted, but the free text of evaluators. The input is there with content capture
+    alone.
     """
 
     __slots__ = (
-        "_errors", "_evaluated", "_input", "_outcome", "_redaction", "_sampled", "_settings", "_span", "agent",
-        "annotations", "conversation", "conversation_id", "ended_ns", "has_ground_truth",
-        "input_snapshot", "model", "module", "overall_score", "response_ended_ns", "response_id", "results",
-        "sampling_clustered", "sampling_probability", "sampling_reason", "sampling_scope", "started_ns",
-        "stream_end"
-    )  # fmt: skip
+        "_errors",
+        "_evaluated",
+        "_input",
+        "_outcome",
+        "_redaction",
+        "_sampled",
+        "_settings",
+        "_span",
+        "agent",
+        "annotations",
+        "conversation",
+        "conversation_id",
+        "ended_ns",
+        "has_ground_truth",
+        "input_snapshot",
+        "model",
+        "module",
+        "overall_score",
+        "response_ended_ns",
+        "response_id",
+        "results",
+        "sampling_clustered",
+        "sampling_probability",
+        "sampling_reason",
+        "sampling_scope",
+        "started_ns",
+        "stream_end",
+    )
 
     def __init__(
         self,
@@ -113,9 +158,15 @@ class EvaluatedResponse:
             self.annotations[name] = redaction.text(value, name.removeprefix(TAG))
         self.stream_end = evaluation_input.stream_end
         self.has_ground_truth = not is_blank(evaluation_input.ground_truth)
-        self.results: list[EvaluationResult] = [outgoing_words(result, redaction) for result in outcome.results]
+        self.results: list[EvaluationResult] = [
+            outgoing_words(result, redaction) for result in outcome.results
+        ]
         self.overall_score, self._errors = combined(outcome, settings.aggregation, on_broken)
-        self.started_ns, self.ended_ns, self.response_ended_ns = started_ns, ended_ns, response_ended_ns
+        self.started_ns, self.ended_ns, self.response_ended_ns = (
+            started_ns,
+            ended_ns,
+            response_ended_ns,
+        )
         self._sampled = sampled
         self.sampling_probability: float | None = sampled["sampling_probability"]
         self.sampling_reason: str | None = sampled["sampling_reason"]
@@ -134,23 +185,38 @@ class EvaluatedResponse:
     def aggregated(self) -> AggregatedEvaluationResult:
         """The frozen result, redacted, with content where that is captured."""
         aggregated = aggregate(
-            self._input, self._outcome._replace(results=self.results), runner=self._settings.runner,
-            started_ns=self.started_ns, ended_ns=self.ended_ns, storage="external",
-            aggregation=self._settings.aggregation, overall=(self.overall_score, self._errors),
-        )  # fmt: skip
-        changes: dict[str, Any] = {"span": self.span, "response_ended_ns": self.response_ended_ns, **self._sampled}
+            self._input,
+            self._outcome._replace(results=self.results),
+            runner=self._settings.runner,
+            started_ns=self.started_ns,
+            ended_ns=self.ended_ns,
+            storage="external",
+            aggregation=self._settings.aggregation,
+            overall=(self.overall_score, self._errors),
+        )
+        changes: dict[str, Any] = {
+            "span": self.span,
+            "response_ended_ns": self.response_ended_ns,
+            **self._sampled,
+        }
         if aggregated.service is None and aggregated.service_version is None:
-            changes["service_version"] = self._redaction.short("service_version", own_service_version())
+            changes["service_version"] = self._redaction.short(
+                "service_version", own_service_version()
+            )
         if self.conversation is not None:
             of_whole = {"turns": len(self.conversation), "end": self.conversation.end}
-            aggregated = copy_with(aggregated, {"metadata": {**aggregated.metadata, "conversation": of_whole}})
+            aggregated = copy_with(
+                aggregated, {"metadata": {**aggregated.metadata, "conversation": of_whole}}
+            )
         if self._settings.content:
             changes["input_snapshot"] = self.input_snapshot
         else:
             changes["results"] = tuple(map(without_content, aggregated.results))
             if aggregated.run_errors:
-                errors = [copy_with(error, {"message": error.message.partition(":")[0]})
-                          for error in aggregated.run_errors]  # fmt: skip
+                errors = [
+                    copy_with(error, {"message": error.message.partition(":")[0]})
+                    for error in aggregated.run_errors
+                ]
                 changes["run_errors"] = tuple(errors)
                 shown = [error.model_dump(by_alias=True) for error in errors]
                 changes["metadata"] = {**aggregated.metadata, "errors": shown}
@@ -158,7 +224,9 @@ class EvaluatedResponse:
 
 
 def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
-    """The result as telemetry may show it, nearly always the same object; free text stands as it was."""
+    """The result as telemetry may show it, nearly always the same object; free text stands as it
+    was.
+    """
     changes: dict[str, Any] = {}
     fields = result.__dict__
     for name in _WORDS:
@@ -173,13 +241,18 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
 
 
 class ResultWatch(Protocol):
-    """Watches results for what they say of their judges (`judge_health.JudgeHealth`); never waits or raises."""
+    """Watches results for what they say of their judges (`judge_health.JudgeHealth`); never waits
+    or raises.
+    """
 
     def marked(self, results: list[EvaluationResult]) -> list[EvaluationResult]:
         """The results, those of judges that are not trusted marked."""
 
     def observe(
-        self, span: tuple[int, int] | None, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]
+        self,
+        span: tuple[int, int] | None,
+        evaluation_input: EvaluationInput,
+        results: Sequence[EvaluationResult],
     ) -> None:
         """Note the results of one answer, or what people say of it."""
 
@@ -192,23 +265,33 @@ class SamplingRecord:
         self.calls = CallsPerTrace()
 
     def of(self, call: CapturedCall) -> tuple[float | None, Upstream, dict[str, Any]]:
-        """The probability among the responses of this process, what came before it, and the facts of the result."""
+        """The probability among the responses of this process, what came before it, and the facts
+        of the result.
+        """
         decision, by_trace = call.decision, self.settings.unit == "trace"
         probability = probability_of(decision) if decision else None
         if (sampled := call.sampled) is not None:  # by the application that sent the answer
-            upstream, is_clustered = Upstream(sampled.upstream, sampled.same_randomness), sampled.clustered
+            upstream, is_clustered = (
+                Upstream(sampled.upstream, sampled.same_randomness),
+                sampled.clustered,
+            )
         else:
-            # A decision with randomness of its own (a conversation's) is independent of what the trace's decided.
+            # A decision with randomness of its own (a conversation's) is independent of what the
+            # trace's decided.
             nests = by_trace and (decision is None or decision.randomness is None)
             upstream = upstream_of(call.span_context, self.settings, call.upstream, by_trace=nests)
             is_clustered = nests and self._is_clustered(call)
         received = probability is not None and upstream.probability is None
-        return probability, upstream, {
-            "sampling_probability": upstream.applied(probability),
-            "sampling_reason": decision.reason if decision else None,
-            "sampling_scope": SCOPE_RECEIVED if received else None,
-            "sampling_clustered": is_clustered,
-        }  # fmt: skip
+        return (
+            probability,
+            upstream,
+            {
+                "sampling_probability": upstream.applied(probability),
+                "sampling_reason": decision.reason if decision else None,
+                "sampling_scope": SCOPE_RECEIVED if received else None,
+                "sampling_clustered": is_clustered,
+            },
+        )
 
     @staticmethod
     def least_of(settings: HandlerSettings, upstream: Upstream, keep: float | None) -> float | None:
@@ -219,7 +302,8 @@ class SamplingRecord:
     def _is_clustered(self, call: CapturedCall) -> bool:
         if call.span_context is not None and self.calls.add(call.agent, call.span_context.trace_id):
             log.warning(
-                "handler_repeats_in_trace", part=call.agent,
+                "handler_repeats_in_trace",
+                part=call.agent,
                 why="all calls of a trace are sampled together, so intervals are too narrow: set sampling.unit: call",
-            )  # fmt: skip
+            )
         return call.agent in self.calls.repeating

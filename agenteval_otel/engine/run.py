@@ -1,4 +1,6 @@
-"""Evaluators on one input, live and offline: each where it runs, results in order, every failure isolated."""
+"""Evaluators on one input, live and offline: each where it runs, results in order, every failure
+isolated.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Any, Final, NamedTuple
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import CriterionEvaluator, Evaluator, Schedule, find_criterion, result_at_once
+from agenteval_otel.evaluators.base import (
+    CriterionEvaluator,
+    Evaluator,
+    Schedule,
+    find_criterion,
+    result_at_once,
+)
 from agenteval_otel.evaluators.shadow import asked_criteria, declared_criteria, shadow_results
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE, EvaluatorState
@@ -28,7 +36,9 @@ from agenteval_otel.scoring.probability import independent, nested
 from agenteval_otel.semconv import MAX_CRITERIA_PER_SPAN, wrong_criterion_name
 
 NOT_ESCALATED: Final = "not_escalated"
-"""Why a criterion of the second stage has no score: no rule matched, and the baseline did not sample the answer."""
+"""Why a criterion of the second stage has no score: no rule matched, and the baseline did not
+sample the answer.
+"""
 LOAD_SHED: Final = "load_shed"
 """Why a criterion has no score: under load, no model is called."""
 NO_CONVERSATION: Final = "no conversation"
@@ -38,7 +48,9 @@ WEIGHTED_MEAN: Final = WeightedMean()
 
 
 class RunOutcome(NamedTuple):
-    """Results in configured order, the errors, what else was `broken`, and the redacted input if a model was called."""
+    """Results in configured order, the errors, what else was `broken`, and the redacted input if a
+    model was called.
+    """
 
     results: list[EvaluationResult]
     errors: list[RunError]
@@ -52,11 +64,16 @@ def combined(
     aggregation: Aggregation | None = None,
     on_broken: Callable[[str, BaseException], None] = lambda *_: None,
 ) -> tuple[float | None, list[RunError]]:
-    """The overall score of a run and its errors; an aggregation that raises is one of them, and costs the score."""
+    """The overall score of a run and its errors; an aggregation that raises is one of them, and
+    costs the score.
+    """
     strategy = aggregation or WEIGHTED_MEAN
     try:
         return overall_score(outcome.results, outcome.criteria, strategy), outcome.errors
-    except (Exception, SystemExit) as error:  # of a strategy of the user's own: the results are not lost with it
+    except (
+        Exception,
+        SystemExit,
+    ) as error:  # of a strategy of the user's own: the results are not lost with it
         on_broken(f"aggregation:{strategy.type}", error)
         failed = RunError(evaluator_type=f"aggregation:{strategy.type}", message=message_of(error))
         return None, [*outcome.errors, failed]
@@ -78,10 +95,10 @@ class Step(NamedTuple):
 class EvaluationRunner:
     """Runs a list of evaluators on inputs, and gives their results in this order.
 
-    Inputs that name no criteria are scored on `criteria`, else on each evaluator's own. An input of a whole
-    conversation goes to the evaluators of conversations, every other to those of answers; where there are none of them,
-    the criteria are skipped. Evaluators that call a model see the redacted input. Without an `executor`, one for
-    offline runs is made.
+    Inputs that name no criteria are scored on `criteria`, else on each evaluator's own. An input of
+    a whole conversation goes to the evaluators of conversations, every other to those of answers;
+    where there are none of them, the criteria are skipped. Evaluators that call a model see the
+    redacted input. Without an `executor`, one for offline runs is made.
     """
 
     def __init__(
@@ -101,7 +118,9 @@ class EvaluationRunner:
         self.executor = executor or Executor(live=False)
         self.steps = tuple(_step(self, evaluator) for evaluator in self.evaluators)
         self.of_answers = tuple(step for step in self.steps if step.evaluator.evaluates == "answer")
-        self.of_conversations = tuple(step for step in self.steps if step.evaluator.evaluates == "conversation")
+        self.of_conversations = tuple(
+            step for step in self.steps if step.evaluator.evaluates == "conversation"
+        )
         self.off_peak = {part.evaluates for part in self.evaluators if part.schedule == "off_peak"}
         self.has_stages = any(step.second for step in self.steps)
         self.watched: dict[int, int] = {}
@@ -109,8 +128,9 @@ class EvaluationRunner:
         self.undeclared: set[str] = set()
         """The criteria that were answered without being declared or asked for."""
         self.thins_itself = any(step.threshold is not None for step in self.steps)
-        # Computed at start, so that errors are raised here and not with each answer. A fork while pydantic does this
-        # for the first time would leave a lock in the child that is never released.
+        # Computed at start, so that errors are raised here and not with each answer. A fork while
+        # pydantic does this for the first time would leave a lock in the child that is never
+        # released.
         self.labels = tuple(evaluator.label for evaluator in self.evaluators)
         self._fingerprints = tuple(evaluator.fingerprint for evaluator in self.evaluators)
 
@@ -118,19 +138,29 @@ class EvaluationRunner:
         return f"<EvaluationRunner {', '.join(self.labels)}>"
 
     def score_on(self, criteria: tuple[EvaluationCriteria, ...]) -> None:
-        """Score inputs that name no criteria on these; those of evaluators that are tried stand apart."""
+        """Score inputs that name no criteria on these; those of evaluators that are tried stand
+        apart.
+        """
         self.criteria = criteria
         self.criteria_by_shadow = asked_criteria(criteria) if self.has_shadows else (criteria, ())
 
     def admit(self, names: set[str], criteria: Sequence[EvaluationCriteria]) -> None:
-        """Bound the criteria of evaluators that declare none: in telemetry each becomes attributes and series."""
-        new = names - {criterion.name for criterion in criteria} - self.undeclared if self.executor.is_live else set()
+        """Bound the criteria of evaluators that declare none: in telemetry each becomes attributes
+        and series.
+        """
+        new = (
+            names - {criterion.name for criterion in criteria} - self.undeclared
+            if self.executor.is_live
+            else set()
+        )
         if len(self.undeclared) + len(new) > MAX_CRITERIA_PER_SPAN:
             wrong = f"results for more than {MAX_CRITERIA_PER_SPAN} criteria that are neither declared nor asked for"
             raise EvaluationError(wrong, error_type="invalid_result")
         for name in new:
             if (wrong_name := wrong_criterion_name(name)) is not None:
-                raise EvaluationError(f"the criterion of a result {wrong_name}", error_type="invalid_result")
+                raise EvaluationError(
+                    f"the criterion of a result {wrong_name}", error_type="invalid_result"
+                )
         self.undeclared |= new
 
     @property
@@ -146,7 +176,9 @@ class EvaluationRunner:
         upstream: Upstream = NOTHING_KNOWN,
         skip_models: bool = False,
     ) -> RunOutcome:
-        """Evaluate one input on the running event loop; raises nothing that an evaluator raised. See `Run`."""
+        """Evaluate one input on the running event loop; raises nothing that an evaluator raised.
+        See `Run`.
+        """
         finished: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
 
         def done(outcome: RunOutcome) -> None:
@@ -164,33 +196,69 @@ class EvaluationRunner:
 class Run:
     """One input on its way through the evaluators. Everything happens on the thread that starts it.
 
-    `done` is called once, with the outcome: within `start` where every evaluator runs inline. `probability` is the
-    one among the responses of this process. With `skip_models`, criteria that ask a model are skipped (``load_shed``).
-    With `only`, just evaluators with these labels run, without escalation, which was decided before. With a
-    `schedule`, just evaluators with that schedule run.
+    `done` is called once, with the outcome: within `start` where every evaluator runs inline.
+    `probability` is the one among the responses of this process. With `skip_models`, criteria that
+    ask a model are skipped (``load_shed``). With `only`, just evaluators with these labels run,
+    without escalation, which was decided before. With a `schedule`, just evaluators with that
+    schedule run.
     """
 
     __slots__ = (
-        "_broken", "_cancels", "_decision", "_done", "_due", "_groups", "_is_unanswered", "_only", "_outgoing",
-        "_probability", "_question", "_randomness", "_schedule", "_shadowed", "_skip_models", "_upstream", "_waiting",
-        "_wrong_input", "at", "criteria", "evaluation_input", "runner", "superseded",
-    )  # fmt: skip
+        "_broken",
+        "_cancels",
+        "_decision",
+        "_done",
+        "_due",
+        "_groups",
+        "_is_unanswered",
+        "_only",
+        "_outgoing",
+        "_probability",
+        "_question",
+        "_randomness",
+        "_schedule",
+        "_shadowed",
+        "_skip_models",
+        "_upstream",
+        "_waiting",
+        "_wrong_input",
+        "at",
+        "criteria",
+        "evaluation_input",
+        "runner",
+        "superseded",
+    )
 
     def __init__(
-        self, runner: EvaluationRunner, evaluation_input: EvaluationInput, done: Callable[[RunOutcome], None],
-        randomness: int | None = None, probability: float | None = None, upstream: Upstream = NOTHING_KNOWN,
-        skip_models: bool = False, only: frozenset[str] | None = None, schedule: Schedule | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        runner: EvaluationRunner,
+        evaluation_input: EvaluationInput,
+        done: Callable[[RunOutcome], None],
+        randomness: int | None = None,
+        probability: float | None = None,
+        upstream: Upstream = NOTHING_KNOWN,
+        skip_models: bool = False,
+        only: frozenset[str] | None = None,
+        schedule: Schedule | None = None,
+    ) -> None:
         self.runner, self.evaluation_input, self._only = runner, evaluation_input, only
         self._done: Callable[[RunOutcome], None] | None = done
-        self._randomness, self._probability, self._skip_models = randomness, probability, skip_models
+        self._randomness, self._probability, self._skip_models = (
+            randomness,
+            probability,
+            skip_models,
+        )
         self._upstream, self._schedule = upstream, schedule
         criteria = evaluation_input.criteria
         if not criteria or criteria is runner.criteria:
             self.criteria, self._shadowed = runner.criteria_by_shadow
         else:
-            self.criteria, self._shadowed = asked_criteria(criteria) if runner.has_shadows else (criteria, ())
-        self._is_unanswered = evaluation_input.error_type is not None and not evaluation_input.response_text
+            self.criteria, self._shadowed = (
+                asked_criteria(criteria) if runner.has_shadows else (criteria, ())
+            )
+        self._is_unanswered = (
+            evaluation_input.error_type is not None and not evaluation_input.response_text
+        )
         is_whole = evaluation_input.conversation is not None
         steps = runner.of_conversations if is_whole else runner.of_answers
         self._wrong_input = None if steps else ONE_CONVERSATION if is_whole else NO_CONVERSATION
@@ -198,7 +266,9 @@ class Run:
         if schedule is not None:
             self._due = tuple(step for step in self._due if step.evaluator.schedule == schedule)
         if runner.thins_itself and randomness is not None:
-            self._due = tuple(step for step in self._due if step.threshold is None or randomness < step.threshold)
+            self._due = tuple(
+                step for step in self._due if step.threshold is None or randomness < step.threshold
+            )
         if only is not None:
             self._due = tuple(step for step in self._due if step.evaluator.label in only)
         self._groups: list[list[EvaluationResult] | None] = [None] * len(self._due)
@@ -214,7 +284,9 @@ class Run:
     def start(self) -> None:
         self._waiting += 1  # so that the run cannot end before all have begun
         if (reason := self._wrong_input) is not None:
-            self._groups = [self._for_each(step, skip_reason=reason, **self._facts(step)) for step in self._due]
+            self._groups = [
+                self._for_each(step, skip_reason=reason, **self._facts(step)) for step in self._due
+            ]
         if self.runner.has_stages and self._only is None:
             self._begin_first_stage()
         else:
@@ -235,13 +307,24 @@ class Run:
     def present(self) -> Evaluator | None:
         return self._due[self.at].evaluator if self.at >= 0 else None
 
-    def taken_over(self, blamed: Evaluator | None, error: EvaluationError, done: Callable[[RunOutcome], None]) -> Run:
-        """The same run for another thread: what has finished is kept, `blamed` has failed, the rest begins anew."""
+    def taken_over(
+        self, blamed: Evaluator | None, error: EvaluationError, done: Callable[[RunOutcome], None]
+    ) -> Run:
+        """The same run for another thread: what has finished is kept, `blamed` has failed, the rest
+        begins anew.
+        """
         self.cancel()  # or what it started elsewhere would count as waiting for good
         other = Run(
-            self.runner, self.evaluation_input, done, self._randomness, self._probability, self._upstream,
-            self._skip_models, self._only, self._schedule,
-        )  # fmt: skip
+            self.runner,
+            self.evaluation_input,
+            done,
+            self._randomness,
+            self._probability,
+            self._upstream,
+            self._skip_models,
+            self._only,
+            self._schedule,
+        )
         other._outgoing = self._outgoing
         for index, step in enumerate(self._due):
             other._groups[index] = self._groups[index]
@@ -268,16 +351,22 @@ class Run:
                     if self.superseded:
                         return
                     self._groups[index] = self._checked(step, raw, started_ns, tick)
-                    if perf_counter_ns() - tick > _SLOW_NS:  # it may have waited for the interpreter: measured from now
+                    # it may have waited for the interpreter: measured from now
+                    if perf_counter_ns() - tick > _SLOW_NS:
                         self.runner.watched[index] = INLINE_SAMPLE
                     return
             seen = self._redacted() if step.calls_model else self.evaluation_input
             self._waiting += 1
             arrived = partial(self._arrived, index, started_ns, tick)
-            self._cancels[index] = executor.start(evaluator, seen, self._criteria_for(step), arrived)
+            self._cancels[index] = executor.start(
+                evaluator, seen, self._criteria_for(step), arrived
+            )
         except BaseException as error:
             self.at = -1
-            if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            if (
+                isinstance(error, KeyboardInterrupt)
+                and threading.current_thread() is threading.main_thread()
+            ):
                 raise  # the user's interrupt, which arrives there alone
             self._groups[index] = self._failed(step, error, started_ns, tick)
 
@@ -295,11 +384,17 @@ class Run:
                 step.state.ran_inline(cpu_s)
 
     def _inline(self, step: Step) -> Any:
-        """What an inline evaluator gives, a score as a result; None where it has to wait: then it runs elsewhere."""
+        """What an inline evaluator gives, a score as a result; None where it has to wait: then it
+        runs elsewhere.
+        """
         criteria = self._criteria_for(step)
         if step.scores is not None:
             criterion = find_criterion(criteria, step.scores.criterion_name)
-            return [] if criterion is None else result_at_once(step.scores, self.evaluation_input, criterion)
+            return (
+                []
+                if criterion is None
+                else result_at_once(step.scores, self.evaluation_input, criterion)
+            )
         work = step.evaluator.evaluate(self.evaluation_input, criteria)
         try:
             work.send(None)
@@ -332,13 +427,16 @@ class Run:
             self._begin_second_stage(question)
             self._one_less()
             return
-        done, self._done = self._done, None  # no circle: what has ended is freed at once, without the collector
+        # no circle: what has ended is freed at once, without the collector
+        done, self._done = self._done, None
         if done is not None:
             done(self._outcome())
 
     def _begin_first_stage(self) -> None:
         assert self.runner.escalation is not None
-        self._question = EscalationDecider(self.runner.escalation, self.evaluation_input, self._randomness)
+        self._question = EscalationDecider(
+            self.runner.escalation, self.evaluation_input, self._randomness
+        )
         self._decision = self._question.decide()
         for index, step in enumerate(self._due):
             # Sampled whatever the first ones give: then no evaluator has to wait for them.
@@ -348,9 +446,11 @@ class Run:
     def _begin_second_stage(self, question: EscalationDecider) -> None:
         if not self._decision.settled:
             first = [
-                result for step, group in zip(self._due, self._groups, strict=True)
-                if not step.second and not step.shadow for result in group or ()
-            ]  # fmt: skip
+                result
+                for step, group in zip(self._due, self._groups, strict=True)
+                if not step.second and not step.shadow
+                for result in group or ()
+            ]
             self._decision = question.decide(first)
         self._broken = [(f"escalation:{rule}", error) for rule, error in question.broken]
         for index, step in enumerate(self._due):
@@ -374,8 +474,12 @@ class Run:
                 results.append(result)
             raised = next((result for result in group or () if result.raised), None)
             if raised is not None:
-                errors.append(RunError(evaluator_type=step.evaluator.label, message=raised.error or ""))
-        errors += [RunError(evaluator_type=part, message=message_of(error)) for part, error in self._broken]
+                errors.append(
+                    RunError(evaluator_type=step.evaluator.label, message=raised.error or "")
+                )
+        errors += [
+            RunError(evaluator_type=part, message=message_of(error)) for part, error in self._broken
+        ]
         criteria = self.evaluation_input.criteria or self.runner.criteria
         return RunOutcome(results, errors, criteria, self._outgoing, self._broken)
 
@@ -398,19 +502,26 @@ class Run:
             self.runner.admit(answered, criteria)
             if not raw:
                 return self._for_each(step, skip_reason="no result", **facts)
-        group = [copy_with(result, facts_of(result, facts) | corrections(result, criteria)) for result in raw]
+        group = [
+            copy_with(result, facts_of(result, facts) | corrections(result, criteria))
+            for result in raw
+        ]
         if step.names and answered != step.names:
             # So that every criterion that was asked for is accounted for.
             rest = _for_each(step, criteria, skip_reason="no result", **facts)
             group += [result for result in rest if result.criterion_name not in answered]
         return self._named(step, group)
 
-    def _failed(self, step: Step, error: BaseException, started_ns: int, tick: int) -> list[EvaluationResult]:
+    def _failed(
+        self, step: Step, error: BaseException, started_ns: int, tick: int
+    ) -> list[EvaluationResult]:
         facts = self._facts(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
         if isinstance(error, EvaluationSkipped):
             return self._for_each(step, skip_reason=str(error) or "skipped", **facts)
-        return self._for_each(step, error=message_of(error), error_type=_error_type(error), raised=True, **facts)
+        return self._for_each(
+            step, error=message_of(error), error_type=_error_type(error), raised=True, **facts
+        )
 
     def _facts(self, step: Step) -> dict[str, Any]:
         own = step.evaluator.sample_rate
@@ -429,7 +540,10 @@ class Run:
 
 def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
     escalation, scores = runner.escalation, None
-    if isinstance(evaluator, CriterionEvaluator) and type(evaluator).evaluate is CriterionEvaluator.evaluate:
+    if (
+        isinstance(evaluator, CriterionEvaluator)
+        and type(evaluator).evaluate is CriterionEvaluator.evaluate
+    ):
         scores = evaluator
     return Step(
         evaluator,
@@ -452,7 +566,9 @@ def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, 
 
 
 def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
-    """Refuse a criterion's name that was made of words and that an evaluator with other words has too."""
+    """Refuse a criterion's name that was made of words and that an evaluator with other words has
+    too.
+    """
     words: dict[str, set[str | None]] = {}
     for evaluator in evaluators:
         for criterion in declared_criteria(evaluator):
@@ -463,13 +579,18 @@ def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
             raise ConfigurationError(f"{wrong}: give one of them criterion_name", path="evaluators")
 
 
-def _for_each(step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any) -> list[EvaluationResult]:
+def _for_each(
+    step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any
+) -> list[EvaluationResult]:
     """One result without a score for each criterion of the evaluator that was asked for.
 
-    One that declares none has a single result, under its type: which criteria it would have answered is unknown.
+    One that declares none has a single result, under its type: which criteria it would have
+    answered is unknown.
     """
     asked_for = {criterion.name for criterion in criteria}
-    names = [criterion.name for criterion in step.evaluator.criteria() if criterion.name in asked_for]
+    names = [
+        criterion.name for criterion in step.evaluator.criteria() if criterion.name in asked_for
+    ]
     return [
         EvaluationResult(criterion_name=name, **step.evaluator.signature, **facts)
         for name in (names if step.names else [step.evaluator.type])
@@ -482,7 +603,9 @@ def _error_type(error: BaseException) -> str:
 
 
 def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
-    """Whether the evaluator belongs to the second stage: it scores a criterion that is named, or asks a model."""
+    """Whether the evaluator belongs to the second stage: it scores a criterion that is named, or
+    asks a model.
+    """
     if not escalation.criteria:
         return evaluator.calls_model
     return any(criterion.name in escalation.criteria for criterion in evaluator.criteria())

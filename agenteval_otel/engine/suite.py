@@ -1,4 +1,6 @@
-"""Suite: evaluators in order with one verdict, for tests. It calls `run_evaluation` for each, so both score alike."""
+"""Suite: evaluators in order with one verdict, for tests. It calls `run_evaluation` for each, so
+both score alike.
+"""
 
 from __future__ import annotations
 
@@ -34,31 +36,42 @@ class SuiteScore(Value):
         reasoning: Free text of the evaluator; content.
     """
 
-    passed: bool = Field(validation_alias=AliasChoices("pass", "passed"), serialization_alias="pass")
+    passed: bool = Field(
+        validation_alias=AliasChoices("pass", "passed"), serialization_alias="pass"
+    )
     value: float | None = None
     reasoning: str | None = Field(
-        default=None, validation_alias=AliasChoices("reason", "reasoning"), serialization_alias="reason"
+        default=None,
+        validation_alias=AliasChoices("reason", "reasoning"),
+        serialization_alias="reason",
     )
 
 
 class SuiteResult(Value):
-    """A suite's verdict; true where it passed. In JSON ``{pass, value, reason, scores, errors, ...}``.
+    """A suite's verdict; true where it passed. In JSON
+    ``{pass, value, reason, scores, errors, ...}``.
 
     As text it has a line for each evaluator: whether it passed, its value, why.
 
     Attributes:
         passed: No evaluator failed, none broke, and not all of them skipped.
-        value: Mean of the scores' values, each counting once; None without any. Errors and skips do not enter it.
-        scores, errors, skipped: By name, in the order in which the evaluators ran; an error is what broke.
+        value: Mean of the scores' values, each counting once; None without any. Errors and skips do
+            not enter it.
+        scores, errors, skipped: By name, in the order in which the evaluators ran; an error is what
+            broke.
         not_run: The names of the evaluators after the error that stopped the suite.
         results: The evaluators' own results; not part of the JSON.
     """
 
     name: str = "suite"
-    passed: bool = Field(validation_alias=AliasChoices("pass", "passed"), serialization_alias="pass")
+    passed: bool = Field(
+        validation_alias=AliasChoices("pass", "passed"), serialization_alias="pass"
+    )
     value: float | None = None
     reasoning: str = Field(
-        default="", validation_alias=AliasChoices("reason", "reasoning"), serialization_alias="reason"
+        default="",
+        validation_alias=AliasChoices("reason", "reasoning"),
+        serialization_alias="reason",
     )
     scores: dict[str, SuiteScore] = {}
     errors: dict[str, str] = {}
@@ -73,25 +86,36 @@ class SuiteResult(Value):
         """One short line, failures first: pytest shows it for a bare ``assert``."""
         wrong = [(f"{name} broke", error) for name, error in self.errors.items()]
         failed = {name: score for name, score in self.scores.items() if not score.passed}
-        wrong += [(f"{name} {_number(score.value)}", score.reasoning or "") for name, score in failed.items()]
+        wrong += [
+            (f"{name} {_number(score.value)}", score.reasoning or "")
+            for name, score in failed.items()
+        ]
         room = _REASONS // max(1, len(wrong))
-        texts = [f"{what} ({brief(why, room)})" if why and room > _LEAST else what for what, why in wrong]
+        texts = [
+            f"{what} ({brief(why, room)})" if why and room > _LEAST else what for what, why in wrong
+        ]
         verdict = "passed" if self.passed else "failed"
         return f"<SuiteResult {self.name!r} {verdict}: {brief('; '.join(texts), _SHORT) or self.reasoning}>"
 
     def __str__(self) -> str:
         rows = {
-            name: ("pass", _number(score.value), "") if score.passed
+            name: ("pass", _number(score.value), "")
+            if score.passed
             else ("FAIL", _number(score.value), score.reasoning or "")
             for name, score in self.scores.items()
-        }  # fmt: skip
+        }
         rows |= {name: ("ERROR", "", error) for name, error in self.errors.items()}
         rows |= {name: ("skip", "", reason) for name, reason in self.skipped.items()}
         rows |= {name: ("not run", "", "") for name in self.not_run}
         rows |= {
-            result.criterion_name: ("shadow", _number(result.normalized), result.label or result.status)
-            for result in self.results if result.shadow
-        }  # fmt: skip
+            result.criterion_name: (
+                "shadow",
+                _number(result.normalized),
+                result.label or result.status,
+            )
+            for result in self.results
+            if result.shadow
+        }
         ran = dict.fromkeys([*(result.criterion_name for result in self.results), *rows])
         width = max(map(len, rows), default=0)
         lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
@@ -101,18 +125,22 @@ class SuiteResult(Value):
         return "\n".join(lines)
 
     def check(self) -> Self:
-        """Return this result if the suite passed; else raise AssertionError with a line for each evaluator."""
+        """Return this result if the suite passed; else raise AssertionError with a line for each
+        evaluator.
+        """
         __tracebackhide__ = True  # pytest then shows the line of the test
         if not self.passed:
             raise AssertionError(str(self))
         return self
 
 
-def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Sequence[str]) -> SuiteResult:
+def result_of_suite(
+    name: str, results: Sequence[EvaluationResult], names: Sequence[str]
+) -> SuiteResult:
     """The verdict on the results of a suite whose evaluators have these names.
 
-    Several results under one name, as rules give them, are one score: it passes when all of them do, and has the mean
-    of their values.
+    Several results under one name, as rules give them, are one score: it passes when all of them
+    do, and has the mean of their values.
     """
     by_name: dict[str, list[EvaluationResult]] = {}
     for result in results:
@@ -136,16 +164,29 @@ def result_of_suite(name: str, results: Sequence[EvaluationResult], names: Seque
         parts = ["nothing was scored"]
     lists = (("failed", failures), ("broke", errors), ("skipped", skipped), ("not run", not_run))
     return SuiteResult(
-        name=name, passed=not failures and not errors and (bool(scores) or not (names or results)),
+        name=name,
+        passed=not failures and not errors and (bool(scores) or not (names or results)),
         value=_mean([score.value for score in scores.values() if score.value is not None]),
-        reasoning="; ".join([*parts, *(f"{label}: {', '.join(listed)}" for label, listed in lists if listed)]),
-        scores=scores, errors=errors, skipped=skipped, not_run=not_run, results=tuple(results),
-    )  # fmt: skip
+        reasoning="; ".join(
+            [*parts, *(f"{label}: {', '.join(listed)}" for label, listed in lists if listed)]
+        ),
+        scores=scores,
+        errors=errors,
+        skipped=skipped,
+        not_run=not_run,
+        results=tuple(results),
+    )
 
 
 def _score_of(results: Sequence[EvaluationResult]) -> SuiteScore:
-    verdicts = [result.normalized == 1.0 if result.passed is None else result.passed for result in results]
-    reasons = [_reason_of(result) for result, passed in zip(results, verdicts, strict=True) if passed == all(verdicts)]
+    verdicts = [
+        result.normalized == 1.0 if result.passed is None else result.passed for result in results
+    ]
+    reasons = [
+        _reason_of(result)
+        for result, passed in zip(results, verdicts, strict=True)
+        if passed == all(verdicts)
+    ]
     return SuiteScore(
         passed=all(verdicts),
         value=_mean([result.normalized for result in results if result.normalized is not None]),
@@ -155,7 +196,9 @@ def _score_of(results: Sequence[EvaluationResult]) -> SuiteScore:
 
 def _reason_of(result: EvaluationResult) -> str | None:
     if result.passed is None and result.normalized != 1.0:
-        return "; ".join(filter(None, ("without a threshold only the best score passes", result.reasoning)))
+        return "; ".join(
+            filter(None, ("without a threshold only the best score passes", result.reasoning))
+        )
     if result.passed is False and result.threshold is not None:
         return "; ".join(filter(None, (f"threshold {result.threshold:g}", result.reasoning)))
     return result.reasoning or result.reason_code
@@ -173,15 +216,16 @@ def _number(value: float | None) -> str:
 class Suite(RunModel):
     """Evaluators that run one after the other, and pass or fail as a whole.
 
-    It passes when none of them fails or breaks, and not all of them skip. Where one breaks, the suite has failed and
-    stops; where one fails it goes on. An evaluator that has no verdict of its own and no threshold passes with the best
-    score only.
+    It passes when none of them fails or breaks, and not all of them skip. Where one breaks, the
+    suite has failed and stops; where one fails it goes on. An evaluator that has no verdict of its
+    own and no threshold passes with the best score only.
 
-    In a test: ``assert suite.run_sync(answer)``, or ``suite.run_sync(answer).check()`` for a line an evaluator.
+    In a test: ``assert suite.run_sync(answer)``, or ``suite.run_sync(answer).check()`` for a line
+    an evaluator.
 
     Attributes:
-        evaluators: Instances, functions or ``{type: ...}`` mappings, in the order in which they run. No two of them may
-            score one criterion: its name identifies scores and errors.
+        evaluators: Instances, functions or ``{type: ...}`` mappings, in the order in which they
+            run. No two of them may score one criterion: its name identifies scores and errors.
         name: What reports call the suite.
         continue_on_error: Continue when an evaluator breaks; the suite fails nevertheless.
         redactors: Applied to the inputs of evaluators that call a model; an empty list for none.
@@ -216,7 +260,9 @@ class Suite(RunModel):
     @model_validator(mode="after")
     def _tests_something(self) -> Self:
         if not self.evaluators:
-            warnings.warn(f"the suite {self.name!r} has no evaluators: it always passes", stacklevel=4)
+            warnings.warn(
+                f"the suite {self.name!r} has no evaluators: it always passes", stacklevel=4
+            )
         return self
 
     @field_validator("evaluators")
@@ -239,28 +285,40 @@ class Suite(RunModel):
     @property
     def _names(self) -> tuple[str, ...]:
         return tuple(
-            part.name for evaluator in self.evaluators if not evaluator.shadow for part in evaluator.criteria()
+            part.name
+            for evaluator in self.evaluators
+            if not evaluator.shadow
+            for part in evaluator.criteria()
         )
 
     async def run(self, evaluation_input: InputLike) -> SuiteResult:
-        """Run the evaluators on the running event loop, one after the other; raises nothing that one of them raised.
+        """Run the evaluators on the running event loop, one after the other; raises nothing that
+        one of them raised.
 
-        A criterion of the input that has an evaluator's name is used instead of the evaluator's own, other criteria of
-        the input are ignored.
+        A criterion of the input that has an evaluator's name is used instead of the evaluator's
+        own, other criteria of the input are ignored.
 
         Raises:
-            ConfigurationError: The argument is neither an `EvaluationInput` nor a mapping of its fields.
+            ConfigurationError: The argument is neither an `EvaluationInput` nor a mapping of its
+                fields.
         """
         evaluation_input = as_input(evaluation_input)
         results: list[EvaluationResult] = []
-        criteria_of_input = {criterion.name: criterion for criterion in reversed(evaluation_input.criteria)}
+        criteria_of_input = {
+            criterion.name: criterion for criterion in reversed(evaluation_input.criteria)
+        }
         for evaluator in self.evaluators:
             criteria: tuple[EvaluationCriteria, ...] = (
-                tuple(criteria_of_input.get(criterion.name, criterion) for criterion in evaluator.criteria())
+                tuple(
+                    criteria_of_input.get(criterion.name, criterion)
+                    for criterion in evaluator.criteria()
+                )
                 or evaluation_input.criteria
             )
             config = EvaluationRunConfig(evaluators=(evaluator,), redactors=self.redactors)
-            aggregated = await run_evaluation(copy_with(evaluation_input, {"criteria": criteria}), config)
+            aggregated = await run_evaluation(
+                copy_with(evaluation_input, {"criteria": criteria}), config
+            )
             results += aggregated.results
             if not self.continue_on_error and any(
                 result.status == "failed" and not result.shadow for result in aggregated.results
@@ -269,5 +327,7 @@ class Suite(RunModel):
         return result_of_suite(self.name, results, self._names)
 
     def run_sync(self, evaluation_input: InputLike) -> SuiteResult:
-        """`run` for code without an event loop; blocks, inside of a running loop on a thread of its own."""
+        """`run` for code without an event loop; blocks, inside of a running loop on a thread of its
+        own.
+        """
         return blocking(lambda: self.run(evaluation_input))

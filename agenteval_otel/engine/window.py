@@ -23,18 +23,26 @@ class OffPeakSettings(FrozenSettings):
 
     Attributes:
         begins: ``from`` in settings: the local time at which the window opens, such as ``22:00``.
-        ends: ``to`` in settings: the local time at which it closes; before `begins` it closes on the next day.
+        ends: ``to`` in settings: the local time at which it closes; before `begins` it closes on
+            the next day.
         timezone: Time zone of both times, such as ``Europe/Berlin``, with its daylight saving time.
-        batch: True sends the questions of judges to the batch API of their provider, at half the price, instead of
-            waiting for the window. All judges with ``schedule: off_peak`` have to be of type ``anthropic`` then.
+        batch: True sends the questions of judges to the batch API of their provider, at half the
+            price, instead of waiting for the window. All judges with ``schedule: off_peak`` have to
+            be of type ``anthropic`` then.
         batch_every_s: How long questions are collected for one batch, in seconds.
-        path: The SQLite file in which answers wait, redacted. Several processes of one application may share it.
-        max_bytes: Total size of the answers in the file; answers beyond it are discarded and counted.
+        path: The SQLite file in which answers wait, redacted. Several processes of one application
+            may share it.
+        max_bytes: Total size of the answers in the file; answers beyond it are discarded and
+            counted.
         max_age_s: How long an answer may wait, in seconds; older ones are discarded and counted.
     """
 
-    begins: str = Field(default="22:00", validation_alias=AliasChoices("from", "begins"), serialization_alias="from")
-    ends: str = Field(default="06:00", validation_alias=AliasChoices("to", "ends"), serialization_alias="to")
+    begins: str = Field(
+        default="22:00", validation_alias=AliasChoices("from", "begins"), serialization_alias="from"
+    )
+    ends: str = Field(
+        default="06:00", validation_alias=AliasChoices("to", "ends"), serialization_alias="to"
+    )
     timezone: str = "UTC"
     batch: bool = False
     batch_every_s: float = Field(default=600.0, ge=0, le=86_400)
@@ -55,7 +63,9 @@ class OffPeakSettings(FrozenSettings):
         try:
             ZoneInfo(value)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError("no such time zone: expected a name such as Europe/Berlin or UTC") from None
+            raise ValueError(
+                "no such time zone: expected a name such as Europe/Berlin or UTC"
+            ) from None
         return value
 
     @model_validator(mode="after")
@@ -67,8 +77,8 @@ class OffPeakSettings(FrozenSettings):
     def is_open(self, now_s: float) -> bool:
         """Whether the local time at a moment (Unix time) lies in the window.
 
-        An hour that a change of the clocks repeats is open twice. One that it leaves out is not missed: the window
-        opens with the first local time behind it.
+        An hour that a change of the clocks repeats is open twice. One that it leaves out is not
+        missed: the window opens with the first local time behind it.
         """
         if self.batch:
             return True

@@ -1,4 +1,6 @@
-"""Contract of evaluators: a pure function of configuration and input, wherever its `execution` has it run."""
+"""Contract of evaluators: a pure function of configuration and input, wherever its `execution` has
+it run.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreLike, ScoreValue
+from agenteval_otel.models import (
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+    Score,
+    ScoreLike,
+    ScoreValue,
+)
 from agenteval_otel.models.value import construct
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 from agenteval_otel.scoring.scales import wrong_threshold
@@ -34,24 +43,31 @@ _ARGUMENTS = {"evaluate": ("evaluation_input", "criteria"), "score": ("evaluatio
 class Evaluator(Component, contract="evaluator"):
     """Scores an input.
 
-    Subclass it (or, for one criterion, `CriterionEvaluator`) with ``type="..."`` in the class line and implement
-    `evaluate`, and `criteria` where it knows them.
+    Subclass it (or, for one criterion, `CriterionEvaluator`) with ``type="..."`` in the class line
+    and implement `evaluate`, and `criteria` where it knows them.
 
     Attributes:
-        execution: Where it runs: ``inline`` (microseconds, on the background thread), ``thread`` or ``process`` (it may
-            take long or block), ``async`` (it awaits an answer); None leaves it to the class.
-        timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is ``async``.
-        sample_rate: Own sampling ratio, 0-1, on the response's random number: lower rates see subsets of higher ones.
+        execution: Where it runs: ``inline`` (microseconds, on the background thread), ``thread`` or
+            ``process`` (it may take long or block), ``async`` (it awaits an answer); None leaves it
+            to the class.
+        timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is
+            ``async``.
+        sample_rate: Own sampling ratio, 0-1, on the response's random number: lower rates see
+            subsets of higher ones.
         tags: Labels by which runs select evaluators.
-        shadow: True runs it on trial: its results are emitted and stored under ``<criterion>.shadow``, next to those of
-            the current evaluator, and do not count in overall scores, objectives, alerts or test verdicts.
-        evaluates: ``answer``: each answer; ``conversation``: each conversation, once it is over, as one input
-            (`EvaluationInput.conversation`).
-        schedule: ``immediate``, or ``off_peak``: live answers wait for the window of the setting `off_peak`, or for a
-            batch of the judge's provider. Offline runs do not wait.
-        evaluates_errors: Whether it can judge calls that raised instead of answering; others are left out for those.
-        repeats: Whether several of its results may be for one criterion; of others that is a failure.
-        child_environment: Names of the environment variables that a worker process has to have for it.
+        shadow: True runs it on trial: its results are emitted and stored under
+            ``<criterion>.shadow``, next to those of the current evaluator, and do not count in
+            overall scores, objectives, alerts or test verdicts.
+        evaluates: ``answer``: each answer; ``conversation``: each conversation, once it is over, as
+            one input (`EvaluationInput.conversation`).
+        schedule: ``immediate``, or ``off_peak``: live answers wait for the window of the setting
+            `off_peak`, or for a batch of the judge's provider. Offline runs do not wait.
+        evaluates_errors: Whether it can judge calls that raised instead of answering; others are
+            left out for those.
+        repeats: Whether several of its results may be for one criterion; of others that is a
+            failure.
+        child_environment: Names of the environment variables that a worker process has to have for
+            it.
     """
 
     kind: ClassVar[EvaluatorKind] = "deterministic"
@@ -59,9 +75,16 @@ class Evaluator(Component, contract="evaluator"):
     repeats: ClassVar[bool] = False
     child_environment: ClassVar[tuple[str, ...]] = ()
     # No score depends on these.
-    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({
-        "execution", "tags", "shadow", "schedule", "sample_rate", "timeout_s",
-    })  # fmt: skip
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset(
+        {
+            "execution",
+            "tags",
+            "shadow",
+            "schedule",
+            "sample_rate",
+            "timeout_s",
+        }
+    )
 
     execution: Execution | None = None
     timeout_s: float | None = Field(default=None, gt=0)
@@ -126,14 +149,16 @@ class Evaluator(Component, contract="evaluator"):
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         """The criteria that it scores when the input names none.
 
-        If it declares no criteria, it gets all requested ones, and its results for any criterion are kept.
+        If it declares no criteria, it gets all requested ones, and its results for any criterion
+        are kept.
         """
         return ()
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """Score the input against those of `criteria` that are this evaluator's; others are left alone.
+        """Score the input against those of `criteria` that are this evaluator's; others are left
+        alone.
 
         Raises:
             EvaluationSkipped: Nothing to say about this input.
@@ -142,14 +167,18 @@ class Evaluator(Component, contract="evaluator"):
         raise EvaluationError(f"{self.type} does not implement evaluate")
 
     def to_child(self) -> dict[str, Any]:
-        """Its configuration as JSON, secrets included, from which `from_child` makes an equal one in a worker process.
+        """Its configuration as JSON, secrets included, from which `from_child` makes an equal one
+        in a worker process.
 
-        Where it raises (a field has no JSON form, a part's class cannot be imported), it runs in a thread here.
+        Where it raises (a field has no JSON form, a part's class cannot be imported), it runs in a
+        thread here.
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
         del dump["type"]
         values = (getattr(self, name) for name in type(self).model_fields)
-        parts = (part for value in values for part in (value if isinstance(value, tuple) else (value,)))
+        parts = (
+            part for value in values for part in (value if isinstance(value, tuple) else (value,))
+        )
         places = sorted({importable(type(part)) for part in parts if isinstance(part, Component)})
         if any(module == MAIN for module, _ in places):
             raise LookupError("a part of it is defined in the program's own file")
@@ -160,10 +189,14 @@ class Evaluator(Component, contract="evaluator"):
         """The evaluator that `to_child` wrote down."""
         for place in fields.get("parts", ()):
             imported(*place)
-        return cls.model_validate({name: value for name, value in fields.items() if name != "parts"})
+        return cls.model_validate(
+            {name: value for name, value in fields.items() if name != "parts"}
+        )
 
     def prepare(self) -> None:
-        """Load what is heavy, in the fork server, before any time limit; if it raises, the evaluator runs here."""
+        """Load what is heavy, in the fork server, before any time limit; if it raises, the
+        evaluator runs here.
+        """
 
 
 class CriterionEvaluator(Evaluator):
@@ -171,14 +204,18 @@ class CriterionEvaluator(Evaluator):
 
     Attributes:
         criterion_name: The criterion that it scores.
-        scale: The scale of the scores, unless the input has its own criterion of this name: ``numeric`` (0-1),
-            ``likert5`` (1-5), ``binary``, ``pass/fail``, a range of whole numbers such as ``0-100``, or a custom word.
+        scale: The scale of the scores, unless the input has its own criterion of this name:
+            ``numeric`` (0-1), ``likert5`` (1-5), ``binary``, ``pass/fail``, a range of whole
+            numbers such as ``0-100``, or a custom word.
         threshold: Lowest raw score with the label ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
         objective: Share of results that should pass, 0-1; alerts are based on it.
     """
 
-    fingerprint_exclude: ClassVar[frozenset[str]] = Evaluator.fingerprint_exclude | {"weight", "objective"}
+    fingerprint_exclude: ClassVar[frozenset[str]] = Evaluator.fingerprint_exclude | {
+        "weight",
+        "objective",
+    }
 
     criterion_name: str
     scale: str = "numeric"
@@ -209,18 +246,24 @@ class CriterionEvaluator(Evaluator):
         if not value.strip():
             raise ValueError("must not be blank")
         if value.endswith(SHADOW):
-            raise ValueError(f"must not end with {SHADOW!r}, as the results of evaluators with shadow: true do")
+            raise ValueError(
+                f"must not end with {SHADOW!r}, as the results of evaluators with shadow: true do"
+            )
         return value
 
     def score(self, evaluation_input: EvaluationInput) -> ScoreLike | Awaitable[ScoreLike]:
-        """A `Score` on the criterion's scale (a number outside of it is a failure), or its value alone."""
+        """A `Score` on the criterion's scale (a number outside of it is a failure), or its value
+        alone.
+        """
         raise EvaluationError(f"{self.type} does not implement score")
 
     def _adjusted(self, score: Any, criterion: EvaluationCriteria) -> Any:
         """The score, fitted to the criterion's scale and threshold."""
         return score
 
-    def _failure_result(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+    def _failure_result(
+        self, error: EvaluationError, criterion: EvaluationCriteria
+    ) -> EvaluationResult:
         """The result where `score` raised; without one the error is a run error."""
         raise error
 
@@ -234,7 +277,11 @@ class CriterionEvaluator(Evaluator):
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:
         names = ("scale", "threshold", "weight", "objective")
-        return (EvaluationCriteria(name=self.criterion_name, **{name: getattr(self, name) for name in names}),)
+        return (
+            EvaluationCriteria(
+                name=self.criterion_name, **{name: getattr(self, name) for name in names}
+            ),
+        )
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return self._criteria
@@ -280,7 +327,8 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
     """A scored result of a `Score` or its value: normalized, labelled and signed by the evaluator.
 
     Raises:
-        EvaluationError: (``invalid_score``) The score is neither, or its value NaN, infinite or outside of the scale.
+        EvaluationError: (``invalid_score``) The score is neither, or its value NaN, infinite or
+            outside of the scale.
     """
     value = score
     if isinstance(score, Score):
@@ -289,7 +337,8 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         score = _BARE
     else:
         raise EvaluationError(
-            f"expected a Score, a boolean, a number or text, found {type(score).__name__}", error_type="invalid_score"
+            f"expected a Score, a boolean, a number or text, found {type(score).__name__}",
+            error_type="invalid_score",
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise EvaluationError("the score is not a finite number", error_type="invalid_score")
@@ -319,24 +368,38 @@ _BARE = Score(value=False)
 
 
 def failure_of(
-    evaluator: Evaluator, criterion_name: str, error: str, *, error_type: str, filler: ScoreValue | None = None
+    evaluator: Evaluator,
+    criterion_name: str,
+    error: str,
+    *,
+    error_type: str,
+    filler: ScoreValue | None = None,
 ) -> EvaluationResult:
     """A failed result: what broke, as free text and as a word for ``error.type``.
 
-    `filler` is the score that the original framework writes into such a result; it enters no average.
+    `filler` is the score that the original framework writes into such a result; it enters no
+    average.
     """
     return EvaluationResult(
-        criterion_name=criterion_name, error=error, error_type=error_type, filler=filler, **evaluator.signature
+        criterion_name=criterion_name,
+        error=error,
+        error_type=error_type,
+        filler=filler,
+        **evaluator.signature,
     )
 
 
 def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> EvaluationResult:
     """A skipped result: no score, and the reason."""
-    return EvaluationResult(criterion_name=criterion_name, skip_reason=reason or "skipped", **evaluator.signature)
+    return EvaluationResult(
+        criterion_name=criterion_name, skip_reason=reason or "skipped", **evaluator.signature
+    )
 
 
 def importable(thing: Any) -> tuple[str, str]:
-    """The module and the qualified name of a class or a function; LookupError where something else is there."""
+    """The module and the qualified name of a class or a function; LookupError where something else
+    is there.
+    """
     module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(path, str):
         raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")
@@ -352,7 +415,9 @@ def imported(module: str, path: str) -> Any:
 
 
 def qualified_name(function: Any) -> str:
-    """The module and the qualified name of a function; of an object that can be called, those of its class."""
+    """The module and the qualified name of a function; of an object that can be called, those of
+    its class.
+    """
     function = getattr(function, "func", function)  # functools.partial
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"

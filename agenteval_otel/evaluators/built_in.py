@@ -1,4 +1,6 @@
-"""What the package's own evaluators share: texts of an input by their path, failed results, and files of settings."""
+"""What the package's own evaluators share: texts of an input by their path, failed results, and
+files of settings.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,24 @@ from agenteval_otel.models.inputs import ROOTS, references_of
 SHORT_LIST = 100
 """A search for so many terms takes microseconds: it runs inline."""
 NESTED = ConfigDict(
-    frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-    loc_by_alias=False, ignored_types=(cached_property,), hide_input_in_errors=True, allow_inf_nan=False,
-)  # fmt: skip
+    frozen=True,
+    extra="forbid",
+    alias_generator=to_camel,
+    validate_by_name=True,
+    validate_by_alias=True,
+    loc_by_alias=False,
+    ignored_types=(cached_property,),
+    hide_input_in_errors=True,
+    allow_inf_nan=False,
+)
 """The `model_config` of settings inside an evaluator: rules, predicates, rubrics."""
 
 
 def _known(value: str) -> str:
     if value and value.partition(".")[0] not in ROOTS:
-        raise ValueError("expected response, prompt, groundTruth or context, or a path below (context.<path>)")
+        raise ValueError(
+            "expected response, prompt, groundTruth or context, or a path below (context.<path>)"
+        )
     return value
 
 
@@ -42,15 +53,21 @@ TextField = Annotated[str, AfterValidator(_known)]
 
 
 class BuiltInEvaluator(CriterionEvaluator):
-    """A criterion evaluator whose `EvaluationError` gives a failed result, as AgentDock has it, and no run error."""
+    """A criterion evaluator whose `EvaluationError` gives a failed result, as AgentDock has it, and
+    no run error.
+    """
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         """The score that AgentDock writes into a failed result."""
         return 0
 
-    def _failure_result(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+    def _failure_result(
+        self, error: EvaluationError, criterion: EvaluationCriteria
+    ) -> EvaluationResult:
         filler = self.filler(criterion)
-        return failure_of(self, criterion.name, str(error), error_type=error.error_type, filler=filler)
+        return failure_of(
+            self, criterion.name, str(error), error_type=error.error_type, filler=filler
+        )
 
 
 def text_at(evaluation_input: EvaluationInput, field: str) -> str:
@@ -62,7 +79,9 @@ def text_at(evaluation_input: EvaluationInput, field: str) -> str:
 
 
 def reference_texts(evaluation_input: EvaluationInput, field: str) -> list[str]:
-    """The texts of the reference answers at a field, of which there may be a list; empty without a text."""
+    """The texts of the reference answers at a field, of which there may be a list; empty without a
+    text.
+    """
     text = evaluation_input.text_at(field)
     several = references_of(evaluation_input.value_at(field)) if text is None else [text]
     return [reference for reference in several if isinstance(reference, str)]

@@ -1,4 +1,6 @@
-"""Functions and objects of the program's as evaluators, and how configuration and callers name evaluators."""
+"""Functions and objects of the program's as evaluators, and how configuration and callers name
+evaluators.
+"""
 
 from __future__ import annotations
 
@@ -27,25 +29,37 @@ class Evaluates(Protocol):
 
     @property
     def type(self) -> str: ...
-    def evaluate(self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria], /) -> Any:
-        """Results (`EvaluationResult`, or its fields as a mapping) in a list, or an awaitable of it."""
+    def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria], /
+    ) -> Any:
+        """Results (`EvaluationResult`, or its fields as a mapping) in a list, or an awaitable of
+        it.
+        """
 
 
 EvaluatorLike: TypeAlias = (
-    Evaluator | Evaluates | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]] | str | Mapping[str, Any]
+    Evaluator
+    | Evaluates
+    | Callable[[EvaluationInput], ScoreLike | Awaitable[ScoreLike]]
+    | str
+    | Mapping[str, Any]
 )
-"""An instance, an object or a function of one's own, the name of a type, or ``{"type": ...}`` with its settings."""
+"""An instance, an object or a function of one's own, the name of a type, or ``{"type": ...}`` with
+its settings.
+"""
 
 
 class Func(CriterionEvaluator, type="Func"):
     """Scores with a function, sync or async, that takes the evaluation input.
 
-    The function returns a `Score`, or its value alone: a boolean, a number or a category on the criterion's scale. It
-    raises `EvaluationSkipped` to skip; any other exception is a failure. An async function is assumed to call a model.
+    The function returns a `Score`, or its value alone: a boolean, a number or a category on the
+    criterion's scale. It raises `EvaluationSkipped` to skip; any other exception is a failure. An
+    async function is assumed to call a model.
 
     Attributes:
         function: Left out of dumps; its qualified name (not its body) is part of the fingerprint.
-        name: What the function is called in reports; the criterion's name when left out, and the other way round.
+        name: What the function is called in reports; the criterion's name when left out, and the
+            other way round.
     """
 
     name: str = Field(default="", validate_default=False)
@@ -53,7 +67,9 @@ class Func(CriterionEvaluator, type="Func"):
 
     @classmethod
     def of(cls, function: Callable[[EvaluationInput], Any], **fields: Any) -> Self:
-        """An evaluator whose criterion has the function's ``__name__``, unless `fields` say otherwise."""
+        """An evaluator whose criterion has the function's ``__name__``, unless `fields` say
+        otherwise.
+        """
         return cls.model_validate({"function": function, **fields})
 
     @model_validator(mode="before")
@@ -62,7 +78,9 @@ class Func(CriterionEvaluator, type="Func"):
         if not isinstance(data, Mapping):
             return data
         criterion = data.get("criterion_name", data.get("criterionName"))
-        name = data.get("name") or criterion or qualified_name(data.get("function")).rpartition(".")[2]
+        name = (
+            data.get("name") or criterion or qualified_name(data.get("function")).rpartition(".")[2]
+        )
         filled = {"name": name} if criterion is not None else {"name": name, "criterion_name": name}
         return {**data, **filled}
 
@@ -106,8 +124,8 @@ class Func(CriterionEvaluator, type="Func"):
 class ObjectEvaluator(Evaluator):
     """Wraps an object that has only ``type`` and ``evaluate(input, criteria)``, sync or async.
 
-    Its criteria are those of the object's ``criteria()``, if it has that method; otherwise it gets all requested ones.
-    An async object is assumed to call a model. It runs in this process.
+    Its criteria are those of the object's ``criteria()``, if it has that method; otherwise it gets
+    all requested ones. An async object is assumed to call a model. It runs in this process.
     """
 
     name: str
@@ -120,7 +138,9 @@ class ObjectEvaluator(Evaluator):
 
     @classmethod
     def of(cls, evaluator: Any) -> Self:
-        """The object, under the name that it has as its ``type``; ConfigurationError where it cannot be called."""
+        """The object, under the name that it has as its ``type``; ConfigurationError where it
+        cannot be called.
+        """
         try:
             inspect.signature(evaluator.evaluate).bind(None, ())
         except TypeError:
@@ -149,7 +169,9 @@ class ObjectEvaluator(Evaluator):
         results = self.evaluator.evaluate(evaluation_input, criteria)
         results = await results if inspect.isawaitable(results) else results
         if not isinstance(results, list | tuple):
-            raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
+            raise EvaluationError(
+                "expected a list of EvaluationResult", error_type="invalid_result"
+            )
         return [self._signed(result) for result in results]
 
     def _signed(self, result: Any) -> Any:
@@ -157,12 +179,18 @@ class ObjectEvaluator(Evaluator):
             try:
                 result = EvaluationResult.model_validate({"evaluator_type": self.type, **result})
             except ValidationError as error:
-                fields = ", ".join(sorted({str(item["loc"][0]) for item in error.errors() if item["loc"]}))
-                raise EvaluationError(f"a result with wrong fields: {fields}", error_type="invalid_result") from None
+                fields = ", ".join(
+                    sorted({str(item["loc"][0]) for item in error.errors() if item["loc"]})
+                )
+                raise EvaluationError(
+                    f"a result with wrong fields: {fields}", error_type="invalid_result"
+                ) from None
         if not isinstance(result, EvaluationResult):
             return result
         own = result.model_fields_set
-        return copy_with(result, {name: value for name, value in self.signature.items() if name not in own})
+        return copy_with(
+            result, {name: value for name, value in self.signature.items() if name not in own}
+        )
 
 
 def is_async(function: Any) -> bool:
@@ -172,18 +200,23 @@ def is_async(function: Any) -> bool:
 
 
 def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
-    """An evaluator from an instance, a mapping with its ``type``, a type's name, a class, a function (a `Func`), or an
-    object with ``type`` and ``evaluate(input, criteria)``."""
+    """An evaluator from an instance, a mapping with its ``type``, a type's name, a class, a
+    function (a `Func`), or an object with ``type`` and ``evaluate(input, criteria)``."""
 
     def wrapped(value: Any) -> Evaluator | None:
-        if callable(getattr(value, "evaluate", None)) and isinstance(getattr(value, "type", None), str):
+        if callable(getattr(value, "evaluate", None)) and isinstance(
+            getattr(value, "type", None), str
+        ):
             return ObjectEvaluator.of(value)
         return Func.load({"function": value}, path=path) if callable(value) else None
 
     try:
         return resolve_or_wrap(
-            Evaluator, value, wrap=wrapped, expected="an evaluator, a function, an object with type and evaluate",
+            Evaluator,
+            value,
+            wrap=wrapped,
+            expected="an evaluator, a function, an object with type and evaluate",
             path=path,
-        )  # fmt: skip
+        )
     except ConfigurationError as error:
         raise error if error.path else error.with_prefix(path) from None

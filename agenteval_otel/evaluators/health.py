@@ -1,4 +1,6 @@
-"""ResponseHealth: whether an answer is an answer at all. The default evaluator of a bare ``@monitor``."""
+"""ResponseHealth: whether an answer is an answer at all. The default evaluator of a bare
+``@monitor``.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +24,54 @@ _REASONING = {
 }
 _HEALTHY = frozenset({"policy_denial", "needs_input"})
 _SCORES: dict[str | None, Score] = {None: Score(value=True, passed=True)} | {
-    reason: Score(value=reason in _HEALTHY, passed=reason in _HEALTHY, reason_code=reason, reasoning=reasoning)
+    reason: Score(
+        value=reason in _HEALTHY, passed=reason in _HEALTHY, reason_code=reason, reasoning=reasoning
+    )
     for reason, reasoning in _REASONING.items()
 }
-_CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "token_limit", "incomplete",
-                      "model_context_window_exceeded"})  # fmt: skip
-_WITHHELD = frozenset({"refusal", "content_filter", "content_filtered", "safety", "guardrail_intervened",
-                       "prohibited_content", "blocklist"})  # fmt: skip
+_CUT_OFF = frozenset(
+    {
+        "length",
+        "max_tokens",
+        "max_output_tokens",
+        "model_length",
+        "token_limit",
+        "incomplete",
+        "model_context_window_exceeded",
+    }
+)
+_WITHHELD = frozenset(
+    {
+        "refusal",
+        "content_filter",
+        "content_filtered",
+        "safety",
+        "guardrail_intervened",
+        "prohibited_content",
+        "blocklist",
+    }
+)
 
 _HEAD, _TAIL = 1024, 2048
 _LONG_ENOUGH_TO_BREAK_OFF = 200
 _LONG_LINE = 40
-# Zero-width and joining marks, soft hyphen, byte order mark, Braille blank, Hangul fillers: all invisible.
+# Zero-width and joining marks, soft hyphen, byte order mark, Braille blank, Hangul fillers: all
+# invisible.
 _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0"
 )
 _VISIBLE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f{_INVISIBLE}]")
 _FENCE = re.compile(r"^[ \t]*```", re.MULTILINE)
-_BROKEN_OFF = re.compile(r"(?:[,(\[{:]|[ \n](?:a|an|and|because|but|by|for|from|of|or|that|the|their|to|with|your))$")
+_BROKEN_OFF = re.compile(
+    r"(?:[,(\[{:]|[ \n](?:a|an|and|because|but|by|for|from|of|or|that|the|their|to|with|your))$"
+)
 # A label without its value, bold text without its end, an item's mark alone.
 _OPEN = re.compile(r":(?:\*\*)?$|\s\*\*[A-Z][^*\n`()]*$|\n\s*[-*+\u2022](?:\s*\*\*)?$")
 # Tables, headings, code, addresses; what `key: value` says; a list in one line.
-_NO_PROSE = re.compile(r"\||^\s*#|^(?:\t| {4})|[=;{}<>]|(?:://|www\.|[@/\\])\S*$|:\s+\S+(?:\s\S+)?$")
+_NO_PROSE = re.compile(
+    r"\||^\s*#|^(?:\t| {4})|[=;{}<>]|(?:://|www\.|[@/\\])\S*$|:\s+\S+(?:\s\S+)?$"
+)
 _ITEM = re.compile(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,3}|[a-zA-Z])[.)])\s+")
 _BARE_NUMBER = re.compile(r"\s*\d{1,2}")
 _SENTENCE_END = re.compile(r"(?<=[a-z)\]\"'\d][.!?]) +(?=[\"'(\[*]*[A-Z])")
@@ -83,11 +110,11 @@ _PAGE_START = ("<!doctype html", "<html", "<head", "<?xml")
 class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
     """True for a complete and genuine answer; false, with the reason, otherwise.
 
-    Reasons, the first that applies: ``handler_error`` (raised, and no text), ``unfinished_stream``, ``empty``,
-    ``error_text``, ``refusal``, ``truncated``. Two more are healthy: ``needs_input`` asks for what is missing,
-    ``policy_denial`` denies by a rule of the operator's or hands over. Looks at the head and the tail of the text; an
-    answer that is no text, such as a mapping, is healthy unless it is empty or an error object. Language-dependent
-    signs are English.
+    Reasons, the first that applies: ``handler_error`` (raised, and no text), ``unfinished_stream``,
+    ``empty``, ``error_text``, ``refusal``, ``truncated``. Two more are healthy: ``needs_input``
+    asks for what is missing, ``policy_denial`` denies by a rule of the operator's or hands over.
+    Looks at the head and the tail of the text; an answer that is no text, such as a mapping, is
+    healthy unless it is empty or an error object. Language-dependent signs are English.
     """
 
     evaluates_errors: ClassVar[bool] = True
@@ -128,18 +155,30 @@ def _reason_of(evaluation_input: EvaluationInput) -> str | None:
 
 
 def _content_of(response: Any) -> str:
-    content = response.get("content") if isinstance(response, Mapping) else getattr(response, "content", None)
+    content = (
+        response.get("content")
+        if isinstance(response, Mapping)
+        else getattr(response, "content", None)
+    )
     return content if isinstance(content, str) else ""
 
 
 def _reason_of_structure(response: Any) -> str | None:
-    if response is None or isinstance(response, str) or (hasattr(response, "__len__") and len(response) == 0):
+    if (
+        response is None
+        or isinstance(response, str)
+        or (hasattr(response, "__len__") and len(response) == 0)
+    ):
         return "empty"
     if not isinstance(response, Mapping):
         return None
     if isinstance(response.get("role"), str) and not response.get("contentParts"):
         return None if response.get("toolCalls") or response.get("tool_calls") else "empty"
-    return "error_text" if next(iter(response)) in ("error", "errors") and next(iter(response.values())) else None
+    return (
+        "error_text"
+        if next(iter(response)) in ("error", "errors") and next(iter(response.values()))
+        else None
+    )
 
 
 def _is_error_text(head: str, length: int) -> bool:
@@ -148,7 +187,8 @@ def _is_error_text(head: str, length: int) -> bool:
     if head.startswith("<"):
         return head[:16].lower().startswith(_PAGE_START) and _ERROR_PAGE.search(head) is not None
     if _ERROR_START.match(head):
-        # A word and a colon may open an explanation; messages of a program that stand alone are short.
+        # A word and a colon may open an explanation; messages of a program that stand alone are
+        # short.
         return length <= _SHORT or head.startswith(("Traceback", "Exception in thread", "panic: "))
     return length <= _SHORT and _ERROR_SENTENCE.match(head) is not None
 
@@ -167,7 +207,9 @@ def _breaks_off(text: str) -> bool:
     # A short last line may be a greeting ("Best regards,") or a heading.
     if len(line) >= _LONG_LINE and _BROKEN_OFF.search(line[-16:]) is not None:
         return True
-    return _NO_PROSE.search(line) is None and _lacks_its_end(line, [entry.strip() for entry in before if entry.strip()])
+    return _NO_PROSE.search(line) is None and _lacks_its_end(
+        line, [entry.strip() for entry in before if entry.strip()]
+    )
 
 
 def _lacks_its_end(line: str, before: list[str]) -> bool:
@@ -186,7 +228,9 @@ def _lacks_its_end(line: str, before: list[str]) -> bool:
 
 
 def _has_full_stops(before: list[str]) -> bool:
-    """Whether the line before the last ends its sentence, or, where that is an item, the paragraph before the list."""
+    """Whether the line before the last ends its sentence, or, where that is an item, the paragraph
+    before the list.
+    """
     if _ended(before[-1:]):
         return True
     prose = [entry for entry in before if len(entry) >= _LONG_LINE and not _ITEM.match(entry)]

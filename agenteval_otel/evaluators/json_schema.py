@@ -21,16 +21,18 @@ _REGEX_BYTES = 1024 * 1024
 
 
 def compiled(definition: Any) -> Callable[[Any], list[str]]:
-    """A function from a value to its problems: at most eight short texts, none when the value is valid.
+    """A function from a value to its problems: at most eight short texts, none when the value is
+    valid.
 
-    The draft is the one that ``$schema`` names, else 2020-12; ``format`` is an annotation. References may point
-    into the schema or the drafts' own. The texts have paths, keywords and unknown properties, but no values. The
-    function is thread-safe; it raises `EvaluationError` (``too_deep``, ``too_large``, ``invalid_value``) without a
-    verdict.
+    The draft is the one that ``$schema`` names, else 2020-12; ``format`` is an annotation.
+    References may point into the schema or the drafts' own. The texts have paths, keywords and
+    unknown properties, but no values. The function is thread-safe; it raises `EvaluationError`
+    (``too_deep``, ``too_large``, ``invalid_value``) without a verdict.
 
     Raises:
-        ConfigurationError: It is no schema, refers to something outside of it, has a pattern that cannot be searched in
-            linear time (look-around, references to groups), or the extra is missing.
+        ConfigurationError: It is no schema, refers to something outside of it, has a pattern that
+            cannot be searched in linear time (look-around, references to groups), or the extra is
+            missing.
     """
     try:
         import jsonschema_rs as library
@@ -44,13 +46,19 @@ def compiled(definition: Any) -> Callable[[Any], list[str]]:
         )
     try:
         validator = library.validator_for(
-            definition, offline=True, mask="the value",
-            pattern_options=library.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES),
-        )  # fmt: skip
+            definition,
+            offline=True,
+            mask="the value",
+            pattern_options=library.RegexOptions(
+                size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES
+            ),
+        )
     except library.ValidationError as error:
         problem = _problem(error)
         if problem.endswith('is not a "regex"'):
-            problem += " that can be searched in linear time (no look-around, no references to groups)"
+            problem += (
+                " that can be searched in linear time (no look-around, no references to groups)"
+            )
         raise ConfigurationError(f"not a JSON Schema: {problem}") from None
     except ValueError as error:
         raise ConfigurationError(f"not a JSON Schema: {_cut(str(error))}") from None
@@ -74,9 +82,11 @@ Definition = Annotated[
     BeforeValidator(_as_text),
     WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "boolean"}, {"type": "string"}]}),
 ]
-"""Type of a field that holds a schema: a mapping, true, false or JSON text, checked at load and kept as JSON text.
+"""Type of a field that holds a schema: a mapping, true, false or JSON text, checked at load and
+kept as JSON text.
 
-Text, because a dump masks deep values and those that are named like a secret: the schema would be lost.
+Text, because a dump masks deep values and those that are named like a secret: the schema would be
+lost.
 """
 
 
@@ -89,7 +99,9 @@ def _problems(validator: Any, value: Any) -> list[str]:
             as_json = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
             errors = list(islice(validator.iter_errors(as_json), _MAX_PROBLEMS))
     except (TypeError, ValueError):  # an object
-        raise EvaluationError("holds something that JSON does not have", error_type="invalid_value") from None
+        raise EvaluationError(
+            "holds something that JSON does not have", error_type="invalid_value"
+        ) from None
     return [_problem(error) for error in errors]
 
 
@@ -107,7 +119,9 @@ def _check(value: Any) -> None:
             elif isinstance(item, list | tuple):
                 inner.extend(item)
             elif isinstance(item, float) and not math.isfinite(item):
-                raise EvaluationError("a number that JSON does not have", error_type="invalid_value")
+                raise EvaluationError(
+                    "a number that JSON does not have", error_type="invalid_value"
+                )
         if not inner:
             return
         level = inner

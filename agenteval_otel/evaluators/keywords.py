@@ -13,7 +13,14 @@ from agenteval_otel.components import ListOf
 from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import Execution
-from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, TextField, listed, read_text, text_at
+from agenteval_otel.evaluators.built_in import (
+    SHORT_LIST,
+    BuiltInEvaluator,
+    TextField,
+    listed,
+    read_text,
+    text_at,
+)
 from agenteval_otel.evaluators.words import WHITESPACE, Terms, collapsed, folded
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
 
@@ -22,17 +29,18 @@ _SEPARATORS = re.compile(f"[{WHITESPACE},]+")
 
 
 class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
-    """Fraction of the wanted keywords that occur in the text, 0 to 1; 1.0 when only empty keywords were configured.
+    """Fraction of the wanted keywords that occur in the text, 0 to 1; 1.0 when only empty keywords
+    were configured.
 
-    A whole word ends where letters, marks, digits and underscores of any language end; a keyword's own punctuation
-    needs no such border, and scripts written without spaces (Chinese, Japanese, Korean, Thai, ...) are matched inside
-    longer text. Keywords count once for each time they are listed. Missing text (``missing_text``) or keywords
-    (``missing_keywords``) give a failed result.
+    A whole word ends where letters, marks, digits and underscores of any language end; a keyword's
+    own punctuation needs no such border, and scripts written without spaces (Chinese, Japanese,
+    Korean, Thai, ...) are matched inside longer text. Keywords count once for each time they are
+    listed. Missing text (``missing_text``) or keywords (``missing_keywords``) give a failed result.
 
     Attributes:
         expected_keywords: The keywords, with `keywords_source_field` ``config``.
-        keywords_source_field: ``config``, or ``groundTruth`` or ``context.<path>``: a list of texts, or a text that is
-            split at commas and whitespace.
+        keywords_source_field: ``config``, or ``groundTruth`` or ``context.<path>``: a list of
+            texts, or a text that is split at commas and whitespace.
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
         case_sensitive: Without it text and keywords are lower-cased.
         normalize_whitespace_for_source: Trim text and keywords, each run of whitespace one space.
@@ -51,7 +59,9 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
     @field_validator("keywords_source_field")
     @classmethod
     def _source_is_known(cls, value: str) -> str:
-        if value not in ("config", "groundTruth", "ground_truth") and not value.startswith("context."):
+        if value not in ("config", "groundTruth", "ground_truth") and not value.startswith(
+            "context."
+        ):
             raise ValueError("expected config, groundTruth or context.<path>")
         return value
 
@@ -111,21 +121,25 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
 
     def _prepared(self, keywords: Sequence[Any]) -> tuple[Sequence[str], Terms]:
         texts = [keyword for keyword in keywords if isinstance(keyword, str)]
-        if self.normalize_whitespace_for_source:  # or a keyword with two spaces would never be found
+        # or a keyword with two spaces would never be found
+        if self.normalize_whitespace_for_source:
             texts = [collapsed(text) for text in texts]
         forms = [folded(text, case_sensitive=self.case_sensitive) for text in texts if text]
         return forms, Terms(forms, whole_words=self.match_whole_word)
 
 
 class Toxicity(BuiltInEvaluator, type="Toxicity"):
-    """True for a text that is clean, on every scale: none of the terms occurs. An empty text is clean.
+    """True for a text that is clean, on every scale: none of the terms occurs. An empty text is
+    clean.
 
-    Whole words are those of `KeywordCoverage`; the space inside a phrase must be the same. The metadata lists the terms
-    that occur as ``foundToxicTerms``, each once, as configured and in the order of the configuration; the text around
-    them stays out of the result. Missing text (``missing_text``) gives a failed result.
+    Whole words are those of `KeywordCoverage`; the space inside a phrase must be the same. The
+    metadata lists the terms that occur as ``foundToxicTerms``, each once, as configured and in the
+    order of the configuration; the text around them stays out of the result. Missing text
+    (``missing_text``) gives a failed result.
 
     Attributes:
-        toxic_terms: The terms; those that differ only in case are different terms, an empty one never occurs.
+        toxic_terms: The terms; those that differ only in case are different terms, an empty one
+            never occurs.
         terms_file: A UTF-8 file with more terms, one a line; read once, into `toxic_terms`.
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
         case_sensitive: Without it text and terms are lower-cased.
@@ -152,7 +166,9 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
         try:
             lines = map(str.strip, read_text(path).splitlines())
         except ValueError as error:
-            raise ComponentError(ConfigurationError(str(error), path="terms_file"), of_model=True) from None
+            raise ComponentError(
+                ConfigurationError(str(error), path="terms_file"), of_model=True
+            ) from None
         return {**rest, "toxic_terms": (*terms, *dict.fromkeys(filter(None, lines)))}
 
     @model_validator(mode="after")
@@ -184,5 +200,9 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
     @cached_property
     def _prepared(self) -> tuple[dict[str, str], Terms]:
         """The form in which each distinct term is compared, in the order of the configuration."""
-        forms = {term: folded(term, case_sensitive=self.case_sensitive) for term in self.toxic_terms if term}
+        forms = {
+            term: folded(term, case_sensitive=self.case_sensitive)
+            for term in self.toxic_terms
+            if term
+        }
         return forms, Terms(forms.values(), whole_words=self.match_whole_word)

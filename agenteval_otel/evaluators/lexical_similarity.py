@@ -20,16 +20,22 @@ from agenteval_otel.models.inputs import NO_GROUND_TRUTH
 
 
 def sorensen_dice(first: str, second: str, size: int) -> float:
-    """2 x common / (distinct in the one + distinct in the other), on the sets of the texts' n-grams of that size.
+    """2 x common / (distinct in the one + distinct in the other), on the sets of the texts' n-grams
+    of that size.
 
     Of a text shorter than an n-gram the whole text is the only one. Two empty texts are alike: 1.0.
     """
     if not first or not second:
         return float(first == second)
-    if size != 2 or min(len(first), len(second)) < size or not (first.isascii() and second.isascii()):
+    if (
+        size != 2
+        or min(len(first), len(second)) < size
+        or not (first.isascii() and second.isascii())
+    ):
         grams, others = _ngrams(first, size), _ngrams(second, size)
         return 2 * len(grams & others) / (len(grams) + len(others))
-    seen = np.zeros((2, 1 << 14), np.bool_)  # the bigrams of ASCII in a table: a fraction of the time of sets
+    # the bigrams of ASCII in a table: a fraction of the time of sets
+    seen = np.zeros((2, 1 << 14), np.bool_)
     for row, text in zip(seen, (first, second), strict=True):
         characters = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
         row[characters[:-1] << 7 | characters[1:]] = True
@@ -41,12 +47,14 @@ def _ngrams(text: str, size: int) -> set[str]:
 
 
 def jaro_winkler(first: str, second: str) -> float:
-    """Jaro's similarity, with Winkler's bonus of 0.1 for each of up to four common leading characters.
+    """Jaro's similarity, with Winkler's bonus of 0.1 for each of up to four common leading
+    characters.
 
-    Jaro is (m/|a| + m/|b| + (m - t)/m) / 3, where m characters have an equal one at most max(|a|, |b|) // 2 - 1 places
-    away in the other text, and t is half the number of those that stand in another order. The bonus, the share of what
-    is missing to 1, is given above 0.7. (M. A. Jaro 1989, W. E. Winkler 1990; t is not rounded down, as rapidfuzz does
-    it.) A text without characters is like no other, but two of them are alike.
+    Jaro is (m/|a| + m/|b| + (m - t)/m) / 3, where m characters have an equal one at most max(|a|,
+    |b|) // 2 - 1 places away in the other text, and t is half the number of those that stand in
+    another order. The bonus, the share of what is missing to 1, is given above 0.7. (M. A. Jaro
+    1989, W. E. Winkler 1990; t is not rounded down, as rapidfuzz does it.) A text without
+    characters is like no other, but two of them are alike.
     """
     if first == second:
         return 1.0
@@ -54,14 +62,20 @@ def jaro_winkler(first: str, second: str) -> float:
     if not matched:
         return 0.0
     matches = len(matched)
-    out_of_order = sum(first[at] != second[place] for at, place in zip(matched, sorted(other), strict=True))
-    jaro = (matches / len(first) + matches / len(second) + (matches - out_of_order / 2) / matches) / 3
+    out_of_order = sum(
+        first[at] != second[place] for at, place in zip(matched, sorted(other), strict=True)
+    )
+    jaro = (
+        matches / len(first) + matches / len(second) + (matches - out_of_order / 2) / matches
+    ) / 3
     common = len(commonprefix((first[:4], second[:4])))  # noqa: RUF071 - characters are meant
     return jaro + common * 0.1 * (1 - jaro) if jaro > 0.7 else jaro
 
 
 def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
-    """The positions of matched characters in both texts; each is matched with the first unused one within reach."""
+    """The positions of matched characters in both texts; each is matched with the first unused one
+    within reach.
+    """
     reach = max(len(first), len(second)) // 2 - 1
     left: dict[str, list[int]] = {}
     for at in range(len(second) - 1, -1, -1):
@@ -80,24 +94,34 @@ def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
 
 def _utf16_units(text: str) -> str:
     """The text with each character beyond U+FFFF as two, the halves of its UTF-16 form."""
-    return text if text.isascii() else "".join(map(chr, array("H", text.encode("utf-16-le", "surrogatepass"))))
+    return (
+        text
+        if text.isascii()
+        else "".join(map(chr, array("H", text.encode("utf-16-le", "surrogatepass"))))
+    )
 
 
 Algorithm = Literal["sorensen-dice", "jaro-winkler", "levenshtein"]
 
 # Characters that are compared in about a millisecond.
-_INLINE_UP_TO: dict[Algorithm, int] = {"sorensen-dice": 10_000, "jaro-winkler": 2_000, "levenshtein": 2_000}
+_INLINE_UP_TO: dict[Algorithm, int] = {
+    "sorensen-dice": 10_000,
+    "jaro-winkler": 2_000,
+    "levenshtein": 2_000,
+}
 _SHOWN_CHARACTERS = 100
 
 
 class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
-    """Similarity of the spelling of two texts, 0 to 1: 1.0 for equal ones, 0.0 for nothing in common; ignores meaning.
+    """Similarity of the spelling of two texts, 0 to 1: 1.0 for equal ones, 0.0 for nothing in
+    common; ignores meaning.
 
-    ``sorensen-dice`` is 2 x common / (distinct in the one + distinct in the other) on sets of character n-grams (Dice
-    1945, Sorensen 1948); ``levenshtein`` is 1 - distance / longer length, with the least number of inserted, deleted
-    and replaced characters as distance; ``jaro-winkler`` looks for equal characters that stand near each other, and is
-    made for names. Two empty texts are alike, an empty one is like no other. Of a list of references the most alike
-    counts. A missing text gives a failed result, a missing reference a skip.
+    ``sorensen-dice`` is 2 x common / (distinct in the one + distinct in the other) on sets of
+    character n-grams (Dice 1945, Sorensen 1948); ``levenshtein`` is 1 - distance / longer length,
+    with the least number of inserted, deleted and replaced characters as distance; ``jaro-winkler``
+    looks for equal characters that stand near each other, and is made for names. Two empty texts
+    are alike, an empty one is like no other. Of a list of references the most alike counts. A
+    missing text gives a failed result, a missing reference a skip.
 
     Attributes:
         algorithm: ``sorensen-dice``, ``jaro-winkler`` or ``levenshtein``.
@@ -106,8 +130,10 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         normalize_whitespace: Trim both texts and turn each run of whitespace into one space.
         source_field: Where the text comes from (see `EvaluationInput.text_at`).
         reference_field: Where the reference text comes from.
-        unit: What ``levenshtein`` and ``jaro-winkler`` count as one character; ``utf16`` counts an emoji as two.
-        max_characters: Compares only the first characters of each text, up to this many; results report a cut.
+        unit: What ``levenshtein`` and ``jaro-winkler`` count as one character; ``utf16`` counts an
+            emoji as two.
+        max_characters: Compares only the first characters of each text, up to this many; results
+            report a cut.
         score_cutoff: A similarity below this scores 0.0; ``levenshtein`` then stops early.
         without_reference: ``skip`` inputs without a reference, or ``fail``.
     """
@@ -127,10 +153,15 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         return "inline" if self.max_characters <= _INLINE_UP_TO[self.algorithm] else "process"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        if self.without_reference == "skip" and evaluation_input.value_at(self.reference_field) is None:
+        if (
+            self.without_reference == "skip"
+            and evaluation_input.value_at(self.reference_field) is None
+        ):
             is_truth = self.reference_field.partition(".")[0] in ("groundTruth", "ground_truth")
             lacks_truth = is_truth and evaluation_input.ground_truth is None
-            raise EvaluationSkipped(NO_GROUND_TRUTH if lacks_truth else f"nothing at {self.reference_field}")
+            raise EvaluationSkipped(
+                NO_GROUND_TRUTH if lacks_truth else f"nothing at {self.reference_field}"
+            )
         source_text = text_at(evaluation_input, self.source_field)
         texts = reference_texts(evaluation_input, self.reference_field)
         if not texts:

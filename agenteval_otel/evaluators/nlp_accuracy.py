@@ -14,7 +14,13 @@ from agenteval_otel.embedders.base import EmbedderUsage, as_embedder
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, ModelError
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models import (
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+    Score,
+    ScoreValue,
+)
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH, references_of
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
@@ -26,17 +32,20 @@ _NOTHING = -math.inf
 
 
 class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
-    """Cosine of the angle between the embeddings of response and ground truth, -1 to 1, higher is nearer.
+    """Cosine of the angle between the embeddings of response and ground truth, -1 to 1, higher is
+    nearer.
 
     Cosine: dot product over the product of the lengths. With `similarity_threshold`, and only
-    on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without one a cosine between
-    0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock document it is kept, but not averaged.
-    Values other than texts and messages are compared as JSON. Of several references, the nearest counts. A missing
-    response, an error of the embedder or a zero vector (of a text without letters, say) gives a failed result.
+    on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without
+    one a cosine between 0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock
+    document it is kept, but not averaged. Values other than texts and messages are compared as
+    JSON. Of several references, the nearest counts. A missing response, an error of the embedder or
+    a zero vector (of a text without letters, say) gives a failed result.
 
     Attributes:
-        embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``; ``embeddingModel`` is
-            another name for it. The built-in one compares wording, not meaning.
+        embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``;
+            ``embeddingModel`` is another name for it. The built-in one compares wording, not
+            meaning.
         similarity_threshold: Lowest cosine that passes.
         without_reference: ``skip`` inputs without a ground truth, or ``fail``.
     """
@@ -44,13 +53,18 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     kind: ClassVar[EvaluatorKind] = "embedding"
     # Where models lie, for embedders that load one; none of them is a secret.
     child_environment: ClassVar[tuple[str, ...]] = (
-        "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "XDG_CACHE_HOME",
-    )  # fmt: skip
+        "HF_HOME",
+        "HF_HUB_CACHE",
+        "HF_HUB_OFFLINE",
+        "SENTENCE_TRANSFORMERS_HOME",
+        "XDG_CACHE_HOME",
+    )
 
     embedder: SerializeAsAny[Embedder] = Field(
-        default_factory=HashingEmbedder, serialization_alias="embedder",
+        default_factory=HashingEmbedder,
+        serialization_alias="embedder",
         validation_alias=AliasChoices("embedder", "embeddingModel", "embedding_model"),
-    )  # fmt: skip
+    )
     similarity_threshold: float | None = Field(default=None, ge=-1, le=1)
     without_reference: Literal["skip", "fail"] = "skip"
 
@@ -81,25 +95,39 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         except Exception as error:
             message = f"the embedder raised {message_of(error)}"
             raise EvaluationError(message, error_type=type(error).__name__) from error
-        return Score(value=_nearest(vectors, len(references)), metadata=_usage_metadata(self.embedder, usage))
+        return Score(
+            value=_nearest(vectors, len(references)), metadata=_usage_metadata(self.embedder, usage)
+        )
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return False if criterion.scale in _TWO_VALUED else 0
 
-    def _failure_result(self, error: EvaluationError, criterion: EvaluationCriteria) -> EvaluationResult:
+    def _failure_result(
+        self, error: EvaluationError, criterion: EvaluationCriteria
+    ) -> EvaluationResult:
         usage = error.usage if isinstance(error, ModelError) else None
-        return copy_with(super()._failure_result(error, criterion), {"metadata": _usage_metadata(self.embedder, usage)})
+        return copy_with(
+            super()._failure_result(error, criterion),
+            {"metadata": _usage_metadata(self.embedder, usage)},
+        )
 
     def _adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         cosine: Any = score.value
         if cosine == _NOTHING:
             if not isinstance(criterion, AgentDockCriteria):
-                raise EvaluationError("nothing in the texts that can be compared", error_type="missing_text")
+                raise EvaluationError(
+                    "nothing in the texts that can be compared", error_type="missing_text"
+                )
             cosine = 0.0
             score = copy_with(score, {"value": cosine})
         fields: dict[str, Any] = {"reasoning": f"cosine {cosine:.4f} ({self.embedder.type})"}
-        # Texts that point away from each other are as unlike as texts can be on a scale that begins at 0.
-        if criterion.scale == "numeric" and criterion.minimum is None and not isinstance(criterion, AgentDockCriteria):
+        # Texts that point away from each other are as unlike as texts can be on a scale that begins
+        # at 0.
+        if (
+            criterion.scale == "numeric"
+            and criterion.minimum is None
+            and not isinstance(criterion, AgentDockCriteria)
+        ):
             fields["value"] = max(0.0, cosine)
         if self.similarity_threshold is not None:
             reached = cosine >= self.similarity_threshold
@@ -117,7 +145,9 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
 def _usage_metadata(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str, Any] | None:
     if usage is None:
         return None
-    return {"embedder": {"model": getattr(embedder, "model", ""), **usage.model_dump(by_alias=True)}}
+    return {
+        "embedder": {"model": getattr(embedder, "model", ""), **usage.model_dump(by_alias=True)}
+    }
 
 
 def _text_of(value: Any, name: str) -> str:
@@ -132,7 +162,11 @@ def _text_of(value: Any, name: str) -> str:
         value = int(value)  # JSON does not tell 7.0 from 7
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-    except (TypeError, ValueError, RecursionError) as error:  # a circle, a key that is no text, or far too deep
+    except (
+        TypeError,
+        ValueError,
+        RecursionError,
+    ) as error:  # a circle, a key that is no text, or far too deep
         raise EvaluationError(f"the {name} has no JSON form", error_type="invalid_text") from error
 
 
@@ -141,7 +175,9 @@ def _nearest(rows: Any, count: int) -> float:
     try:
         first, *others = rows
     except (TypeError, ValueError) as error:
-        raise EvaluationError("expected a vector for each text", error_type="invalid_embedding") from error
+        raise EvaluationError(
+            "expected a vector for each text", error_type="invalid_embedding"
+        ) from error
     if len(others) != count:
         message = f"expected {count + 1} vectors, found {len(others) + 1}"
         raise EvaluationError(message, error_type="invalid_embedding")
@@ -155,7 +191,9 @@ def _cosine(rows: Any) -> float:
     try:
         first, second = (np.asarray(row, np.float64) for row in rows)
     except (TypeError, ValueError, OverflowError) as error:
-        raise EvaluationError("expected two vectors of numbers", error_type="invalid_embedding") from error
+        raise EvaluationError(
+            "expected two vectors of numbers", error_type="invalid_embedding"
+        ) from error
     if first.ndim != 1 or first.shape != second.shape or not first.size:
         message = f"the embeddings have the shapes {first.shape} and {second.shape}"
         raise EvaluationError(message, error_type="invalid_embedding")

@@ -1,4 +1,6 @@
-"""Operational checks: the exact text, substrings, cost and duration. Each gives a value from 0 to 1 and a verdict."""
+"""Operational checks: the exact text, substrings, cost and duration. Each gives a value from 0 to 1
+and a verdict.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,12 @@ from pydantic import Field
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution
-from agenteval_otel.evaluators.built_in import SHORT_LIST, BuiltInEvaluator, reference_texts, text_at
+from agenteval_otel.evaluators.built_in import (
+    SHORT_LIST,
+    BuiltInEvaluator,
+    reference_texts,
+    text_at,
+)
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH
 from agenteval_otel.models.value import copy_with
@@ -23,7 +30,8 @@ _IMPOSSIBLE = math.inf
 
 
 class OperationalEvaluator(BuiltInEvaluator):
-    """Gives a value from 0 to 1 and a verdict that does not follow from it, which a threshold replaces.
+    """Gives a value from 0 to 1 and a verdict that does not follow from it, which a threshold
+    replaces.
 
     On the scales ``binary`` and ``pass/fail`` the score is the verdict itself.
     """
@@ -33,7 +41,8 @@ class OperationalEvaluator(BuiltInEvaluator):
 
     def _adjusted(self, score: Score, criterion: EvaluationCriteria) -> Score:
         if score.value == _IMPOSSIBLE:
-            if not isinstance(criterion, AgentDockCriteria):  # it passes with AgentDock and GoGrid configurations
+            # it passes with AgentDock and GoGrid configurations
+            if not isinstance(criterion, AgentDockCriteria):
                 raise EvaluationError(f"{score.reasoning}: below 0", error_type="invalid_value")
             score = copy_with(score, {"value": 1.0})
         if criterion.scale in ("binary", "pass/fail"):
@@ -42,18 +51,23 @@ class OperationalEvaluator(BuiltInEvaluator):
 
 
 class ExactMatch(OperationalEvaluator, type="ExactMatch"):
-    """1 if the text equals the expected one, else 0; no trimming, no case folding, no Unicode normalization.
+    """1 if the text equals the expected one, else 0; no trimming, no case folding, no Unicode
+    normalization.
 
     Attributes:
-        expected: The expected text; left out, the input's ground truth; skipped without one. If the ground truth has
-            several texts, one has to match.
+        expected: The expected text; left out, the input's ground truth; skipped without one. If the
+            ground truth has several texts, one has to match.
     """
 
     criterion_name: str = "exact_match"
     expected: str | None = None
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        several = reference_texts(evaluation_input, "groundTruth") if self.expected is None else [self.expected]
+        several = (
+            reference_texts(evaluation_input, "groundTruth")
+            if self.expected is None
+            else [self.expected]
+        )
         if not several:
             has_one = evaluation_input.ground_truth is not None
             raise EvaluationSkipped("the ground truth is no text" if has_one else NO_GROUND_TRUTH)
@@ -61,21 +75,27 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
         if text in several:
             return Score(value=1.0, passed=True, reasoning="the text is the expected one")
         # The reference that begins most like the text shows best what is different.
-        at, expected = max(((_common(text, reference), reference) for reference in several), key=itemgetter(0))
+        at, expected = max(
+            ((_common(text, reference), reference) for reference in several), key=itemgetter(0)
+        )
         others = "; no other reference matches either" if len(several) > 1 else ""
         return Score(
-            value=0.0, passed=False, reason_code="different_text",
+            value=0.0,
+            passed=False,
+            reason_code="different_text",
             reasoning=(
                 f"differs from character {at + 1} on: expected {_shown(expected[at:])}, found {_shown(text[at:])} "
                 f"({len(text)} characters instead of {len(expected)}){others}"
             ),
-        )  # fmt: skip
+        )
 
 
 class Contains(OperationalEvaluator, type="Contains"):
-    """Fraction of the substrings that the text has, 0 to 1; it passes with all of them. Without any, 1.
+    """Fraction of the substrings that the text has, 0 to 1; it passes with all of them. Without
+    any, 1.
 
-    Case counts; a substring counts once for each time it is listed, and an empty one is always found.
+    Case counts; a substring counts once for each time it is listed, and an empty one is always
+    found.
 
     Attributes:
         substrings: What the text has to have.
@@ -95,13 +115,20 @@ class Contains(OperationalEvaluator, type="Contains"):
         present, wanted = len(self.substrings) - len(missing), len(self.substrings)
         shown = ", ".join(map(_shown, missing[:8])) + (", ..." if len(missing) > 8 else "")
         reasoning = f"{present} of {wanted} found; missing: {shown}"
-        return Score(value=present / wanted, passed=False, reason_code="missing_substring", reasoning=reasoning)
+        return Score(
+            value=present / wanted,
+            passed=False,
+            reason_code="missing_substring",
+            reasoning=reasoning,
+        )
 
 
 class CostWithin(OperationalEvaluator, type="CostWithin"):
-    """1 for an answer that cost no more than the budget, else budget / cost: the more it is over, the nearer to 0.
+    """1 for an answer that cost no more than the budget, else budget / cost: the more it is over,
+    the nearer to 0.
 
-    It passes within the budget, at the budget too. Skipped where the cost is unknown (`EvaluationInput.cost`).
+    It passes within the budget, at the budget too. Skipped where the cost is unknown
+    (`EvaluationInput.cost`).
 
     Attributes:
         max_cost_usd: The budget of one answer, in USD.
@@ -113,14 +140,17 @@ class CostWithin(OperationalEvaluator, type="CostWithin"):
     def score(self, evaluation_input: EvaluationInput) -> Score:
         if evaluation_input.cost is None:
             raise EvaluationSkipped("cost not known")
-        return _score_within(evaluation_input.cost, self.max_cost_usd, unit="USD", reason_code="over_budget")
+        return _score_within(
+            evaluation_input.cost, self.max_cost_usd, unit="USD", reason_code="over_budget"
+        )
 
 
 class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
-    """1 for an answer that came within the limit, else limit / duration: the later it came, the nearer to 0.
+    """1 for an answer that came within the limit, else limit / duration: the later it came, the
+    nearer to 0.
 
-    It passes within the limit, at the limit too. Skipped where the duration is unknown (`EvaluationInput.duration_s`;
-    of monitored calls it is measured).
+    It passes within the limit, at the limit too. Skipped where the duration is unknown
+    (`EvaluationInput.duration_s`; of monitored calls it is measured).
 
     Attributes:
         limit_s: The limit in seconds.
@@ -132,7 +162,9 @@ class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
     def score(self, evaluation_input: EvaluationInput) -> Score:
         if evaluation_input.duration_s is None:
             raise EvaluationSkipped("duration not known")
-        return _score_within(evaluation_input.duration_s, self.limit_s, unit="s", reason_code="too_slow")
+        return _score_within(
+            evaluation_input.duration_s, self.limit_s, unit="s", reason_code="too_slow"
+        )
 
 
 def _score_within(observed: float, limit: float, *, unit: str, reason_code: str) -> Score:

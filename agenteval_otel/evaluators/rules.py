@@ -1,4 +1,6 @@
-"""RuleBased: evaluators of several rules, the contract of a rule's check, and the checks that the package has."""
+"""RuleBased: evaluators of several rules, the contract of a rule's check, and the checks that the
+package has.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,40 @@ from pydantic import AfterValidator, Field, SerializeAsAny, ValidationInfo, fiel
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators.base import Evaluator, Execution, failure_of, find_criterion, result_of, skipped_of
+from agenteval_otel.evaluators.base import (
+    Evaluator,
+    Execution,
+    failure_of,
+    find_criterion,
+    result_of,
+    skipped_of,
+)
 from agenteval_otel.evaluators.built_in import SHORT_LIST, TextField, text_at
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.words import Terms, folded
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score, ScoreValue
+from agenteval_otel.models import (
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+    Score,
+    ScoreValue,
+)
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.runtime.patterns import DEFAULT_LIMIT_S, Pattern, check_flags, compile_pattern
 
 _ANSWERS = {answer: Score(value=answer) for answer in (True, False)}
-_VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {"numeric": (0, 1), "likert5": (1, 5), "string": ("fail", "pass")}
+_VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {
+    "numeric": (0, 1),
+    "likert5": (1, 5),
+    "string": ("fail", "pass"),
+}
 
 
 class RulesEvaluator(Evaluator):
-    """An evaluator of rules, each with a `criterion_name` and `is_fast`; several may decide one criterion."""
+    """An evaluator of rules, each with a `criterion_name` and `is_fast`; several may decide one
+    criterion.
+    """
 
     repeats: ClassVar[bool] = True
 
@@ -48,7 +69,11 @@ class RulesEvaluator(Evaluator):
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
         """One result for each rule whose criterion is scored, in rule order."""
-        due = [(rule, criterion) for rule in self.rules if (criterion := find_criterion(criteria, rule.criterion_name))]
+        due = [
+            (rule, criterion)
+            for rule in self.rules
+            if (criterion := find_criterion(criteria, rule.criterion_name))
+        ]
         subject = self.subject(evaluation_input) if due else None
         return [self._result(rule, subject, criterion) for rule, criterion in due]
 
@@ -72,20 +97,24 @@ class RulesEvaluator(Evaluator):
         except EvaluationError as error:
             failure = failure_of(self, criterion.name, str(error), error_type=error.error_type)
         except Exception as error:  # of a user's function: a run error
-            failure = failure_of(self, criterion.name, message_of(error), error_type=type(error).__name__)
+            failure = failure_of(
+                self, criterion.name, message_of(error), error_type=type(error).__name__
+            )
             failure = copy_with(failure, {"raised": True})
         return copy_with(failure, {"filler": self.filler(criterion)})
 
 
 class RuleCheck(Component, contract="check"):
-    """One rule of `RuleBased`: the criterion that it decides, where the text comes from, and the check of it.
+    """One rule of `RuleBased`: the criterion that it decides, where the text comes from, and the
+    check of it.
 
-    Subclass it with ``type="..."`` in the class line and implement `check`; plugins use the entry-point group
-    ``agenteval_otel.checks``.
+    Subclass it with ``type="..."`` in the class line and implement `check`; plugins use the
+    entry-point group ``agenteval_otel.checks``.
 
     Attributes:
         criterion: The criterion that the rule decides.
-        source_text_field: Where the text is: ``response``, ``prompt``, ``groundTruth`` or ``context.<path>``.
+        source_text_field: Where the text is: ``response``, ``prompt``, ``groundTruth`` or
+            ``context.<path>``.
     """
 
     criterion: str = Field(min_length=1, pattern=r"\S")
@@ -97,15 +126,21 @@ class RuleCheck(Component, contract="check"):
 
     @property
     def is_fast(self) -> bool:
-        """Whether no text can make the check slow. `RuleBased` runs ``inline`` where all are, else ``process``."""
+        """Whether no text can make the check slow. `RuleBased` runs ``inline`` where all are, else
+        ``process``.
+        """
         return False
 
     def check(self, text: str) -> bool | Score:
-        """Whether the text passes; a `Score` of false may say why it fails. What it raises fails this rule alone."""
+        """Whether the text passes; a `Score` of false may say why it fails. What it raises fails
+        this rule alone.
+        """
         raise EvaluationError(f"{self.type} does not implement check")
 
     def check_input(self, evaluation_input: EvaluationInput) -> bool | Score:
-        """Check the text at `source_text_field`. Override it where values other than text can be checked."""
+        """Check the text at `source_text_field`. Override it where values other than text can be
+        checked.
+        """
         return self.check(text_at(evaluation_input, self.source_text_field))
 
 
@@ -114,7 +149,9 @@ def _failed(reason_code: str, detail: str | None = None) -> Score:
 
 
 class InvalidCheck(RuleCheck):
-    """A rule of AgentDock's that cannot run: a failed result in every evaluation. Settings cannot choose it."""
+    """A rule of AgentDock's that cannot run: a failed result in every evaluation. Settings cannot
+    choose it.
+    """
 
     problem: str
 
@@ -127,15 +164,18 @@ class InvalidCheck(RuleCheck):
 
 
 class RuleBased(RulesEvaluator, type="RuleBased"):
-    """Passes or fails criteria by fixed rules; several rules may decide one criterion, each with its own result.
+    """Passes or fails criteria by fixed rules; several rules may decide one criterion, each with
+    its own result.
 
-    A passed rule scores true on ``binary``, ``pass/fail``, declared ranges and custom scales, 1 on ``numeric``, 5 on
-    ``likert5`` and ``"pass"`` on the scale ``string``; a failed one false, 0, 1 and ``"fail"``. A rule that cannot be
-    applied (no text, a pattern that takes too long) gives a failed result; the others go on.
+    A passed rule scores true on ``binary``, ``pass/fail``, declared ranges and custom scales, 1 on
+    ``numeric``, 5 on ``likert5`` and ``"pass"`` on the scale ``string``; a failed one false, 0, 1
+    and ``"fail"``. A rule that cannot be applied (no text, a pattern that takes too long) gives a
+    failed result; the others go on.
 
     Attributes:
-        rules: At least one: instances such as ``Length(criterion="short_enough", max=80)``, or mappings such as
-            ``{criterion: short_enough, type: length, max: 80}``. Rules for criteria that are not scored are ignored.
+        rules: At least one: instances such as ``Length(criterion="short_enough", max=80)``, or
+            mappings such as ``{criterion: short_enough, type: length, max: 80}``. Rules for
+            criteria that are not scored are ignored.
     """
 
     rules: ListOf[SerializeAsAny[RuleCheck]] = Field(min_length=1)
@@ -143,9 +183,14 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
     if TYPE_CHECKING:
 
         def __init__(
-            self, *, rules: Sequence[RuleCheck | Mapping[str, Any]], execution: Execution | None = None,
-            timeout_s: float | None = None, sample_rate: float | None = None, tags: Sequence[str] = (),
-        ) -> None: ...  # fmt: skip
+            self,
+            *,
+            rules: Sequence[RuleCheck | Mapping[str, Any]],
+            execution: Execution | None = None,
+            timeout_s: float | None = None,
+            sample_rate: float | None = None,
+            tags: Sequence[str] = (),
+        ) -> None: ...
 
     @field_validator("rules", mode="before")
     @classmethod
@@ -154,7 +199,9 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
             raise ValueError("expected a list of rules")
         return load_each(_load_rule, value, path="rules")
 
-    def score_rule(self, rule: RuleCheck, subject: EvaluationInput, criterion: EvaluationCriteria) -> Score:
+    def score_rule(
+        self, rule: RuleCheck, subject: EvaluationInput, criterion: EvaluationCriteria
+    ) -> Score:
         try:
             answer = rule.check_input(subject)
             if type(answer) is bool:
@@ -165,10 +212,21 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
         except Exception as error:  # of a user's check, or of a mapping in the input: this rule's failure, no run error
             raise EvaluationError(message_of(error), error_type=type(error).__name__) from None
         if not isinstance(score.value, bool):
-            raise EvaluationError(f"expected true or false, found {score.value!r}", error_type="invalid_score")
-        outcome = "passed" if score.value else f"failed ({score.reasoning})" if score.reasoning else "failed"
+            raise EvaluationError(
+                f"expected true or false, found {score.value!r}", error_type="invalid_score"
+            )
+        outcome = (
+            "passed"
+            if score.value
+            else f"failed ({score.reasoning})"
+            if score.reasoning
+            else "failed"
+        )
         changed = {"value": _value_on(criterion, passed=score.value), "passed": score.value}
-        return copy_with(score, {**changed, "reasoning": f"rule {rule.type} on {rule.source_text_field}: {outcome}"})
+        return copy_with(
+            score,
+            {**changed, "reasoning": f"rule {rule.type} on {rule.source_text_field}: {outcome}"},
+        )
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return _value_on(criterion, passed=False)
@@ -176,7 +234,9 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
 
 def _load_rule(rule: Any, path: str) -> RuleCheck:
     if isinstance(rule, Mapping) and rule.get("type") == InvalidCheck.__name__:
-        return InvalidCheck.load({name: value for name, value in rule.items() if name != "type"}, path=path)
+        return InvalidCheck.load(
+            {name: value for name, value in rule.items() if name != "type"}, path=path
+        )
     return resolve(RuleCheck, rule, path=path)
 
 
@@ -186,7 +246,8 @@ def _value_on(criterion: EvaluationCriteria, *, passed: bool) -> ScoreValue:
 
 
 class Length(RuleCheck, type="length"):
-    """Bounds on the length in UTF-16 units, inclusive, nothing trimmed; without bounds every text passes.
+    """Bounds on the length in UTF-16 units, inclusive, nothing trimmed; without bounds every text
+    passes.
 
     Attributes:
         min: The least length that passes.
@@ -201,7 +262,9 @@ class Length(RuleCheck, type="length"):
         return True
 
     def check(self, text: str) -> bool | Score:
-        length = len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+        length = (
+            len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+        )
         if self.min is not None and length < self.min:
             return _failed("too_short")
         return _failed("too_long") if self.max is not None and length > self.max else True
@@ -210,14 +273,16 @@ class Length(RuleCheck, type="length"):
 class Regex(RuleCheck, type="regex"):
     r"""A regular expression that must occur in the text, or must not.
 
-    The syntax is Python's; ``\d \w \s \b`` know ASCII only, ``$`` without ``m`` matches at the very end only. A search
-    beyond the time limit gives a failed result (``timeout``).
+    The syntax is Python's; ``\d \w \s \b`` know ASCII only, ``$`` without ``m`` matches at the very
+    end only. A search beyond the time limit gives a failed result (``timeout``).
 
     Attributes:
         pattern: Searched anywhere in the text.
-        flags: Any of ``i`` (ignore case), ``m`` (``^ $`` match at lines) and ``s`` (``.`` matches line ends).
+        flags: Any of ``i`` (ignore case), ``m`` (``^ $`` match at lines) and ``s`` (``.`` matches
+            line ends).
         expected_outcome: ``match``: it must occur; ``no_match``: it must not.
-        limit_s: Time limit of one search in seconds, 0-60. Patterns that RE2 (the extra ``re2``) searches need none.
+        limit_s: Time limit of one search in seconds, 0-60. Patterns that RE2 (the extra ``re2``)
+            searches need none.
     """
 
     flags: Annotated[str, AfterValidator(check_flags)] = ""
@@ -243,14 +308,17 @@ class Regex(RuleCheck, type="regex"):
         try:
             occurs = self._compiled.occurs_in(text, limit_s=self.limit_s)
         except TimeoutError:
-            raise EvaluationError(f"the pattern took longer than {self.limit_s:g} s", error_type="timeout") from None
+            raise EvaluationError(
+                f"the pattern took longer than {self.limit_s:g} s", error_type="timeout"
+            ) from None
         if self.expected_outcome == "match":
             return occurs or _failed("pattern_missing")
         return _failed("forbidden_pattern") if occurs else True
 
 
 class Includes(RuleCheck, type="includes"):
-    """Whether all, any or none of some substrings (not words) occur in the text; an empty one always occurs.
+    """Whether all, any or none of some substrings (not words) occur in the text; an empty one
+    always occurs.
 
     Attributes:
         keywords: The substrings.
@@ -280,8 +348,8 @@ class Includes(RuleCheck, type="includes"):
 class KeywordCount(RuleCheck, type="keyword_count"):
     """Bounds on the total number of occurrences of all keywords; without bounds every text passes.
 
-    `KeywordCoverage` defines whole words. A keyword that is listed twice counts once; occurrences of one keyword do not
-    overlap, a keyword inside another one is also counted.
+    `KeywordCoverage` defines whole words. A keyword that is listed twice counts once; occurrences
+    of one keyword do not overlap, a keyword inside another one is also counted.
 
     Attributes:
         keywords: At least one, each of at most 200 characters.
@@ -316,10 +384,12 @@ class KeywordCount(RuleCheck, type="keyword_count"):
 
 
 class Json(RuleCheck, type="json"):
-    """Strict JSON (no NaN, byte order mark or trailing comma), and, with a `definition`, JSON that fits a schema.
+    """Strict JSON (no NaN, byte order mark or trailing comma), and, with a `definition`, JSON that
+    fits a schema.
 
-    Text is parsed, any other value is taken as it is; a schema sees the text of a message. A missing response is not
-    JSON, any other missing value is a failure. Of a schema the draft is 2020-12 unless ``$schema`` names another.
+    Text is parsed, any other value is taken as it is; a schema sees the text of a message. A
+    missing response is not JSON, any other missing value is a failure. Of a schema the draft is
+    2020-12 unless ``$schema`` names another.
 
     Attributes:
         definition: A JSON Schema (the extra ``jsonschema``): a mapping, true, false or JSON text.
@@ -345,16 +415,23 @@ class Json(RuleCheck, type="json"):
         return _failed("invalid_json") if value is None else self._check_value(value)
 
     def check(self, text: str) -> bool | Score:
-        # Without a schema numbers are not converted: Python refuses whole numbers beyond some thousand digits.
+        # Without a schema numbers are not converted: Python refuses whole numbers beyond some
+        # thousand digits.
         parse_int, parse_float = (len, len) if self.definition is None else (int, _finite)
         try:
-            value = json.loads(text, parse_constant=_refuse, parse_int=parse_int, parse_float=parse_float)
+            value = json.loads(
+                text, parse_constant=_refuse, parse_int=parse_int, parse_float=parse_float
+            )
         except RecursionError:
-            raise EvaluationError("JSON nested too deeply to be checked", error_type="too_deep") from None
+            raise EvaluationError(
+                "JSON nested too deeply to be checked", error_type="too_deep"
+            ) from None
         except json.JSONDecodeError:
             return _failed("invalid_json")
         except ValueError:  # a number beyond Python's digits, or beyond every float
-            raise EvaluationError("holds a number too large to be checked", error_type="too_large") from None
+            raise EvaluationError(
+                "holds a number too large to be checked", error_type="too_large"
+            ) from None
         return self._check_value(value)
 
     def _check_value(self, value: Any) -> bool | Score:

@@ -14,7 +14,13 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from pydantic import model_validator
 
 from agenteval_otel.evaluators.base import Execution
-from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, listed, read_text, text_at
+from agenteval_otel.evaluators.built_in import (
+    BuiltInEvaluator,
+    TextField,
+    listed,
+    read_text,
+    text_at,
+)
 from agenteval_otel.evaluators.words import WHITESPACE
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, ScoreValue
 from agenteval_otel.runtime.text import composed
@@ -26,27 +32,34 @@ _FILES = Path(__file__).parent / "lexicon"
 
 OutputType = Literal["comparativeNormalized", "rawScore", "category"]
 _KEPT_WORDS = 1_000
-_SCALES: dict[OutputType, str] = {"comparativeNormalized": "numeric", "rawScore": "raw", "category": "category"}
+_SCALES: dict[OutputType, str] = {
+    "comparativeNormalized": "numeric",
+    "rawScore": "raw",
+    "category": "category",
+}
 
 
 class Sentiment(BuiltInEvaluator, type="Sentiment"):
-    """The sentiment of a text: the sum of the values, each from -5 to 5, that a lexicon has for its words.
+    """The sentiment of a text: the sum of the values, each from -5 to 5, that a lexicon has for its
+    words.
 
-    A value changes its sign when a negator ("not", "don't", ...) stands directly before the word. The comparative score
-    is the sum divided by the number of all words (AFINN's arithmetic, F. A. Nielsen 2011). A blank text is neutral; a
-    missing one gives a failed result.
+    A value changes its sign when a negator ("not", "don't", ...) stands directly before the word.
+    The comparative score is the sum divided by the number of all words (AFINN's arithmetic, F. A.
+    Nielsen 2011). A blank text is neutral; a missing one gives a failed result.
 
     Attributes:
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
-        output_type: ``comparativeNormalized`` is (comparative + 5) / 10, 0 to 1, 0.5 for neutral; ``rawScore`` the sum;
-            ``category`` is ``positive``, ``negative`` or ``neutral``.
+        output_type: ``comparativeNormalized`` is (comparative + 5) / 10, 0 to 1, 0.5 for neutral;
+            ``rawScore`` the sum; ``category`` is ``positive``, ``negative`` or ``neutral``.
         positive_threshold: Comparative score above which the category is ``positive``.
         negative_threshold: Comparative score below which it is ``negative``.
-        agentdock_tokens: Split text and find negations as AgentDock does: a tab joins two words, typographic
-            apostrophes negate nothing, an emoji counts only where it stands alone.
-        lexicon: ``builtin``, the package's own English one; ``afinn``, AFINN-165 (the extra ``sentiment``) with the
-            package's emoji; or the path of a file with ``word<TAB>value`` lines.
-        scale: By default ``numeric`` for ``comparativeNormalized``, and ``raw`` or ``category`` for the others.
+        agentdock_tokens: Split text and find negations as AgentDock does: a tab joins two words,
+            typographic apostrophes negate nothing, an emoji counts only where it stands alone.
+        lexicon: ``builtin``, the package's own English one; ``afinn``, AFINN-165 (the extra
+            ``sentiment``) with the package's emoji; or the path of a file with ``word<TAB>value``
+            lines.
+        scale: By default ``numeric`` for ``comparativeNormalized``, and ``raw`` or ``category`` for
+            the others.
     """
 
     source_text_field: TextField = "response"
@@ -59,7 +72,9 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
     @model_validator(mode="before")
     @classmethod
     def _scale_of_output(cls, data: Any) -> Any:
-        output_type = data.get("output_type", data.get("outputType")) if isinstance(data, Mapping) else None
+        output_type = (
+            data.get("output_type", data.get("outputType")) if isinstance(data, Mapping) else None
+        )
         scales: Mapping[Any, str] = _SCALES
         return {"scale": scales[output_type], **data} if output_type in (*scales,) else data
 
@@ -117,9 +132,12 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         negators = _ORIGINAL_NEGATORS if self.agentdock_tokens else _NEGATORS
         counted = [
             (-values[word] if at and words[at - 1] in negators else values[word], word)
-            for at, word in enumerate(words) if word in values
-        ][::-1]  # fmt: skip
-        positive, negative = ([word for value, word in counted if value * sign > 0] for sign in (1, -1))
+            for at, word in enumerate(words)
+            if word in values
+        ][::-1]
+        positive, negative = (
+            [word for value, word in counted if value * sign > 0] for sign in (1, -1)
+        )
         return sum(value for value, _ in counted), positive, negative
 
     def _output(self, total: int | float, comparative: float) -> ScoreValue:
@@ -140,16 +158,20 @@ class Lexicon(NamedTuple):
 
 
 def load_lexicon(name: str) -> Lexicon:
-    """The lexicon of a name (``builtin``, ``afinn``), or of a UTF-8 file of ``word<TAB>value`` lines, values -5 to 5.
+    """The lexicon of a name (``builtin``, ``afinn``), or of a UTF-8 file of ``word<TAB>value``
+    lines, values -5 to 5.
 
-    Empty lines and lines that begin with ``#`` are ignored. ValueError names the line that is wrong.
+    Empty lines and lines that begin with ``#`` are ignored. ValueError names the line that is
+    wrong.
     """
     if name in (BUILTIN, AFINN):
         return _packaged(name)
     try:
         return _lexicon_of(read_text(name))
     except ValueError as error:
-        raise ValueError(f'expected "{BUILTIN}", "{AFINN}" or the path of a lexicon file: {error}') from None
+        raise ValueError(
+            f'expected "{BUILTIN}", "{AFINN}" or the path of a lexicon file: {error}'
+        ) from None
 
 
 @lru_cache(maxsize=2)
@@ -176,14 +198,18 @@ def _lexicon_of(content: str) -> Lexicon:
         word, tab, value = line.partition("\t")
         word = word.strip().lower()
         if not tab or not word:
-            raise ValueError(f"line {number}: expected a word, a tab and a number, found {line[:60]!r}")
+            raise ValueError(
+                f"line {number}: expected a word, a tab and a number, found {line[:60]!r}"
+            )
         try:
             amount = float(value)
         except ValueError:
             amount = math.nan
         if not _LOWEST <= amount <= _HIGHEST:
             text = value.strip()[:60]
-            raise ValueError(f"line {number}: expected a number from {_LOWEST} to {_HIGHEST}, found {text!r}")
+            raise ValueError(
+                f"line {number}: expected a number from {_LOWEST} to {_HIGHEST}, found {text!r}"
+            )
         values[word] = int(amount) if amount.is_integer() else amount
     return Lexicon(values, hashlib.sha256(content.encode()).hexdigest()[:12])
 
@@ -199,7 +225,9 @@ _NEGATORS = frozenset(
 
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
 # A word of any script, or one emoji; skin tones, variation selectors and joiners are neither.
-_WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*|[\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001f3fa\U0001f400-\U0001faff]")
+_WORD = re.compile(
+    r"[^\W_]+(?:['-][^\W_]+)*|[\u2600-\u27bf\u2b50\u2b55\U0001f300-\U0001f3fa\U0001f400-\U0001faff]"
+)
 _APOSTROPHES = str.maketrans(dict.fromkeys("\u2019\u2018\u02bc\uff07", "'"))
 
 _ORIGINAL_PUNCTUATION = str.maketrans(dict.fromkeys('.,/#!?$%^&*;:{}=_`"~()\n', " "))
@@ -209,14 +237,20 @@ _RUN = re.compile(f"[{WHITESPACE}]{{2,}}")
 def tokens(text: str) -> list[str]:
     """Lower-cased words, and each emoji by itself.
 
-    Apostrophes (typographic ones become straight) and hyphens inside a word belong to it; all else separates words.
+    Apostrophes (typographic ones become straight) and hyphens inside a word belong to it; all else
+    separates words.
     """
     text = text.lower()
-    return _ASCII_WORD.findall(text) if text.isascii() else _WORD.findall(composed(text.translate(_APOSTROPHES)))
+    return (
+        _ASCII_WORD.findall(text)
+        if text.isascii()
+        else _WORD.findall(composed(text.translate(_APOSTROPHES)))
+    )
 
 
 def agentdock_tokens(text: str) -> list[str]:
-    """The words as AgentDock splits them: at spaces, line ends, some punctuation and runs of whitespace.
+    """The words as AgentDock splits them: at spaces, line ends, some punctuation and runs of
+    whitespace.
 
     Text without words gives one empty token.
     """

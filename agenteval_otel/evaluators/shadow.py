@@ -1,6 +1,8 @@
-"""Shadow evaluators run on trial, beside the regular ones: their results have criterion names of their own.
+"""Shadow evaluators run on trial, beside the regular ones: their results have criterion names of
+their own.
 
-Metrics, alerts, dashboards and stored rows are keyed by the criterion's name, so they keep the two separate.
+Metrics, alerts, dashboards and stored rows are keyed by the criterion's name, so they keep the two
+separate.
 """
 
 from __future__ import annotations
@@ -17,29 +19,41 @@ def declared_criteria(evaluator: Evaluator) -> tuple[EvaluationCriteria, ...]:
     """The criteria of an evaluator as its results have them."""
     if not evaluator.shadow:
         return evaluator.criteria()
-    return tuple(harmless(criterion, f"{criterion.name}{SHADOW}") for criterion in evaluator.criteria())
+    return tuple(
+        harmless(criterion, f"{criterion.name}{SHADOW}") for criterion in evaluator.criteria()
+    )
 
 
 def harmless(criterion: EvaluationCriteria, name: str) -> EvaluationCriteria:
     """The criterion under this name, without weight and objective."""
-    return criterion.model_copy(update={"name": name, "weight": 0.0, "objective": None, "of_last": None})
+    return criterion.model_copy(
+        update={"name": name, "weight": 0.0, "objective": None, "of_last": None}
+    )
 
 
-def asked_criteria(criteria: Sequence[EvaluationCriteria]) -> tuple[tuple[EvaluationCriteria, ...], ...]:
-    """The criteria for the regular evaluators and those for the shadow evaluators, both without the shadow suffix.
+def asked_criteria(
+    criteria: Sequence[EvaluationCriteria],
+) -> tuple[tuple[EvaluationCriteria, ...], ...]:
+    """The criteria for the regular evaluators and those for the shadow evaluators, both without the
+    shadow suffix.
 
-    A shadow evaluator gets its own version of a criterion if there is one, else the regular version.
+    A shadow evaluator gets its own version of a criterion if there is one, else the regular
+    version.
     """
-    present = {criterion.name: criterion for criterion in criteria if not criterion.name.endswith(SHADOW)}
+    present = {
+        criterion.name: criterion for criterion in criteria if not criterion.name.endswith(SHADOW)
+    }
     tried = {
-        name: harmless(criterion, name) for criterion in criteria
+        name: harmless(criterion, name)
+        for criterion in criteria
         if (name := criterion.name.removesuffix(SHADOW)) != criterion.name
-    }  # fmt: skip
+    }
     return tuple(present.values()), tuple((present | tried).values())
 
 
 def shadow_results(results: list[EvaluationResult]) -> list[EvaluationResult]:
     """The results of an evaluator that is tried, as they leave."""
     return [
-        copy_with(result, {"criterion_name": f"{result.criterion_name}{SHADOW}", "shadow": True}) for result in results
+        copy_with(result, {"criterion_name": f"{result.criterion_name}{SHADOW}", "shadow": True})
+        for result in results
     ]

@@ -1,6 +1,8 @@
-"""Text in any script: its whitespace and its words, and which of many terms it contains, in time linear in the text.
+"""Text in any script: its whitespace and its words, and which of many terms it contains, in time
+linear in the text.
 
-Words of scripts that are written without spaces (Chinese, Japanese, Thai, ...) match anywhere, as signs and emoji do.
+Words of scripts that are written without spaces (Chinese, Japanese, Thai, ...) match anywhere, as
+signs and emoji do.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ WHITESPACE = (
 _WHITESPACE_RUNS = re.compile(f"[{WHITESPACE}]+")
 _DIFFERENT_WHITESPACE = "\x1c\x1d\x1e\x1f\x85\ufeff"
 
-# Thai to Myanmar; Hangul Jamo; Khmer; Tai and Balinese to Batak; Kana, Bopomofo, Han and their extensions; Yi; Javanese
-# to Tai Viet; Hangul. (Korean puts spaces between phrases only: its particles are written onto the word.)
+# Thai to Myanmar; Hangul Jamo; Khmer; Tai and Balinese to Batak; Kana, Bopomofo, Han and their
+# extensions; Yi; Javanese to Tai Viet; Hangul. (Korean puts spaces between phrases only: its
+# particles are written onto the word.)
 _SPACELESS = (
     "\u0e00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u1950-\u1aaf\u1b00-\u1bff\u2e80-\u2fdf\u3005-\u3007"
     "\u3021-\u302f\u3031-\u3035\u3038-\u303c\u3040-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\ua960-\uadff\uac00-\ud7ff"
@@ -41,16 +44,19 @@ def collapsed(text: str) -> str:
 
 
 def folded(text: str, *, case_sensitive: bool) -> str:
-    """The form in which text and terms are compared: composed (NFC), and lower-cased unless case counts."""
+    """The form in which text and terms are compared: composed (NFC), and lower-cased unless case
+    counts.
+    """
     return composed(text if case_sensitive else text.lower())
 
 
 class Terms:
-    """Words, phrases or signs, prepared once, and which of them a text contains. Text and terms have to be `folded`.
+    """Words, phrases or signs, prepared once, and which of them a text contains. Text and terms
+    have to be `folded`.
 
-    With `whole_words` a term that begins or ends with a letter does not match inside a longer word. A few terms are
-    searched one by one; with many, each place of the text looks up those that could begin there. Several threads may
-    use it at once.
+    With `whole_words` a term that begins or ends with a letter does not match inside a longer word.
+    A few terms are searched one by one; with many, each place of the text looks up those that could
+    begin there. Several threads may use it at once.
     """
 
     def __init__(self, terms: Iterable[str], *, whole_words: bool) -> None:
@@ -63,7 +69,10 @@ class Terms:
         if len(self._terms) <= _FEW:
             return {term for term in self._terms if term in text and _whole(term).search(text)}
         tokens = _tokens_of(text)
-        return {*self._terms.intersection(tokens), *(term for _, term in self._phrases_in(text, tokens))}
+        return {
+            *self._terms.intersection(tokens),
+            *(term for _, term in self._phrases_in(text, tokens)),
+        }
 
     def count(self, text: str) -> int:
         """How often the terms occur, all taken together; occurrences of one term do not overlap."""
@@ -105,7 +114,8 @@ class Terms:
     def _parts_in(self, text: str) -> set[str]:
         if len(self._terms) <= _FEW:
             return {term for term in self._terms if term in text}
-        # A term without a space lies within one of the text's pieces; only terms whose start occurs in one are tried.
+        # A term without a space lies within one of the text's pieces; only terms whose start occurs
+        # in one are tried.
         pieces = "\n".join(set(text.split()))
         starts = {"", *pieces}.union(map("".join, pairwise(pieces)))
         starts.update(map("".join, zip(pieces, pieces[1:], pieces[2:], strict=False)))

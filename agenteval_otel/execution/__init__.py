@@ -1,4 +1,6 @@
-"""Where an evaluator runs, and for how long: ``inline`` in the engine, else ``thread``, ``process`` or ``async``."""
+"""Where an evaluator runs, and for how long: ``inline`` in the engine, else ``thread``, ``process``
+or ``async``.
+"""
 
 from agenteval_otel.execution.executor import Executor
 from agenteval_otel.execution.jobs import MAX_STRIKES

@@ -1,4 +1,6 @@
-"""Executor: starts each evaluation where its evaluator runs, and keeps what evaluators were observed to do."""
+"""Executor: starts each evaluation where its evaluator runs, and keeps what evaluators were
+observed to do.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _CANCEL_S = 0.1
 
 @dataclass(slots=True)
 class Load:
-    """Jobs that wait or run in one mode, their expected seconds, those of all so far; up to `at_once` run at once."""
+    """Jobs that wait or run in one mode, their expected seconds, those of all so far; up to
+    `at_once` run at once.
+    """
 
     at_once: int = 1
     waiting: int = 0
@@ -43,7 +47,8 @@ class Load:
 class Executor:
     """Runs evaluations of one pipeline, or of one offline run.
 
-    With `live`, in a host's process, evaluators are moved and threads rest; else ``process`` means ``thread``.
+    With `live`, in a host's process, evaluators are moved and threads rest; else ``process`` means
+    ``thread``.
     """
 
     def __init__(self, *, live: bool, async_concurrency: int = ASYNC_CONCURRENCY) -> None:
@@ -57,8 +62,10 @@ class Executor:
         self._loops: dict[asyncio.AbstractEventLoop, _Tasks] = {}
         self._threads = Threads(rests=self.is_live)
         self.loads: dict[str, Load] = {
-            "thread": Load(), "process": Load(), "async": Load(self._async_concurrency),
-        }  # fmt: skip
+            "thread": Load(),
+            "process": Load(),
+            "async": Load(self._async_concurrency),
+        }
 
     def __repr__(self) -> str:
         return f"<Executor {self._threads!r} {self._supervisor!r}>"
@@ -78,17 +85,21 @@ class Executor:
         criteria: Sequence[EvaluationCriteria],
         done: Callable[[Outcome], None],
     ) -> Callable[[], None]:
-        """Start an evaluation that does not run inline, on an event loop's thread; the function returned cancels it.
+        """Start an evaluation that does not run inline, on an event loop's thread; the function
+        returned cancels it.
 
-        `done` is called once, later, on this thread: with the results, the exception that the evaluator raised, or an
-        `EvaluationError`: ``timeout``, ``crashed`` (it ended its process), ``quarantined`` or ``queue_full``.
+        `done` is called once, later, on this thread: with the results, the exception that the
+        evaluator raised, or an `EvaluationError`: ``timeout``, ``crashed`` (it ended its process),
+        ``quarantined`` or ``queue_full``.
         """
         loop, state = asyncio.get_running_loop(), self.state(evaluator)
         job = Job(evaluator, state, evaluation_input, criteria, done, loop, self._complete)
         error = state.quarantine()
         mode: Execution = "thread" if state.mode == "inline" else state.mode
         if error is None and self.loads[mode].waiting >= MAX_WAITING:
-            error = EvaluationError(f"{MAX_WAITING} evaluations wait already", error_type="queue_full")
+            error = EvaluationError(
+                f"{MAX_WAITING} evaluations wait already", error_type="queue_full"
+            )
         if error is None:
             self._submit(job, mode)
         else:
@@ -109,7 +120,9 @@ class Executor:
         return started
 
     def close(self) -> None:
-        """End threads and processes when nothing waits for them; returns at once. Later evaluations are done."""
+        """End threads and processes when nothing waits for them; returns at once. Later evaluations
+        are done.
+        """
         self._threads.close()
         if self._supervisor is not None:
             self._supervisor.close()
@@ -123,7 +136,8 @@ class Executor:
         state = job.state
         if mode == "process":
             try:
-                state.recipe(job.evaluator)  # before anything is started for an evaluator that cannot run there
+                # before anything is started for an evaluator that cannot run there
+                state.recipe(job.evaluator)
             except NotPortable as error:
                 state.leave_process(str(error))
                 mode = "thread"
@@ -153,7 +167,8 @@ class Executor:
             state.awaits()
             self._submit(job, state.mode)
             return
-        if isinstance(outcome, Unavailable) and state.strikes:  # it has ended a process: not in this one
+        # it has ended a process: not in this one
+        if isinstance(outcome, Unavailable) and state.strikes:
             outcome = EvaluationError(str(outcome), error_type="crashed")
         if isinstance(outcome, RunsHere):
             if isinstance(outcome, NotPortable):
@@ -189,11 +204,14 @@ class Executor:
 
 
 class _Tasks:
-    """The async evaluations of one event loop; `started` holds also those that ignored their cancellation."""
+    """The async evaluations of one event loop; `started` holds also those that ignored their
+    cancellation.
+    """
 
     def __init__(self, concurrency: int) -> None:
         self._places = asyncio.Semaphore(concurrency)
-        self._supervisors: set[asyncio.Task[None]] = set()  # asyncio itself keeps tasks by weak reference only
+        # asyncio itself keeps tasks by weak reference only
+        self._supervisors: set[asyncio.Task[None]] = set()
         self.started: dict[asyncio.Task[Any], Evaluator] = {}
 
     def submit(self, job: Job) -> None:
@@ -220,11 +238,13 @@ class _Tasks:
         began = time.monotonic()
         await asyncio.wait({task}, timeout=job.limit_s)
         if not task.done() and time.monotonic() - began - job.limit_s > _STOOD_STILL_S:
-            # The process was stopped, or its loop blocked: what arrived for the evaluation meanwhile is not read yet.
+            # The process was stopped, or its loop blocked: what arrived for the evaluation
+            # meanwhile is not read yet.
             await asyncio.wait({task}, timeout=min(job.limit_s, _GRACE_S))
         overran = not task.done()
         if overran:
-            task.cancel("timeout")  # by this text a judge distinguishes it from a cancellation by its caller
+            # by this text a judge distinguishes it from a cancellation by its caller
+            task.cancel("timeout")
             await asyncio.wait({task}, timeout=_CANCEL_S)
         job.seconds = time.monotonic() - began
         if overran:

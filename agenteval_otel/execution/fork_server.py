@@ -1,4 +1,6 @@
-"""The fork server, which imports everything once and forks the worker process; and that worker process."""
+"""The fork server, which imports everything once and forks the worker process; and that worker
+process.
+"""
 
 from __future__ import annotations
 
@@ -32,18 +34,22 @@ Evaluators = dict[int, tuple[Evaluator, Mapping[str, str]]]
 def main() -> None:
     """Be the fork server; the host's end of the socket is standard input."""
     with contextlib.suppress(OSError):
-        os.nice(19)  # only now, after the imports: with this priority they would take minutes on a busy machine
+        # only now, after the imports: with this priority they would take minutes on a busy machine
+        os.nice(19)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # where memory runs out the kernel ends this process and the workers, and not the host
+        # where memory runs out the kernel ends this process and the workers, and not the host
+        file.write("1000")
     for number in _SIGNALS:
-        # Sent to a whole process group, but the host decides when this ends. Not SIG_IGN, which programs that
-        # evaluators start would inherit.
+        # Sent to a whole process group, but the host decides when this ends. Not SIG_IGN, which
+        # programs that evaluators start would inherit.
         signal.signal(number, lambda *_: None)
     with contextlib.suppress(Exception):
         import resource
 
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash leaves no file in the host's folder
-    PROCESS.is_ours = True  # before any module of the user's is imported: `configure` and `monitor` do nothing here
+        # a crash leaves no file in the host's folder
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # before any module of the user's is imported: `configure` and `monitor` do nothing here
+    PROCESS.is_ours = True
     channel = socket.socket(fileno=os.dup(0))
     channel.setblocking(True)  # not so where gevent, eventlet or a default timeout made it
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
@@ -133,17 +139,25 @@ class ForkServer:
 
 
 def work(channel: socket.socket, evaluators: Evaluators) -> None:
-    """Run as the worker process. Each answer is sent at once, so an evaluation that hangs delays no earlier answer."""
+    """Run as the worker process. Each answer is sent at once, so an evaluation that hangs delays no
+    earlier answer.
+    """
     channel.sendall(line(["ready"]))
     reader = channel.makefile("rb", buffering=1 << 18)
     evaluation_input: EvaluationInput | None = None
     criteria: Sequence[EvaluationCriteria] | None = None
     while count := reader.readline():
-        jobs = [(reader.readline(), reader.readline(), reader.readline()) for _ in range(int(count))]
+        jobs = [
+            (reader.readline(), reader.readline(), reader.readline()) for _ in range(int(count))
+        ]
         for number, criteria_line, input_line in jobs:
             if criteria_line != b"\n":
                 fields = json.loads(criteria_line)
-                criteria = None if fields is None else tuple(map(EvaluationCriteria.model_validate, fields))
+                criteria = (
+                    None
+                    if fields is None
+                    else tuple(map(EvaluationCriteria.model_validate, fields))
+                )
             if input_line != b"\n":
                 evaluation_input = None
                 with contextlib.suppress(Exception):
@@ -160,7 +174,9 @@ def _evaluated(
     criteria: Sequence[EvaluationCriteria] | None,
 ) -> Any:
     if evaluation_input is None:  # nested deeper than JSON may be, say
-        return EvaluationError("the worker process cannot read its input", error_type="invalid_input")
+        return EvaluationError(
+            "the worker process cannot read its input", error_type="invalid_input"
+        )
     if criteria is None:
         criteria = evaluation_input.criteria
     pid = os.getpid()
@@ -168,10 +184,13 @@ def _evaluated(
     with with_environment(variables):
         try:
             context = contextvars.Context()
-            context.run(CURRENT.set, EVALUATING)  # what it calls of monitored handlers is not evaluated
+            # what it calls of monitored handlers is not evaluated
+            context.run(CURRENT.set, EVALUATING)
             outcome = context.run(result_of_plain, evaluator.evaluate(evaluation_input, criteria))
         except Awaits:
-            outcome = EvaluationError("an evaluator in a worker process must not await", error_type="awaits")
+            outcome = EvaluationError(
+                "an evaluator in a worker process must not await", error_type="awaits"
+            )
         except BaseException as error:
             outcome = error
     if os.getpid() != pid:
@@ -180,7 +199,9 @@ def _evaluated(
 
 
 def _take_signals() -> None:
-    """In a process that an evaluator forks: restore default signal handling, so that it can be ended."""
+    """In a process that an evaluator forks: restore default signal handling, so that it can be
+    ended.
+    """
     for number in _SIGNALS:
         with contextlib.suppress(ValueError):  # forked from a thread of a sub-interpreter
             signal.signal(number, signal.SIG_DFL)

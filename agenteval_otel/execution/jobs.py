@@ -1,4 +1,6 @@
-"""Job: one evaluation on its way to where it runs, and back; and what was observed of its evaluator."""
+"""Job: one evaluation on its way to where it runs, and back; and what was observed of its
+evaluator.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,16 @@ MAX_STRIKES = 3
 CHEAP_S = 0.001
 """CPU seconds below which an evaluation counts as cheap."""
 INLINE_SAMPLE = 64
-"""The engine reports every inline evaluation that was not cheap, and of the cheap ones one out of so many."""
+"""The engine reports every inline evaluation that was not cheap, and of the cheap ones one out of
+so many.
+"""
 _CALLS = 100
 _MAX_POINTS = 12.0
 _MAX_POINTS_OF_A_CALL = 6.0
 _NUMBERS = itertools.count(1)
 Outcome = Any
-"""The results of an evaluation (whatever the evaluator returned), or the exception that it raised."""
+"""The results of an evaluation (whatever the evaluator returned), or the exception that it raised.
+"""
 
 
 class Awaits(Exception):
@@ -37,10 +42,11 @@ class Awaits(Exception):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One evaluation. `done` takes the outcome, once, on the thread of `loop`; None after that, or when cancelled.
+    """One evaluation. `done` takes the outcome, once, on the thread of `loop`; None after that, or
+    when cancelled.
 
-    `mode` is where it waits or runs, None before and after. `expected_s` is what evaluations of this evaluator usually
-    take; `seconds` and `cpu_s` are this one's.
+    `mode` is where it waits or runs, None before and after. `expected_s` is what evaluations of
+    this evaluator usually take; `seconds` and `cpu_s` are this one's.
     """
 
     evaluator: Evaluator
@@ -65,8 +71,11 @@ class Job:
 
     def deliver(self, outcome: Outcome) -> None:
         """Bring the outcome to the job's loop, from any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed, as that of a thread that was replaced
-            self.loop.call_soon_threadsafe(self.complete, self, outcome, context=contextvars.Context())
+        # the loop is closed, as that of a thread that was replaced
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(
+                self.complete, self, outcome, context=contextvars.Context()
+            )
 
     def work(self) -> Coroutine[Any, Any, Any]:
         return self.evaluator.evaluate(self.evaluation_input, self.criteria)
@@ -106,7 +115,9 @@ class EvaluatorState:
         self.strikes = self.failed_loads = 0
         self.usual_s = 0.0  # of an evaluation; 0 while unknown
         self._chosen, self._live = evaluator.execution is not None, live
-        self._may_become_inline = live and not self._chosen and evaluator.preferred_execution() in (None, "inline")
+        self._may_become_inline = (
+            live and not self._chosen and evaluator.preferred_execution() in (None, "inline")
+        )
         self._calls = self._expensive = 0
         self._points = 0.0
         self._recipe: bytes | None = None
@@ -129,14 +140,18 @@ class EvaluatorState:
         )
 
     def strike(self, reason: str) -> None:
-        """It overran its limit and did not stop, ended its process, or blocked the background thread."""
+        """It overran its limit and did not stop, ended its process, or blocked the background
+        thread.
+        """
         self.strikes += 1
         self._may_become_inline = False
         if self.strikes == MAX_STRIKES:
             self.log("evaluator_quarantined", f"{reason}, for the {MAX_STRIKES}rd time")
 
     def blocked(self, seconds: float) -> None:
-        """It blocked the background thread: it runs on a thread from now on, whatever its settings say."""
+        """It blocked the background thread: it runs on a thread from now on, whatever its settings
+        say.
+        """
         reason = f"it blocked the background thread for {seconds:.1f} s"
         self.log("evaluator_blocked", f"{reason}; it runs in a thread from now on")
         self.in_own_loop = self.mode == "async" or self.in_own_loop
@@ -155,7 +170,8 @@ class EvaluatorState:
             self._calls = self._expensive = 0
 
     def ran_inline(self, cpu_s: float) -> None:
-        """An inline evaluator that stops being cheap goes to a thread for good (see `INLINE_SAMPLE`).
+        """An inline evaluator that stops being cheap goes to a thread for good (see
+        `INLINE_SAMPLE`).
 
         A single long call does not move it: a collection of the host's garbage may run in any call.
         """
@@ -174,7 +190,9 @@ class EvaluatorState:
             )
 
     def awaits(self) -> None:
-        """Run an evaluator that awaits as a task, or in a thread with its own loop if its execution was set."""
+        """Run an evaluator that awaits as a task, or in a thread with its own loop if its execution
+        was set.
+        """
         self._may_become_inline = False
         self.in_own_loop = self._chosen
         self.mode = "thread" if self._chosen else "async"

@@ -29,7 +29,8 @@ _MAX_BATCH, _MAX_BATCH_BYTES = 256, 1 << 20
 _GATHER_S = 0.002
 _STARVED_AT_MOST = 4
 _MAX_FAILED_LOADS = 3
-_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)  # the host may have the default action of SIGPIPE, which ends it
+# the host may have the default action of SIGPIPE, which ends it
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 _MAX_PAUSE_S = 30.0
 _END_S = 1.0
 _ALLOWED = frozenset({
@@ -37,7 +38,8 @@ _ALLOWED = frozenset({
     "CONDA_PREFIX", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT",
 })  # fmt: skip
 _ALLOWED_PREFIXES = ("LC_", "PYTHON")
-# Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start threads in it.
+# Not while it boots: a `sitecustomize`, such as that of `opentelemetry-instrument`, would start
+# threads in it.
 _LATER = frozenset({"PYTHONPATH", "PYTHONSTARTUP"})
 _OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
 _BOOT = (
@@ -54,7 +56,9 @@ class Unavailable(RunsHere):
 
 
 class Supervisor:
-    """The fork server and the worker process of one executor. Nothing is started before the first job."""
+    """The fork server and the worker process of one executor. Nothing is started before the first
+    job.
+    """
 
     def __init__(self) -> None:
         self._reset()
@@ -139,7 +143,9 @@ class Supervisor:
                 self.server = ForkServer()
             except OSError as error:  # the machine is short of something, which passes
                 self._pause()
-                raise Unavailable(f"no process can be started at present ({type(error).__name__})") from None
+                raise Unavailable(
+                    f"no process can be started at present ({type(error).__name__})"
+                ) from None
             self.server.wait_until_up()
         return self.server
 
@@ -181,7 +187,9 @@ class Supervisor:
                 outcome, is_lost = error, True
             if isinstance(outcome, Gone):
                 job.state.strike("its process ended")
-                outcome = EvaluationError("its process ended while it was evaluating", error_type="crashed")
+                outcome = EvaluationError(
+                    "its process ended while it was evaluating", error_type="crashed"
+                )
             job.seconds = time.monotonic() - began
             job.deliver(outcome)
             if is_lost:
@@ -189,7 +197,9 @@ class Supervisor:
                 return
 
     def _send(self, worker: Worker, jobs: deque[Job]) -> int:
-        """Send the first of these jobs, and say how many; leave out those that were cancelled or have no JSON form."""
+        """Send the first of these jobs, and say how many; leave out those that were cancelled or
+        have no JSON form.
+        """
         messages: list[bytes] = []
         size = 0
         before: Job | None = None
@@ -216,9 +226,11 @@ class Supervisor:
         return len(messages)
 
     def _answer(self, worker: Worker, job: Job, *, has_more: bool) -> Any:
-        """The answer to a job; raises `Gone` where the worker has ended, and the time-out of the job.
+        """The answer to a job; raises `Gone` where the worker has ended, and the time-out of the
+        job.
 
-        The worker runs at the lowest priority: while it waits for the processor it gets up to four times the limit.
+        The worker runs at the lowest priority: while it waits for the processor it gets up to four
+        times the limit.
         """
 
         def wait() -> bool:
@@ -249,7 +261,9 @@ class Supervisor:
     def _pause(self) -> None:
         """The next fork server is started at once, later ones after a pause."""
         self._failures += 1
-        pause_s = 0.0 if self._failures == 1 else min(_MAX_PAUSE_S, 2.0 ** min(self._failures - 2, 10))
+        pause_s = (
+            0.0 if self._failures == 1 else min(_MAX_PAUSE_S, 2.0 ** min(self._failures - 2, 10))
+        )
         self._not_before = max(self._not_before, time.monotonic() + pause_s)
 
     def _end(self, patience_s: float = _END_S) -> None:
@@ -274,7 +288,9 @@ def _message(job: Job, before: Job | None) -> bytes:
 
 
 class Worker:
-    """A worker process, the numbers of the `evaluators` that it knows, and the CPU seconds of its last answer."""
+    """A worker process, the numbers of the `evaluators` that it knows, and the CPU seconds of its
+    last answer.
+    """
 
     def __init__(self, pid: int, channel: socket.socket, evaluators: set[int]) -> None:
         self.pid, self.channel, self.evaluators = pid, channel, evaluators
@@ -285,7 +301,9 @@ class Worker:
             raise Gone
 
     def is_starved(self, limit_s: float) -> bool:
-        """Whether it waits for the processor, or is stopped, and used less than half of the limit; seen on Linux."""
+        """Whether it waits for the processor, or is stopped, and used less than half of the limit;
+        seen on Linux.
+        """
         try:
             with open(f"/proc/{self.pid}/stat", "rb") as file:
                 state, *fields = file.read().rpartition(b")")[2].split()
@@ -296,9 +314,11 @@ class Worker:
 
 
 class ForkServer:
-    """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone` where it is not.
+    """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone`
+    where it is not.
 
-    `problems` maps the number of each evaluator to why it could not be loaded; an empty text if it was loaded.
+    `problems` maps the number of each evaluator to why it could not be loaded; an empty text if it
+    was loaded.
     """
 
     def __init__(self) -> None:
@@ -338,7 +358,9 @@ class ForkServer:
         self._send(line(["end"]))
 
     def end(self, patience_s: float) -> None:
-        """Close its socket, so that it ends; kill it if it does not; leave no zombie. Blocks until then."""
+        """Close its socket, so that it ends; kill it if it does not; leave no zombie. Blocks until
+        then.
+        """
         self.channel.close()
         if not self._ends_within(patience_s):
             with contextlib.suppress(OSError):
@@ -359,7 +381,8 @@ class ForkServer:
 
     def _ends_within(self, patience_s: float) -> bool:
         deadline = time.monotonic() + patience_s
-        with contextlib.suppress(ChildProcessError):  # reaped by the host: the number may be another process's by now
+        # reaped by the host: the number may be another process's by now
+        with contextlib.suppress(ChildProcessError):
             while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
                 if time.monotonic() >= deadline:
                     return False
@@ -367,8 +390,12 @@ class ForkServer:
         return True
 
 
-def readable(channel: socket.socket, limit_s: float, gives_up: Callable[[], bool] = lambda: False) -> bool:
-    """Whether something arrives within the limit; time in which this process stood still does not count."""
+def readable(
+    channel: socket.socket, limit_s: float, gives_up: Callable[[], bool] = lambda: False
+) -> bool:
+    """Whether something arrives within the limit; time in which this process stood still does not
+    count.
+    """
     poll = select.poll()
     poll.register(channel, select.POLLIN)
     waited_s = 0.0
@@ -382,7 +409,9 @@ def readable(channel: socket.socket, limit_s: float, gives_up: Callable[[], bool
 
 
 def _python() -> str:
-    """A Python of this version: the running program may be none (uWSGI, a program that embeds Python)."""
+    """A Python of this version: the running program may be none (uWSGI, a program that embeds
+    Python).
+    """
     if not (hasattr(os, "fork") and hasattr(os, "posix_spawn")):
         raise Unavailable("this platform cannot fork")
     own = sys.executable or ""
@@ -398,20 +427,37 @@ def _python() -> str:
 def _spawn(python: str, descriptor: int) -> int:
     """Start it with the descriptor as standard input and nothing else of ours; its process."""
     environment = {
-        name: value for name, value in os.environ.items()
-        if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)) and name not in _LATER and not is_secret(name)
-    }  # fmt: skip
+        name: value
+        for name, value in os.environ.items()
+        if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES))
+        and name not in _LATER
+        and not is_secret(name)
+    }
     path = [part or os.getcwd() for part in sys.path if isinstance(part, str)]
-    later = json.dumps([path, {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}])
-    flags = ["-P", "-W", "ignore", *(["-O"] * sys.flags.optimize), *(["-X", "utf8"] if sys.flags.utf8_mode else [])]
+    later = json.dumps(
+        [path, {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}]
+    )
+    flags = [
+        "-P",
+        "-W",
+        "ignore",
+        *(["-O"] * sys.flags.optimize),
+        *(["-X", "utf8"] if sys.flags.utf8_mode else []),
+    ]
     actions = [
         (os.POSIX_SPAWN_DUP2, descriptor, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
-    # Its own process group, so that an interrupt at the terminal reaches only the host. Not its own session: on Linux
-    # that is also its own scheduling group, where its low priority would not favor the host.
+    # Its own process group, so that an interrupt at the terminal reaches only the host. Not its own
+    # session: on Linux that is also its own scheduling group, where its low priority would not
+    # favor the host.
     return os.posix_spawn(
-        python, [python, *flags, "-c", _BOOT, later], environment | _OWN, file_actions=actions, setpgroup=0,
-        setsigmask=(), setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE),
-    )  # fmt: skip
+        python,
+        [python, *flags, "-c", _BOOT, later],
+        environment | _OWN,
+        file_actions=actions,
+        setpgroup=0,
+        setsigmask=(),
+        setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE),
+    )

@@ -25,9 +25,11 @@ _BACKLOG = 32
 
 
 class Threads:
-    """The queue and its threads, usually one. If an evaluation takes long, a new thread runs those behind it.
+    """The queue and its threads, usually one. If an evaluation takes long, a new thread runs those
+    behind it.
 
-    A thread whose evaluation overran its limit is abandoned. `submit` belongs to the thread of an event loop.
+    A thread whose evaluation overran its limit is abandoned. `submit` belongs to the thread of an
+    event loop.
     """
 
     def __init__(self, *, rests: bool) -> None:
@@ -64,7 +66,9 @@ class Threads:
     def may_end(self, thread: _Thread) -> bool:
         """Whether the thread has to end: it was abandoned, or nothing waits and another one stays."""
         with self._lock:
-            is_needed = not self.jobs.empty() or not (self.closing.is_set() or len(self._threads) > 1)
+            is_needed = not self.jobs.empty() or not (
+                self.closing.is_set() or len(self._threads) > 1
+            )
             if thread in self._threads and is_needed:
                 return False
             self._threads.discard(thread)
@@ -96,7 +100,8 @@ class Threads:
             else:
                 busy += 1
                 slow += now - began >= LOOK_AHEAD_S
-        with self._lock, contextlib.suppress(RuntimeError):  # no thread can be started now: the next look tries again
+        # no thread can be started now: the next look tries again
+        with self._lock, contextlib.suppress(RuntimeError):
             if not self.jobs.empty() and slow == len(self._threads) < MAX_THREADS:
                 self._add_thread()
         self._timer = None
@@ -106,7 +111,9 @@ class Threads:
 
 class _Thread(EvaluationThread):
     def __init__(self, pool: Threads) -> None:
-        super().__init__(target=contextvars.Context().run, args=(self._work,), name="agenteval-evaluator")
+        super().__init__(
+            target=contextvars.Context().run, args=(self._work,), name="agenteval-evaluator"
+        )
         self._pool = pool
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self.running: tuple[Job, float] | None = None
@@ -137,7 +144,8 @@ class _Thread(EvaluationThread):
         self.running = None
         job.cpu_s, job.seconds = time.thread_time() - cpu_began, time.monotonic() - began
         if self._pool.rests:
-            job.seconds = max(job.seconds, job.cpu_s / CPU_SHARE)  # the rest holds up those behind it as well
+            # the rest holds up those behind it as well
+            job.seconds = max(job.seconds, job.cpu_s / CPU_SHARE)
         job.deliver(outcome)
 
     def _result(self, job: Job) -> Any:

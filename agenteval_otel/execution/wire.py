@@ -1,8 +1,10 @@
-"""What passes between this process and a worker process: evaluators as recipes, and lines of JSON that execute nothing.
+"""What passes between this process and a worker process: evaluators as recipes, and lines of JSON
+that execute nothing.
 
-A batch is the number of its jobs as a line, and then three lines for each job: the evaluator's number, the criteria
-(``null``: the input's own) and the input; an empty line stands for the same as in the job before. An answer is
-``[cpu_s, kind, body]``: the worker's CPU seconds so far, and results as lists of field values or an exception.
+A batch is the number of its jobs as a line, and then three lines for each job: the evaluator's
+number, the criteria (``null``: the input's own) and the input; an empty line stands for the same as
+in the job before. An answer is ``[cpu_s, kind, body]``: the worker's CPU seconds so far, and
+results as lists of field values or an exception.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Lines:
         self._channel, self._buffer = channel, bytearray()
 
     def read(self, wait: Callable[[], bool]) -> Any:
-        """The next message; None where there is none and `wait` for the socket returns False. Raises `Gone`."""
+        """The next message; None where there is none and `wait` for the socket returns False.
+        Raises `Gone`.
+        """
         while (end := self._buffer.find(b"\n")) < 0:
             if not wait():
                 return None
@@ -82,10 +86,15 @@ def encode_answer(cpu_s: float, outcome: Any) -> bytes:
 
 
 def answer_of(kind: Any, body: Any) -> Any:
-    """The results of the evaluation, or the exception that it raised; an unreadable answer is a failure."""
+    """The results of the evaluation, or the exception that it raised; an unreadable answer is a
+    failure.
+    """
     try:
         if kind == _RESULTS:
-            return [EvaluationResult.model_validate(dict(zip(_FIELDS, values, strict=True))) for values in body]
+            return [
+                EvaluationResult.model_validate(dict(zip(_FIELDS, values, strict=True)))
+                for values in body
+            ]
         name, error_type, message = str(body[0]), body[1], str(body[2])
         if kind == _SKIPPED:
             return EvaluationSkipped(message)
@@ -100,7 +109,9 @@ def answer_of(kind: Any, body: Any) -> Any:
 def _encoded(outcome: Any) -> tuple[str, Any]:
     if isinstance(outcome, BaseException):
         return _encoded_error(outcome)
-    if not isinstance(outcome, list) or not all(isinstance(result, EvaluationResult) for result in outcome):
+    if not isinstance(outcome, list) or not all(
+        isinstance(result, EvaluationResult) for result in outcome
+    ):
         raise EvaluationError("expected a list of EvaluationResult", error_type="invalid_result")
     return _RESULTS, [_values(result) for result in outcome]
 
@@ -148,7 +159,9 @@ class NotPortable(RunsHere):
 
 
 def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
-    """What `load_evaluator` needs to make an equal evaluator in another process, in JSON; raises `NotPortable`."""
+    """What `load_evaluator` needs to make an equal evaluator in another process, in JSON; raises
+    `NotPortable`.
+    """
     kind = type(evaluator)
     try:
         place = importable(kind)
@@ -156,7 +169,9 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
         again = kind.from_child(fields)
     except (ConfigurationError, ValidationError) as error:
         wrong = error if isinstance(error, ConfigurationError) else explain_validation(error, kind)
-        raise NotPortable(f"what {wrong.path or 'it'} holds cannot be made again in another process") from None
+        raise NotPortable(
+            f"what {wrong.path or 'it'} holds cannot be made again in another process"
+        ) from None
     except Exception as error:
         # Our own words name types and modules; what others raise may quote their configuration.
         raise NotPortable(
@@ -167,19 +182,28 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
     function = fields.get("function")
     of_main = place[0] == MAIN or (isinstance(function, tuple | list) and MAIN in function)
     return {
-        "place": place, "fields": fields, "fingerprint": evaluator.fingerprint, "main": _main() if of_main else None,
-        "environment": {name: os.environ[name] for name in kind.child_environment if name in os.environ},
-    }  # fmt: skip
+        "place": place,
+        "fields": fields,
+        "fingerprint": evaluator.fingerprint,
+        "main": _main() if of_main else None,
+        "environment": {
+            name: os.environ[name] for name in kind.child_environment if name in os.environ
+        },
+    }
 
 
 def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
-    """The evaluator of a recipe, in another process; raises whatever its module or its class raises."""
+    """The evaluator of a recipe, in another process; raises whatever its module or its class
+    raises.
+    """
     if recipe["main"] is not None:
         from multiprocessing.spawn import prepare
 
-        prepare(recipe["main"])  # loads the program's file under another name, so its `__main__` block does not run
+        # loads the program's file under another name, so its `__main__` block does not run
+        prepare(recipe["main"])
     evaluator: Evaluator = imported(*recipe["place"]).from_child(recipe["fields"])
-    # A function of the program itself has another module's name here; its results are signed as they are there.
+    # A function of the program itself has another module's name here; its results are signed as
+    # they are there.
     evaluator.__dict__["fingerprint"] = recipe["fingerprint"]
     evaluator.prepare()
     return evaluator
@@ -211,6 +235,7 @@ def _main() -> dict[str, str]:
     if not has_guard:
         raise NotPortable('it is defined in a program without `if __name__ == "__main__":`')
     name = getattr(spec, "name", None)
-    if isinstance(name, str) and not name.endswith(MAIN):  # of `python -m package` only the path is loaded again
+    # of `python -m package` only the path is loaded again
+    if isinstance(name, str) and not name.endswith(MAIN):
         return {"init_main_from_name": name}
     return {"init_main_from_path": os.path.abspath(path)}

@@ -1,4 +1,6 @@
-"""Which answer a piece of feedback is about: by its reference, its trace and span, or an id that the answer has."""
+"""Which answer a piece of feedback is about: by its reference, its trace and span, or an id that
+the answer has.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ class RecentAnswers:
         """Keep an answer; a trace and a conversation lead to their newest one."""
         span = answer.span_context
         keys: list[Any] = [] if span is None else [(span.trace_id, span.span_id), span.trace_id]
-        ids = (("call", call_id), ("response", answer.response_id), ("conversation", answer.conversation_id))
+        ids = (
+            ("call", call_id),
+            ("response", answer.response_id),
+            ("conversation", answer.conversation_id),
+        )
         keys += [key for key in ids if key[1] is not None]
         with self._lock:
             for key in keys:
@@ -50,17 +56,24 @@ class RecentAnswers:
     def find(self, ids: Iterable[Any]) -> Answer | None:
         """The answer that the first known of these ids leads to."""
         with self._lock:
-            return next((answer for key in ids if (answer := self._answers.get(key)) is not None), None)
+            return next(
+                (answer for key in ids if (answer := self._answers.get(key)) is not None), None
+            )
 
     def remove(self, conversation_ids: Collection[str]) -> None:
         """Forget the answers of these conversations."""
         with self._lock:
-            for key in [key for key, answer in self._answers.items() if answer.conversation_id in conversation_ids]:
+            for key in [
+                key
+                for key, answer in self._answers.items()
+                if answer.conversation_id in conversation_ids
+            ]:
                 del self._answers[key]
 
 
 class Seen:
-    """Which feedback came already: a click that is sent twice counts once. Any thread; the oldest are forgotten.
+    """Which feedback came already: a click that is sent twice counts once. Any thread; the oldest
+    are forgotten.
 
     What is kept is a digest, since a key has comments in it.
     """
@@ -70,7 +83,9 @@ class Seen:
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 
     def is_new(self, key: Any) -> bool:
-        digest = hashlib.blake2b(repr(key).encode("utf-8", "replace"), digest_size=16, key=self._secret).digest()
+        digest = hashlib.blake2b(
+            repr(key).encode("utf-8", "replace"), digest_size=16, key=self._secret
+        ).digest()
         with self._lock:
             if digest in self._digests:
                 return False

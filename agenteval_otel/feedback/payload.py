@@ -1,4 +1,6 @@
-"""Feedback as it is written down: arguments of `record_feedback` and `record_score`, or the body of a request."""
+"""Feedback as it is written down: arguments of `record_feedback` and `record_score`, or the body of
+a request.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _Hexadecimal = r"^[0-9a-f]{%d}$"
 
 
 class OfAnswer(FrozenSettings):
-    """Which answer it is about: a reference, a trace with or without a span, a response's id, or a conversation's."""
+    """Which answer it is about: a reference, a trace with or without a span, a response's id, or a
+    conversation's.
+    """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
@@ -55,8 +59,13 @@ class OfAnswer(FrozenSettings):
     def _leads_to_an_answer(self) -> Any:
         if self.span_id is not None and self.trace_id is None:
             raise _wrong("span_id", "needs its trace_id")
-        if all(part is None for part in (self.reference, self.trace_id, self.response_id, self.conversation_id)):
-            raise _wrong("reference", "expected a reference, a trace_id, a response_id or a conversation_id")
+        if all(
+            part is None
+            for part in (self.reference, self.trace_id, self.response_id, self.conversation_id)
+        ):
+            raise _wrong(
+                "reference", "expected a reference, a trace_id, a response_id or a conversation_id"
+            )
         return self
 
     def feedback(self) -> Feedback:
@@ -69,10 +78,12 @@ class OfAnswer(FrozenSettings):
         span_context = self._span_context() if reference is None else reference.span_context
         agent = self.agent or (reference.agent if reference is not None else None)
         return {
-            "span_context": span_context, "agent": _short(agent) or None,
+            "span_context": span_context,
+            "agent": _short(agent) or None,
             "call_id": None if reference is None else reference.call_id,
-            "response_id": _short(self.response_id), "conversation_id": _short(self.conversation_id),
-        }  # fmt: skip
+            "response_id": _short(self.response_id),
+            "conversation_id": _short(self.conversation_id),
+        }
 
     def _span_context(self) -> SpanContext | None:
         if self.trace_id is None:
@@ -106,13 +117,23 @@ class OfScore(OfAnswer):
         if user_id is not None:
             user_id = clean(default_pipeline().engine.user_id(user_id), _MAX_ID)
         result, about = self._result(), self._about()
-        key = (_id_in(about), self.kind, self.name, user_id, result.score, result.reasoning, str(result.metadata))
+        key = (
+            _id_in(about),
+            self.kind,
+            self.name,
+            user_id,
+            result.score,
+            result.reasoning,
+            str(result.metadata),
+        )
         return Feedback(key=key, result=result, user_id=user_id, **about)
 
     def _result(self) -> EvaluationResult:
         score = self.score_itself()
         scale = self.scale or (_BOOLEAN if isinstance(score.value, bool) else _NUMERIC)
-        criterion = EvaluationCriteria(name=self.name, scale=scale, threshold=getattr(self, "threshold", None))
+        criterion = EvaluationCriteria(
+            name=self.name, scale=scale, threshold=getattr(self, "threshold", None)
+        )
         result = result_of(_Signed(self), criterion, score)  # type: ignore[arg-type]  # only the signature is read
         now_ns = time.time_ns()
         return copy_with(result, {"started_ns": now_ns, "ended_ns": now_ns})
@@ -143,7 +164,9 @@ class OfPerson(OfScore):
         value: ScoreValue = "comment" if self.comment else "correction"
         if self.thumbs is not None or self.score is not None:
             value = self.thumbs == "up" if self.score is None else self.score
-        correction = None if not self.correction else {"correction": clean(self.correction, _MAX_TEXT)}
+        correction = (
+            None if not self.correction else {"correction": clean(self.correction, _MAX_TEXT)}
+        )
         return Score(value=value, reasoning=_text(self.comment), metadata=correction)
 
 
@@ -159,9 +182,12 @@ class OfApplication(OfScore):
 
     def score_itself(self) -> Score:
         return Score(
-            value=self.value, passed=self.passed, label=self.label, reasoning=_text(self.reasoning),
+            value=self.value,
+            passed=self.passed,
+            label=self.label,
+            reasoning=_text(self.reasoning),
             reason_code=self.reason_code,
-        )  # fmt: skip
+        )
 
 
 class OfTruth(OfAnswer):
@@ -185,7 +211,9 @@ class OfTruth(OfAnswer):
 
     def feedback(self) -> Feedback:
         if default_pipeline().events is not None:
-            raise ConfigurationError("answers are evaluated in the sidecar: send it there, to POST /v1/feedback")
+            raise ConfigurationError(
+                "answers are evaluated in the sidecar: send it there, to POST /v1/feedback"
+            )
         about = self._about()
         digest = sha256(to_json(self.ground_truth)).digest()[:16]
         return Feedback(key=None, truth=LateTruth(self.ground_truth, self.prompt, digest), **about)
@@ -196,15 +224,23 @@ class _Signed:
 
     def __init__(self, payload: OfScore) -> None:
         self.signature = {
-            "evaluator_type": payload.evaluator, "evaluator_id": payload.evaluator, "evaluator_version": None,
-            "evaluator_kind": payload.kind, "calls_model": False,
-        }  # fmt: skip
+            "evaluator_type": payload.evaluator,
+            "evaluator_id": payload.evaluator,
+            "evaluator_version": None,
+            "evaluator_kind": payload.kind,
+            "calls_model": False,
+        }
 
 
 def _id_in(about: dict[str, Any]) -> Any:
     """The id that says which answer is meant, the most exact of them."""
     span_context = about["span_context"]
-    ids = (about["call_id"], span_context and span_context[:2], about["response_id"], about["conversation_id"])
+    ids = (
+        about["call_id"],
+        span_context and span_context[:2],
+        about["response_id"],
+        about["conversation_id"],
+    )
     return next(filter(None, ids), None)
 
 

@@ -1,4 +1,6 @@
-"""`record_feedback`, `record_score`, `record_ground_truth`: what people and the application say of an answer."""
+"""`record_feedback`, `record_score`, `record_ground_truth`: what people and the application say of
+an answer.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +16,36 @@ from agenteval_otel.runtime.log import log
 
 
 def record_feedback(
-    reference: str | None = None, /, *, thumbs: Literal["up", "down"] | None = None, score: float | None = None,
-    scale: str | None = None, comment: str | None = None, correction: str | None = None, name: str = "user_feedback",
-    user_id: str | None = None, trace_id: str | None = None, span_id: str | None = None,
-    response_id: str | None = None, conversation_id: str | None = None, agent: str | None = None,
-) -> bool:  # fmt: skip
+    reference: str | None = None,
+    /,
+    *,
+    thumbs: Literal["up", "down"] | None = None,
+    score: float | None = None,
+    scale: str | None = None,
+    comment: str | None = None,
+    correction: str | None = None,
+    name: str = "user_feedback",
+    user_id: str | None = None,
+    trace_id: str | None = None,
+    span_id: str | None = None,
+    response_id: str | None = None,
+    conversation_id: str | None = None,
+    agent: str | None = None,
+) -> bool:
     """Record what a person says of an answer: a thumb, a score, a comment or a better answer.
 
-    It is emitted as ``gen_ai.evaluation.result`` with the evaluator type ``human``, in the trace of the answer and
-    beside its other scores, counted in the metrics, and stored. An answer is meant by its `evaluation_reference`, by
-    trace and span, or by an id that it has; the newest answer of a conversation by the conversation's. Feedback whose
-    answer is not known waits a minute for it, and is then recorded without a trace. The same feedback of the same user
-    counts once; a changed one counts again. Never raises, and never blocks.
+    It is emitted as ``gen_ai.evaluation.result`` with the evaluator type ``human``, in the trace of
+    the answer and beside its other scores, counted in the metrics, and stored. An answer is meant
+    by its `evaluation_reference`, by trace and span, or by an id that it has; the newest answer of
+    a conversation by the conversation's. Feedback whose answer is not known waits a minute for it,
+    and is then recorded without a trace. The same feedback of the same user counts once; a changed
+    one counts again. Never raises, and never blocks.
 
     Args:
         reference: What `evaluation_reference` gave in the handler.
         thumbs: ``up`` passes, ``down`` fails.
-        score: Instead of `thumbs`, on `scale`: 0 to 1, 1 best, unless it says otherwise (``likert5``, ``0-10``).
+        score: Instead of `thumbs`, on `scale`: 0 to 1, 1 best, unless it says otherwise
+            (``likert5``, ``0-10``).
         scale: Of `score`.
         comment: In the person's words; content, so exported with content capture alone.
         correction: The answer that it should have been; content too, stored and not exported.
@@ -46,20 +61,43 @@ def record_feedback(
         Whether it was taken; wrong arguments are logged and counted (``feedback:wrong``).
     """
     return _record(
-        OfPerson, reference=reference, thumbs=thumbs, score=score, scale=scale, comment=comment, correction=correction,
-        name=name, user_id=user_id, trace_id=trace_id, span_id=span_id, response_id=response_id,
-        conversation_id=conversation_id, agent=agent,
-    )  # fmt: skip
+        OfPerson,
+        reference=reference,
+        thumbs=thumbs,
+        score=score,
+        scale=scale,
+        comment=comment,
+        correction=correction,
+        name=name,
+        user_id=user_id,
+        trace_id=trace_id,
+        span_id=span_id,
+        response_id=response_id,
+        conversation_id=conversation_id,
+        agent=agent,
+    )
 
 
 def record_score(
-    name: str, value: ScoreValue, /, reference: str | None = None, *, scale: str | None = None,
-    threshold: float | None = None, passed: bool | None = None, label: str | None = None,
-    reasoning: str | None = None, reason_code: str | None = None, trace_id: str | None = None,
-    span_id: str | None = None, response_id: str | None = None, conversation_id: str | None = None,
+    name: str,
+    value: ScoreValue,
+    /,
+    reference: str | None = None,
+    *,
+    scale: str | None = None,
+    threshold: float | None = None,
+    passed: bool | None = None,
+    label: str | None = None,
+    reasoning: str | None = None,
+    reason_code: str | None = None,
+    trace_id: str | None = None,
+    span_id: str | None = None,
+    response_id: str | None = None,
+    conversation_id: str | None = None,
     agent: str | None = None,
-) -> bool:  # fmt: skip
-    """Record what the application knows of an answer by itself: a guardrail's result, whether the ticket was resolved.
+) -> bool:
+    """Record what the application knows of an answer by itself: a guardrail's result, whether the
+    ticket was resolved.
 
     As `record_feedback`, with the evaluator type ``application``. Never raises, and never blocks.
 
@@ -67,7 +105,8 @@ def record_score(
         name: The criterion.
         value: A boolean, a number on `scale`, or a category.
         reference: What `evaluation_reference` gave in the handler; else an id below.
-        scale: ``numeric`` (0 to 1, 1 best), ``likert5``, ``0-10`` and others; ``binary`` for a boolean.
+        scale: ``numeric`` (0 to 1, 1 best), ``likert5``, ``0-10`` and others; ``binary`` for a
+            boolean.
         threshold: Score from which on it passes.
         passed: The verdict, where it does not follow from the value.
         label: A category beside a number.
@@ -79,37 +118,64 @@ def record_score(
         Whether it was taken; wrong arguments are logged and counted (``feedback:wrong``).
     """
     return _record(
-        OfApplication, name=name, value=value, reference=reference, scale=scale, threshold=threshold, passed=passed,
-        label=label, reasoning=reasoning, reason_code=reason_code, trace_id=trace_id, span_id=span_id,
-        response_id=response_id, conversation_id=conversation_id, agent=agent,
-    )  # fmt: skip
+        OfApplication,
+        name=name,
+        value=value,
+        reference=reference,
+        scale=scale,
+        threshold=threshold,
+        passed=passed,
+        label=label,
+        reasoning=reasoning,
+        reason_code=reason_code,
+        trace_id=trace_id,
+        span_id=span_id,
+        response_id=response_id,
+        conversation_id=conversation_id,
+        agent=agent,
+    )
 
 
 def record_ground_truth(
-    ground_truth: object, /, reference: str | None = None, *, prompt: str | None = None, trace_id: str | None = None,
-    span_id: str | None = None, response_id: str | None = None, conversation_id: str | None = None,
-) -> bool:  # fmt: skip
+    ground_truth: object,
+    /,
+    reference: str | None = None,
+    *,
+    prompt: str | None = None,
+    trace_id: str | None = None,
+    span_id: str | None = None,
+    response_id: str | None = None,
+    conversation_id: str | None = None,
+) -> bool:
     """Record what the right answer was, once that is known: the evaluators that lacked it are run.
 
-    With ``ground_truth_window_s`` set, an answer waits for its ground truth if an evaluator was skipped for lack of it.
-    The results are added to the answer's trace, with the same probability as if the ground truth had been there. If it
-    arrives before its answer is evaluated, it waits a minute. It is used once: a second one for the answer is counted
-    (``ground_truth:repeated``, ``ground_truth:contradicted``). It goes into no file. Never raises, and never blocks.
+    With ``ground_truth_window_s`` set, an answer waits for its ground truth if an evaluator was
+    skipped for lack of it. The results are added to the answer's trace, with the same probability
+    as if the ground truth had been there. If it arrives before its answer is evaluated, it waits a
+    minute. It is used once: a second one for the answer is counted (``ground_truth:repeated``,
+    ``ground_truth:contradicted``). It goes into no file. Never raises, and never blocks.
 
     Args:
-        ground_truth: Text, a list of texts of which the nearest counts, or any JSON value; at most 16 KiB as JSON.
+        ground_truth: Text, a list of texts of which the nearest counts, or any JSON value; at most
+            16 KiB as JSON.
         reference: What `evaluation_reference` gave in the handler; else an id below.
         prompt: The question that it answers; it is not used if the answer has a different one.
         trace_id: As of `record_feedback`, like those that follow.
 
     Returns:
-        Whether it was taken; wrong arguments are logged and counted (``feedback:wrong``). Where answers are evaluated
-        in the sidecar it is False: send it there, to ``POST /v1/feedback``.
+        Whether it was taken; wrong arguments are logged and counted (``feedback:wrong``). Where
+        answers are evaluated in the sidecar it is False: send it there, to ``POST /v1/feedback``.
     """
     return _record(
-        OfTruth, ground_truth=ground_truth, reference=reference, prompt=prompt, trace_id=trace_id, span_id=span_id,
-        response_id=response_id, conversation_id=conversation_id,
-    )  # fmt: skip
+        OfTruth,
+        ground_truth=ground_truth,
+        reference=reference,
+        prompt=prompt,
+        trace_id=trace_id,
+        span_id=span_id,
+        response_id=response_id,
+        conversation_id=conversation_id,
+    )
 
 
 def _record(model: Callable[..., OfAnswer], **fields: object) -> bool:
@@ -117,7 +183,11 @@ def _record(model: Callable[..., OfAnswer], **fields: object) -> bool:
         return RECORDER.take(model(**fields).feedback())
     except Exception as error:
         # Our messages name fields; the values after them may be content.
-        problem = str(error).partition(", found")[0] if isinstance(error, AgentEvalError) else type(error).__name__
+        problem = (
+            str(error).partition(", found")[0]
+            if isinstance(error, AgentEvalError)
+            else type(error).__name__
+        )
         default_pipeline().accounting.fail("feedback:wrong")
         log.warning("feedback_left_out", part="feedback", problem=problem)
         return False

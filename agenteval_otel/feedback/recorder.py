@@ -1,4 +1,6 @@
-"""Takes feedback to the pipeline: joined with its answer, at once or when the answer comes, else without a trace."""
+"""Takes feedback to the pipeline: joined with its answer, at once or when the answer comes, else
+without a trace.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ _RESULT_BYTES: Final = 2_048
 
 
 class Feedback(NamedTuple):
-    """A score of a person or of the application, or a ground truth, and what it says of the answer that it is about.
+    """A score of a person or of the application, or a ground truth, and what it says of the answer
+    that it is about.
 
     Attributes:
         key: Equal for repeated scores; None for a ground truth, which may be repeated until used.
@@ -63,8 +66,13 @@ class Feedback(NamedTuple):
 
     @property
     def ids(self) -> list[Any]:
-        """What leads to its answer, the most exact first; a trace and a conversation lead to their newest one."""
-        span, others = self.span_context, [("response", self.response_id), ("conversation", self.conversation_id)]
+        """What leads to its answer, the most exact first; a trace and a conversation lead to their
+        newest one.
+        """
+        span, others = (
+            self.span_context,
+            [("response", self.response_id), ("conversation", self.conversation_id)],
+        )
         return [*self.exact_ids, span and span.trace_id, *others]
 
 
@@ -73,7 +81,11 @@ class Recorder:
 
     def __init__(self) -> None:
         self._worker = Worker(
-            "agenteval-feedback", max_waiting=_MAX_WAITING, idle_s=_TICK_S, on_idle=self._let_go, stays=True
+            "agenteval-feedback",
+            max_waiting=_MAX_WAITING,
+            idle_s=_TICK_S,
+            on_idle=self._let_go,
+            stays=True,
         )
         self._reset()
         reset_in_child(self._reset)
@@ -134,8 +146,11 @@ class Recorder:
         """An answer was evaluated; on the background thread."""
         if not call.settled:
             self._answers.add(
-                Answer(call.span_context, call.agent, response.response_id, response.conversation_id), call.call_id
-            )  # fmt: skip
+                Answer(
+                    call.span_context, call.agent, response.response_id, response.conversation_id
+                ),
+                call.call_id,
+            )
 
     def _record(self, feedback: Feedback) -> None:
         if feedback.result is not None:
@@ -156,22 +171,31 @@ class Recorder:
         if answer is not None:
             context = span if span is not None and span.span_id else answer.span_context
             feedback = feedback._replace(
-                span_context=context, agent=feedback.agent or answer.agent,
+                span_context=context,
+                agent=feedback.agent or answer.agent,
                 response_id=feedback.response_id or answer.response_id,
                 conversation_id=feedback.conversation_id or answer.conversation_id,
-            )  # fmt: skip
-        elif (span is None or not span.span_id) and (feedback.response_id or feedback.conversation_id or span):
+            )
+        elif (span is None or not span.span_id) and (
+            feedback.response_id or feedback.conversation_id or span
+        ):
             return False
         self._submit(feedback)
         return True
 
     def _ids_of(self, feedback: Feedback) -> list[Any]:
-        """The ids to look up: only exact ones if possible, as a trace or conversation may lead to another answer."""
-        is_exact = feedback.call_id is not None or self._answers.find(feedback.exact_ids) is not None
+        """The ids to look up: only exact ones if possible, as a trace or conversation may lead to
+        another answer.
+        """
+        is_exact = (
+            feedback.call_id is not None or self._answers.find(feedback.exact_ids) is not None
+        )
         return feedback.exact_ids if is_exact else feedback.ids
 
     def _has_truth(self, feedback: Feedback, truth: LateTruth, *, is_known: bool) -> bool:
-        """Whether a ground truth is over: it went to the answer that waited for it, or cannot go to any."""
+        """Whether a ground truth is over: it went to the answer that waited for it, or cannot go to
+        any.
+        """
         pipeline = default_pipeline()
         pending = pipeline.pending_answers
         answer = None if pending is None else pending.take(self._ids_of(feedback), truth)
@@ -198,7 +222,9 @@ class Recorder:
     def _evaluate_after_all(self, feedback: Feedback, result: EvaluationResult) -> None:
         """A call that was not sampled is evaluated, where it is still kept and this is a complaint."""
         pipeline = default_pipeline()
-        is_complaint = result.passed is not True and (result.normalized is None or result.normalized < _GOOD)
+        is_complaint = result.passed is not True and (
+            result.normalized is None or result.normalized < _GOOD
+        )
         if pipeline.unsampled_calls is None or not is_complaint:
             return
         taken = pipeline.unsampled_calls.take(*self._ids_of(feedback))
@@ -232,13 +258,16 @@ class Recorder:
         assert feedback.result is not None
         agent = feedback.agent or ""
         call = CapturedCall(self._settings_of(pipeline, agent), agent)
-        call.recorded, call.settled = (feedback.result,), True  # no call of a handler: it has no outcome
+        # no call of a handler: it has no outcome
+        call.recorded, call.settled = (feedback.result,), True
         span = feedback.span_context
         call.span_context = span if span is not None and span.is_valid else None
         facts = {
-            "agent": agent or None, "response_id": feedback.response_id, "conversation_id": feedback.conversation_id,
+            "agent": agent or None,
+            "response_id": feedback.response_id,
+            "conversation_id": feedback.conversation_id,
             "user_id": feedback.user_id,
-        }  # fmt: skip
+        }
         call.input = EvaluationInput(**{name: value for name, value in facts.items() if value})
         pipeline.submit(call, _RESULT_BYTES + len(feedback.result.reasoning or ""))
 
@@ -254,9 +283,10 @@ class Recorder:
 
 def _is_concerned(feedback: Feedback, erasure: Erasure) -> bool:
     return (
-        feedback.conversation_id in erasure.conversations or feedback.user_id in erasure.users
+        feedback.conversation_id in erasure.conversations
+        or feedback.user_id in erasure.users
         or erasure.is_before(feedback.result.ended_ns if feedback.result else None)
-    )  # fmt: skip
+    )
 
 
 def _count(what: str) -> None:
@@ -264,4 +294,6 @@ def _count(what: str) -> None:
 
 
 RECORDER: Final = Recorder()
-"""Of the process, made when feedback is imported: it hears of the answers that come before the first feedback."""
+"""Of the process, made when feedback is imported: it hears of the answers that come before the
+first feedback.
+"""

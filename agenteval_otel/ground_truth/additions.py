@@ -34,24 +34,36 @@ def _key(prompt: str, module: str | None) -> tuple[str, str]:
 
 
 def read_known(path: Path) -> list[Known]:
-    """The rows of the file, none where it is not there yet; raises `ConfigurationError` with the wrong line."""
+    """The rows of the file, none where it is not there yet; raises `ConfigurationError` with the
+    wrong line.
+    """
     if not path.exists():
         if path.suffix.lower() not in (".csv", ".jsonl"):
             raise ConfigurationError("expected a name that ends in .csv or .jsonl", path=str(path))
         return []
     rows = read_rows(path)
-    return [Known(row, _provenance_of(fields)) for row, (fields, _) in zip(rows, _lines_in(path), strict=True)]
+    return [
+        Known(row, _provenance_of(fields))
+        for row, (fields, _) in zip(rows, _lines_in(path), strict=True)
+    ]
 
 
 def add(path: Path, row: Row, provenance: Mapping[str, Any]) -> None:
     """Rewrite the file with this row, replacing any row with the same question and module.
 
-    The new file is renamed over the old one, so readers see one or the other. The caller must hold the file's lock.
+    The new file is renamed over the old one, so readers see one or the other. The caller must hold
+    the file's lock.
     """
     known = read_known(path)
-    lines = [] if not known else [
-        line for line, before in zip(_lines_in(path), known, strict=True) if not before.answers(row.prompt, row.module)
-    ]  # fmt: skip
+    lines = (
+        []
+        if not known
+        else [
+            line
+            for line, before in zip(_lines_in(path), known, strict=True)
+            if not before.answers(row.prompt, row.module)
+        ]
+    )
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(temporary, "w", encoding="utf-8", newline="") as file:
@@ -67,12 +79,19 @@ def add(path: Path, row: Row, provenance: Mapping[str, Any]) -> None:
 
 
 def _write(
-    file: TextIO, path: Path, lines: list[tuple[dict[str, Any], str]], row: Row, provenance: Mapping[str, Any]
-) -> None:  # fmt: skip
+    file: TextIO,
+    path: Path,
+    lines: list[tuple[dict[str, Any], str]],
+    row: Row,
+    provenance: Mapping[str, Any],
+) -> None:
     if path.suffix.lower() == ".jsonl":
         added = dict(zip(_NAMES, row, strict=True)) | {PROVENANCE: dict(provenance)}
         added = {name: value for name, value in added.items() if value is not None}
-        file.writelines(f"{text}\n" for text in [*(text for _, text in lines), json.dumps(added, ensure_ascii=False)])
+        file.writelines(
+            f"{text}\n"
+            for text in [*(text for _, text in lines), json.dumps(added, ensure_ascii=False)]
+        )
         return
     header = list(lines[0][0] if lines else _HEADER)
     columns = {field_name(name): name for name in header}
@@ -80,18 +99,25 @@ def _write(
         if field_name(name) not in columns:
             columns[field_name(name)] = name
             header.append(name)
-    cells = dict(zip(map(field_name, _HEADER), row, strict=True)) | {PROVENANCE: json.dumps(dict(provenance))}
+    cells = dict(zip(map(field_name, _HEADER), row, strict=True)) | {
+        PROVENANCE: json.dumps(dict(provenance))
+    }
     writer = csv.DictWriter(file, header, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(fields for fields, _ in lines)
-    writer.writerow({columns[name]: "" if value is None else value for name, value in cells.items()})
+    writer.writerow(
+        {columns[name]: "" if value is None else value for name, value in cells.items()}
+    )
 
 
 def _lines_in(path: Path) -> list[tuple[dict[str, Any], str]]:
     """The fields of each row as they are written, and its text where that is a line."""
     if path.suffix.lower() == ".csv":
         rows = csv.DictReader(lines_of(path))
-        return [({name: cell or "" for name, cell in cells.items() if name is not None}, "") for cells in rows]
+        return [
+            ({name: cell or "" for name, cell in cells.items() if name is not None}, "")
+            for cells in rows
+        ]
     return [(json.loads(line), line.rstrip("\n")) for line in lines_of(path) if line.strip()]
 
 

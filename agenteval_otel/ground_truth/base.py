@@ -1,4 +1,6 @@
-"""Contract of ground-truth stores, and the step of an evaluation in which an input gets its reference answer."""
+"""Contract of ground-truth stores, and the step of an evaluation in which an input gets its
+reference answer.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,13 @@ class GroundTruth(Value):
     """A reference answer, and how it was found.
 
     Attributes:
-        answer: What a right response says: text, or (from JSONL) any JSON value. Evaluators get it as `ground_truth`.
+        answer: What a right response says: text, or (from JSONL) any JSON value. Evaluators get it
+            as `ground_truth`.
         prompt: The question that it answers, as the store has it.
         category: What kind of question that is, if the store knows.
         module: The part of the system that the question is put to, if the store knows.
-        match: ``exact``: the same question; ``partial``: one of the two questions contains the other.
+        match: ``exact``: the same question; ``partial``: one of the two questions contains the
+            other.
         share: Words of the shorter question over those of the longer, 0 to 1; 1 for an exact match.
     """
 
@@ -40,9 +44,10 @@ class GroundTruth(Value):
 class GroundTruthStore(Component, contract="ground_truth"):
     """Knows reference answers. Implement `find`.
 
-    It runs on the background thread, before the evaluators, for every evaluated response that has no ground truth of
-    its own. A plain method must not block: the background thread waits for it. An ``async def`` may call a service,
-    and has `timeout_s` for it. An error is counted (``ground_truth``), and the response is evaluated without.
+    It runs on the background thread, before the evaluators, for every evaluated response that has
+    no ground truth of its own. A plain method must not block: the background thread waits for it.
+    An ``async def`` may call a service, and has `timeout_s` for it. An error is counted
+    (``ground_truth``), and the response is evaluated without.
 
     Attributes:
         timeout_s: Time limit of one lookup by an async `find`, in seconds.
@@ -50,12 +55,16 @@ class GroundTruthStore(Component, contract="ground_truth"):
 
     timeout_s: float = Field(default=1.0, gt=0, le=60)
 
-    def find(self, evaluation_input: EvaluationInput) -> GroundTruth | Awaitable[GroundTruth | None] | None:
+    def find(
+        self, evaluation_input: EvaluationInput
+    ) -> GroundTruth | Awaitable[GroundTruth | None] | None:
         """The reference answer for the input's prompt; None if there is none."""
         raise NotImplementedError
 
     def problems(self) -> Sequence[Exception]:
-        """What went wrong outside of lookups since the last call, such as a new file that cannot be read."""
+        """What went wrong outside of lookups since the last call, such as a new file that cannot be
+        read.
+        """
         return ()
 
 
@@ -65,11 +74,15 @@ def load_store(value: Any, *, path: str = "ground_truth") -> GroundTruthStore | 
 
 
 async def with_ground_truth(
-    evaluation_input: EvaluationInput, store: GroundTruthStore | None, on_failure: Callable[[BaseException], None]
+    evaluation_input: EvaluationInput,
+    store: GroundTruthStore | None,
+    on_failure: Callable[[BaseException], None],
 ) -> EvaluationInput:
-    """The input with the store's answer; unchanged if it has its own (blank text does not count) or there is none.
+    """The input with the store's answer; unchanged if it has its own (blank text does not count) or
+    there is none.
 
-    How the answer was found is in ``metadata["ground_truth"]``. Errors of the store go to `on_failure`.
+    How the answer was found is in ``metadata["ground_truth"]``. Errors of the store go to
+    `on_failure`.
     """
     if store is None:
         return evaluation_input
@@ -103,4 +116,6 @@ def _enriched(evaluation_input: EvaluationInput, result: Any) -> EvaluationInput
         return evaluation_input
     how = result.model_dump(mode="json", exclude={"answer"}, exclude_none=True)
     metadata = {**(evaluation_input.metadata or {}), "ground_truth": how}
-    return copy_with(evaluation_input, {"ground_truth": snapshot_of(result.answer), "metadata": metadata})
+    return copy_with(
+        evaluation_input, {"ground_truth": snapshot_of(result.answer), "metadata": metadata}
+    )

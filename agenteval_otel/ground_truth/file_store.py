@@ -24,32 +24,39 @@ from agenteval_otel.runtime.worker import Worker
 _CHECK_EVERY_S = 1.0
 _MAX_PROBLEMS = 16
 _FIELDS: Final = {
-    "userprompt": "UserPrompt", "expectedoutput": "ExpectedOutput", "category": "Category", "module": "Module",
-}  # fmt: skip
+    "userprompt": "UserPrompt",
+    "expectedoutput": "ExpectedOutput",
+    "category": "Category",
+    "module": "Module",
+}
 
 
 class FileGroundTruthStore(GroundTruthStore, type="file"):
     """Reference answers from a CSV or JSONL file, kept in memory.
 
-    The first line of a CSV file names the columns ``UserPrompt,ExpectedOutput,Category,Module``, in any order; the last
-    two are optional, other columns are ignored. JSONL has an object a line with the same fields, whose expected output
-    may be any JSON value. ``UserPrompt``, ``userPrompt`` and ``user_prompt`` are one name. A row with an empty answer
-    says that its question has no reference.
+    The first line of a CSV file names the columns ``UserPrompt,ExpectedOutput,Category,Module``, in
+    any order; the last two are optional, other columns are ignored. JSONL has an object a line with
+    the same fields, whose expected output may be any JSON value. ``UserPrompt``, ``userPrompt`` and
+    ``user_prompt`` are one name. A row with an empty answer says that its question has no
+    reference.
 
-    The same question comes first: equal but for case, Unicode form and whitespace. Otherwise the nearest row that the
-    prompt contains as whole words, or that contains the prompt. Candidates are the rows of the input's module
-    (``metadata["module"]`` if it is set, else the agent) and those without a module; if the module has no rows, all.
+    The same question comes first: equal but for case, Unicode form and whitespace. Otherwise the
+    nearest row that the prompt contains as whole words, or that contains the prompt. Candidates are
+    the rows of the input's module (``metadata["module"]`` if it is set, else the agent) and those
+    without a module; if the module has no rows, all.
 
-    Creating the store reads the file, which blocks. A lookup takes tens of microseconds. Lookups check for changes, at
-    most once a second; a changed file is read on a separate thread, and the old rows are used until then.
+    Creating the store reads the file, which blocks. A lookup takes tens of microseconds. Lookups
+    check for changes, at most once a second; a changed file is read on a separate thread, and the
+    old rows are used until then.
 
     Attributes:
         path: The file, UTF-8; its name ends in ``.csv`` or ``.jsonl``.
-        matching: ``words``, or ``original``, as in the Partnership Agent: the first row of the file that matches as a
-            substring, ignoring case only; every row is compared.
-        min_words: Words that prompt and row must share for a partial match; a character of a script without spaces
-            counts as one.
-        min_share: Minimum ratio of the numbers of words, shorter to longer of the two, for a partial match.
+        matching: ``words``, or ``original``, as in the Partnership Agent: the first row of the file
+            that matches as a substring, ignoring case only; every row is compared.
+        min_words: Words that prompt and row must share for a partial match; a character of a script
+            without spaces counts as one.
+        min_share: Minimum ratio of the numbers of words, shorter to longer of the two, for a
+            partial match.
     """
 
     path: Path
@@ -78,7 +85,8 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
 
     @cached_property
     def _file(self) -> IndexedFile:
-        return IndexedFile(self.path.absolute(), self._read)  # the process may change its folder later
+        # the process may change its folder later
+        return IndexedFile(self.path.absolute(), self._read)
 
     def _read(self, path: Path) -> QuestionIndex:
         rows = read_rows(path)
@@ -90,13 +98,18 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
 
 
 class IndexedFile:
-    """The index of a file's rows, which follows the file. Any thread may call; none waits for the file.
+    """The index of a file's rows, which follows the file. Any thread may call; none waits for the
+    file.
 
     A changed file that cannot be used leaves the index as it was, and its error in `problems`.
     """
 
     def __init__(
-        self, path: Path, read: Callable[[Path], QuestionIndex], *, clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        read: Callable[[Path], QuestionIndex],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker = Worker("agenteval-ground-truth", max_waiting=1, idle_s=0.0)
         self._path, self._read, self._clock = path, read, clock
@@ -131,7 +144,8 @@ def _signature(path: Path) -> tuple[int, ...] | None:
         status = os.stat(path)
     except OSError:
         return None
-    # With the time of the inode's last change: of the rights, or of a copy that keeps the modification time.
+    # With the time of the inode's last change: of the rights, or of a copy that keeps the
+    # modification time.
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_dev, status.st_ino
 
 
@@ -146,9 +160,15 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         for cells in reader:
             count = sum(cell is not None for cell in cells.values())
             if count < len(set(header)):
-                raise _wrong(path, reader.line_num, f"expected the columns of line 1, found {count} of them")
+                raise _wrong(
+                    path, reader.line_num, f"expected the columns of line 1, found {count} of them"
+                )
             if any(map(str.strip, cells.pop(None, ()))):
-                raise _wrong(path, reader.line_num, "more cells than line 1 has columns: quote text with commas")
+                raise _wrong(
+                    path,
+                    reader.line_num,
+                    "more cells than line 1 has columns: quote text with commas",
+                )
             yield _row(path, reader.line_num, cells)
     except csv.Error as error:
         # DictReader does not count the line on which its reader fails.
@@ -170,7 +190,10 @@ def _json_rows(path: Path) -> Iterator[Row]:
         yield _row(path, number, fields)
 
 
-_READERS: Final[dict[str, Callable[[Path], Iterator[Row]]]] = {".csv": _csv_rows, ".jsonl": _json_rows}
+_READERS: Final[dict[str, Callable[[Path], Iterator[Row]]]] = {
+    ".csv": _csv_rows,
+    ".jsonl": _json_rows,
+}
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
@@ -186,7 +209,9 @@ def lines_of(path: Path) -> io.StringIO:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or type(error).__name__}") from error
+        raise ConfigurationError(
+            f"{path}: cannot be read: {error.strerror or type(error).__name__}"
+        ) from error
     try:
         return io.StringIO(content.decode("utf-8-sig"), newline="\n")
     except UnicodeDecodeError as error:
@@ -194,7 +219,9 @@ def lines_of(path: Path) -> io.StringIO:
 
 
 def field_name(name: str) -> str:
-    """The name of a column or field as it is compared: ``UserPrompt``, ``userPrompt`` and ``user_prompt`` are one."""
+    """The name of a column or field as it is compared: ``UserPrompt``, ``userPrompt`` and
+    ``user_prompt`` are one.
+    """
     return name.strip().replace("_", "").casefold()
 
 
@@ -205,7 +232,9 @@ def _wrong(path: Path, line: int, problem: str) -> ConfigurationError:
 def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:
     missing = [_FIELDS[field] for field in ("userprompt", "expectedoutput") if field not in fields]
     if missing:
-        raise _wrong(path, line, f"{' and '.join(missing)} missing; expected {', '.join(_FIELDS.values())}")
+        raise _wrong(
+            path, line, f"{' and '.join(missing)} missing; expected {', '.join(_FIELDS.values())}"
+        )
 
 
 def _row(path: Path, line: int, fields: Mapping[str, Any]) -> Row:

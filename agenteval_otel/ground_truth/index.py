@@ -1,4 +1,6 @@
-"""Finds the row of a table that answers a question, in a time that hardly grows with the number of rows."""
+"""Finds the row of a table that answers a question, in a time that hardly grows with the number of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,14 @@ from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.runtime.text import composed
 
 _MAX_PARTIAL_CHARACTERS = 16_384  # a longer prompt finds only the same question
-_MAX_CANDIDATES = 5_000  # rows, or stretches of the prompt, that a partial match looks at: about a millisecond
-_MAX_SCANNED = 20_000_000  # rows times characters of the prompt that ``matching: original`` looks at
+# rows, or stretches of the prompt, that a partial match looks at: about a millisecond
+_MAX_CANDIDATES = 5_000
+# rows times characters of the prompt that ``matching: original`` looks at
+_MAX_SCANNED = 20_000_000
 # Scripts without spaces between words: each character counts as a word.
 _SPACELESS = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
@@ -37,9 +42,11 @@ class Row(NamedTuple):
 
 
 class NormalizedQuery(NamedTuple):
-    """A text as it is compared: composed (NFC), case folded, each run of whitespace one space; and its words.
+    """A text as it is compared: composed (NFC), case folded, each run of whitespace one space; and
+    its words.
 
-    The phrase has a space around each word. A text that is too long for a partial match has no words.
+    The phrase has a space around each word. A text that is too long for a partial match has no
+    words.
     """
 
     text: str
@@ -64,14 +71,16 @@ class _Entry(NamedTuple):
 
 
 _Match = tuple[_Entry | None, Literal["exact", "partial"], float]
-_Firsts = dict[str, tuple[_Entry, ...]]  # the first row of each module for a text, in the order of the file
+# the first row of each module for a text, in the order of the file
+_Firsts = dict[str, tuple[_Entry, ...]]
 
 
 class QuestionIndex:
     """Rows, and the way to the one that answers a prompt. Immutable; any thread may use it.
 
-    The same question comes first. Otherwise the nearest row that the prompt contains, or that contains the prompt, as
-    whole words: the one with the largest share. Of equal shares a row inside the prompt wins, then the first one.
+    The same question comes first. Otherwise the nearest row that the prompt contains, or that
+    contains the prompt, as whole words: the one with the largest share. Of equal shares a row
+    inside the prompt wins, then the first one.
     """
 
     def __init__(self, rows: Iterable[Row], *, min_words: int = 1, min_share: float = 1.0) -> None:
@@ -84,10 +93,16 @@ class QuestionIndex:
 
     def of_module(self, module: str) -> tuple[Row, ...]:
         """The rows of a module, in the order of the file, ignoring the case of its name."""
-        return tuple(row for row in self.rows if row.module and _module_key(row.module) == _module_key(module))
+        return tuple(
+            row
+            for row in self.rows
+            if row.module and _module_key(row.module) == _module_key(module)
+        )
 
     def find(self, prompt: str | None, module: str | None = None) -> GroundTruth | None:
-        """The answer to a prompt, from the module's rows and those without a module; of all where it has no rows."""
+        """The answer to a prompt, from the module's rows and those without a module; of all where
+        it has no rows.
+        """
         if not prompt or not prompt.strip():
             return None
         name = _module_key(module)
@@ -107,10 +122,13 @@ class QuestionIndex:
         # By word: the positions, in order of length, of the rows that contain it.
         self._positions: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
         self._entries = sorted(
-            (entry for entry in self._entries
-             if entry.length >= self._min_words and _add(self._by_phrase, entry.phrase, entry)),
+            (
+                entry
+                for entry in self._entries
+                if entry.length >= self._min_words and _add(self._by_phrase, entry.phrase, entry)
+            ),
             key=attrgetter("length"),
-        )  # fmt: skip
+        )
         self._lengths = sorted({entry.length for entry in self._entries}, reverse=True)
         for position, entry in enumerate(self._entries):
             for word in set(entry.phrase.split()):
@@ -127,7 +145,11 @@ class QuestionIndex:
         inside, around = self._inside(query, module), self._around(query, module)
         share_inside = inside.length / count if inside else 0.0
         share_around = count / around.length if around else 0.0
-        return (inside, "partial", share_inside) if share_inside >= share_around else (around, "partial", share_around)
+        return (
+            (inside, "partial", share_inside)
+            if share_inside >= share_around
+            else (around, "partial", share_around)
+        )
 
     def _inside(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
         """The longest row that the prompt contains."""
@@ -137,10 +159,14 @@ class QuestionIndex:
         starts = [0, *accumulate(len(word) + 1 for word in query.words)]
         stretches = (
             query.phrase[starts[at] : starts[at + length] + 1]
-            for length in self._lengths if shortest <= length <= count
+            for length in self._lengths
+            if shortest <= length <= count
             for at in range(count - length + 1)
-        )  # fmt: skip
-        entries = (_first(self._by_phrase, stretch, module) for stretch in islice(stretches, _MAX_CANDIDATES))
+        )
+        entries = (
+            _first(self._by_phrase, stretch, module)
+            for stretch in islice(stretches, _MAX_CANDIDATES)
+        )
         return next(filter(None, entries), None)
 
     def _around(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
@@ -160,7 +186,9 @@ class QuestionIndex:
 
 
 class SubstringIndex(QuestionIndex):
-    """Finds what the Partnership Agent finds: any substring, ignoring only case, the first row of the file."""
+    """Finds what the Partnership Agent finds: any substring, ignoring only case, the first row of
+    the file.
+    """
 
     def _entry(self, row: Row) -> _Entry:
         upper = _upper(row.prompt)
@@ -178,7 +206,10 @@ class SubstringIndex(QuestionIndex):
             return same, "exact", 1.0
         for entry in self._entries if len(text) * len(self._entries) <= _MAX_SCANNED else ():
             if entry.applies_to(module) and (text in entry.phrase or entry.phrase in text):
-                counts = [max(1, len(_words_of(_normalized(either)))) for either in (prompt, entry.row.prompt)]
+                counts = [
+                    max(1, len(_words_of(_normalized(either))))
+                    for either in (prompt, entry.row.prompt)
+                ]
                 return entry, "partial", min(counts) / max(counts)
         return None, "partial", 0.0
 
@@ -212,8 +243,15 @@ def _first(firsts: _Firsts, text: str, module: str | None) -> _Entry | None:
 
 
 def _upper(text: str) -> str:
-    """Each character in upper case by itself, and no other character becomes ASCII: .NET's ordinal comparison."""
+    """Each character in upper case by itself, and no other character becomes ASCII: .NET's ordinal
+    comparison.
+    """
     upper = text.upper()
     if len(upper) == len(text) and not ("\u0131" in text or "\u017f" in text):
         return upper
-    return "".join([big if len(big := char.upper()) == 1 and not big < "\x80" <= char else char for char in text])
+    return "".join(
+        [
+            big if len(big := char.upper()) == 1 and not big < "\x80" <= char else char
+            for char in text
+        ]
+    )

@@ -40,22 +40,25 @@ _OWN_SHARE: Final = 0.9  # of the time limit, to report a timeout's reason
 class SqlGroundTruthStore(GroundTruthStore, type="sql"):
     """Reference answers from a database: SQLite or PostgreSQL.
 
-    Either a `query` of your own with parameters ``:prompt``, ``:module`` (``metadata["module"]``, else the agent),
-    ``:agent``, ``:conversation_id``, ``:session_id`` and ``:response_id``, which are always bound; or a `table` whose
-    row has exactly this prompt, and this module or none. The first row counts. Its answer is the column ``answer``,
-    else the first one; ``prompt``, ``category`` and ``module`` are taken where they are there. Read-only.
+    Either a `query` of your own with parameters ``:prompt``, ``:module`` (``metadata["module"]``,
+    else the agent), ``:agent``, ``:conversation_id``, ``:session_id`` and ``:response_id``, which
+    are always bound; or a `table` whose row has exactly this prompt, and this module or none. The
+    first row counts. Its answer is the column ``answer``, else the first one; ``prompt``,
+    ``category`` and ``module`` are taken where they are there. Read-only.
 
-    Lookups run on the store's own threads, for at most `timeout_s`. If the database is unavailable, slow or lacks the
-    table, there is no ground truth: counted as ``ground_truth:unreachable``, ``:timeout``, ``:query`` or ``:busy``;
-    after the first two it is not queried for five seconds. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
+    Lookups run on the store's own threads, for at most `timeout_s`. If the database is unavailable,
+    slow or lacks the table, there is no ground truth: counted as ``ground_truth:unreachable``,
+    ``:timeout``, ``:query`` or ``:busy``; after the first two it is not queried for five seconds.
+    Needs the extra ``sql``, for PostgreSQL ``postgresql``.
 
     Attributes:
         path: An SQLite file. Either this or `url`.
         url: ``postgresql://user:password@host/database`` or ``sqlite:///file``.
         query: A SELECT.
         table: A table; ``schema.table`` works too.
-        columns: Names of its columns by content (``prompt``, ``answer``, ``category``, ``module``), if they differ from
-            these. ``category`` and ``module`` are left out unless they are named.
+        columns: Names of its columns by content (``prompt``, ``answer``, ``category``, ``module``),
+            if they differ from these. ``category`` and ``module`` are left out unless they are
+            named.
         cache_size: Number of lookups that are cached, including those without a row; 0 caches none.
         cache_s: How long a lookup is cached, in seconds.
         connections: Maximum number of lookups at the same time.
@@ -76,15 +79,27 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
         if (self.query is None) == (self.table is None):
             raise ValueError("expected either 'query', a SELECT, or 'table', the name of a table")
         if self.columns and self.table is None:
-            raise ValueError("columns are those of a table; a query names its own: SELECT expected AS answer")
+            raise ValueError(
+                "columns are those of a table; a query names its own: SELECT expected AS answer"
+            )
         unknown = sorted(set(self.columns) - set(_COLUMNS))
-        wrong = [name for name in (self.table, *self.columns.values()) if name and not _NAME.fullmatch(name)]
+        wrong = [
+            name
+            for name in (self.table, *self.columns.values())
+            if name and not _NAME.fullmatch(name)
+        ]
         if unknown or wrong:
-            known = f"; known: {', '.join(_COLUMNS)}" if unknown else ", expected the name of a table or column"
+            known = (
+                f"; known: {', '.join(_COLUMNS)}"
+                if unknown
+                else ", expected the name of a table or column"
+            )
             raise ValueError(f"found {(unknown or wrong)[0]!r}{known}")
         strange = sorted(set(self._parameters) - set(PARAMETERS))
         if strange:
-            raise ValueError(f"unknown parameter :{strange[0]} in query; known: :{', :'.join(PARAMETERS)}")
+            raise ValueError(
+                f"unknown parameter :{strange[0]} in query; known: :{', :'.join(PARAMETERS)}"
+            )
         _ = self._lookups  # loads what asking needs: that takes longer than a lookup may
         return self
 
@@ -92,7 +107,9 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
         """The answer to the input's prompt, remembered or asked for; raises `GroundTruthError`."""
         if "prompt" in self._parameters and not (evaluation_input.prompt or "").strip():
             return None
-        return await self._lookups.find({name: getattr(evaluation_input, name) for name in self._parameters})
+        return await self._lookups.find(
+            {name: getattr(evaluation_input, name) for name in self._parameters}
+        )
 
     @cached_property
     def _statement(self) -> str:
@@ -104,7 +121,9 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
         if (module := names.get("module")) is None:
             return f"{statement} LIMIT 1"
         own_first = f"CASE WHEN {module} = :module THEN 0 ELSE 1 END"
-        return f"{statement} AND ({module} = :module OR {module} IS NULL) ORDER BY {own_first} LIMIT 1"
+        return (
+            f"{statement} AND ({module} = :module OR {module} IS NULL) ORDER BY {own_first} LIMIT 1"
+        )
 
     @cached_property
     def _parameters(self) -> tuple[str, ...]:
@@ -113,22 +132,41 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
     @cached_property
     def _lookups(self) -> CachedLookups:
         return CachedLookups(
-            target_of(self.path, self.url), self._statement, timeout_s=self.timeout_s * _OWN_SHARE,
-            connections=self.connections, cache_size=self.cache_size, cache_s=self.cache_s,
-        )  # fmt: skip
+            target_of(self.path, self.url),
+            self._statement,
+            timeout_s=self.timeout_s * _OWN_SHARE,
+            connections=self.connections,
+            cache_size=self.cache_size,
+            cache_s=self.cache_s,
+        )
 
 
 class CachedLookups:
     """Asks on threads of its own, and remembers the answers. Any event loop; nothing in it blocks."""
 
     def __init__(
-        self, target: Target, statement: str, *, timeout_s: float, connections: int, cache_size: int, cache_s: float
-    ) -> None:  # fmt: skip
-        self._target, self._timeout_s, self._cache_size, self._cache_s = target, timeout_s, cache_size, cache_s
+        self,
+        target: Target,
+        statement: str,
+        *,
+        timeout_s: float,
+        connections: int,
+        cache_size: int,
+        cache_s: float,
+    ) -> None:
+        self._target, self._timeout_s, self._cache_size, self._cache_s = (
+            target,
+            timeout_s,
+            cache_size,
+            cache_s,
+        )
         self._worker = Worker(
-            "agenteval-ground-truth-sql", max_waiting=_MAX_WAITING, max_threads=connections, idle_s=_IDLE_S,
+            "agenteval-ground-truth-sql",
+            max_waiting=_MAX_WAITING,
+            max_threads=connections,
+            idle_s=_IDLE_S,
             on_idle=lambda: self._lookups.close(),
-        )  # fmt: skip
+        )
         from agenteval_otel.database.lookups import Lookups  # loads SQLAlchemy and the driver
 
         self._lookups = Lookups(target, statement, timeout_s=timeout_s, connections=connections)
@@ -148,7 +186,9 @@ class CachedLookups:
         if now_s < until_s:
             return known
         if now_s < self._away_until_s:
-            raise GroundTruthError(f"{self._target.place}: not asked, it was away", reason="unreachable")
+            raise GroundTruthError(
+                f"{self._target.place}: not asked, it was away", reason="unreachable"
+            )
         future: Future[GroundTruth | None] = Future()
         if not self._worker.submit(partial(settle, future, partial(self._ask, parameters))):
             raise GroundTruthError(f"{self._target.place}: too many lookups wait", reason="busy")
@@ -188,6 +228,11 @@ def _ground_truth_of(row: Mapping[str, Any]) -> GroundTruth | None:
     if is_blank(answer):
         return None
     if not isinstance(answer, str):
-        answer = from_json(to_json(answer, fallback=str))  # a decimal, a moment, JSON of the database's own
-    texts = {name: str(row[name]) for name in ("prompt", "category", "module") if row.get(name) is not None}
+        # a decimal, a moment, JSON of the database's own
+        answer = from_json(to_json(answer, fallback=str))
+    texts = {
+        name: str(row[name])
+        for name in ("prompt", "category", "module")
+        if row.get(name) is not None
+    }
     return GroundTruth(answer=answer, **texts)

@@ -1,1 +1,3 @@
-"""HTTP requests to models; failures are `ModelError`. Importing this loads no vendor; the first request does."""
+"""HTTP requests to models; failures are `ModelError`. Importing this loads no vendor; the first
+request does.
+"""

@@ -1,7 +1,8 @@
 """HTTP requests to models: their address, key, deadline and retries, and a client per event loop.
 
-No redirect is followed, since it would carry the key along. Compression is not asked for: a small body may grow huge.
-httpx2 is imported here only, by `HostedModel.prepare` or with the first request.
+No redirect is followed, since it would carry the key along. Compression is not asked for: a small
+body may grow huge. httpx2 is imported here only, by `HostedModel.prepare` or with the first
+request.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, SerializationInfo, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    SecretStr,
+    SerializationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import ComponentError
@@ -45,21 +53,25 @@ _requesting: ContextVar[bool] = ContextVar("agenteval_requesting", default=False
 
 
 class HostedModel(Component):
-    """A model behind HTTP. Each request has one deadline, which covers its retries and the waits between them.
+    """A model behind HTTP. Each request has one deadline, which covers its retries and the waits
+    between them.
 
-    Rate limits, overload, errors of the server and broken connections are retried, at most `max_retries` times and
-    never before the provider asks to come back; over time at most `retry_share` of the calls. Invalid responses are not
-    retried, since they are billed. No redirect is followed.
+    Rate limits, overload, errors of the server and broken connections are retried, at most
+    `max_retries` times and never before the provider asks to come back; over time at most
+    `retry_share` of the calls. Invalid responses are not retried, since they are billed. No
+    redirect is followed.
 
     Attributes:
         model: The model's name at its provider.
-        base_url: ``http`` or ``https``, a public or a private address. The key and the request go only there.
+        base_url: ``http`` or ``https``, a public or a private address. The key and the request go
+            only there.
         api_key: The key itself. Never shown, dumped or logged.
         api_key_env: Name of the environment variable that holds the key, read for each request.
         deadline_s: Time limit of a request in seconds, retries included.
         max_retries: Maximum number of retries of a request, 0 to 2.
         retry_share: Maximum retries per call over time; the first two are always allowed.
-        retry_base_s: First wait in seconds; doubled each time, then randomly shortened by up to a half.
+        retry_base_s: First wait in seconds; doubled each time, then randomly shortened by up to a
+            half.
         max_answer_bytes: Maximum size of a response.
         extra_body: Further fields of the request, as the provider documents them.
         extra_headers: Further headers of the request.
@@ -69,10 +81,18 @@ class HostedModel(Component):
     error_class: ClassVar[type[ModelError]] = ModelError
     usage_class: ClassVar[Callable[..., Any]]  # takes the number of calls
     # No answer depends on these.
-    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({
-        "api_key", "api_key_env", "deadline_s", "max_retries", "retry_share", "retry_base_s", "max_answer_bytes",
-        "extra_headers",
-    })  # fmt: skip
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset(
+        {
+            "api_key",
+            "api_key_env",
+            "deadline_s",
+            "max_retries",
+            "retry_share",
+            "retry_base_s",
+            "max_answer_bytes",
+            "extra_headers",
+        }
+    )
 
     model: str = Field(min_length=1, max_length=256)
     base_url: str = Field(max_length=2_048)
@@ -119,7 +139,8 @@ class HostedModel(Component):
 
     async def _post(self, path: str, body: dict[str, Any], client: Any, key: str | None) -> Reply:
         """Send once, by a client of `_connect`; raises `ModelError` where there is no response."""
-        sends_key = key is not None and "authorization" not in client.headers  # else one of `extra_headers`
+        # else one of `extra_headers`
+        sends_key = key is not None and "authorization" not in client.headers
         headers = {"authorization": f"Bearer {key}"} if sends_key else None
         try:
             response = await client.post(path, json=body, headers=headers)
@@ -132,7 +153,9 @@ class HostedModel(Component):
         return Reply(response.status_code, response.headers, response.content)
 
     def config_problem(self) -> str | None:
-        """That its key is missing, with the name of the environment variable; None where it is there."""
+        """That its key is missing, with the name of the environment variable; None where it is
+        there.
+        """
         try:
             self._key()
         except ModelError as error:
@@ -140,7 +163,9 @@ class HostedModel(Component):
         return None
 
     def prepare(self) -> None:
-        """Import the client's modules and read the certificates; blocks, with `AnthropicJudge` for seconds."""
+        """Import the client's modules and read the certificates; blocks, with `AnthropicJudge` for
+        seconds.
+        """
         if not _LOADED.issuperset(self.client_modules):
             load_clients(self.client_modules)
 
@@ -166,15 +191,21 @@ class HostedModel(Component):
             failure = ModelError(f"no answer within {self.deadline_s:g} s", error_type="timeout")
         except ModelError as error:
             failure = error
-        # Raised outside of the handlers, so that the client's error, which holds request and headers, is not chained.
+        # Raised outside of the handlers, so that the client's error, which holds request and
+        # headers, is not chained.
         failure = self.error_class(
-            str(failure), error_type=failure.error_type, retryable=failure.retryable,
-            usage=failure.usage or (self.usage_class(calls=attempts.calls) if attempts.calls else None),
+            str(failure),
+            error_type=failure.error_type,
+            retryable=failure.retryable,
+            usage=failure.usage
+            or (self.usage_class(calls=attempts.calls) if attempts.calls else None),
             retry_after_s=failure.retry_after_s,
-        )  # fmt: skip
+        )
         raise failure
 
-    async def _with_retries(self, attempts: Attempts, send: Callable[[Attempts], Awaitable[T]]) -> T:
+    async def _with_retries(
+        self, attempts: Attempts, send: Callable[[Attempts], Awaitable[T]]
+    ) -> T:
         self._retry_budget.count_call()
         retry = 0
         while True:
@@ -183,7 +214,12 @@ class HostedModel(Component):
             except ModelError as error:
                 wait_s = wait_before(retry, self.retry_base_s, error.retry_after_s)
                 left_s = self.deadline_s - attempts.age_s()
-                if not error.retryable or retry == self.max_retries or wait_s > left_s or not self._retry_budget.take():
+                if (
+                    not error.retryable
+                    or retry == self.max_retries
+                    or wait_s > left_s
+                    or not self._retry_budget.take()
+                ):
                     raise
             retry += 1
             await asyncio.sleep(wait_s)
@@ -191,14 +227,20 @@ class HostedModel(Component):
     async def _message(
         self, attempts: Attempts, send: Callable[[Any, str | None], Awaitable[Reply]], question: str
     ) -> dict[str, Any]:
-        """Send once, by a client and a key: the JSON object of a response without an error, else `ModelError`."""
+        """Send once, by a client and a key: the JSON object of a response without an error, else
+        `ModelError`.
+        """
         key = self._key()
         client = await self._clients.get(lambda: self._connect(key))
         attempts.calls += 1
         reply = await send(client, key)
         headers = self.extra_headers.values()
         # With and without a scheme such as ``Bearer``.
-        keys = [secret for secret in (key, *headers, *(text.rpartition(" ")[2] for text in headers)) if secret]
+        keys = [
+            secret
+            for secret in (key, *headers, *(text.rpartition(" ")[2] for text in headers))
+            if secret
+        ]
         if not 200 <= reply.status < 300:
             raise error_of(reply, keys, question)
         message = object_of(reply)
@@ -240,11 +282,14 @@ class Attempts:
 
 
 def load_clients(names: tuple[str, ...]) -> None:
-    """Import the client's modules, on one thread at a time, since they import each other; read the certificates."""
+    """Import the client's modules, on one thread at a time, since they import each other; read the
+    certificates.
+    """
     with _LOADING:
         for name in names:
             import_module(name)
-        with contextlib.suppress(ImportError):  # anyio's own module; else it is imported with the first connection
+        # anyio's own module; else it is imported with the first connection
+        with contextlib.suppress(ImportError):
             import_module("anyio._backends._asyncio")
         trusted()
         _LOADED.update(names)
@@ -252,12 +297,16 @@ def load_clients(names: tuple[str, ...]) -> None:
 
 def no_connection(error: BaseException) -> ModelError:
     return ModelError(
-        f"no connection to the provider ({type(error).__name__})", error_type="connection_error", retryable=True
+        f"no connection to the provider ({type(error).__name__})",
+        error_type="connection_error",
+        retryable=True,
     )
 
 
 def not_written(error: Exception) -> ModelError:
-    return ModelError(f"the request could not be written ({type(error).__name__})", error_type="bad_request")
+    return ModelError(
+        f"the request could not be written ({type(error).__name__})", error_type="bad_request"
+    )
 
 
 def problem_of(url: str) -> str | None:
@@ -269,7 +318,9 @@ def problem_of(url: str) -> str | None:
     if not is_address or not url.isprintable() or " " in url:
         return "expected an address such as https://host/v1"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        return "expected an address without user, query and fragment; a key has a setting of its own"
+        return (
+            "expected an address without user, query and fragment; a key has a setting of its own"
+        )
     return None
 
 
@@ -299,9 +350,11 @@ class RetryBudget:
 
 
 def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -> float:
-    """Seconds to wait before the retry, the first being 0: doubled each time up to 8, less up to a half by chance.
+    """Seconds to wait before the retry, the first being 0: doubled each time up to 8, less up to a
+    half by chance.
 
-    What the provider asks for is the least; chance then adds up to a quarter of it, and at most a second.
+    What the provider asks for is the least; chance then adds up to a quarter of it, and at most a
+    second.
     """
     drawn = RANDOM.random()
     wait = min(_LONGEST_S, base_s * 2.0**retry) * (1.0 - drawn / 2.0)
@@ -319,30 +372,41 @@ def trusted() -> ssl.SSLContext:
 
 
 def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
-    """A client for one address and the running event loop; a longer body fails, that of an error is cut at 64 KiB."""
+    """A client for one address and the running event loop; a longer body fails, that of an error is
+    cut at 64 KiB.
+    """
     import httpx2
 
     _filter_logs()
 
     class Bounded(_Bounded, httpx2.AsyncByteStream): ...
 
-    # Building a request, sending it and reading the response are separate turns of the loop: each is short.
+    # Building a request, sending it and reading the response are separate turns of the loop: each
+    # is short.
     async def before(request: httpx2.Request) -> None:
         await asyncio.sleep(0)
         request.headers["accept-encoding"] = "identity"
 
     async def after(response: httpx2.Response) -> None:
         await asyncio.sleep(0)
-        if response.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        if response.headers.get("content-encoding", "identity").strip().lower() not in (
+            "",
+            "identity",
+        ):
             raise unreadable("is compressed")  # so its size is unknown
         is_error = response.status_code >= 400
-        response.stream = Bounded(response.stream, _ERROR_BYTES if is_error else max_bytes, cuts=is_error)
+        response.stream = Bounded(
+            response.stream, _ERROR_BYTES if is_error else max_bytes, cuts=is_error
+        )
 
     return httpx2.AsyncClient(
-        base_url=url, timeout=None, follow_redirects=False, verify=trusted(),
+        base_url=url,
+        timeout=None,
+        follow_redirects=False,
+        verify=trusted(),
         event_hooks={"request": [before], "response": [after]},
         limits=httpx2.Limits(max_keepalive_connections=_KEPT_OPEN, keepalive_expiry=_IDLE_S),
-    )  # fmt: skip
+    )
 
 
 class ResponseTooLong(ModelError):
@@ -362,7 +426,10 @@ class _Bounded:
             if left < 0 and self._cuts:
                 return
             if left < 0:
-                raise ResponseTooLong(f"the response is longer than {self._limit} bytes", error_type="malformed_answer")
+                raise ResponseTooLong(
+                    f"the response is longer than {self._limit} bytes",
+                    error_type="malformed_answer",
+                )
             yield part
 
     async def aclose(self) -> None:
@@ -372,7 +439,9 @@ class _Bounded:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Inside this block the context's requests are neither logged by the clients nor traced: both show content."""
+    """Inside this block the context's requests are neither logged by the clients nor traced: both
+    show content.
+    """
     from opentelemetry import context
     from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 
@@ -399,7 +468,9 @@ def _is_of_the_host(record: logging.LogRecord) -> bool:
 
 
 class LoopClients:
-    """The clients of a model, one per event loop and forked process, closed when the loop ends or the model is gone."""
+    """The clients of a model, one per event loop and forked process, closed when the loop ends or
+    the model is gone.
+    """
 
     def __init__(self) -> None:
         self._clients: dict[tuple[int, asyncio.AbstractEventLoop], _OpenClient] = {}
@@ -411,7 +482,8 @@ class LoopClients:
             for pid, loop in list(self._clients):
                 if pid != place[0] or loop.is_closed():
                     self._clients.pop((pid, loop), None)
-            for client in [client for client in _OPEN if client.loop.is_closed()]:  # without finishing its generators
+            # without finishing its generators
+            for client in [client for client in _OPEN if client.loop.is_closed()]:
                 _OPEN.discard(client)
             self._clients[place] = _OpenClient(connect())
             await anext(self._clients[place].closing)
@@ -424,7 +496,9 @@ class LoopClients:
 
 
 class _OpenClient:
-    """A client, and an async generator that closes it when the event loop shuts down its generators."""
+    """A client, and an async generator that closes it when the event loop shuts down its
+    generators.
+    """
 
     def __init__(self, client: Any) -> None:
         self.client, self.loop = client, asyncio.get_running_loop()
@@ -447,7 +521,9 @@ class _OpenClient:
 
 
 _OPEN: Final[set[_OpenClient]] = set()
-"""Keeps each client's generator alive for its loop to close: a model is often freed just before the loop ends."""
+"""Keeps each client's generator alive for its loop to close: a model is often freed just before the
+loop ends.
+"""
 
 
 def _close_soon(clients: dict[tuple[int, asyncio.AbstractEventLoop], _OpenClient]) -> None:

@@ -42,29 +42,41 @@ class Reply(NamedTuple):
 
 
 def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
-    """The failure that a response with an error status is; its message repeats neither keys nor the question."""
+    """The failure that a response with an error status is; its message repeats neither keys nor the
+    question.
+    """
     words, detail = _error_fields(reply)
     if "overloaded" in words:
         error_type = "overloaded"
     elif reply.status in (400, 422) and _TOO_LONG.search(f"{words} {detail}"):
         error_type = "context_overflow"
     else:
-        error_type = _TYPES.get(reply.status) or ("server_error" if reply.status >= 500 else "bad_request")
+        error_type = _TYPES.get(reply.status) or (
+            "server_error" if reply.status >= 500 else "bad_request"
+        )
     is_for_good = reply.status == 429 and _FOR_GOOD.search(f"{words} {detail}")
     retryable = not is_for_good and (error_type in RETRYABLE or reply.status == 408)
     message = f"the provider answered with status {reply.status}"
     if words:
         message += f" ({mask_known(words, keys)})"
     if detail and not _repeats(detail, question, _ECHO_CHARS, step=_ECHO_CHARS // 2):
-        # Masked before it is cut, so that no half of a key is left; the provider may have cut one as well.
+        # Masked before it is cut, so that no half of a key is left; the provider may have cut one
+        # as well.
         quoted = printable(mask_known(detail, keys))[:_QUOTED_CHARS]
         if not any(_repeats(quoted, key, _KEY_PART_CHARS) for key in keys):
             message += f": {quoted}"
-    return ModelError(message, error_type=error_type, retryable=retryable, retry_after_s=retry_after_of(reply.headers))
+    return ModelError(
+        message,
+        error_type=error_type,
+        retryable=retryable,
+        retry_after_s=retry_after_of(reply.headers),
+    )
 
 
 def object_of(reply: Reply) -> dict[str, Any]:
-    """The JSON object that a response without an error is; raises `ModelError` (``malformed_answer``) for others."""
+    """The JSON object that a response without an error is; raises `ModelError`
+    (``malformed_answer``) for others.
+    """
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         shown = kind if re.fullmatch(r"[\w.+/-]{1,80}", kind) else "none that is known"
@@ -76,7 +88,9 @@ def object_of(reply: Reply) -> dict[str, Any]:
 
 
 def status_of(error: Any) -> int | None:
-    """The status that gateways put inside of a response without one; None where there is no error after all."""
+    """The status that gateways put inside of a response without one; None where there is no error
+    after all.
+    """
     code = error.get("code") if isinstance(error, Mapping) else None
     return (code if type(code) is int and 400 <= code < 600 else 500) if error else None
 
@@ -94,7 +108,11 @@ def count_of(usage: Any, name: str) -> int:
 
 def encodable(text: str) -> str:
     """The text with the replacement character for what has no encoding."""
-    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return (
+        text
+        if text.isascii()
+        else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    )
 
 
 def joined(parts: list[Any]) -> str | None:
@@ -121,14 +139,22 @@ def _error_fields(reply: Reply) -> tuple[str, str]:
         return "", ""
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else error.get("code")
-    words = " ".join(word for word in (error.get("type"), code) if isinstance(word, str) and _WORD.fullmatch(word))
+    words = " ".join(
+        word
+        for word in (error.get("type"), code)
+        if isinstance(word, str) and _WORD.fullmatch(word)
+    )
     message = str(error.get("message") or "").strip()
     return words, message if len(message) <= _READ_CHARS else ""
 
 
 def _repeats(message: str, known: str, length: int, *, step: int = 1) -> bool:
-    """Whether the provider's message quotes so many characters of the question, which is content, or of a key."""
-    return any(message[at : at + length] in known for at in range(0, len(message) - length + 1, step))
+    """Whether the provider's message quotes so many characters of the question, which is content,
+    or of a key.
+    """
+    return any(
+        message[at : at + length] in known for at in range(0, len(message) - length + 1, step)
+    )
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
@@ -147,4 +173,7 @@ def _seconds(value: str) -> float | None:
         date = parsedate_to_datetime(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds())
+    return max(
+        0.0,
+        ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds(),
+    )

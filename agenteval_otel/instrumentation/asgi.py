@@ -16,10 +16,12 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class AgentEvalMiddleware(Middleware):
-    """Evaluates a sample of the responses of some routes in the background; see `Middleware` for the arguments.
+    """Evaluates a sample of the responses of some routes in the background; see `Middleware` for
+    the arguments.
 
-    ``app.add_middleware(AgentEvalMiddleware, routes=["/chat"])``, or around any ASGI application. Every message passes
-    at once and unchanged. A response counts when its last message was sent, a client that goes away abandons it.
+    ``app.add_middleware(AgentEvalMiddleware, routes=["/chat"])``, or around any ASGI application.
+    Every message passes at once and unchanged. A response counts when its last message was sent, a
+    client that goes away abandons it.
     """
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -58,7 +60,9 @@ class AgentEvalMiddleware(Middleware):
 
 
 class _Connection:
-    """The two sides of a connection, as they were, and what the exchange has to know of their messages."""
+    """The two sides of a connection, as they were, and what the exchange has to know of their
+    messages.
+    """
 
     def __init__(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         self._exchange, self._receive, self._send = exchange, receive, send

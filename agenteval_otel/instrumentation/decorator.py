@@ -1,4 +1,6 @@
-"""`@monitor`, its signature only: the first decoration imports the engine, so that importing `monitor` is cheap."""
+"""`@monitor`, its signature only: the first decoration imports the engine, so that importing
+`monitor` is cheap.
+"""
 
 from __future__ import annotations
 
@@ -45,30 +47,39 @@ def monitor(
 ) -> Any:
     """Evaluate a sample of a handler's answers in the background.
 
-    Works bare and with arguments, on functions, coroutine functions, generators, async generators, methods of all kinds
-    and callable objects. Signature, return value, exceptions, cancellation and the generator protocol stay unchanged.
-    The caller pays microseconds and never waits.
+    Works bare and with arguments, on functions, coroutine functions, generators, async generators,
+    methods of all kinds and callable objects. Signature, return value, exceptions, cancellation and
+    the generator protocol stay unchanged. The caller pays microseconds and never waits.
 
     Args:
         handler: The handler, where `monitor` is used bare.
         agent: Name of the agent in telemetry; the handler's qualified name when left out.
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
-        sample_rate: Share of the calls that are evaluated, 0 to 1. It (or `sampler`) removes the default limit of ten
-            evaluated responses a second.
+        sample_rate: Share of the calls that are evaluated, 0 to 1. It (or `sampler`) removes the
+            default limit of ten evaluated responses a second.
         sampler: A sampler instead of a rate.
-        escalation: An `Escalation`, or a mapping: cheap evaluators first, and rules on their results decide which
-            answers the evaluators that call a model see. False switches a configured one off.
-        capture: ``capture(arguments, answer)`` returns further facts (see `annotate`) as a mapping, on the
-            background thread, with the arguments by name.
+        escalation: An `Escalation`, or a mapping: cheap evaluators first, and rules on their
+            results decide which answers the evaluators that call a model see. False switches a
+            configured one off.
+        capture: ``capture(arguments, answer)`` returns further facts (see `annotate`) as a mapping,
+            on the background thread, with the arguments by name.
         storage: A storage provider or several; replaces the configured ones.
         pipeline: The pipeline to use instead of the configured one.
 
     Raises:
-        ConfigurationError: At decoration, with the path of the wrong argument and the known choices.
+        ConfigurationError: At decoration, with the path of the wrong argument and the known
+            choices.
     """
     from agenteval_otel.instrumentation.wrappers import decorated
 
     return decorated(
-        handler, agent=agent, evaluators=evaluators, sample_rate=sample_rate, sampler=sampler, escalation=escalation,
-        capture=capture, storage=storage, pipeline=pipeline,
-    )  # fmt: skip
+        handler,
+        agent=agent,
+        evaluators=evaluators,
+        sample_rate=sample_rate,
+        sampler=sampler,
+        escalation=escalation,
+        capture=capture,
+        storage=storage,
+        pipeline=pipeline,
+    )

@@ -1,6 +1,8 @@
-"""Exchanges: one request of a captured route and its response as a monitored call. ASGI and WSGI middleware feed them.
+"""Exchanges: one request of a captured route and its response as a monitored call. ASGI and WSGI
+middleware feed them.
 
-Nothing here raises into the application, holds back a piece of a body, or keeps more of it than the limit.
+Nothing here raises into the application, holds back a piece of a body, or keeps more of it than the
+limit.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ Routes = Sequence[str] | Mapping[str, str]
 _ROUTE: Final = re.compile(r"(?:([A-Z]+) )?(/\S*)")
 _PART: Final = re.compile(r"\{\w+\}|\*$")
 _NEVER: Final = ("HEAD", "OPTIONS")
-_TEXTS: Final = re.compile(r"text/|application/([\w.-]+\+)?(json|xml)|application/(x-ndjson|jsonl|json-seq)|" + FORM)
+_TEXTS: Final = re.compile(
+    r"text/|application/([\w.-]+\+)?(json|xml)|application/(x-ndjson|jsonl|json-seq)|" + FORM
+)
 _JSON: Final = re.compile(r"application/(?:[\w.-]+\+)?json")
 _EVENTS: Final = "text/event-stream"
 _ERROR: Final = 500
@@ -41,7 +45,9 @@ _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class Middleware:
-    """What the middleware for ASGI and that for WSGI have in common: the captured routes and their handlers."""
+    """What the middleware for ASGI and that for WSGI have in common: the captured routes and their
+    handlers.
+    """
 
     def __init__(
         self,
@@ -65,20 +71,22 @@ class Middleware:
 
         Args:
             app: The application.
-            routes: Paths such as ``/chat``, ``/agents/{name}/ask``, ``/v1/*``, each with a method before it where only
-                that one is meant (``POST /chat``); without one, every method but HEAD and OPTIONS. Or a mapping from
-                such paths to the names of agents. The first that matches counts.
+            routes: Paths such as ``/chat``, ``/agents/{name}/ask``, ``/v1/*``, each with a method
+                before it where only that one is meant (``POST /chat``); without one, every method
+                but HEAD and OPTIONS. Or a mapping from such paths to the names of agents. The first
+                that matches counts.
             agent: Name of the agent in telemetry; the route's path when left out.
-            prompt: Picks the prompt from the request's body: JSON or a form read, else text. By default the usual
-                fields; without a body, those of the query.
-            response: Picks the answer from the response's body: JSON read, a list of what server-sent events carry,
-                else text. By default the usual fields, and the text of a stream.
-            capture: ``capture(request, body)`` returns further facts (see `annotate`) as a mapping. The request has
-                ``method``, ``path``, ``query``, ``headers`` (lower case) and ``body``. The three functions run on the
-                background thread.
+            prompt: Picks the prompt from the request's body: JSON or a form read, else text. By
+                default the usual fields; without a body, those of the query.
+            response: Picks the answer from the response's body: JSON read, a list of what
+                server-sent events carry, else text. By default the usual fields, and the text of a
+                stream.
+            capture: ``capture(request, body)`` returns further facts (see `annotate`) as a mapping.
+                The request has ``method``, ``path``, ``query``, ``headers`` (lower case) and
+                ``body``. The three functions run on the background thread.
             max_body_bytes: How much of each body is kept; what is longer is marked as truncated.
-            reference_header: Adds this header to the responses of captured routes, sampled or not, with what
-                `evaluation_reference` gives: the page sends it back with its feedback.
+            reference_header: Adds this header to the responses of captured routes, sampled or not,
+                with what `evaluation_reference` gives: the page sends it back with its feedback.
             evaluators: As of `monitor`, like all that follows.
 
         Raises:
@@ -89,7 +97,9 @@ class Middleware:
         for path, function in (("prompt", prompt), ("response", response), ("capture", capture)):
             check_function(function, path)
         if type(max_body_bytes) is not int or max_body_bytes < 1:
-            raise ConfigurationError(f"expected a number of bytes, found {max_body_bytes!r}", path="max_body_bytes")
+            raise ConfigurationError(
+                f"expected a number of bytes, found {max_body_bytes!r}", path="max_body_bytes"
+            )
         options = options_of(evaluators, sample_rate, sampler, escalation, storage)
         if reference_header is not None and not _HEADER.fullmatch(str(reference_header)):
             wrong = f"expected the name of a header such as x-evaluation-reference, found {reference_header!r}"
@@ -102,21 +112,27 @@ class Middleware:
         ]
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {', '.join(handler.agent for _, _, handler in self._routes)}>"
+        return (
+            f"<{type(self).__name__} {', '.join(handler.agent for _, _, handler in self._routes)}>"
+        )
 
     def _handler(self, name: str, options: HandlerOptions, pipeline: Pipeline | None) -> Handler:
         handler = Handler(
-            name, _request, lambda used: used.handler(name, options, capture=self._read, function=_request),
-            pipeline or default_pipeline(), follows=pipeline is None, keep_arguments=self._read is not None,
-        )  # fmt: skip
+            name,
+            _request,
+            lambda used: used.handler(name, options, capture=self._read, function=_request),
+            pipeline or default_pipeline(),
+            follows=pipeline is None,
+            keep_arguments=self._read is not None,
+        )
         handler.below_remote = True
         return handler
 
     def begin(
         self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]]
     ) -> tuple[Exchange | None, str | None]:
-        """The exchange of a request, None where its route is not captured or the call is not monitored; and the
-        reference for its response's header, where one is wanted."""
+        """The exchange of a request, None where its route is not captured or the call is not
+        monitored; and the reference for its response's header, where one is wanted."""
         for wanted, pattern, handler in self._routes:
             if (method == wanted if wanted else method not in _NEVER) and pattern.fullmatch(path):
                 try:
@@ -129,10 +145,16 @@ class Middleware:
                     finally:
                         if token is not None:
                             detach(token)
-                    reference = self._reference(handler.agent, call, context) if self.reference_header else None
+                    reference = (
+                        self._reference(handler.agent, call, context)
+                        if self.reference_header
+                        else None
+                    )
                     if call is None:
                         return None, reference
-                    exchange = Exchange(handler, call, self._limit, request, context, reads=self._read is not None)
+                    exchange = Exchange(
+                        handler, call, self._limit, request, context, reads=self._read is not None
+                    )
                     return exchange, reference
                 except Exception as error:
                     handler.broken("capture", error)  # and the call is counted
@@ -151,9 +173,15 @@ class Exchange:
     """One request and its response; the call ends with the body, or with what ended it before."""
 
     def __init__(
-        self, handler: Handler, call: CapturedCall, limit: int, request: dict[str, Any], context: Context | None, *,
+        self,
+        handler: Handler,
+        call: CapturedCall,
+        limit: int,
+        request: dict[str, Any],
+        context: Context | None,
+        *,
         reads: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._handler, self._call, self._reads = handler, call, reads
         self.wanted = call.settings is not None
         """Whether the bodies are captured; not for calls that `Handler._begin_unsampled` began."""
@@ -195,8 +223,12 @@ class Exchange:
             attached, self._attached = self._attached, None
             detach(attached)
 
-    def end(self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = "") -> None:
-        """End the call; later calls of `end` do nothing. `unread` is the reason why the body cannot be read."""
+    def end(
+        self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = ""
+    ) -> None:
+        """End the call; later calls of `end` do nothing. `unread` is the reason why the body cannot
+        be read.
+        """
         if self.ended:
             return
         call, handler, self.ended = self._call, self._handler, True
@@ -224,20 +256,30 @@ class Exchange:
         call.size_bytes += len(body) + len(query)
         if self._reads:
             call.arguments = ({**self._facts, "body": call.prompt},), {}
-            call.size_bytes += sum(len(name) + len(value) for name, value in self._facts["headers"].items())
+            call.size_bytes += sum(
+                len(name) + len(value) for name, value in self._facts["headers"].items()
+            )
 
-    def _keep_answer(self, call: CapturedCall, end: StreamEnd, error: BaseException | None, unread: str) -> None:
+    def _keep_answer(
+        self, call: CapturedCall, end: StreamEnd, error: BaseException | None, unread: str
+    ) -> None:
         response = self.response
         if error is None and self._status >= _ERROR:
             call.error_type = str(self._status)
         unread = unread or (response.unread if response.was_sent else "")
-        if (error is not None or call.error_type) and (end == "completed" or unread or not self._pieces):
+        if (error is not None or call.error_type) and (
+            end == "completed" or unread or not self._pieces
+        ):
             return  # an error page is no answer
         if unread:
             call.answer = Unreadable("the response", unread)
             return
         body, is_stream = bytes(response.kept), self._pieces > 1 and not response.has_length
-        if end == "completed" and (not is_stream or _JSON.match(response.kind)) and response.kind != _EVENTS:
+        if (
+            end == "completed"
+            and (not is_stream or _JSON.match(response.kind))
+            and response.kind != _EVENTS
+        ):
             call.truncated = response.truncated
             call.answer = {"status_code": self._status, "body": body}
             call.size_bytes += len(body)
@@ -291,9 +333,13 @@ def _request(request: dict[str, Any]) -> None:
 
 
 def _reader(
-    prompt: Callable[[Any], Any] | None, response: Callable[[Any], Any] | None, capture: Callable[..., Any] | None
+    prompt: Callable[[Any], Any] | None,
+    response: Callable[[Any], Any] | None,
+    capture: Callable[..., Any] | None,
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]] | None:
-    """The handler's ``capture=`` function, which reads the bodies for those of the user; None where there are none."""
+    """The handler's ``capture=`` function, which reads the bodies for those of the user; None where
+    there are none.
+    """
     if prompt is response is capture is None:
         return None
 
@@ -316,7 +362,9 @@ def _reader(
 def _parsed(routes: Any, agent: str | None) -> list[tuple[str | None, re.Pattern[str], str]]:
     """Method, pattern and agent of each route."""
     if isinstance(routes, str) or not isinstance(routes, Sequence | Mapping) or not routes:
-        raise ConfigurationError(f"expected a list of paths such as ['/chat'], found {routes!r}", path="routes")
+        raise ConfigurationError(
+            f"expected a list of paths such as ['/chat'], found {routes!r}", path="routes"
+        )
     parsed = []
     for index, route in enumerate(routes):
         match = _ROUTE.fullmatch(route) if isinstance(route, str) else None

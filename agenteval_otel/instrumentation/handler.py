@@ -1,10 +1,10 @@
 """A monitored handler: where its calls are sampled and captured, on the caller's thread.
 
-`enter` runs before the handler, `leave` after it. Nothing here raises into the host: errors are counted, and the call
-continues unmonitored.
+`enter` runs before the handler, `leave` after it. Nothing here raises into the host: errors are
+counted, and the call continues unmonitored.
 
-With cold caches, as in a service, each further Python function call costs a microsecond or two. So what every sampled
-call needs is inlined here, and what only some need has a method.
+With cold caches, as in a service, each further Python function call costs a microsecond or two. So
+what every sampled call needs is inlined here, and what only some need has a method.
 """
 
 from __future__ import annotations
@@ -45,12 +45,15 @@ _CALL_BYTES = 540
 class HandlerConfig:
     """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves."""
 
-    def __init__(self, agent: str, settings: HandlerSettings, pipeline: Pipeline, origin: Labels) -> None:
+    def __init__(
+        self, agent: str, settings: HandlerSettings, pipeline: Pipeline, origin: Labels
+    ) -> None:
         self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
         self.unsampled_calls = pipeline.unsampled_calls
-        # For a sampler that uses randomness alone: calls below the threshold get the decision `sampled`, others are
-        # unsampled. If the sampler must be called (with a feedback window, unsampled calls are captured too), `sampled`
-        # is None, and the threshold is above every randomness.
+        # For a sampler that uses randomness alone: calls below the threshold get the decision
+        # `sampled`, others are unsampled. If the sampler must be called (with a feedback window,
+        # unsampled calls are captured too), `sampled` is None, and the threshold is above every
+        # randomness.
         by_randomness = getattr(settings.sampler, "by_randomness", None)
         rule: ThresholdRule | None = by_randomness if self.unsampled_calls is None else None
         self.threshold: Final = RANDOMNESS_RANGE if rule is None else rule.threshold
@@ -58,9 +61,15 @@ class HandlerConfig:
         self.decide = settings.sampler.decide
         self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
         sampling = pipeline.sampled.settings
-        self.by_trace, self.upstream_attribute = sampling.unit == "trace", sampling.upstream_attribute
+        self.by_trace, self.upstream_attribute = (
+            sampling.unit == "trace",
+            sampling.upstream_attribute,
+        )
         self.randomness_of: Final = randomness_of if self.by_trace else CallRandomness()
-        self.spans, self.spans_always = settings.agent_span != "never", settings.agent_span == "always"
+        self.spans, self.spans_always = (
+            settings.agent_span != "never",
+            settings.agent_span == "always",
+        )
         self.never = self.threshold == 0 and not self.spans_always
         self.outcomes = pipeline.accounting.outcome_counts(agent, origin)
         self.unsampled = pipeline.accounting.fast_counters(agent, origin)
@@ -70,18 +79,27 @@ class Handler:
     """One monitored handler.
 
     Args:
-        settings_for: Returns the settings for a pipeline; called again when another pipeline is configured.
+        settings_for: Returns the settings for a pipeline; called again when another pipeline is
+            configured.
         follows: The pipeline is the process's, and so is the one that replaces it.
         keep_arguments: Hold the arguments for a ``capture=`` function.
         origin: Attributes of the service whose spans show the calls, where it is another one.
     """
 
     def __init__(
-        self, agent: str, function: Callable[..., Any], settings_for: Callable[[Pipeline], HandlerSettings],
-        pipeline: Pipeline, *, follows: bool, keep_arguments: bool, origin: Labels = (),
-    ) -> None:  # fmt: skip
+        self,
+        agent: str,
+        function: Callable[..., Any],
+        settings_for: Callable[[Pipeline], HandlerSettings],
+        pipeline: Pipeline,
+        *,
+        follows: bool,
+        keep_arguments: bool,
+        origin: Labels = (),
+    ) -> None:
         self.agent, self.origin = agent, origin
-        # For handlers that run in one go: a stream's context is its consumer's, so no call is current across a yield.
+        # For handlers that run in one go: a stream's context is its consumer's, so no call is
+        # current across a yield.
         self.scoped = False
         # For requests: a span of another process is its parent, and takes no attributes.
         self.below_remote = False
@@ -97,7 +115,9 @@ class Handler:
         return f"<Handler {self.agent} {self.config.settings!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
-        """Use a pipeline from now on; raises `ConfigurationError` where the handler's own settings do not fit."""
+        """Use a pipeline from now on; raises `ConfigurationError` where the handler's own settings
+        do not fit.
+        """
         self.config = HandlerConfig(self.agent, self._settings_for(pipeline), pipeline, self.origin)
         prepare_models(self.agent, tuple(self.config.settings.runner.evaluators), "evaluators")
 
@@ -113,7 +133,12 @@ class Handler:
                 return None if outer is None else self._begin_unsampled(False)
             span: Any = _current_context().get(SPAN_KEY)
             span_context: Any = None if span is None else span.get_span_context()
-            if config.by_trace and type(span_context) is PLAIN and span_context[5] and span_context[4] is NO_STATE:
+            if (
+                config.by_trace
+                and type(span_context) is PLAIN
+                and span_context[5]
+                and span_context[4] is NO_STATE
+            ):
                 # As `randomness_of` has it; by place, because three properties cost more.
                 randomness = span_context[0] & LOW_64
             else:
@@ -123,7 +148,9 @@ class Handler:
             if randomness >= config.threshold:
                 config.unsampled.not_sampled += 1
                 wants_span = config.spans_always and span is None
-                return None if outer is None and not wants_span else self._begin_unsampled(wants_span)
+                return (
+                    None if outer is None and not wants_span else self._begin_unsampled(wants_span)
+                )
             decision = config.sampled
             memo: dict[int, SamplingDecision] | None = None
             if decision is None:
@@ -135,13 +162,17 @@ class Handler:
             if decision.settled and not decision.sampled and config.unsampled_calls is None:
                 config.outcomes[decision.outcome] += 1
                 wants_span = config.spans_always and span is None
-                return None if outer is None and not wants_span else self._begin_unsampled(wants_span)
+                return (
+                    None if outer is None and not wants_span else self._begin_unsampled(wants_span)
+                )
         except Exception as error:
             self.broken("sampler", error)
             return None
         return self._begin(args, kwargs, span, span_context, decision, randomness, memo)
 
-    def leave(self, call: CapturedCall, answer: Any = None, error: BaseException | None = None) -> None:
+    def leave(
+        self, call: CapturedCall, answer: Any = None, error: BaseException | None = None
+    ) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
         try:
             if call.token is not None:
@@ -150,7 +181,9 @@ class Handler:
             if error is not None:
                 call.error_type = type(error).__name__
             decision = call.decision
-            if call.settings is None or not (decision is None or decision.settled or self.decide_after(call)):
+            if call.settings is None or not (
+                decision is None or decision.settled or self.decide_after(call)
+            ):
                 self._end_span(call)
                 return
             size = self._keep(call, answer)
@@ -161,7 +194,11 @@ class Handler:
             self._end_span(call)
             return
         try:
-            if (kept := self.config.unsampled_calls) is not None and call.decision and not call.decision.sampled:
+            if (
+                (kept := self.config.unsampled_calls) is not None
+                and call.decision
+                and not call.decision.sampled
+            ):
                 kept.keep(call, size)
                 return
             self.config.pipeline.submit(call, size)
@@ -184,7 +221,8 @@ class Handler:
 
     def _keep(self, call: CapturedCall, answer: Any) -> int:
         """Detach the answer from the host; returns about how many bytes the call keeps alive."""
-        # `call.size_bytes` counts what was copied; plain text is not copied, so `getsizeof` measures it.
+        # `call.size_bytes` counts what was copied; plain text is not copied, so `getsizeof`
+        # measures it.
         size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
         if type(answer) is str:
             call.answer = answer
@@ -195,7 +233,8 @@ class Handler:
             call.keep_facts()
         span: Any = call.span or call.host_span
         call.host_span = None
-        if getattr(span, "_events", None):  # the public property copies them, also where there are none
+        # the public property copies them, also where there are none
+        if getattr(span, "_events", None):
             facts = call.facts or {}
             if facts.keys().isdisjoint(("experiment", "arm")):
                 call.facts = {**facts, **flag_of(span.events)}
@@ -205,21 +244,31 @@ class Handler:
         """Whether the call's span may end on the background thread."""
         if not self.config.pipeline.late_spans or call.pid != _pid():
             return False
-        if not call.settings.emitter.providers.takes_late_spans() or not MEMORY.open_spans.reserve(OPEN_SPAN_BYTES):
+        if not call.settings.emitter.providers.takes_late_spans() or not MEMORY.open_spans.reserve(
+            OPEN_SPAN_BYTES
+        ):
             return False
         call.span_bytes = OPEN_SPAN_BYTES
         return True
 
     def _end_span(self, call: CapturedCall) -> None:
-        """End the call's own span here and now; a forked child leaves the copy of its parent's span alone."""
+        """End the call's own span here and now; a forked child leaves the copy of its parent's span
+        alone.
+        """
         span, call.span = call.span, None
         if span is None or call.pid != _pid():
             return
         try:
             emitter = self.config.settings.emitter
             if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
-                return  # counted as lost: its processors would drop it, each with a line of the SDK's
-            end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type, attributes=call.span_attributes)
+                # counted as lost: its processors would drop it, each with a line of the SDK's
+                return
+            end_agent_span(
+                span,
+                ended_ns=call.ended_ns,
+                error_type=call.error_type,
+                attributes=call.span_attributes,
+            )
         except Exception as error:
             self.broken(SCOPE, error)
 
@@ -231,15 +280,21 @@ class Handler:
             return  # it runs on none
 
     def decide_after(self, call: CapturedCall) -> bool:
-        """Call the sampler with the facts of the answer; False if the call is not processed further."""
+        """Call the sampler with the facts of the answer; False if the call is not processed
+        further.
+        """
         try:
             config = self.config
             duration_s = (call.ended_ns - call.started_ns) / 1e9
-            answer = AnswerFacts(duration_s, call.error_type, call.stream_end, call.conversation_id())
+            answer = AnswerFacts(
+                duration_s, call.error_type, call.stream_end, call.conversation_id()
+            )
             decision = call.settings.sampler.decide(
                 SamplingContext(self.agent, call.randomness, answer, None, call.memo)
             )
-            call.randomness = call.randomness if decision.randomness is None else decision.randomness
+            call.randomness = (
+                call.randomness if decision.randomness is None else decision.randomness
+            )
             if decision.settled and decision.sampled and config.shedder.keep is not None:
                 decision = config.shedder.thin(decision, call.randomness)
             call.decision, call.answer_facts = decision, answer
@@ -258,17 +313,27 @@ class Handler:
             return False
 
     def _begin(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], span: trace.Span | None,
-        span_context: SpanContext | None, decision: SamplingDecision, randomness: int,
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        span: trace.Span | None,
+        span_context: SpanContext | None,
+        decision: SamplingDecision,
+        randomness: int,
         memo: dict[int, SamplingDecision] | None,
-    ) -> CapturedCall | None:  # fmt: skip
+    ) -> CapturedCall | None:
         try:
             config, arguments, call = self.config, self._arguments, _fresh_call()
             if (outer := CURRENT.get()) is not None:
                 outer.has_inner = True
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
             settings = call.settings = config.settings
-            call.agent, call.decision, call.randomness, call.memo = self.agent, decision, randomness, memo
+            call.agent, call.decision, call.randomness, call.memo = (
+                self.agent,
+                decision,
+                randomness,
+                memo,
+            )
             prompt = arguments.prompt(args, kwargs)
             call.prompt = prompt if type(prompt) is str else call.keep(prompt)
             if arguments.more:
@@ -278,7 +343,9 @@ class Handler:
             if span is not None and call.span is None:
                 call.span_context = span_context
                 if config.upstream_attribute is not None:
-                    call.upstream = (getattr(span, "attributes", None) or {}).get(config.upstream_attribute)
+                    call.upstream = (getattr(span, "attributes", None) or {}).get(
+                        config.upstream_attribute
+                    )
                 call.host_span = span
                 if decision.sampled and decision.applies and span.is_recording():
                     span.set_attributes(settings.evaluated_attributes)
@@ -320,13 +387,22 @@ class Handler:
             call.pid = _pid()
 
     def broken(
-        self, part: str, error: BaseException, call: CapturedCall | None = None, outcome: str = PIPELINE_FAILED
+        self,
+        part: str,
+        error: BaseException,
+        call: CapturedCall | None = None,
+        outcome: str = PIPELINE_FAILED,
     ) -> None:
-        """Count what broke on the caller's thread; a call that was not settled yet is settled by it."""
+        """Count what broke on the caller's thread; a call that was not settled yet is settled by
+        it.
+        """
         try:
             # By identity: at the end of the stack a comparison of texts has no room.
-            if part is not SCOPE and (call is None or (call.settings is not None and not call.settled)):
-                self.config.outcomes[outcome] += 1  # first, and without a call: the stack may be exhausted
+            if part is not SCOPE and (
+                call is None or (call.settings is not None and not call.settled)
+            ):
+                # first, and without a call: the stack may be exhausted
+                self.config.outcomes[outcome] += 1
                 if call is not None:
                     call.settled = True
             self.config.pipeline.broken(part, error)

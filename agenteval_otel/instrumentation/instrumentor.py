@@ -1,7 +1,8 @@
-"""`AgentEvalInstrumentor`, the entry point of OpenTelemetry's automatic instrumentation: evaluation without code.
+"""`AgentEvalInstrumentor`, the entry point of OpenTelemetry's automatic instrumentation: evaluation
+without code.
 
-``opentelemetry-instrument python app.py`` calls it, and so does declarative configuration (``OTEL_CONFIG_FILE``) that
-names ``agenteval`` below ``instrumentation/development: python:``.
+``opentelemetry-instrument python app.py`` calls it, and so does declarative configuration
+(``OTEL_CONFIG_FILE``) that names ``agenteval`` below ``instrumentation/development: python:``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ try:
     from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
     from opentelemetry.instrumentation.utils import unwrap
 except ImportError:
-    raise ImportError('needs the extra instrumentor: pip install "agenteval-otel[instrumentor]"') from None
+    raise ImportError(
+        'needs the extra instrumentor: pip install "agenteval-otel[instrumentor]"'
+    ) from None
 
 from opentelemetry import trace
 
@@ -31,20 +34,25 @@ __all__ = ["AgentEvalInstrumentor"]
 
 _KINDS: Final[tuple[type[Middleware], ...]] = (asgi.AgentEvalMiddleware, wsgi.AgentEvalMiddleware)
 _APPLICATIONS: Final[tuple[tuple[str, str, type[Middleware]], ...]] = (
-    ("starlette.applications", "Starlette", asgi.AgentEvalMiddleware),  # and FastAPI, which is made of it
+    # and FastAPI, which is made of it
+    ("starlette.applications", "Starlette", asgi.AgentEvalMiddleware),
     ("flask.app", "Flask", wsgi.AgentEvalMiddleware),
     ("django.core.handlers.asgi", "ASGIHandler", asgi.AgentEvalMiddleware),
     ("django.core.handlers.wsgi", "WSGIHandler", wsgi.AgentEvalMiddleware),
 )
-"""Module, class and middleware of the applications that are known; they are wrapped when they are imported."""
+"""Module, class and middleware of the applications that are known; they are wrapped when they are
+imported.
+"""
 
 
 class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
-    """Sets the process up by its settings: monitors the `routes` that they name, and evaluates what spans show.
+    """Sets the process up by its settings: monitors the `routes` that they name, and evaluates what
+    spans show.
 
-    ``instrument(**fields)`` takes a settings file as `settings`, `profile`, and fields of `Settings`; without any, the
-    file that ``AGENTEVAL_SETTINGS`` names and variables ``AGENTEVAL_*`` count. Raises `ConfigurationError` where they
-    are wrong: automatic instrumentation logs it, and the application runs without.
+    ``instrument(**fields)`` takes a settings file as `settings`, `profile`, and fields of
+    `Settings`; without any, the file that ``AGENTEVAL_SETTINGS`` names and variables
+    ``AGENTEVAL_*`` count. Raises `ConfigurationError` where they are wrong: automatic
+    instrumentation logs it, and the application runs without.
     """
 
     _processor: AgentEvalSpanProcessor | None = None
@@ -52,9 +60,14 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def instrumentation_dependencies(self) -> Collection[str]:
         return ()
 
-    def _instrument(self, settings: str | None = None, profile: str | None = None, **fields: Any) -> None:
+    def _instrument(
+        self, settings: str | None = None, profile: str | None = None, **fields: Any
+    ) -> None:
         chosen = configure(settings, profile=profile, **fields)
-        routes, add = chosen.routes, getattr(trace.get_tracer_provider(), "add_span_processor", None)
+        routes, add = (
+            chosen.routes,
+            getattr(trace.get_tracer_provider(), "add_span_processor", None),
+        )
         if chosen.spans and add is not None:
             self._processor = AgentEvalSpanProcessor()
             add(self._processor)

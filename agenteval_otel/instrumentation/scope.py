@@ -1,8 +1,8 @@
 """The scope: the current call, for `annotate`, and the current span, while a handler runs.
 
-`trace.get_current_span` takes more than half of an unsampled call's time budget, and making a span current and undoing
-it takes ten function calls. What they look up is probed once, at import. If it is not as expected, the public functions
-are used.
+`trace.get_current_span` takes more than half of an unsampled call's time budget, and making a span
+current and undoing it takes ten function calls. What they look up is probed once, at import. If it
+is not as expected, the public functions are used.
 """
 
 from __future__ import annotations
@@ -24,8 +24,12 @@ SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Contex
 """The key of the span in a context."""
 
 
-def _context_functions() -> tuple[Callable[[], Context], Callable[[Context], Any], Callable[[Any], None]]:
-    """Those of the variable that has the current context, or the public ones where the host keeps it elsewhere."""
+def _context_functions() -> tuple[
+    Callable[[], Context], Callable[[Context], Any], Callable[[Any], None]
+]:
+    """Those of the variable that has the current context, or the public ones where the host keeps
+    it elsewhere.
+    """
     ours = Context({"agenteval": "which variable is it"})
     token = otel_context.attach(ours)
     try:
@@ -41,12 +45,19 @@ def _has_places() -> bool:
     state = TraceState([("agenteval", "1")])
     probe: Any = SpanContext(3, 5, False, TraceFlags(1), state)
     is_tuple = isinstance(probe, tuple) and len(probe) == 6
-    return is_tuple and probe[::4] == (3, state) and probe[5] is True and SpanContext(0, 0, False)[5] is False
+    return (
+        is_tuple
+        and probe[::4] == (3, state)
+        and probe[5] is True
+        and SpanContext(0, 0, False)[5] is False
+    )
 
 
 current_context, attach_context, detach_context = contextvars.copy_context().run(_context_functions)
 PLAIN: Final[type[Any] | None] = SpanContext if _has_places() else None
-"""The type whose instances are tuples of trace id, span id, remote, flags, state (4) and validity (5); else None."""
+"""The type whose instances are tuples of trace id, span id, remote, flags, state (4) and validity
+(5); else None.
+"""
 
 
 class Scope:
@@ -56,7 +67,9 @@ class Scope:
         self._broken = broken
 
     def open(self, call: CapturedCall) -> None:
-        """Make the call the current one, and its own span the current span, for the code that follows."""
+        """Make the call the current one, and its own span the current span, for the code that
+        follows.
+        """
         try:
             call.token = CURRENT.set(call)
             if call.span is not None:
@@ -65,13 +78,16 @@ class Scope:
             self._broken(SCOPE, error)
 
     def close(self, call: CapturedCall) -> None:
-        """Undo `open`; a coroutine closed from elsewhere runs in another context, with nothing to undo."""
+        """Undo `open`; a coroutine closed from elsewhere runs in another context, with nothing to
+        undo.
+        """
         token, call.token = call.token, None
         try:
             if token is not None and CURRENT.get() is call:
                 CURRENT.reset(token)
         except ValueError:
-            call.attached = None  # a copy of the context that it was opened in: it ends with that copy
+            # a copy of the context that it was opened in: it ends with that copy
+            call.attached = None
         except Exception as error:
             self._broken(SCOPE, error)
         if call.attached is not None:
@@ -89,7 +105,9 @@ class Scope:
 
         return within
 
-    def around_async(self, call: CapturedCall, step: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Any]:
+    def around_async(
+        self, call: CapturedCall, step: Callable[[Any], Awaitable[Any]]
+    ) -> Callable[[Any], Any]:
         """The same for a step that is awaited."""
 
         async def within(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Answers that spans show, fed to the engine as calls of `@monitor` are; and the span processor of this process."""
+"""Answers that spans show, fed to the engine as calls of `@monitor` are; and the span processor of
+this process.
+"""
 
 from __future__ import annotations
 
@@ -61,10 +63,11 @@ _SHUTDOWN_S: Final = 1.0
 
 
 class SpanEvaluation:
-    """Evaluates the answers of assembled traces; each counts as one call of its agent. For one thread, raises nothing.
+    """Evaluates the answers of assembled traces; each counts as one call of its agent. For one
+    thread, raises nothing.
 
-    Spans of this package and what lies below them, judges' calls among them, are no answers. An answer below a call
-    that `@monitor` or the middleware evaluates counts as ``already_monitored``.
+    Spans of this package and what lies below them, judges' calls among them, are no answers. An
+    answer below a call that `@monitor` or the middleware evaluates counts as ``already_monitored``.
 
     Args:
         nested_agents: Evaluate agents below another one too, where they have a name of their own.
@@ -73,13 +76,19 @@ class SpanEvaluation:
     """
 
     def __init__(
-        self, *, nested_agents: bool = False, pipeline: Pipeline | None = None, is_remote: bool = True
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        nested_agents: bool = False,
+        pipeline: Pipeline | None = None,
+        is_remote: bool = True,
+    ) -> None:
         self._nested, self._pipeline, self._is_remote = nested_agents, pipeline, is_remote
         self._handlers: dict[tuple[str, Labels], Handler] = {}
 
     def evaluate(self, traces: Sequence[AssembledTrace]) -> None:
-        """Submit the answers of the traces; all are read first, which takes less time than both steps for each."""
+        """Submit the answers of the traces; all are read first, which takes less time than both
+        steps for each.
+        """
         spans = [without_evaluations(trace.spans) for trace in traces]
         readings = read_traces(spans, nested_agents=self._nested)
         for trace, others, reading in zip(traces, spans, readings, strict=True):
@@ -96,12 +105,16 @@ class SpanEvaluation:
             try:
                 place = place_of(mapped.span.resource) if self._is_remote else {}
                 handler = self._handler(mapped.input.agent, mapped.span.resource, place)
-                self._take(handler, mapped, place, share, is_monitored=mapped.span.span_id in monitored)
+                self._take(
+                    handler, mapped, place, share, is_monitored=mapped.span.span_id in monitored
+                )
             except Exception as error:
                 pipeline.broken("spans", error)
 
     def evaluate_forwarded(self, answer: ForwardedAnswer, size_bytes: int) -> None:
-        """Evaluate an answer that an application's `@monitor` sent, by that one's sampling decision."""
+        """Evaluate an answer that an application's `@monitor` sent, by that one's sampling
+        decision.
+        """
         pipeline = self._pipeline or default_pipeline()
         try:
             read, sampled = answer.read()
@@ -113,10 +126,16 @@ class SpanEvaluation:
                 return
             call = CapturedCall(config.settings, handler.agent)
             if answer.trace_id and answer.span_id:
-                call.span_context = SpanContext(answer.trace_id, answer.span_id, True, TraceFlags(answer.flags))
+                call.span_context = SpanContext(
+                    answer.trace_id, answer.span_id, True, TraceFlags(answer.flags)
+                )
             call.ended_ns = answer.event.time_ns
             call.started_ns = call.ended_ns - int(max(0.0, read.duration_s or 0.0) * 1e9)
-            call.error_type, call.stream_end, call.sampled = read.error_type, read.stream_end, sampled
+            call.error_type, call.stream_end, call.sampled = (
+                read.error_type,
+                read.stream_end,
+                sampled,
+            )
             call.randomness = sampled.randomness
             call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
             call.origin, call.call_id = handler.origin, answer.call_id
@@ -147,7 +166,9 @@ class SpanEvaluation:
             count(outcome, getattr(assembler, outcome))
             setattr(assembler, outcome, 0)
 
-    def _handler(self, agent: str | None, resource: Mapping[str, Any], place: Mapping[str, str]) -> Handler:
+    def _handler(
+        self, agent: str | None, resource: Mapping[str, Any], place: Mapping[str, str]
+    ) -> Handler:
         name = clean(str(agent or resource.get(SERVICE_NAME) or "unknown"), _MAX_CHARS)
         origin = tuple((ANNOTATIONS[fact], value) for fact, value in place.items())
         if (name, origin) not in self._handlers and len(self._handlers) >= _MAX_AGENTS:
@@ -155,14 +176,25 @@ class SpanEvaluation:
         handler = self._handlers.get((name, origin))
         if handler is None:
             handler = self._handlers[name, origin] = Handler(
-                name, _answered, lambda used: used.handler(name), self._pipeline or default_pipeline(),
-                follows=self._pipeline is None, keep_arguments=False, origin=origin,
-            )  # fmt: skip
+                name,
+                _answered,
+                lambda used: used.handler(name),
+                self._pipeline or default_pipeline(),
+                follows=self._pipeline is None,
+                keep_arguments=False,
+                origin=origin,
+            )
         return handler
 
     def _take(
-        self, handler: Handler, mapped: Mapped, place: Mapping[str, str], size_bytes: int, *, is_monitored: bool
-    ) -> None:  # fmt: skip
+        self,
+        handler: Handler,
+        mapped: Mapped,
+        place: Mapping[str, str],
+        size_bytes: int,
+        *,
+        is_monitored: bool,
+    ) -> None:
         config, span = handler.config, mapped.span
         pipeline = config.pipeline
         if is_monitored:
@@ -173,7 +205,9 @@ class SpanEvaluation:
             return
         if mapped.content_switch is not None:
             config.outcomes[CAPTURE_FAILED] += 1
-            pipeline.broken("capture", CaptureError(f"no content captured: {mapped.content_switch}"))
+            pipeline.broken(
+                "capture", CaptureError(f"no content captured: {mapped.content_switch}")
+            )
             return
         call = CapturedCall(config.settings, handler.agent)
         call.origin = handler.origin
@@ -218,7 +252,9 @@ def _context_of(span: ReadSpan, *, is_remote: bool) -> SpanContext:
 
 
 def _monitored(spans: list[ReadSpan]) -> list[int | None]:
-    """The ids of spans evaluated elsewhere: marked with `EVALUATION_SAMPLED`, or the parent of a run span."""
+    """The ids of spans evaluated elsewhere: marked with `EVALUATION_SAMPLED`, or the parent of a
+    run span.
+    """
     monitored: list[int | None] = []
     for span in spans:
         if span.attributes.get(EVALUATION_SAMPLED):
@@ -238,7 +274,8 @@ def below(spans: Iterable[ReadSpan], tops: list[Any]) -> set[int]:
         path: list[int] = []
         current: ReadSpan | None = span
         while current is not None and current.span_id not in known:
-            known[current.span_id] = False  # until its parents say otherwise; in a circle they do not
+            # until its parents say otherwise; in a circle they do not
+            known[current.span_id] = False
             path.append(current.span_id)
             current = None if current.parent_id is None else by_id.get(current.parent_id)
         if current is not None and known[current.span_id]:
@@ -254,37 +291,44 @@ def without_evaluations(spans: Sequence[ReadSpan]) -> Sequence[ReadSpan]:
 
 def trace_is_concerned(
     erasure: Erasure, trace_id: int, spans: Sequence[ReadSpan], events: Sequence[ReadEvent]
-) -> bool:  # fmt: skip
+) -> bool:
     """Whether a span or an event has one of the ids as a value, or ended before the moment."""
     every = [*events, *(event for span in spans for event in span.events)]
-    return (
-        any(erasure.is_before(span.end_ns) or erasure.is_mentioned(span.attributes) for span in spans)
-        or any(erasure.is_before(event.time_ns) or erasure.is_mentioned((event.attributes, event.body))
-               for event in every)
-    )  # fmt: skip
+    return any(
+        erasure.is_before(span.end_ns) or erasure.is_mentioned(span.attributes) for span in spans
+    ) or any(
+        erasure.is_before(event.time_ns) or erasure.is_mentioned((event.attributes, event.body))
+        for event in every
+    )
 
 
 class AgentEvalSpanProcessor(SpanProcessor):
     """Evaluates the answers that GenAI spans of other instrumentation show, in this process.
 
-    ``provider.add_span_processor(AgentEvalSpanProcessor())``. The thread that ends a span keeps a reference to it and
-    nothing more; the spans of a trace are put together, read by the registered mappers and sampled on a thread of its
-    own, and evaluated as calls of `@monitor` are. Results stand in the trace of the evaluated span.
+    ``provider.add_span_processor(AgentEvalSpanProcessor())``. The thread that ends a span keeps a
+    reference to it and nothing more; the spans of a trace are put together, read by the registered
+    mappers and sampled on a thread of its own, and evaluated as calls of `@monitor` are. Results
+    stand in the trace of the evaluated span.
 
     Args:
-        quiet_s: How long no span of a trace may have ended before its answer is evaluated; at least 0.
+        quiet_s: How long no span of a trace may have ended before its answer is evaluated; at least
+            0.
         nested_agents: Evaluate agents below another one too, where they have a name of their own.
         pipeline: Instead of the process's.
     """
 
     def __init__(
         self, *, quiet_s: float = 1.0, nested_agents: bool = False, pipeline: Pipeline | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._quiet_s = quiet_s
-        self._evaluation = SpanEvaluation(nested_agents=nested_agents, pipeline=pipeline, is_remote=False)
+        self._evaluation = SpanEvaluation(
+            nested_agents=nested_agents, pipeline=pipeline, is_remote=False
+        )
         self._pipeline = pipeline
         tick_s = min(max(quiet_s / 4, _TICK_S[0]), _TICK_S[1])
-        self._worker = Worker("agenteval-spans", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True)
+        self._worker = Worker(
+            "agenteval-spans", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True
+        )
         self._reset()
         reset_in_child(self._reset)
         (pipeline or default_pipeline()).sources.add(self)
@@ -296,7 +340,9 @@ class AgentEvalSpanProcessor(SpanProcessor):
 
     def _reset(self) -> None:
         self._inbox: deque[tuple[ReadableSpan, int]] = deque()
-        self._assembler = TraceAssembler(quiet_s=self._quiet_s, parent_wait_s=max(60.0, self._quiet_s))
+        self._assembler = TraceAssembler(
+            quiet_s=self._quiet_s, parent_wait_s=max(60.0, self._quiet_s)
+        )
         self._is_shut_down = False
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -305,7 +351,11 @@ class AgentEvalSpanProcessor(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Keep the span for the background thread; raises nothing, and takes no lock."""
         try:
-            if self._is_shut_down or CURRENT.get() is EVALUATING or (not THREAD.is_host and under_evaluation()):
+            if (
+                self._is_shut_down
+                or CURRENT.get() is EVALUATING
+                or (not THREAD.is_host and under_evaluation())
+            ):
                 return  # a judge's call, or another one of an evaluator
             context = span.context
             if context is None or not context.trace_flags.sampled:
@@ -326,7 +376,9 @@ class AgentEvalSpanProcessor(SpanProcessor):
         pipeline.sources.add(self)
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Submit the answers that have come so far, `last` also those that wait for a parent; False out of time."""
+        """Submit the answers that have come so far, `last` also those that wait for a parent; False
+        out of time.
+        """
         if not self._worker.has_thread:
             return True
         done = threading.Event()
@@ -356,10 +408,12 @@ class AgentEvalSpanProcessor(SpanProcessor):
         return {"size": self._assembler.traces, "bytes": self._assembler.size_bytes, "max_bytes": 0}
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Evaluate the answers that have come so far; blocks for at most so long. True where all were evaluated.
+        """Evaluate the answers that have come so far; blocks for at most so long. True where all
+        were evaluated.
 
-        A model call whose parent has not ended yet goes on waiting for it: it may be a step of an agent's answer.
-        Results are not flushed: the provider that asks has its own processors for them.
+        A model call whose parent has not ended yet goes on waiting for it: it may be a step of an
+        agent's answer. Results are not flushed: the provider that asks has its own processors for
+        them.
         """
         deadline = time.monotonic() + timeout_millis / 1e3
         drained = self.drain(timeout_millis / 1e3)
@@ -369,7 +423,8 @@ class AgentEvalSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         """Evaluate what has come, and take no further span; blocks for at most three seconds.
 
-        The results are passed on when this returns: processors that the provider shuts down later export them.
+        The results are passed on when this returns: processors that the provider shuts down later
+        export them.
         """
         if not self._is_shut_down:
             self.drain(_SHUTDOWN_S, last=True)
@@ -390,7 +445,11 @@ class AgentEvalSpanProcessor(SpanProcessor):
                 span, size_bytes = self._inbox.popleft()
                 waiting_bytes += size_bytes
                 self._add(span, size_bytes, now_s)
-            complete = assembler.take_all() if last else assembler.take(now_s, quiet_s=0.0 if done else None)
+            complete = (
+                assembler.take_all()
+                if last
+                else assembler.take(now_s, quiet_s=0.0 if done else None)
+            )
             while traces := list(islice(complete, _AT_ONCE)):
                 self._evaluation.evaluate(traces)
             self._evaluation.count_assembled(assembler)
@@ -423,7 +482,9 @@ class AgentEvalSpanProcessor(SpanProcessor):
 
 
 def _size_of(span: ReadableSpan) -> int:
-    """About how much memory a span keeps alive: its texts, and a kilobyte for all else and for each event."""
+    """About how much memory a span keeps alive: its texts, and a kilobyte for all else and for each
+    event.
+    """
     events = span.events
     size_bytes = _SPAN_BYTES * (1 + len(events))
     for attributes in (span.attributes, *(event.attributes for event in events)):

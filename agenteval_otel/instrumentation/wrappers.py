@@ -1,10 +1,11 @@
-"""Wrappers: a handler's four shapes (function, coroutine function, generator, async generator), unchanged outside; and
-`annotate`, which adds to the call that they run.
+"""Wrappers: a handler's four shapes (function, coroutine function, generator, async generator),
+unchanged outside; and `annotate`, which adds to the call that they run.
 
-Each wrapper is a real function of the same kind as what it wraps, and one piece: each function called within it would
-double what a chunk, or an unsampled call, costs. The local variable ``call`` in these frames is how `annotate` finds
-the call that the running code belongs to. What a stream's consumer sends or throws is passed on outside of any
-``except`` block, so that it does not become the context of what the handler raises later.
+Each wrapper is a real function of the same kind as what it wraps, and one piece: each function
+called within it would double what a chunk, or an unsampled call, costs. The local variable ``call``
+in these frames is how `annotate` finds the call that the running code belongs to. What a stream's
+consumer sends or throws is passed on outside of any ``except`` block, so that it does not become
+the context of what the handler raises later.
 """
 
 from __future__ import annotations
@@ -42,20 +43,36 @@ from agenteval_otel.semconv import PIPELINE_FAILED
 
 _MAX_FACTS = 64
 _AGENTS = "__agenteval_agents__"
-"""The attribute of a monitored handler with the names of its agents; decorators that wrap it copy it."""
+"""The attribute of a monitored handler with the names of its agents; decorators that wrap it copy
+it.
+"""
 _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
 
 
 def decorated(
-    handler: Any, *, agent: Any, evaluators: Any, sample_rate: Any, sampler: Any, escalation: Any, capture: Any,
-    storage: Any, pipeline: Pipeline | None,
-) -> Any:  # fmt: skip
-    """What `monitor` returns for these arguments: the wrapped handler, or a decorator where there is none yet."""
-    if handler is not None and not callable(handler) and not isinstance(handler, classmethod | staticmethod):
+    handler: Any,
+    *,
+    agent: Any,
+    evaluators: Any,
+    sample_rate: Any,
+    sampler: Any,
+    escalation: Any,
+    capture: Any,
+    storage: Any,
+    pipeline: Pipeline | None,
+) -> Any:
+    """Return the wrapped handler, or a decorator if no handler was passed yet."""
+    if (
+        handler is not None
+        and not callable(handler)
+        and not isinstance(handler, classmethod | staticmethod)
+    ):
         hint = f"; did you mean agent={handler!r}?" if isinstance(handler, str) else ""
         if isinstance(handler, property | functools.cached_property):
             hint = ": put @monitor below it, on the function"
-        raise ConfigurationError(f"expected a callable, found {type(handler).__name__}{hint}", path="handler")
+        raise ConfigurationError(
+            f"expected a callable, found {type(handler).__name__}{hint}", path="handler"
+        )
     options = options_of(evaluators, sample_rate, sampler, escalation, storage)
     check_agent(agent)
     check_function(capture, "capture")
@@ -64,26 +81,41 @@ def decorated(
         if isinstance(function, classmethod | staticmethod):
             return type(function)(decorate(function.__func__))
         if inspect.isclass(function):
-            raise ConfigurationError(f"{function.__name__} is a class: decorate its method", path="handler")
-        name = clean(agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256)
+            raise ConfigurationError(
+                f"{function.__name__} is a class: decorate its method", path="handler"
+            )
+        name = clean(
+            agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256
+        )
         _check_place(function, name)
-        wrapped = wrap(function, Handler(
-            name, function, lambda used: used.handler(name, options, capture=capture, function=function),
-            pipeline or default_pipeline(), follows=pipeline is None, keep_arguments=capture is not None,
-        ))  # fmt: skip
+        wrapped = wrap(
+            function,
+            Handler(
+                name,
+                function,
+                lambda used: used.handler(name, options, capture=capture, function=function),
+                pipeline or default_pipeline(),
+                follows=pipeline is None,
+                keep_arguments=capture is not None,
+            ),
+        )
         setattr(wrapped, _AGENTS, (name, *getattr(function, _AGENTS, ())))
         return wrapped
 
     return decorate if handler is None else decorate(handler)
 
 
-def options_of(evaluators: Any, sample_rate: Any, sampler: Any, escalation: Any, storage: Any) -> HandlerOptions:
+def options_of(
+    evaluators: Any, sample_rate: Any, sampler: Any, escalation: Any, storage: Any
+) -> HandlerOptions:
     """The options of a decorator or of middleware, loaded; raises `ConfigurationError`."""
     chosen = None if evaluators is None else load_evaluators(evaluators)
     options = HandlerOptions(
-        evaluators=chosen, sampler=load_sampler(sample_rate, sampler), escalation=load_escalation(escalation),
+        evaluators=chosen,
+        sampler=load_sampler(sample_rate, sampler),
+        escalation=load_escalation(escalation),
         storage=None if storage is None else load_storage(storage),
-    )  # fmt: skip
+    )
     if isinstance(options.escalation, Escalation) and chosen is not None:
         check_escalation(options.escalation, chosen)
     return options
@@ -100,16 +132,27 @@ def check_function(function: Any, path: str) -> None:
 
 
 def _check_place(function: Any, name: str) -> None:
-    """Refuse a handler that is monitored under this name already, and warn where a route has it without `monitor`."""
+    """Refuse a handler that is monitored under this name already, and warn where a route has it
+    without `monitor`.
+    """
     if name in getattr(function, _AGENTS, ()):
-        raise ConfigurationError(f"{name} is monitored already: each answer would be scored twice", path="handler")
+        raise ConfigurationError(
+            f"{name} is monitored already: each answer would be scored twice", path="handler"
+        )
     if (app := app_with(function, sys._getframe(1))) is not None:
         fix = "put @monitor below the route's decorator, so that the route calls it"
-        log.warning("monitored_too_late", part=name, reason=f"{app} has the handler without @monitor", fix=fix)
+        log.warning(
+            "monitored_too_late",
+            part=name,
+            reason=f"{app} has the handler without @monitor",
+            fix=fix,
+        )
 
 
 def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
-    """The monitored form of a handler, by its kind; a callable object counts as what its ``__call__`` is."""
+    """The monitored form of a handler, by its kind; a callable object counts as what its
+    ``__call__`` is.
+    """
     shape = function
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
         shape = type(function).__call__
@@ -144,7 +187,9 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
                 config.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
-        except Exception:  # the host's stack is exhausted: there is room to count, and for nothing else
+        except (
+            Exception
+        ):  # the host's stack is exhausted: there is room to count, and for nothing else
             call = None
             handler.config.outcomes[PIPELINE_FAILED] += 1
         if call is None:
@@ -164,7 +209,9 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
     return monitored
 
 
-def _coroutine(function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None) -> Any:
+def _coroutine(
+    function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None
+) -> Any:
     enter, current, handler.scoped = handler.enter, CURRENT.get, True
 
     async def monitored(*args: Any, **kwargs: Any) -> Any:
@@ -200,7 +247,9 @@ def _coroutine(function: Callable[..., Any], handler: Handler, entered: Captured
     return monitored
 
 
-def _generator(function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None) -> Any:
+def _generator(
+    function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None
+) -> Any:
     def monitored(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         stream = function(*args, **kwargs)
         call = entered or _enter(handler, args, kwargs)
@@ -244,7 +293,9 @@ def _generator(function: Callable[..., Any], handler: Handler, entered: Captured
     return monitored
 
 
-def _async_generator(function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None) -> Any:
+def _async_generator(
+    function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None
+) -> Any:
     async def monitored(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         stream = function(*args, **kwargs)
         call = entered or _enter(handler, args, kwargs)
@@ -252,7 +303,9 @@ def _async_generator(function: Callable[..., Any], handler: Handler, entered: Ca
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
         first, send, throw = _first_send(stream), stream.asend, stream.athrow
         if call is not None and call.span is not None:
-            first, send, throw = (handler.scope.around_async(call, step) for step in (first, send, throw))
+            first, send, throw = (
+                handler.scope.around_async(call, step) for step in (first, send, throw)
+            )
         resume, sent, closing = first, None, False
         end: StreamEnd = "error"
         problem: BaseException | None = None
@@ -308,9 +361,12 @@ def _kept(call: CapturedCall | None, chunk: Any, chunks: list[Any]) -> int:
 
 
 def _leave(
-    handler: Handler, call: CapturedCall | None, answer: Any, error: BaseException | None = None,
+    handler: Handler,
+    call: CapturedCall | None,
+    answer: Any,
+    error: BaseException | None = None,
     stream: tuple[list[Any], StreamEnd, bool] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     if call is None or (type(answer) not in _NO_RESPONSE and _follow_body(handler, call, answer)):
         return
     try:
@@ -323,8 +379,8 @@ def _leave(
 
 
 def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
-    """The first step of an inner stream, hidden from the event loop's hooks: the loop tracks the outer stream, and
-    would close both concurrently when it ends."""
+    """The first step of an inner stream, hidden from the event loop's hooks: the loop tracks the
+    outer stream, and would close both concurrently when it ends."""
 
     def send(value: Any) -> Any:
         hooks = sys.get_asyncgen_hooks()
@@ -338,7 +394,8 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
 
 
 def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
-    """Whether the answer is a web framework's response whose body is streamed: the call then ends with the body.
+    """Whether the answer is a web framework's response whose body is streamed: the call then ends
+    with the body.
 
     The response stays the host's own object, and its pieces pass as they come.
     """
@@ -349,7 +406,11 @@ def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
         is_async = hasattr(pieces, "__aiter__")
         if type(pieces) not in _FOLLOW:
             pieces = pieces_later(pieces) if is_async else pieces_of(pieces)
-        setattr(answer, name, (_async_generator if is_async else _generator)(lambda: pieces, handler, call)())
+        setattr(
+            answer,
+            name,
+            (_async_generator if is_async else _generator)(lambda: pieces, handler, call)(),
+        )
     except Exception:  # it goes out as it is, and counts as what cannot be read
         return False
     handler.scope.close(call)
@@ -357,7 +418,8 @@ def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
 
 
 _NO_RESPONSE = frozenset({str, bytes, int, float, bool, type(None), dict, list, tuple})
-# What a handler returns instead of answering is followed to its end: the answer is what comes out of it.
+# What a handler returns instead of answering is followed to its end: the answer is what comes out
+# of it.
 _FOLLOW: dict[type, Callable[[Callable[..., Any], Handler, CapturedCall], Callable[..., Any]]] = {
     GeneratorType: _generator,
     AsyncGeneratorType: _async_generator,
@@ -366,17 +428,20 @@ _FOLLOW: dict[type, Callable[[Callable[..., Any], Handler, CapturedCall], Callab
 
 
 def annotate(**facts: Unpack[Facts]) -> None:
-    """Add facts to the monitored call that is running; never raises, does nothing outside of a sampled call.
+    """Add facts to the monitored call that is running; never raises, does nothing outside of a
+    sampled call.
 
-    Facts are detached from the host when the handler ends, and read on the background thread. Type checkers refuse an
-    unknown fact; at run time it is counted as ``annotate:<name>`` and left out, like a value of the wrong type.
+    Facts are detached from the host when the handler ends, and read on the background thread. Type
+    checkers refuse an unknown fact; at run time it is counted as ``annotate:<name>`` and left out,
+    like a value of the wrong type.
 
     Args:
-        facts: Any of the keywords of `agenteval_otel.capture.Facts`. ``context`` is a mapping or a list of documents,
-            ``cost`` is in USD; ``tool_calls`` and ``tags`` are added to those set before, any other fact replaces the
-            earlier one. Results are sliced by ``prompt_name``, ``prompt_version``, ``user_id`` (hashed),
-            ``environment``, ``experiment`` and ``arm``, and up to 16 ``tags``: attributes of spans and events, columns
-            in storage.
+        facts: Any of the keywords of `agenteval_otel.capture.Facts`. ``context`` is a mapping or a
+            list of documents, ``cost`` is in USD; ``tool_calls`` and ``tags`` are added to those
+            set before, any other fact replaces the earlier one. Results are sliced by
+            ``prompt_name``, ``prompt_version``, ``user_id`` (hashed), ``environment``,
+            ``experiment`` and ``arm``, and up to 16 ``tags``: attributes of spans and events,
+            columns in storage.
     """
     try:
         call = _running_call()
@@ -385,7 +450,11 @@ def annotate(**facts: Unpack[Facts]) -> None:
         known = call.facts = call.facts or {}
         for name, value in dict[str, Any](facts).items():
             before = known.get(name)
-            if name == "tool_calls" and isinstance(value, list | tuple) and isinstance(before, list | tuple):
+            if (
+                name == "tool_calls"
+                and isinstance(value, list | tuple)
+                and isinstance(before, list | tuple)
+            ):
                 value = [*before, *islice(value, max(0, _MAX_CALLS - len(before)))]
             elif name == "tags" and type(value) is dict and type(before) is dict:
                 value = dict(islice(chain(before.items(), value.items()), _MAX_FACTS))
@@ -397,17 +466,21 @@ def annotate(**facts: Unpack[Facts]) -> None:
 
 
 def evaluation_reference() -> str:
-    """A reference to the monitored call that is running, sampled or not, to hand to whatever collects feedback.
+    """A reference to the monitored call that is running, sampled or not, to hand to whatever
+    collects feedback.
 
-    Send it with the answer, and pass it to `record_feedback` or `record_score` when the user has spoken. It holds the
-    ids of the call, its trace and its span, and the agent's name; no content. It is not signed: who may send feedback
-    is for the application to say. Of a sampled call it is the same every time; of another one each has an id of its
-    own, and the same span. Never raises.
+    Send it with the answer, and pass it to `record_feedback` or `record_score` when the user has
+    spoken. It holds the ids of the call, its trace and its span, and the agent's name; no content.
+    It is not signed: who may send feedback is for the application to say. Of a sampled call it is
+    the same every time; of another one each has an id of its own, and the same span. Never raises.
     """
     try:
         call = _running_call()
         span_context = None if call is None else call.span_context
-        if span_context is None and (current := trace.get_current_span().get_span_context()).is_valid:
+        if (
+            span_context is None
+            and (current := trace.get_current_span().get_span_context()).is_valid
+        ):
             span_context = current
         return str(Reference.to(call, span_context, "" if call is None else call.agent))
     except Exception:
@@ -415,12 +488,17 @@ def evaluation_reference() -> str:
 
 
 def _running_call() -> CapturedCall | None:
-    """The innermost monitored call on this stack; in a task or thread that a handler started, the inherited one. (A
-    stream's context is its consumer's, where a context variable would leak: its frame is looked for instead.)"""
+    """The innermost monitored call on this stack; in a task or thread that a handler started, the
+    inherited one. (A stream's context is its consumer's, where a context variable would leak: its
+    frame is looked for instead.)
+    """
     frame: Any = sys._getframe(2)
     while frame is not None:
         # Where a wrapper's inner function uses it, the variable is a cell.
-        if frame.f_globals is globals() and "call" in (*frame.f_code.co_varnames, *frame.f_code.co_cellvars):
+        if frame.f_globals is globals() and "call" in (
+            *frame.f_code.co_varnames,
+            *frame.f_code.co_cellvars,
+        ):
             call: CapturedCall | None = frame.f_locals.get("call")
             return call
         frame = frame.f_back

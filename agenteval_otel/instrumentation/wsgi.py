@@ -12,18 +12,24 @@ __all__ = ["AgentEvalMiddleware"]
 
 
 class AgentEvalMiddleware(Middleware):
-    """Evaluates a sample of the responses of some routes in the background; see `Middleware` for the arguments.
+    """Evaluates a sample of the responses of some routes in the background; see `Middleware` for
+    the arguments.
 
-    ``app.wsgi_app = AgentEvalMiddleware(app.wsgi_app, routes=["/chat"])``, or around any WSGI application. Every piece
-    of a body passes at once and unchanged. A response counts when its body has ended; one that the server closes
-    before is abandoned.
+    ``app.wsgi_app = AgentEvalMiddleware(app.wsgi_app, routes=["/chat"])``, or around any WSGI
+    application. Every piece of a body passes at once and unchanged. A response counts when its body
+    has ended; one that the server closes before is abandoned.
     """
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        method, path = environ["REQUEST_METHOD"], environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        method, path = (
+            environ["REQUEST_METHOD"],
+            environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", ""),
+        )
         if not path.isascii():  # the bytes of a path stand as if they were Latin-1
             path = path.encode("latin-1", "replace").decode("utf-8", "replace")
-        exchange, reference = self.begin(method, path, environ.get("QUERY_STRING", ""), _request_headers(environ))
+        exchange, reference = self.begin(
+            method, path, environ.get("QUERY_STRING", ""), _request_headers(environ)
+        )
         if reference is not None:
             start_response = self._with_header(start_response, reference)
         if exchange is None:
@@ -32,7 +38,9 @@ class AgentEvalMiddleware(Middleware):
         if exchange.wanted:
             environ["wsgi.input"] = _Input(environ.get("wsgi.input"), exchange)
 
-        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
+        def start(
+            status: str, headers: list[tuple[str, str]], *exc_info: Any
+        ) -> Callable[[bytes], object]:
             write = start_response(status, headers, *exc_info)
             code = int(status[:3]) if status[:3].isdecimal() else 0
             exchange.begin_response(code, ((name.lower(), value) for name, value in headers))
@@ -58,8 +66,12 @@ class AgentEvalMiddleware(Middleware):
         return body
 
     def _with_header(self, start_response: StartResponse, reference: str) -> StartResponse:
-        def start(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Callable[[bytes], object]:
-            return start_response(status, [*headers, (str(self.reference_header), reference)], *exc_info)
+        def start(
+            status: str, headers: list[tuple[str, str]], *exc_info: Any
+        ) -> Callable[[bytes], object]:
+            return start_response(
+                status, [*headers, (str(self.reference_header), reference)], *exc_info
+            )
 
         return start
 
@@ -121,7 +133,9 @@ class _Input:
                 for line in data:
                     self._keep(line)
             else:
-                self._keep(memoryview(arguments[0]).cast("B")[: data or 0] if name == "readinto" else data)
+                self._keep(
+                    memoryview(arguments[0]).cast("B")[: data or 0] if name == "readinto" else data
+                )
             return data
 
         return kept

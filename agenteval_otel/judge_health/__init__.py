@@ -1,4 +1,6 @@
-"""Judge health: whether judges still judge as they did, by questions with known answers, repeats, people and scores."""
+"""Judge health: whether judges still judge as they did, by questions with known answers, repeats,
+people and scores.
+"""
 
 from agenteval_otel.judge_health.settings import JudgeHealthSettings
 from agenteval_otel.judge_health.watch import JudgeHealth

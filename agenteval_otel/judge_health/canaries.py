@@ -29,8 +29,8 @@ def read_canaries(path: Path) -> tuple[Canary, ...]:
     """The canaries of a JSONL file; blank lines are left out.
 
     Raises:
-        ConfigurationError: With the line: it cannot be read, is no JSON object, lacks ``labels`` or has wrong fields;
-            there are none, or more than 200.
+        ConfigurationError: With the line: it cannot be read, is no JSON object, lacks ``labels`` or
+            has wrong fields; there are none, or more than 200.
     """
     try:
         with path.open("rb") as file:
@@ -38,10 +38,16 @@ def read_canaries(path: Path) -> tuple[Canary, ...]:
         lines = content.decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise ConfigurationError(f"{path}: cannot be read: {reason}", path="judge_health.canaries") from None
+        raise ConfigurationError(
+            f"{path}: cannot be read: {reason}", path="judge_health.canaries"
+        ) from None
     if len(content) > _MAX_BYTES:
-        raise ConfigurationError(f"{path}: more than {_MAX_BYTES:,} bytes", path="judge_health.canaries")
-    canaries = tuple(_canary(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip())
+        raise ConfigurationError(
+            f"{path}: more than {_MAX_BYTES:,} bytes", path="judge_health.canaries"
+        )
+    canaries = tuple(
+        _canary(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()
+    )
     if not 0 < len(canaries) <= MAX_CANARIES:
         wrong = f"{path}: expected 1 to {MAX_CANARIES} lines, found {len(canaries)}: every round asks all of them"
         raise ConfigurationError(wrong, path="judge_health.canaries")
@@ -58,7 +64,9 @@ def _canary(line: str, place: str) -> Canary:
         wrong = f'{place}: expected "labels", the known score of each criterion such as {{"Politeness": true}}'
         raise ConfigurationError(wrong, path="judge_health.canaries")
     if unknown := sorted(row.keys() - names_of(EvaluationInput)):
-        raise ConfigurationError(f"{place}: unknown field {unknown[0][:64]!r}", path="judge_health.canaries")
+        raise ConfigurationError(
+            f"{place}: unknown field {unknown[0][:64]!r}", path="judge_health.canaries"
+        )
     try:
         return Canary(EvaluationInput.model_validate(row), labels)
     except ValidationError as error:

@@ -1,4 +1,6 @@
-"""One criterion as one judge scores it: its agreement by each check, its scores, and whether it is trusted."""
+"""One criterion as one judge scores it: its agreement by each check, its scores, and whether it is
+trusted.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _ENOUGH = 10
 
 
 class Change(NamedTuple):
-    """A check distrusts the judge from now on, or trusts it again; `value` is the agreement, or the drift."""
+    """A check distrusts the judge from now on, or trusts it again; `value` is the agreement, or the
+    drift.
+    """
 
     check: Check
     distrusts: bool
@@ -25,12 +29,24 @@ class Change(NamedTuple):
 
 
 class JudgedCriterion:
-    """Used under the lock of `JudgeHealth`. Distrust follows evidence that may be looked at at any time (`Track`)."""
+    """Used under the lock of `JudgeHealth`. Distrust follows evidence that may be looked at at any
+    time (`Track`).
+    """
 
     def __init__(
-        self, settings: JudgeHealthSettings, criterion: str, model: str, version: str | None, reference: Counts | None
+        self,
+        settings: JudgeHealthSettings,
+        criterion: str,
+        model: str,
+        version: str | None,
+        reference: Counts | None,
     ) -> None:
-        self.criterion, self.model, self.version, self._settings = criterion, model, version, settings
+        self.criterion, self.model, self.version, self._settings = (
+            criterion,
+            model,
+            version,
+            settings,
+        )
         self.scores = ScoreWindow(settings.window, reference)
         self.agreement: dict[Check, LastVerdicts] = {}
         self.states: dict[Check, bool] = {}
@@ -47,7 +63,9 @@ class JudgedCriterion:
         """Add a comparison; the change that it causes."""
         if check not in self._tracks:
             breach = BreachSettings(
-                false_alarm_every=self._settings.false_alarm_every, recover_after=_RECOVER_AFTER, remind_s=None
+                false_alarm_every=self._settings.false_alarm_every,
+                recover_after=_RECOVER_AFTER,
+                remind_s=None,
             )
             self._tracks[check] = Track(breach, self._settings.least(check))
             self.agreement[check] = LastVerdicts(self._settings.window)
@@ -65,7 +83,11 @@ class JudgedCriterion:
         drift = self.scores.drift() if self._scored % _LOOK_EVERY == 0 else None
         if drift is None:
             return is_reference, None
-        drifted = drift.psi >= self._settings.drift and drift.psi > drift.by_chance and not self._is_cleared()
+        drifted = (
+            drift.psi >= self._settings.drift
+            and drift.psi > drift.by_chance
+            and not self._is_cleared()
+        )
         if drifted is self.states.get(DRIFT, False):
             return is_reference, None
         return is_reference, self._changed(DRIFT, drifted, drift.psi)
@@ -84,4 +106,8 @@ def agree(result: EvaluationResult, other: EvaluationResult, tolerance: float) -
         return result.passed is other.passed
     if result.normalized is not None and other.normalized is not None:
         return abs(result.normalized - other.normalized) <= tolerance
-    return result.score == other.score if isinstance(result.score, str) and isinstance(other.score, str) else None
+    return (
+        result.score == other.score
+        if isinstance(result.score, str) and isinstance(other.score, str)
+        else None
+    )

@@ -1,4 +1,6 @@
-"""The file with the reference distributions of scores: read at start, and written when one is complete."""
+"""The file with the reference distributions of scores: read at start, and written when one is
+complete.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _FIELD: Final = "judge_health.reference"
 
 
 def read_references(path: Path | None) -> dict[Key, Counts]:
-    """The references of a file, none where it does not exist yet; `ConfigurationError` where it is another file."""
+    """The references of a file, none where it does not exist yet; `ConfigurationError` where it is
+    another file.
+    """
     if path is None or not path.exists():
         return {}
     try:
@@ -27,7 +31,9 @@ def read_references(path: Path | None) -> dict[Key, Counts]:
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}", path=_FIELD) from None
     except (ValueError, KeyError, TypeError):
-        raise ConfigurationError(f"{path}: no file of references; another one, or delete it", path=_FIELD) from None
+        raise ConfigurationError(
+            f"{path}: no file of references; another one, or delete it", path=_FIELD
+        ) from None
 
 
 def write_references(path: Path, references: Mapping[Key, Counts]) -> None:

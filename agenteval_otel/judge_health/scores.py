@@ -1,5 +1,5 @@
-"""The scores of one criterion by one judge: how they are spread compared with a reference, and whether length sways
-them. Bounded: the last scores of a window, and the counts of the reference.
+"""The scores of one criterion by one judge: how they are spread compared with a reference, and
+whether length sways them. Bounded: the last scores of a window, and the counts of the reference.
 """
 
 from __future__ import annotations
@@ -11,27 +11,33 @@ from typing import Final, NamedTuple
 
 BINS: Final = 10
 _Z: Final = 4.0
-"""Quantile of the index by chance that a drift has to exceed, in standard deviations of a normal variable: 1 look in
-30,000. The window is looked at again and again."""
+"""Quantile of the index by chance that a drift has to exceed, in standard deviations of a normal
+variable: 1 look in 30,000. The window is looked at again and again."""
 _SMOOTHING: Final = 0.5
 
 
 class Counts(NamedTuple):
-    """The weight of the scores in each bin from 0 to 1, as if they were `effective` scores of equal weight."""
+    """The weight of the scores in each bin from 0 to 1, as if they were `effective` scores of equal
+    weight.
+    """
 
     weights: tuple[float, ...]
     effective: float
 
 
 class Drift(NamedTuple):
-    """The population stability index (`psi`) of the window to the reference, and what chance explains of it."""
+    """The population stability index (`psi`) of the window to the reference, and what chance
+    explains of it.
+    """
 
     psi: float
     by_chance: float
 
 
 class ScoreWindow:
-    """The last `size` scores, with the weight (1 / probability) and the length of the answer of each."""
+    """The last `size` scores, with the weight (1 / probability) and the length of the answer of
+    each.
+    """
 
     def __init__(self, size: int, reference: Counts | None = None) -> None:
         self._scores: deque[tuple[float, float, int]] = deque(maxlen=size)
@@ -63,7 +69,9 @@ class ScoreWindow:
         return drift_of(self.reference, self.counts())
 
     def length_correlation(self) -> float | None:
-        """Spearman's rank correlation of score and length, -1 to 1; None below 100 scores, or where all are equal."""
+        """Spearman's rank correlation of score and length, -1 to 1; None below 100 scores, or where
+        all are equal.
+        """
         if len(self._scores) < 100:
             return None
         import statistics  # takes decimals and fractions along, and is needed by few hosts
@@ -86,10 +94,11 @@ def counts_of(scores: Iterable[tuple[float, float]]) -> Counts:
 
 
 def drift_of(reference: Counts, current: Counts) -> Drift:
-    """``sum (p - q) ln(p / q)`` over the bins that either has scores in, half a score added to each.
+    """``sum (p - q) ln(p / q)`` over the bins that either has scores in, half a score added to
+    each.
 
-    Without a change the index times ``n m / (n + m)`` is nearly chi-squared with one degree of freedom less than there
-    are bins; Wilson and Hilferty's approximation gives its quantile.
+    Without a change the index times ``n m / (n + m)`` is nearly chi-squared with one degree of
+    freedom less than there are bins; Wilson and Hilferty's approximation gives its quantile.
     """
     used = [at for at in range(BINS) if reference.weights[at] or current.weights[at]]
     freedom = len(used) - 1

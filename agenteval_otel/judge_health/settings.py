@@ -26,31 +26,39 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class JudgeHealthSettings(BaseModel, metaclass=FriendlyErrors):
-    """How judges are watched. What costs calls of the judge is off until it is set: `canaries` and `repeat_share`.
+    """How judges are watched. What costs calls of the judge is off until it is set: `canaries` and
+    `repeat_share`.
 
     Attributes:
         enabled: False watches nothing.
-        canaries: File of questions with known answers, JSONL: the fields of an input, and ``labels``, the known score
-            of each criterion. Each judge gets those with labels for its criteria.
-        every_s: Time between two rounds of canaries, in seconds, at least 1, in each process that judges answers.
-        repeat_share: Share of the judged answers, 0 to 1, that are judged a second time; if the judge compares answer
-            and reference, every other repeat has them in reverse order.
-        canary_agreement: Share of canaries on which a judge has to agree with the known answers, above 0 and below 1.
-            Below it the judge is not trusted with the criterion.
+        canaries: File of questions with known answers, JSONL: the fields of an input, and
+            ``labels``, the known score of each criterion. Each judge gets those with labels for its
+            criteria.
+        every_s: Time between two rounds of canaries, in seconds, at least 1, in each process that
+            judges answers.
+        repeat_share: Share of the judged answers, 0 to 1, that are judged a second time; if the
+            judge compares answer and reference, every other repeat has them in reverse order.
+        canary_agreement: Share of canaries on which a judge has to agree with the known answers,
+            above 0 and below 1. Below it the judge is not trusted with the criterion.
         repeat_agreement: The same for repeats, in either order.
         human_agreement: The same for human feedback.
-        feedback: The criterion that feedback is about, by the name of the feedback (``user_feedback: Relevance``);
-            feedback with the name of a criterion needs no entry.
-        tolerance: Two scores agree if both pass or both fail; without verdicts, if they differ by at most this much on
-            the scale from 0 to 1.
-        window: Number of latest values from which the reported agreement, correlation and drift are computed.
-        drift: Population stability index from which on scores count as drifted, if chance does not explain it.
-        reference: JSON file that keeps the distribution of each criterion's first `window` scores between runs; without
-            one each process begins with its own.
-        false_alarm_every: At most one false alarm per this many comparisons, on average, if a judge just agrees enough.
+        feedback: The criterion that feedback is about, by the name of the feedback
+            (``user_feedback: Relevance``); feedback with the name of a criterion needs no entry.
+        tolerance: Two scores agree if both pass or both fail; without verdicts, if they differ by
+            at most this much on the scale from 0 to 1.
+        window: Number of latest values from which the reported agreement, correlation and drift are
+            computed.
+        drift: Population stability index from which on scores count as drifted, if chance does not
+            explain it.
+        reference: JSON file that keeps the distribution of each criterion's first `window` scores
+            between runs; without one each process begins with its own.
+        false_alarm_every: At most one false alarm per this many comparisons, on average, if a judge
+            just agrees enough.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     enabled: bool = True
     canaries: Annotated[Path | None, IS_FILE] = None

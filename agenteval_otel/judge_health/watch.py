@@ -1,5 +1,6 @@
-"""JudgeHealth: watches the judges of a pipeline. Scores and feedback are recorded on the background thread; additional
-questions (canaries, repeats) are sent from a separate thread, one at a time, and are not scored as answers.
+"""JudgeHealth: watches the judges of a pipeline. Scores and feedback are recorded on the background
+thread; additional questions (canaries, repeats) are sent from a separate thread, one at a time, and
+are not scored as answers.
 """
 
 from __future__ import annotations
@@ -19,7 +20,14 @@ from agenteval_otel.judge_health.canaries import Canary, read_canaries
 from agenteval_otel.judge_health.pairs import Change, JudgedCriterion, agree
 from agenteval_otel.judge_health.references import Key, read_references, write_references
 from agenteval_otel.judge_health.scores import Counts, ScoreWindow
-from agenteval_otel.judge_health.settings import CANARY, PEOPLE, POSITION, REPEAT, Check, JudgeHealthSettings
+from agenteval_otel.judge_health.settings import (
+    CANARY,
+    PEOPLE,
+    POSITION,
+    REPEAT,
+    Check,
+    JudgeHealthSettings,
+)
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.redaction.outgoing import Redaction
@@ -56,19 +64,30 @@ class JudgeHealth:
     """Of one pipeline; `broken` counts and logs what breaks. The clock is monotonic, in seconds."""
 
     def __init__(
-        self, settings: JudgeHealthSettings | None, redaction: Redaction, broken: Callable[[str, BaseException], None],
-        *, clock: Callable[[], float] = time.monotonic, draw: Callable[[], float] = RANDOM.random,
-    ) -> None:  # fmt: skip
+        self,
+        settings: JudgeHealthSettings | None,
+        redaction: Redaction,
+        broken: Callable[[str, BaseException], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = RANDOM.random,
+    ) -> None:
         self.settings = settings = settings or JudgeHealthSettings()
         self._redaction, self._broken, self._clock, self._draw = redaction, broken, clock, draw
-        self.canaries: Sequence[Canary] = () if settings.canaries is None else read_canaries(settings.canaries)
+        self.canaries: Sequence[Canary] = (
+            () if settings.canaries is None else read_canaries(settings.canaries)
+        )
         self._references = read_references(settings.reference)
         self._lock = ForkSafeLock()
         self._watched: dict[tuple[str, str | None], Watched] = {}
         self._worker = Worker(
-            "agenteval-judges", max_waiting=2 * _MAX_REPEATS, idle_s=min(_TICK_S, settings.every_s),
-            on_idle=self._look, stays=True, thread_class=EvaluationThread,
-        )  # fmt: skip
+            "agenteval-judges",
+            max_waiting=2 * _MAX_REPEATS,
+            idle_s=min(_TICK_S, settings.every_s),
+            on_idle=self._look,
+            stays=True,
+            thread_class=EvaluationThread,
+        )
         self._reset()
         reset_in_child(self._reset)
 
@@ -87,7 +106,10 @@ class JudgeHealth:
         self._is_distrusted = self._is_closed = False
 
     def know(
-        self, evaluators: Iterable[Evaluator], criteria: Sequence[EvaluationCriteria], emitter: Emitter | None
+        self,
+        evaluators: Iterable[Evaluator],
+        criteria: Sequence[EvaluationCriteria],
+        emitter: Emitter | None,
     ) -> None:
         """Watch the judges of a handler's evaluators; asks nothing yet.
 
@@ -102,7 +124,9 @@ class JudgeHealth:
                 criterion = find_criterion(criteria, own.name) or own
                 self._check_labels(evaluator, criterion)
                 key = own.name, evaluator.signature["evaluator_version"]
-                self._watched[key] = Watched(evaluator, criterion, judge.model or judge.type, emitter)
+                self._watched[key] = Watched(
+                    evaluator, criterion, judge.model or judge.type, emitter
+                )
 
     def _check_labels(self, evaluator: Evaluator, criterion: EvaluationCriteria) -> None:
         for number, canary in enumerate(self.canaries, 1):
@@ -114,13 +138,17 @@ class JudgeHealth:
                     raise ConfigurationError(wrong, path="judge_health.canaries") from None
 
     def take_over(self, before: JudgeHealth) -> None:
-        """Continue with what another one has seen, where its settings are equal; otherwise start anew."""
+        """Continue with what another one has seen, where its settings are equal; otherwise start
+        anew.
+        """
         if before.settings == self.settings:
             self._lock = before._lock  # its last questions may still be under way
             with self._lock:
                 # Drop replaced judges: no new score can restore trust.
                 self._judged = {
-                    key: judged for key, judged in before._judged.items() if (key[0], key[2]) in self._watched
+                    key: judged
+                    for key, judged in before._judged.items()
+                    if (key[0], key[2]) in self._watched
                 }
                 self._next_round, self._models = before._next_round, before._models
                 self._by_judge, self._by_people = before._by_judge, before._by_people
@@ -129,11 +157,14 @@ class JudgeHealth:
         before.close()
 
     def close(self) -> None:
-        """Ask nothing any more, and end the thread; a question that is under way ends by itself. Returns at once."""
+        """Ask nothing any more, and end the thread; a question that is under way ends by itself.
+        Returns at once.
+        """
         self._is_closed = True
         self._worker.close(0.0)
 
-    # --- on the background thread ------------------------------------------------------------------------------------
+    # --- on the background thread
+    # ------------------------------------------------------------------------------------
 
     def marked(self, results: list[EvaluationResult]) -> list[EvaluationResult]:
         """The results, those of judges that are not trusted marked; nearly always the same list."""
@@ -147,17 +178,26 @@ class JudgeHealth:
         return copy_with(result, {"judgement": copy_with(result.judgement, {"untrusted": True})})
 
     def observe(
-        self, span: Span | None, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]
+        self,
+        span: Span | None,
+        evaluation_input: EvaluationInput,
+        results: Sequence[EvaluationResult],
     ) -> None:
-        """Note the results of one answer; asks for a second opinion where it is to be asked. Never waits or raises."""
+        """Note the results of one answer; asks for a second opinion where it is to be asked. Never
+        waits or raises.
+        """
         if not self.settings.enabled:
             return
         try:
-            judged = [result for result in results if result.judgement is not None and not result.shadow]
+            judged = [
+                result for result in results if result.judgement is not None and not result.shadow
+            ]
             for result in judged:
                 self._note(result, evaluation_input)
             if span is not None:
-                self._join(span, judged, [result for result in results if result.evaluator_kind == "human"])
+                self._join(
+                    span, judged, [result for result in results if result.evaluator_kind == "human"]
+                )
             if judged and self.settings.asks and not self._is_closed:
                 self._worker.start()
                 self._repeat_some(evaluation_input, judged)
@@ -169,7 +209,9 @@ class JudgeHealth:
         if watched is None or judgement is None:
             return
         if not judgement.from_cache and result.status == "scored":
-            self._note_model(watched.model, f"{judgement.model} {judgement.system_fingerprint or ''}".strip())
+            self._note_model(
+                watched.model, f"{judgement.model} {judgement.system_fingerprint or ''}".strip()
+            )
         length, weight = len(evaluation_input.response_text or ""), weight_of(result.probability)
         with self._lock:
             judged = self._judged_of(result)
@@ -177,13 +219,19 @@ class JudgeHealth:
                 return
             is_reference, change = judged.add_score(result.normalized, weight, length)
         self._report(judged, change)
-        if is_reference and (path := self.settings.reference) is not None and judged.scores.reference is not None:
+        if (
+            is_reference
+            and (path := self.settings.reference) is not None
+            and judged.scores.reference is not None
+        ):
             key = judged.criterion, judged.model, judged.version
             self._references[key] = judged.scores.reference
             self._worker.submit(partial(self._write, path, {key: judged.scores.reference}))
 
     def _note_model(self, model: str, answered: str) -> None:
-        """Count answers of a model or configuration that has not answered lately; providers alternate between a few."""
+        """Count answers of a model or configuration that has not answered lately; providers
+        alternate between a few.
+        """
         models = self._models.setdefault(model, {})
         is_new = answered not in models
         models.pop(answered, None)
@@ -195,12 +243,17 @@ class JudgeHealth:
         if len(models) > _MAX_MODELS:
             del models[next(iter(models))]
 
-    def _join(self, span: Span, judged: list[EvaluationResult], people: list[EvaluationResult]) -> None:
+    def _join(
+        self, span: Span, judged: list[EvaluationResult], people: list[EvaluationResult]
+    ) -> None:
         """Compare human feedback and the judge's result for an answer, whichever arrives first."""
         by_name = {
-            self.settings.feedback.get(result.criterion_name, result.criterion_name): _bare(result) for result in people
+            self.settings.feedback.get(result.criterion_name, result.criterion_name): _bare(result)
+            for result in people
         }
-        by_judge = {result.criterion_name: _bare(result) for result in judged if result.status == "scored"}
+        by_judge = {
+            result.criterion_name: _bare(result) for result in judged if result.status == "scored"
+        }
         if by_judge:
             _remember(self._by_judge, span, by_judge)
         if by_name:
@@ -209,11 +262,17 @@ class JudgeHealth:
         for name in known_judged.keys() & known_people.keys() & {*by_name, *by_judge}:
             self._compare(PEOPLE, known_judged[name], known_people[name])
 
-    def _repeat_some(self, evaluation_input: EvaluationInput, judged: list[EvaluationResult]) -> None:
+    def _repeat_some(
+        self, evaluation_input: EvaluationInput, judged: list[EvaluationResult]
+    ) -> None:
         share = self.settings.repeat_share
         of_evaluator: dict[str | None, list[EvaluationResult]] = {}
         for result in judged:
-            if result.status == "scored" and result.judgement is not None and not result.judgement.from_cache:
+            if (
+                result.status == "scored"
+                and result.judgement is not None
+                and not result.judgement.from_cache
+            ):
                 of_evaluator.setdefault(result.evaluator_version, []).append(result)
         for results in of_evaluator.values():
             if share > 0.0 and self._draw() < share and self._worker.waiting < _MAX_REPEATS:
@@ -227,20 +286,26 @@ class JudgeHealth:
         watched = self._watched_of(result)
         if watched is None:
             return None
-        key: Key = (result.criterion_name, watched.model, result.evaluator_version)  # another rubric has other scores
+        # another rubric has other scores
+        key: Key = (result.criterion_name, watched.model, result.evaluator_version)
         judged = self._judged.get(key)
         if judged is None:
             if len(self._judged) >= MAX_WATCHED:
                 log.warning("judge_not_watched", part=result.criterion_name, most=MAX_WATCHED)
                 return None
-            judged = self._judged[key] = JudgedCriterion(self.settings, *key, self._references.get(key))
+            judged = self._judged[key] = JudgedCriterion(
+                self.settings, *key, self._references.get(key)
+            )
         return judged
 
-    # --- comparisons, on either thread -------------------------------------------------------------------------------
+    # --- comparisons, on either thread
+    # -------------------------------------------------------------------------------
 
     def _compare(self, check: Check, result: EvaluationResult, other: EvaluationResult) -> None:
         """Compare a judge's result with another opinion of the same; a failure is not compared."""
-        agrees = agree(result, other, self.settings.tolerance) if result.status == "scored" else None
+        agrees = (
+            agree(result, other, self.settings.tolerance) if result.status == "scored" else None
+        )
         outcome: str = result.status
         if outcome == "scored":
             outcome = "not_comparable" if agrees is None else "agreed" if agrees else "disagreed"
@@ -259,9 +324,16 @@ class JudgeHealth:
             return
         self._is_distrusted = not all(judged.is_trusted for judged in list(self._judged.values()))
         event = "judge_untrusted" if change.distrusts else "judge_trusted_again"
-        log.warning(event, part=judged.criterion, judge=judged.model, check=change.check, value=round(change.value, 3))
+        log.warning(
+            event,
+            part=judged.criterion,
+            judge=judged.model,
+            check=change.check,
+            value=round(change.value, 3),
+        )
 
-    # --- on the thread of its own ------------------------------------------------------------------------------------
+    # --- on the thread of its own
+    # ------------------------------------------------------------------------------------
 
     def _write(self, path: Path, references: Mapping[Key, Counts]) -> None:
         try:
@@ -293,24 +365,34 @@ class JudgeHealth:
 
     async def _ask_canary(self, evaluator: Any, canary: Canary, watched: Sequence[Watched]) -> None:
         criteria = [item.criterion for item in watched]
-        expected = {part.name: result_of(evaluator, part, canary.labels[part.name]) for part in criteria}
+        expected = {
+            part.name: result_of(evaluator, part, canary.labels[part.name]) for part in criteria
+        }
         for result in await self._ask(CANARY, evaluator, canary.evaluation_input, watched):
             self._compare(CANARY, result, expected[result.criterion_name])
 
-    def _repeat(self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]) -> None:
+    def _repeat(
+        self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]
+    ) -> None:
         self._look()  # while repeats keep coming the thread is never idle
         watched = [item for result in results if (item := self._watched_of(result)) is not None]
         if watched and not self._is_closed and hasattr(watched[0].evaluator, "again"):
             self._run(self._ask_again(evaluation_input, results, watched))
 
     async def _ask_again(
-        self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult], watched: Sequence[Watched]
+        self,
+        evaluation_input: EvaluationInput,
+        results: Sequence[EvaluationResult],
+        watched: Sequence[Watched],
     ) -> None:
         self._repeats += 1
         evaluator = watched[0].evaluator
         swaps = self._repeats % 2 == 0 and evaluator.compares(evaluation_input)
         check = POSITION if swaps else REPEAT
-        again, first = evaluator.again(swaps=swaps), {result.criterion_name: result for result in results}
+        again, first = (
+            evaluator.again(swaps=swaps),
+            {result.criterion_name: result for result in results},
+        )
         try:
             for result in await self._ask(check, again, evaluation_input, watched):
                 self._compare(check, result, first[result.criterion_name])
@@ -318,21 +400,37 @@ class JudgeHealth:
             await again.judge.close()
 
     async def _ask(
-        self, check: Check, evaluator: Any, evaluation_input: EvaluationInput, watched: Sequence[Watched]
+        self,
+        check: Check,
+        evaluator: Any,
+        evaluation_input: EvaluationInput,
+        watched: Sequence[Watched],
     ) -> list[EvaluationResult]:
-        """The results, none of them scored as an answer; calls and cost count as those of any question."""
+        """The results, none of them scored as an answer; calls and cost count as those of any
+        question.
+        """
         attach_marked()
         if (emitter := watched[0].emitter) is not None:
             emitter.watch_judges(None)
         criteria = [item.criterion for item in watched]
         try:
             async with asyncio.timeout(_ASK_S):
-                results = await evaluator.evaluate(self._redaction.input(evaluation_input), criteria)
+                results = await evaluator.evaluate(
+                    self._redaction.input(evaluation_input), criteria
+                )
         except Exception as error:
             with self._lock:
-                self._count(check, "skipped" if isinstance(error, EvaluationSkipped) else "failed", len(criteria))
+                self._count(
+                    check,
+                    "skipped" if isinstance(error, EvaluationSkipped) else "failed",
+                    len(criteria),
+                )
             return []
-        return [result for result in results if find_criterion(criteria, result.criterion_name) is not None]
+        return [
+            result
+            for result in results
+            if find_criterion(criteria, result.criterion_name) is not None
+        ]
 
     def _run(self, work: Any) -> None:
         try:
@@ -351,23 +449,32 @@ class JudgeHealth:
                 grouped.setdefault(first, (watched.evaluator, []))[1].append(watched)
         return list(grouped.values())
 
-    # --- for the metrics, on any thread: of several versions of a criterion the worst ---------------------------------
+    # --- for the metrics, on any thread: of several versions of a criterion the worst
+    # ---------------------------------
 
     def agreements(self) -> dict[Labels, float]:
         """The share of the last comparisons that agreed, by criterion, judge and check."""
         with self._lock:
-            return _chosen(min, (
-                ((*_labels(judged), (names.JUDGE_CHECK, check)), last.share)
-                for judged in self._judged.values() for check, last in judged.agreement.items()
-            ))  # fmt: skip
+            return _chosen(
+                min,
+                (
+                    ((*_labels(judged), (names.JUDGE_CHECK, check)), last.share)
+                    for judged in self._judged.values()
+                    for check, last in judged.agreement.items()
+                ),
+            )
 
     def untrusted(self) -> dict[Labels, float]:
         """1 while a check distrusts the judge, 0 once it does no more."""
         with self._lock:
-            return _chosen(max, (
-                ((*_labels(judged), (names.JUDGE_CHECK, check)), float(distrusts))
-                for judged in self._judged.values() for check, distrusts in judged.states.items()
-            ))  # fmt: skip
+            return _chosen(
+                max,
+                (
+                    ((*_labels(judged), (names.JUDGE_CHECK, check)), float(distrusts))
+                    for judged in self._judged.values()
+                    for check, distrusts in judged.states.items()
+                ),
+            )
 
     def drifts(self) -> dict[Labels, float]:
         drifts = [(labels, scores.drift()) for labels, scores in self._scores()]
@@ -375,7 +482,10 @@ class JudgeHealth:
 
     def length_correlations(self) -> dict[Labels, float]:
         values = [(labels, scores.length_correlation()) for labels, scores in self._scores()]
-        return _chosen(partial(max, key=abs), ((labels, value) for labels, value in values if value is not None))
+        return _chosen(
+            partial(max, key=abs),
+            ((labels, value) for labels, value in values if value is not None),
+        )
 
     def _scores(self) -> list[tuple[Labels, ScoreWindow]]:
         # Copies: who computes with them must not keep the background thread waiting.
@@ -393,7 +503,9 @@ class JudgeHealth:
         return {((names.JUDGE_MODEL, model),): count for model, count in list(self.changes.items())}
 
 
-def _chosen(choose: Callable[[float, float], float], values: Iterable[tuple[Labels, float]]) -> dict[Labels, float]:
+def _chosen(
+    choose: Callable[[float, float], float], values: Iterable[tuple[Labels, float]]
+) -> dict[Labels, float]:
     chosen: dict[Labels, float] = {}
     for labels, value in values:
         chosen[labels] = choose(chosen.get(labels, value), value)
@@ -410,7 +522,9 @@ def _bare(result: EvaluationResult) -> EvaluationResult:
 
 
 def _remember(
-    answers: dict[Span, dict[str, EvaluationResult]], span: Span, results: dict[str, EvaluationResult]
+    answers: dict[Span, dict[str, EvaluationResult]],
+    span: Span,
+    results: dict[str, EvaluationResult],
 ) -> None:
     answers[span] = {**answers.pop(span, {}), **results}
     if len(answers) > _MAX_ANSWERS:

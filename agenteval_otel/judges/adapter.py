@@ -24,7 +24,9 @@ _METHODS: Final = ("generate", "generate_text", "complete", "ainvoke", "invoke",
 _MAX_CHARS: Final = 262_144
 _MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
-_FORMS: Final = "write 'anthropic:<model>', 'openai:<model>' or 'openai_compatible:<model>@http://<host>/v1'"
+_FORMS: Final = (
+    "write 'anthropic:<model>', 'openai:<model>' or 'openai_compatible:<model>@http://<host>/v1'"
+)
 _TEXT_NAMES: Final = ("text", "content", "output", "message")
 
 
@@ -39,7 +41,9 @@ class _Invokes(Protocol):
 
 
 JudgeLike: TypeAlias = Judge | str | Mapping[str, Any] | Callable[..., Any] | _Generates | _Invokes
-"""A judge, ``type:model``, ``{"type": ...}`` with its settings, or a function or object that generates text."""
+"""A judge, ``type:model``, ``{"type": ...}`` with its settings, or a function or object that
+generates text.
+"""
 
 if TYPE_CHECKING:
 
@@ -53,17 +57,19 @@ else:
 
 
 class CallableJudge(Judge):
-    """An object of the program's that generates text, as a judge. Limits and retries are left to the object.
+    """An object of the program's that generates text, as a judge. Limits and retries are left to
+    the object.
 
-    An ``async def`` runs on the loop, a plain function or method on a thread of its own. After 16 calls that never
-    return, further calls fail at once (``timeout``) until one of them returns.
+    An ``async def`` runs on the loop, a plain function or method on a thread of its own. After 16
+    calls that never return, further calls fail at once (``timeout``) until one of them returns.
 
     Attributes:
         name: Names the object in the fingerprint of the evaluator that uses it.
-        target: A function of the prompt, or an object with one of ``generate``, ``generate_text``, ``complete``,
-            ``ainvoke``, ``invoke``, ``ask``, ``judge``. It gets the prompt, with the instruction before it or in its
-            parameter ``system`` (``system_prompt``, ``systemPrompt``), or both as ``messages``, or all of it as
-            ``request``; it returns a text, or something with ``text`` or ``content``. Left out of dumps.
+        target: A function of the prompt, or an object with one of ``generate``, ``generate_text``,
+            ``complete``, ``ainvoke``, ``invoke``, ``ask``, ``judge``. It gets the prompt, with the
+            instruction before it or in its parameter ``system`` (``system_prompt``,
+            ``systemPrompt``), or both as ``messages``, or all of it as ``request``; it returns a
+            text, or something with ``text`` or ``content``. Left out of dumps.
         deadline_s: Seconds until a call is given up; the thread of a plain function goes on.
     """
 
@@ -74,7 +80,9 @@ class CallableJudge(Judge):
     @model_validator(mode="after")
     def _is_known_by_name(self) -> Self:
         if self.cache is not None and self.cache.path is not None and not self.name:
-            raise ValueError("a cache file needs a 'name' here: it separates its verdicts from those of other objects")
+            raise ValueError(
+                "a cache file needs a 'name' here: it separates its verdicts from those of other objects"
+            )
         return self
 
     @classmethod
@@ -94,20 +102,29 @@ class CallableJudge(Judge):
                 else:
                     result = await self._on_a_thread(lambda: self._method(*positional, **named))
                     result = await result if inspect.isawaitable(result) else result
-        except (Exception, SystemExit) as error:  # SystemExit would end the loop, and every evaluation on it
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # SystemExit would end the loop, and every evaluation on it
             raise _failure_of(error) from None
         if isinstance(result, Verdict):
             return result
         text = _text_of(result)
         if len(text) > _MAX_CHARS:
-            raise JudgeError(f"the judge's answer is longer than {_MAX_CHARS} characters", error_type=_MALFORMED)
+            raise JudgeError(
+                f"the judge's answer is longer than {_MAX_CHARS} characters", error_type=_MALFORMED
+            )
         if not text.strip():
             raise JudgeError("the judge's answer is empty", error_type="empty_answer")
         answer = parse_answer(text) if request.answer_form else {}
-        return Verdict(answer=answer, raw=text, model=self.model, duration_s=time.monotonic() - started)
+        return Verdict(
+            answer=answer, raw=text, model=self.model, duration_s=time.monotonic() - started
+        )
 
     async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
-        """Run the function in the caller's context on a new daemon thread; the loop's executor has few threads."""
+        """Run the function in the caller's context on a new daemon thread; the loop's executor has
+        few threads.
+        """
         self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
         if len(self._hung) >= _MAX_HUNG:
             raise JudgeError(f"{_MAX_HUNG} calls of the model never returned", error_type="timeout")
@@ -116,11 +133,14 @@ class CallableJudge(Judge):
         def call() -> None:
             try:
                 done.set_result(context.run(function))
-            except BaseException as error:  # as a result: asyncio logs an exception that is never retrieved
+            except (
+                BaseException
+            ) as error:  # as a result: asyncio logs an exception that is never retrieved
                 done.set_result(_failure_of(error))
 
         thread = threading.Thread(target=call, name="agenteval-judge")
-        if not thread.daemon:  # else it has inherited the mark of our evaluations (`runtime.reentrancy`)
+        # else it has inherited the mark of our evaluations (`runtime.reentrancy`)
+        if not thread.daemon:
             thread.daemon = True
         thread.start()
         try:
@@ -144,9 +164,9 @@ class CallableJudge(Judge):
 def as_judge(value: Any, *, path: str | None = None) -> Judge:
     """A judge from what a caller or a configuration may write.
 
-    A `Judge` stays as it is; a mapping is resolved by its ``type``; ``type:model`` and ``type:model@address`` name a
-    model; a type's name or a judge's class becomes one with default settings; an object or a function that generates
-    text becomes a `CallableJudge`.
+    A `Judge` stays as it is; a mapping is resolved by its ``type``; ``type:model`` and
+    ``type:model@address`` name a model; a type's name or a judge's class becomes one with default
+    settings; an object or a function that generates text becomes a `CallableJudge`.
 
     Raises:
         ConfigurationError: None of these, an unknown type, or wrong settings.
@@ -182,7 +202,8 @@ def _expect_parameters(method: Callable[..., Any], path: str | None) -> None:
 def _named(words: str, path: str | None) -> dict[str, str]:
     """The settings that a text names: ``type``, ``type:model`` or ``type:model@address``."""
     name, _, rest = words.strip().partition(":")
-    model, at, address = rest.partition("@http")  # a model's name may hold colons, and an @ before a version
+    # a model's name may hold colons, and an @ before a version
+    model, at, address = rest.partition("@http")
     settings = {"type": name, "model": model, "base_url": f"http{address}" if at else ""}
     if name not in Judge.registry:
         wrong = f"unknown judge {name[:64]!r}{suggestion(name, Judge.registry)}"
@@ -190,13 +211,16 @@ def _named(words: str, path: str | None) -> dict[str, str]:
         fields = Judge.registry[name].model_fields
         needed = {"model": "model", "base_url": "address"}.items()
         missing = [
-            word for field, word in needed
+            word
+            for field, word in needed
             if not settings[field] and field in fields and fields[field].is_required()
-        ]  # fmt: skip
+        ]
         if not missing:
             return {field: value for field, value in settings.items() if value}
         wrong = f"the judge {name!r} lacks its {' and its '.join(missing)}"
-    raise ConfigurationError(f"{wrong}: {_FORMS}; known types: {', '.join(sorted(Judge.registry))}", path=path)
+    raise ConfigurationError(
+        f"{wrong}: {_FORMS}; known types: {', '.join(sorted(Judge.registry))}", path=path
+    )
 
 
 def _method_of(target: Any) -> Callable[..., Any] | None:
@@ -211,14 +235,18 @@ def _failure_of(error: BaseException) -> JudgeError:
     if isinstance(error, JudgeError):
         return error
     kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
-    error_type = next((name for kind, name in kinds.items() if isinstance(error, kind)), "server_error")
+    error_type = next(
+        (name for kind, name in kinds.items() if isinstance(error, kind)), "server_error"
+    )
     failure = JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
     # An error with a status is a refusal by the provider; other failed calls may have been charged.
     failure.may_be_charged = not isinstance(getattr(error, "status_code", None), int)
     return failure
 
 
-def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments(
+    method: Callable[..., Any], request: JudgeRequest
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The request as keyword arguments that the method takes, else as one text."""
     whole = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
     try:
@@ -229,10 +257,18 @@ def _arguments(method: Callable[..., Any], request: JudgeRequest) -> tuple[tuple
         return (), {"request": request}
     if "messages" in parameters:
         messages = [("system", request.system), ("user", request.prompt)]
-        return (), {"messages": [{"role": role, "content": text} for role, text in messages if text]}
-    named = {name: request.system for name in ("system", "system_prompt", "systemPrompt") if name in parameters}
+        return (), {
+            "messages": [{"role": role, "content": text} for role, text in messages if text]
+        }
+    named = {
+        name: request.system
+        for name in ("system", "system_prompt", "systemPrompt")
+        if name in parameters
+    }
     prompt = request.prompt if named else whole
-    takes_names_only = {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.VAR_KEYWORD}
+    takes_names_only = {parameter.kind for parameter in parameters.values()} == {
+        inspect.Parameter.VAR_KEYWORD
+    }
     if "prompt" in parameters or takes_names_only:
         return (), {"prompt": prompt, **named}
     return (prompt,), named
@@ -242,6 +278,10 @@ def _text_of(reply: Any) -> str:
     for _ in range(3):
         if isinstance(reply, str):
             return reply
-        fields = reply if isinstance(reply, Mapping) else {name: getattr(reply, name, None) for name in _TEXT_NAMES}
+        fields = (
+            reply
+            if isinstance(reply, Mapping)
+            else {name: getattr(reply, name, None) for name in _TEXT_NAMES}
+        )
         reply = next((fields[name] for name in _TEXT_NAMES if fields.get(name) is not None), None)
     raise JudgeError("the model returned no text", error_type=_MALFORMED)

@@ -1,4 +1,6 @@
-"""A judge's request and its answer: exactly one JSON object. Other answers are rejected, never guessed."""
+"""A judge's request and its answer: exactly one JSON object. Other answers are rejected, never
+guessed.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,29 @@ from agenteval_otel.models.value import Value
 MAX_DEPTH: Final = 32
 _FENCE: Final = "```"
 _KEYWORDS: Final = frozenset(
-    {"type", "properties", "required", "items", "enum", "const", "anyOf", "title", "description", "$defs", "$ref"}
+    {
+        "type",
+        "properties",
+        "required",
+        "items",
+        "enum",
+        "const",
+        "anyOf",
+        "title",
+        "description",
+        "$defs",
+        "$ref",
+    }
 )
 _KINDS: Final[dict[str, tuple[type, ...]]] = {
-    "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "null": (type(None),),
-    "number": (int, float), "integer": (int,),
-}  # fmt: skip
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "null": (type(None),),
+    "number": (int, float),
+    "integer": (int,),
+}
 
 
 class JudgeRequest(Value):
@@ -30,11 +49,13 @@ class JudgeRequest(Value):
 
     Attributes:
         system: The instruction; trusted text.
-        prompt: The question, rendered; untrusted text is in it as JSON data behind a random delimiter already.
+        prompt: The question, rendered; untrusted text is in it as JSON data behind a random
+            delimiter already.
         answer_form: JSON Schema of the answer, an object's.
         max_tokens: Most tokens of the answer; a model's thinking counts.
         purpose: Names of the criteria, for metrics; few different words.
-        fingerprint: Hexadecimal digits of the rubric and of what is judged, without the delimiter; for caches.
+        fingerprint: Hexadecimal digits of the rubric and of what is judged, without the delimiter;
+            for caches.
     """
 
     system: str = ""
@@ -56,9 +77,11 @@ class Verdict(Value):
         response_id: The provider's id of the answer.
         duration_s: From the question to the answer, retries and waits between them included.
         cost_usd: Its price in US dollars; None where that is unknown.
-        system_fingerprint: The provider's word for the configuration that answered, where it has one.
+        system_fingerprint: The provider's word for the configuration that answered, where it has
+            one.
         from_cache: It comes from the cache; nothing was used.
-        probability: With what probability the budget let the call be made, above 0 to 1; 1 where nothing limits it.
+        probability: With what probability the budget let the call be made, above 0 to 1; 1 where
+            nothing limits it.
     """
 
     answer: dict[str, Any]
@@ -76,18 +99,19 @@ class Verdict(Value):
 def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any]:
     """The one JSON object that the text is.
 
-    Takes linear time. Whole numbers stay `int`, others `float`; characters without an encoding (half a surrogate pair)
-    become the replacement character.
+    Takes linear time. Whole numbers stay `int`, others `float`; characters without an encoding
+    (half a surrogate pair) become the replacement character.
 
     Args:
         text: The model's text.
-        form: JSON Schema of the answer: its ``type`` and ``required`` are checked at every level, values are not. If
-            it consists of several objects, one is enough and none is checked, so only a wrong one is lost.
+        form: JSON Schema of the answer: its ``type`` and ``required`` are checked at every level,
+            values are not. If it consists of several objects, one is enough and none is checked, so
+            only a wrong one is lost.
 
     Raises:
-        JudgeError: ``empty_answer`` where there is nothing but space; ``malformed_answer`` for anything else that is
-            not one object: prose before or behind it, a second one, a name twice, NaN or a number beyond the range of
-            floats, more than 32 levels, wrong types.
+        JudgeError: ``empty_answer`` where there is nothing but space; ``malformed_answer`` for
+            anything else that is not one object: prose before or behind it, a second one, a name
+            twice, NaN or a number beyond the range of floats, more than 32 levels, wrong types.
     """
     stripped = text.strip()
     if not stripped:
@@ -156,7 +180,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _cleaned(value: Any, depth: int) -> Any:
     if isinstance(value, str):
         return encodable(value)
-    if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:  # which NaN is not either
+    # which NaN is not either
+    if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
         raise _malformed("holds NaN, Infinity or a number beyond the range of floats")
     if not isinstance(value, dict | list):
         return value
@@ -172,7 +197,9 @@ def _malformed(what: str) -> JudgeError:
 
 
 def constrained_form(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as constrained decoding takes it: objects are closed, limits of any kind are left out."""
+    """The schema as constrained decoding takes it: objects are closed, limits of any kind are left
+    out.
+    """
     fields: dict[str, Any] = {}
     for name, value in form.items():
         if name in ("properties", "$defs") and isinstance(value, Mapping):
@@ -189,6 +216,8 @@ def constrained_form(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_form(system: str, form: Mapping[str, Any]) -> str:
-    """The instruction with the form described at its end, for providers that cannot constrain the answer."""
+    """The instruction with the form described at its end, for providers that cannot constrain the
+    answer.
+    """
     request = f"Answer with one JSON object and nothing else. Its JSON Schema: {json.dumps(form, ensure_ascii=False)}"
     return f"{system}\n\n{request}" if system else request

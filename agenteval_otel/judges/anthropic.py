@@ -35,7 +35,9 @@ def _translated() -> Iterator[None]:
             raise error.__cause__ from None
         raise no_connection(error.__cause__ or error) from None
     except anthropic.AnthropicError as error:
-        raise ModelError(f"the client failed ({type(error).__name__})", error_type="authentication") from None
+        raise ModelError(
+            f"the client failed ({type(error).__name__})", error_type="authentication"
+        ) from None
     except (TypeError, ValueError) as error:
         raise not_written(error) from None
 
@@ -46,14 +48,16 @@ async def _batch_id(batches: Any, items: list[dict[str, Any]]) -> str:
 
 
 class AnthropicJudge(HostedJudge, type="anthropic"):
-    """Asks a Claude model by ``messages.create``, with the answer's form as the provider's structured output.
+    """Asks a Claude model by ``messages.create``, with the answer's form as the provider's
+    structured output.
 
-    The SDK's own retries and its own tracing are off. No temperature is sent: newer models take none.
+    The SDK's own retries and its own tracing are off. No temperature is sent: newer models take
+    none.
 
     Attributes:
         base_url: Address of the API, or of a proxy of the same form.
-        response_format: ``json_schema`` makes the provider enforce the form of the answer; ``none`` describes the form
-            in the instruction, for proxies that do not support the field.
+        response_format: ``json_schema`` makes the provider enforce the form of the answer; ``none``
+            describes the form in the instruction, for proxies that do not support the field.
     """
 
     client_modules: ClassVar[tuple[str, ...]] = ("anthropic", "anthropic.resources.messages")
@@ -66,17 +70,23 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     def _connect(self, key: str | None, *, max_bytes: int | None = None) -> Any:
         from anthropic import AsyncAnthropic, Omit
 
-        # The SDK would read keys and headers of the host's environment, such as a gateway's token, and send them to
-        # `base_url`, which may be a proxy.
+        # The SDK would read keys and headers of the host's environment, such as a gateway's token,
+        # and send them to `base_url`, which may be a proxy.
         lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
-        left_out = [name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon]
+        left_out = [
+            name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon
+        ]
         left_out += () if key else ("X-Api-Key", "Authorization")
         headers: dict[str, Any] = dict.fromkeys(left_out, Omit())
         client = AsyncAnthropic(
-            api_key=key or "none", base_url=self.base_url, max_retries=0, open_telemetry=False, timeout=self.deadline_s,
+            api_key=key or "none",
+            base_url=self.base_url,
+            max_retries=0,
+            open_telemetry=False,
+            timeout=self.deadline_s,
             http_client=client_for(self.base_url, max_bytes=max_bytes or self.max_answer_bytes),
             default_headers=headers | self.extra_headers,
-        )  # fmt: skip
+        )
         client.auth_token = None
         return client
 
@@ -104,7 +114,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
 
     async def batch_answers(
         self, batch_id: str, requests: Mapping[str, JudgeRequest]
-    ) -> dict[str, Verdict | JudgeError] | None:  # fmt: skip
+    ) -> dict[str, Verdict | JudgeError] | None:
         async def read(batches: Any) -> dict[str, Verdict | JudgeError] | None:
             batch = await batches.retrieve(batch_id)
             if batch.processing_status != "ended":
@@ -114,8 +124,9 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
             results = await batches.results(batch_id)
             return {
                 item.custom_id: self._batch_answer(item.result, requests[item.custom_id])
-                async for item in results if item.custom_id in requests
-            }  # fmt: skip
+                async for item in results
+                if item.custom_id in requests
+            }
 
         answers = await self._of_batches(read)
         if answers is None:
@@ -126,13 +137,17 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     def _batch_answer(self, result: Any, request: JudgeRequest) -> Verdict | JudgeError:
         if result.type == "succeeded":
             try:
-                return self._verdict_of(result.message.model_dump(), request, calls=1, duration_s=0.0)
+                return self._verdict_of(
+                    result.message.model_dump(), request, calls=1, duration_s=0.0
+                )
             except JudgeError as error:
                 return error
         if result.type == "errored":
             word = str(getattr(result.error.error, "type", ""))
             error_type = "bad_request" if word == "invalid_request_error" else "server_error"
-            return JudgeError("the provider refused the request in the batch", error_type=error_type)
+            return JudgeError(
+                "the provider refused the request in the batch", error_type=error_type
+            )
         return JudgeError(f"the request's batch has {result.type}", error_type="timeout")
 
     async def _of_batches(self, use: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -144,21 +159,31 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
             import anthropic
 
             try:
-                async with asyncio.timeout(_BATCH_S), self._connect(key, max_bytes=_BATCH_BYTES) as client:
+                async with (
+                    asyncio.timeout(_BATCH_S),
+                    self._connect(key, max_bytes=_BATCH_BYTES) as client,
+                ):
                     with quietly():
                         return await use(client.messages.batches)
             except anthropic.APIStatusError as error:
                 response = error.response
-                failure = error_of(Reply(response.status_code, response.headers, response.content), [key or ""], "")
+                failure = error_of(
+                    Reply(response.status_code, response.headers, response.content), [key or ""], ""
+                )
                 was_taken = response.status_code >= 500
             except anthropic.APIConnectionError as error:
                 failure = no_connection(error.__cause__ or error)
                 was_taken = type(error.__cause__).__name__ not in ("ConnectError", "ConnectTimeout")
             except TimeoutError:
-                failure, was_taken = ModelError(f"no answer within {_BATCH_S:g} s", error_type="timeout"), True
+                failure, was_taken = (
+                    ModelError(f"no answer within {_BATCH_S:g} s", error_type="timeout"),
+                    True,
+                )
         except ModelError as error:  # without a key
             failure, was_taken = error, False
-        judge_error = JudgeError(str(failure), error_type=failure.error_type, retryable=failure.retryable)
+        judge_error = JudgeError(
+            str(failure), error_type=failure.error_type, retryable=failure.retryable
+        )
         judge_error.may_be_charged = was_taken
         raise judge_error
 
@@ -192,7 +217,9 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         check_finished(message.get("stop_reason"), "end_turn")
         parts, text = message.get("content"), None
         if isinstance(parts, list):
-            text = joined([part for part in parts if isinstance(part, dict) and part.get("type") == "text"])
+            text = joined(
+                [part for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+            )
         if text is None:
             raise unfinished()
         return text

@@ -16,7 +16,14 @@ from agenteval_otel.judges.batches import BATCHED, PRICE_SHARE, BatchAnswers, Ba
 from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.judges.budget import BudgetLimiter, Reservation, SpendLimits
 from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.models.judge_calls import ANSWERED, BATCH, CACHED, OBSERVER, JudgeCall, JudgeUsage
+from agenteval_otel.models.judge_calls import (
+    ANSWERED,
+    BATCH,
+    CACHED,
+    OBSERVER,
+    JudgeCall,
+    JudgeUsage,
+)
 from agenteval_otel.models.value import copy_with
 
 ERROR_TYPES = (
@@ -30,9 +37,10 @@ ERROR_TYPES = (
 class Judge(Component, contract="judge"):
     """Asks a model for one JSON object.
 
-    Implement `judge`, with ``type="..."`` in the class line where settings should name it. Runs on the caller's event
-    loop (in a monitored process the background thread's), must not block it, and ends within a time limit of its own.
-    Several calls may be under way at once, and on several loops.
+    Implement `judge`, with ``type="..."`` in the class line where settings should name it. Runs on
+    the caller's event loop (in a monitored process the background thread's), must not block it, and
+    ends within a time limit of its own. Several calls may be under way at once, and on several
+    loops.
 
     Attributes:
         model: The model's name at its provider.
@@ -42,7 +50,8 @@ class Judge(Component, contract="judge"):
     """
 
     text_pattern: ClassVar[str] = r"^\w+:.+$"
-    # No answer depends on these: neither an evaluator's fingerprint nor the key of a cached verdict has them.
+    # No answer depends on these: neither an evaluator's fingerprint nor the key of a cached verdict
+    # has them.
     fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"spend", "breaker", "cache"})
 
     takes_batches: ClassVar[bool] = False
@@ -56,31 +65,39 @@ class Judge(Component, contract="judge"):
         """The model's answer to the request.
 
         Raises:
-            JudgeError: No verdict; ``error_type`` is one of `ERROR_TYPES`, ``usage`` what was used all the same.
+            JudgeError: No verdict; ``error_type`` is one of `ERROR_TYPES`, ``usage`` what was used
+                all the same.
         """
         raise NotImplementedError
 
     def config_problem(self) -> str | None:
-        """Why it cannot answer now, as far as that is known without a call; None where nothing is wrong."""
+        """Why it cannot answer now, as far as that is known without a call; None where nothing is
+        wrong.
+        """
         return None
 
     def prepare(self) -> None:
-        """Import heavy dependencies: called at start, on the thread that configures or decorates, never while serving.
+        """Import heavy dependencies: called at start, on the thread that configures or decorates,
+        never while serving.
 
-        Not called while `config_problem` returns a problem. Its exceptions are logged and do not prevent the start.
+        Not called while `config_problem` returns a problem. Its exceptions are logged and do not
+        prevent the start.
         """
 
     async def submit_batch(self, requests: Mapping[str, JudgeRequest]) -> str:
         """Submit requests to the provider's batch API, each under its key; returns the batch id.
 
-        Only for judges with `takes_batches`. Sent once: raises `JudgeError` without another attempt.
+        Only for judges with `takes_batches`. Sent once: raises `JudgeError` without another
+        attempt.
         """
         raise NotImplementedError
 
     async def batch_answers(
         self, batch_id: str, requests: Mapping[str, JudgeRequest]
-    ) -> dict[str, Verdict | JudgeError] | None:  # fmt: skip
-        """The answers of a batch, by the keys of its questions; None while it has not ended. Raises `JudgeError`."""
+    ) -> dict[str, Verdict | JudgeError] | None:
+        """The answers of a batch, by the keys of its questions; None while it has not ended. Raises
+        `JudgeError`.
+        """
         raise NotImplementedError
 
     async def close(self) -> None:
@@ -97,18 +114,32 @@ class Judge(Component, contract="judge"):
                 breaker=None if self.breaker is None else breaker_of(endpoint, self.breaker),
                 cache=None if self.cache is None else VerdictCache(self.cache),
             )
-            guarded = self.__dict__.setdefault("_guarded", guarded)  # of two threads at once the first one's
+            # of two threads at once the first one's
+            guarded = self.__dict__.setdefault("_guarded", guarded)
         return guarded
 
 
 class Guarded:
-    """A judge behind its guards; has the judge's own `judge`. Judges, loops and threads may share guards."""
+    """A judge behind its guards; has the judge's own `judge`. Judges, loops and threads may share
+    guards.
+    """
 
     def __init__(
-        self, judge: Judge, *, budget: BudgetLimiter | None = None, breaker: CircuitBreaker | None = None,
-        cache: VerdictCache | None = None, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self.inner, self.budget, self.breaker, self.cache, self._clock = judge, budget, breaker, cache, clock
+        self,
+        judge: Judge,
+        *,
+        budget: BudgetLimiter | None = None,
+        breaker: CircuitBreaker | None = None,
+        cache: VerdictCache | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.inner, self.budget, self.breaker, self.cache, self._clock = (
+            judge,
+            budget,
+            breaker,
+            cache,
+            clock,
+        )
         self._version = judge.fingerprint_source()
 
     @property
@@ -122,15 +153,19 @@ class Guarded:
 
     @property
     def name(self) -> str:
-        """The label with a digest of what its answers depend on: the same judge has it after a restart too."""
+        """The label with a digest of what its answers depend on: the same judge has it after a
+        restart too.
+        """
         return f"{self.label}:{hashlib.sha256(self._version.encode()).hexdigest()[:16]}"
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """The judge's verdict, or the cached one: then ``from_cache``, with nothing used.
 
         Raises:
-            JudgeError: As the judge does; ``breaker_open`` at once where the endpoint is left alone.
-            EvaluationSkipped: ``budget`` or ``budget_exhausted``: no call was made, to stay within the limits.
+            JudgeError: As the judge does; ``breaker_open`` at once where the endpoint is left
+                alone.
+            EvaluationSkipped: ``budget`` or ``budget_exhausted``: no call was made, to stay within
+                the limits.
         """
         if self.cache is None or not request.fingerprint:
             return await self._answer(request)
@@ -138,7 +173,12 @@ class Guarded:
         cached = await self.cache.get(key)
         if cached is not None:
             self._notify(JudgeCall(self, request.purpose, CACHED, was_sent=False))
-            changes = {"usage": JudgeUsage(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "probability": 1.0}
+            changes = {
+                "usage": JudgeUsage(calls=0),
+                "cost_usd": 0.0,
+                "duration_s": 0.0,
+                "probability": 1.0,
+            }
             return copy_with(cached, {**changes, "from_cache": True})
         verdict = await self._answer(request)
         self.cache.put(key, verdict)
@@ -153,29 +193,43 @@ class Guarded:
         await self.inner.close()
 
     def _key(self, request: JudgeRequest) -> str:
-        return hashlib.sha256(f"{request.fingerprint}\0{self._version}".encode("utf-8", "replace")).hexdigest()
+        return hashlib.sha256(
+            f"{request.fingerprint}\0{self._version}".encode("utf-8", "replace")
+        ).hexdigest()
 
     async def _answer(self, request: JudgeRequest) -> Verdict:
         batch = BATCH.get()
         return await (self._call(request) if batch is None else self._of_batch(batch, request))
 
     async def _of_batch(self, batch: BatchAnswers, request: JudgeRequest) -> Verdict:
-        """The batch's answer; without one, the request is added to `missing` and `JudgeError` raised."""
-        keyed = request if request.fingerprint else request.model_copy(update={"fingerprint": repr(request)})
+        """The batch's answer; without one, the request is added to `missing` and `JudgeError`
+        raised.
+        """
+        keyed = (
+            request
+            if request.fingerprint
+            else request.model_copy(update={"fingerprint": repr(request)})
+        )
         key = self._key(keyed)
         answer = batch.answers.get(key)
         if answer is None:
             if key not in batch.missing:
-                batch.missing[key] = BatchQuestion(self, request, await self._reserved_for_batch(request))
+                batch.missing[key] = BatchQuestion(
+                    self, request, await self._reserved_for_batch(request)
+                )
             raise JudgeError("waits for a batch of the provider", error_type=BATCHED)
         if isinstance(answer, JudgeError):
             self._notify(JudgeCall(self, request.purpose, answer.error_type))
             raise answer
-        self._notify(JudgeCall(self, request.purpose, ANSWERED, True, answer.usage, answer.cost_usd))
+        self._notify(
+            JudgeCall(self, request.purpose, ANSWERED, True, answer.usage, answer.cost_usd)
+        )
         return answer
 
     async def _reserved_for_batch(self, request: JudgeRequest) -> Reservation:
-        """Permission for a question of a batch; the most that it may use counts as spent until it is answered."""
+        """Permission for a question of a batch; the most that it may use counts as spent until it
+        is answered.
+        """
         if self.budget is None:
             return Reservation()
         try:
@@ -186,8 +240,12 @@ class Guarded:
         self.budget.settle(reservation, None)
         return reservation
 
-    def batch_answer(self, reservation: Reservation, answer: Verdict | JudgeError) -> Verdict | JudgeError:
-        """The answer with what it cost; the budget is corrected, once for each question. Never waits."""
+    def batch_answer(
+        self, reservation: Reservation, answer: Verdict | JudgeError
+    ) -> Verdict | JudgeError:
+        """The answer with what it cost; the budget is corrected, once for each question. Never
+        waits.
+        """
         usage = answer.usage or JudgeUsage()
         cost_usd = None if self.budget is None else self.budget.correct(reservation, usage)
         if isinstance(answer, JudgeError):
@@ -211,32 +269,57 @@ class Guarded:
             try:
                 verdict = await self.inner.judge(request)
                 if not isinstance(verdict, Verdict):
-                    raise JudgeError(f"it returned {type(verdict).__name__}, no Verdict", error_type="malformed_answer")
+                    raise JudgeError(
+                        f"it returned {type(verdict).__name__}, no Verdict",
+                        error_type="malformed_answer",
+                    )
             except BaseException as error:
                 usage, outcome = None, type(error).__name__
                 if isinstance(error, JudgeError):
-                    usage, outcome, error.probability = error.usage, error.error_type, reservation.probability
+                    usage, outcome, error.probability = (
+                        error.usage,
+                        error.error_type,
+                        reservation.probability,
+                    )
                 elif isinstance(error, asyncio.CancelledError):
                     outcome = "cancelled"
                 may_be_charged = isinstance(error, JudgeError) and error.may_be_charged
-                cost_usd = self._ended(request, reservation, started, outcome, usage, may_be_charged=may_be_charged)
+                cost_usd = self._ended(
+                    request, reservation, started, outcome, usage, may_be_charged=may_be_charged
+                )
                 if isinstance(error, JudgeError):
                     error.cost_usd = cost_usd
                 raise
-            cost_usd = self._ended(request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd)
-            return copy_with(verdict, {"cost_usd": cost_usd, "probability": reservation.probability})
+            cost_usd = self._ended(
+                request, reservation, started, ANSWERED, verdict.usage, verdict.cost_usd
+            )
+            return copy_with(
+                verdict, {"cost_usd": cost_usd, "probability": reservation.probability}
+            )
 
     def _ended(
-        self, request: JudgeRequest, reservation: Reservation, started: float, outcome: str, usage: JudgeUsage | None,
-        cost_usd: float | None = None, *, may_be_charged: bool = False,
-    ) -> float | None:  # fmt: skip
+        self,
+        request: JudgeRequest,
+        reservation: Reservation,
+        started: float,
+        outcome: str,
+        usage: JudgeUsage | None,
+        cost_usd: float | None = None,
+        *,
+        may_be_charged: bool = False,
+    ) -> float | None:
         # Nothing here waits: a task that is cancelled settles too.
         duration_s = self._clock() - started
         if self.budget is not None:
             error_type = None if outcome == ANSWERED or may_be_charged else outcome
-            cost_usd = self.budget.settle(reservation, usage, error_type=error_type, cost_usd=cost_usd)
-        if outcome != GeneratorExit.__name__:  # by the garbage collector, in a context that may have another observer
-            self._notify(JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s))
+            cost_usd = self.budget.settle(
+                reservation, usage, error_type=error_type, cost_usd=cost_usd
+            )
+        # by the garbage collector, in a context that may have another observer
+        if outcome != GeneratorExit.__name__:
+            self._notify(
+                JudgeCall(self, request.purpose, outcome, True, usage, cost_usd, duration_s)
+            )
         return cost_usd
 
     def _notify(self, call: JudgeCall) -> None:

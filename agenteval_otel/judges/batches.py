@@ -1,7 +1,7 @@
 """Answers of judges that come through a provider's batch API, at half the price and hours later.
 
-An evaluation runs twice. The first time its judges have no answers: they note their questions, and its results are
-left out. When the batch has ended it runs again, with the answers.
+An evaluation runs twice. The first time its judges have no answers: they note their questions, and
+its results are left out. When the batch has ended it runs again, with the answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ BATCHED: Final = "batched"
 
 
 class BatchQuestion(NamedTuple):
-    """A question that waits for a batch, its judge with its guards, and what is charged for it so far."""
+    """A question that waits for a batch, its judge with its guards, and what is charged for it so
+    far.
+    """
 
     judge: Any
     request: JudgeRequest
@@ -29,7 +31,9 @@ class BatchQuestion(NamedTuple):
 
 
 class BatchAnswers:
-    """What the judges of one evaluation are answered, by the key of the question; and what is not answered yet."""
+    """What the judges of one evaluation are answered, by the key of the question; and what is not
+    answered yet.
+    """
 
     def __init__(self, answers: Mapping[str, Verdict | JudgeError]) -> None:
         self.answers, self.missing = dict(answers), dict[str, BatchQuestion]()
@@ -41,9 +45,12 @@ class BatchAnswers:
 def reservation_to_json(reservation: Reservation) -> dict[str, Any]:
     entry, price = reservation.entry, reservation.price
     return {
-        "entry": None if entry is None else [entry.entry_id, entry.keys, entry.amount, entry.expires],
-        "price": None if price is None else price.model_dump(), "probability": reservation.probability,
-    }  # fmt: skip
+        "entry": None
+        if entry is None
+        else [entry.entry_id, entry.keys, entry.amount, entry.expires],
+        "price": None if price is None else price.model_dump(),
+        "probability": reservation.probability,
+    }
 
 
 def reservation_of_json(value: Mapping[str, Any]) -> Reservation:

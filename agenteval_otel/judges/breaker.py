@@ -30,12 +30,15 @@ class BreakerSettings(BaseModel, metaclass=FriendlyErrors):
         failure_rate: Share of failed calls within `window_s`, above 0 to 1, that opens it.
         least_calls: Minimum number of calls within the window for `failure_rate` to apply.
         window_s: Length of the window in seconds, of at most 1,000 calls.
-        open_s: How long it stays open, in seconds, before one call is let through as a probe; longer where the endpoint
-            requests it (``Retry-After``, up to a day).
-        longest_open_s: Each failed probe doubles that time, up to this limit; ``Retry-After`` may exceed it.
+        open_s: How long it stays open, in seconds, before one call is let through as a probe;
+            longer where the endpoint requests it (``Retry-After``, up to a day).
+        longest_open_s: Each failed probe doubles that time, up to this limit; ``Retry-After`` may
+            exceed it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     failures: int = Field(default=5, ge=1)
     failure_rate: float = Field(default=0.5, gt=0, le=1)
@@ -48,13 +51,23 @@ class BreakerSettings(BaseModel, metaclass=FriendlyErrors):
 class CircuitBreaker:
     """Closed lets calls through, open refuses them at once, half open lets one through as a probe.
 
-    Failures that may pass (`ModelError.retryable`), timeouts and refused keys count against an endpoint. A refusal, or
-    an answer that cannot be read, is an answer: the endpoint is healthy. Timeouts count for the share alone: calls that
-    hang together end together, and a few of them are no evidence about the others. Any thread; never waits.
+    Failures that may pass (`ModelError.retryable`), timeouts and refused keys count against an
+    endpoint. A refusal, or an answer that cannot be read, is an answer: the endpoint is healthy.
+    Timeouts count for the share alone: calls that hang together end together, and a few of them are
+    no evidence about the others. Any thread; never waits.
     """
 
-    def __init__(self, settings: BreakerSettings | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._settings, self._clock, self._lock = settings or BreakerSettings(), clock, ForkSafeLock()
+    def __init__(
+        self,
+        settings: BreakerSettings | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._clock, self._lock = (
+            settings or BreakerSettings(),
+            clock,
+            ForkSafeLock(),
+        )
         self._calls: deque[tuple[float, bool]] = deque(maxlen=_MAX_CALLS)
         self._in_a_row, self._open_s = 0, self._settings.open_s
         self._open_until: float | None = None
@@ -70,7 +83,9 @@ class CircuitBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Run the block as one call to the endpoint; its exception decides the outcome. `JudgeError` when open."""
+        """Run the block as one call to the endpoint; its exception decides the outcome.
+        `JudgeError` when open.
+        """
         call = object()
         self._enter(call)
         try:
@@ -84,7 +99,9 @@ class CircuitBreaker:
             # The executor cancels late calls with this message; other exceptions are not counted.
             if isinstance(error, asyncio.CancelledError) and _TIMED_OUT in error.args:
                 self._end(call, failed=True, is_late=True)
-            elif self._probe is call:  # without the lock: the garbage collector may end a call while its thread has it
+            elif (
+                self._probe is call
+            ):  # without the lock: the garbage collector may end a call while its thread has it
                 self._probe = None
             raise
         self._end(call, failed=False)
@@ -100,11 +117,15 @@ class CircuitBreaker:
                 return
             wait_s = max(0.0, self._open_until - now)
         raise JudgeError(
-            f"the endpoint failed again and again; the next call is made in {wait_s:.0f} s", error_type="breaker_open",
-            retryable=True, retry_after_s=wait_s,
-        )  # fmt: skip
+            f"the endpoint failed again and again; the next call is made in {wait_s:.0f} s",
+            error_type="breaker_open",
+            retryable=True,
+            retry_after_s=wait_s,
+        )
 
-    def _end(self, call: object, failed: bool, is_late: bool = False, retry_after_s: float = 0.0) -> None:
+    def _end(
+        self, call: object, failed: bool, is_late: bool = False, retry_after_s: float = 0.0
+    ) -> None:
         with self._lock:
             now = self._clock()
             if call is self._probe:
@@ -130,11 +151,15 @@ class CircuitBreaker:
         if not failed:
             return False
         failures = sum(failed for _, failed in calls)
-        often = len(calls) >= settings.least_calls and failures >= settings.failure_rate * len(calls)
+        often = len(calls) >= settings.least_calls and failures >= settings.failure_rate * len(
+            calls
+        )
         return often or self._in_a_row >= settings.failures
 
 
 @lru_cache(maxsize=256)
 def breaker_of(endpoint: str, settings: BreakerSettings) -> CircuitBreaker:
-    """The breaker of an endpoint in this process; of more than 256 the least recently used begins anew."""
+    """The breaker of an endpoint in this process; of more than 256 the least recently used begins
+    anew.
+    """
     return CircuitBreaker(settings)

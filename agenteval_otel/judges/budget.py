@@ -1,4 +1,6 @@
-"""The budget: prices and limits. No call without a reservation, and fewer calls the nearer a limit is."""
+"""The budget: prices and limits. No call without a reservation, and fewer calls the nearer a limit
+is.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from agenteval_otel.components.explained import IS_FILE, FriendlyErrors
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.judges.answers import JudgeRequest
-from agenteval_otel.judges.ledger import EXPIRES_S, Amount, Entry, Key, Ledger, MemoryLedger, SqliteLedger, Totals
+from agenteval_otel.judges.ledger import (
+    EXPIRES_S,
+    Amount,
+    Entry,
+    Key,
+    Ledger,
+    MemoryLedger,
+    SqliteLedger,
+    Totals,
+)
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.log import log
@@ -37,7 +48,9 @@ _NOT_CHARGED: Final = frozenset({
     "rate_limited", "overloaded", "server_error", "authentication", "bad_request", "not_found", "context_overflow",
     "breaker_open", "budget_exhausted",
 })  # fmt: skip
-_FROZEN: Final = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+_FROZEN: Final = ConfigDict(
+    frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+)
 
 
 class Price(BaseModel, metaclass=FriendlyErrors):
@@ -46,8 +59,10 @@ class Price(BaseModel, metaclass=FriendlyErrors):
     Attributes:
         input: Tokens of the question.
         output: Tokens of the answer, with the model's thinking.
-        cache_read: Tokens of the question from the provider's cache; those of `input` when left out.
-        cache_write: Tokens that the provider puts into its cache; twice `input` when left out, the highest usual price.
+        cache_read: Tokens of the question from the provider's cache; those of `input` when left
+            out.
+        cache_write: Tokens that the provider puts into its cache; twice `input` when left out, the
+            highest usual price.
     """
 
     model_config = _FROZEN
@@ -61,9 +76,11 @@ class Price(BaseModel, metaclass=FriendlyErrors):
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input * _HIGHEST_WRITE if self.cache_write is None else self.cache_write
         return _rounded_up(
-            usage.input_tokens * self.input + usage.output_tokens * self.output
-            + usage.cache_read_tokens * read + usage.cache_write_tokens * write
-        )  # fmt: skip
+            usage.input_tokens * self.input
+            + usage.output_tokens * self.output
+            + usage.cache_read_tokens * read
+            + usage.cache_write_tokens * write
+        )
 
     def times(self, share: float) -> Price:
         """A share of it, such as a provider asks for batches."""
@@ -71,7 +88,9 @@ class Price(BaseModel, metaclass=FriendlyErrors):
 
     def most_nano_usd(self, input_tokens: int, output_tokens: int) -> int:
         # Those of the question may all have to be written into a cache.
-        return _rounded_up(input_tokens * max(self.input, self.cache_write or 0.0) + output_tokens * self.output)
+        return _rounded_up(
+            input_tokens * max(self.input, self.cache_write or 0.0) + output_tokens * self.output
+        )
 
 
 def _rounded_up(usd_per_million: float) -> int:
@@ -79,13 +98,17 @@ def _rounded_up(usd_per_million: float) -> int:
 
 
 def price_of(prices: Mapping[str, Price], model: str) -> Price | None:
-    """The price of a model by its name, else by the longest name ending in ``*`` that it begins with; or None."""
+    """The price of a model by its name, else by the longest name ending in ``*`` that it begins
+    with; or None.
+    """
     prefixes = [name for name in prices if name.endswith("*") and model.startswith(name[:-1])]
     return prices.get(model) or (prices[max(prefixes, key=len)] if prefixes else None)
 
 
 def most_of(request: JudgeRequest, price: Price | None) -> Amount:
-    """The most that a request may use: a token for every three bytes of the question, and `max_tokens`."""
+    """The most that a request may use: a token for every three bytes of the question, and
+    `max_tokens`.
+    """
     texts = (request.system, request.prompt, json.dumps(request.answer_form, default=str))
     size_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
     tokens = math.ceil(size_bytes / _BYTES_PER_TOKEN) + _FRAME_TOKENS
@@ -96,7 +119,8 @@ def most_of(request: JudgeRequest, price: Price | None) -> Amount:
 class Limit(NamedTuple):
     """The most that a scope may spend within a period.
 
-    A scope is empty for all calls, ``purpose:<name>`` for one purpose, ``unpriced`` for models without a price.
+    A scope is empty for all calls, ``purpose:<name>`` for one purpose, ``unpriced`` for models
+    without a price.
     """
 
     scope: str
@@ -135,22 +159,23 @@ class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
 
 
 class SpendLimits(PurposeLimits):
-    """What the calls of a judge may cost. The dollar and token limits are for all calls of the account together.
+    """What the calls of a judge may cost. The dollar and token limits are for all calls of the
+    account together.
 
     Before a call is made, the most that it may use must fit into every limit that applies to it.
 
     Attributes:
-        prices: US dollars per million tokens, by the model's name; a name that ends in ``*`` is a prefix, and the
-            longest match applies. If dollars are limited, models without a price are limited by
-            `unpriced_tokens_per_day`.
+        prices: US dollars per million tokens, by the model's name; a name that ends in ``*`` is a
+            prefix, and the longest match applies. If dollars are limited, models without a price
+            are limited by `unpriced_tokens_per_day`.
         purposes: Limits of single purposes, by name (the criteria of an evaluator, joined).
         each_purpose: Limits of every purpose that `purposes` does not name.
         unpriced_tokens_per_day: Most tokens of models without a price, together, within a day.
-        soft_limit: Share of a limit, 0 to 1, above which calls are sampled: the probability of a call falls from 1
-            there to 0 at the limit.
+        soft_limit: Share of a limit, 0 to 1, above which calls are sampled: the probability of a
+            call falls from 1 there to 0 at the limit.
         account: Judges of one account share the limits: in this process, or in the file of `path`.
-        path: SQLite file with the ledger, shared by processes and kept between their runs; None keeps it in this
-            process.
+        path: SQLite file with the ledger, shared by processes and kept between their runs; None
+            keeps it in this process.
         patience_s: How long a call waits for the file while others use it, in seconds.
     """
 
@@ -170,7 +195,11 @@ class SpendLimits(PurposeLimits):
         if own is not None:
             limits += own.limits(f"purpose:{purpose}")
         unpriced = self.unpriced_tokens_per_day
-        if not priced and unpriced is not None and any(limit.unit == "nano_usd" for limit in limits):
+        if (
+            not priced
+            and unpriced is not None
+            and any(limit.unit == "nano_usd" for limit in limits)
+        ):
             limits.append(Limit("unpriced", "day", "tokens", unpriced))
         return limits
 
@@ -186,18 +215,26 @@ class Reservation(NamedTuple):
 class BudgetLimiter:
     """Reserves before each call what it may use at most, and settles after it what it has used.
 
-    A call waits for a SQLite file, where one is set; otherwise for nothing. The clock gives Unix time.
+    A call waits for a SQLite file, where one is set; otherwise for nothing. The clock gives Unix
+    time.
     """
 
     def __init__(
-        self, limits: SpendLimits, *, ledger: Ledger | None = None, clock: Callable[[], float] = time.time,
+        self,
+        limits: SpendLimits,
+        *,
+        ledger: Ledger | None = None,
+        clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = RANDOM.random,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.limits, self._clock, self._draw = limits, clock, draw
         self._ledger = ledger or ledger_of(limits)
 
-    async def reserve(self, request: JudgeRequest, model: str, *, price_share: float = 1.0) -> Reservation:
-        """Permission for one call; raises `EvaluationSkipped` (`BUDGET`, `BUDGET_EXHAUSTED`) where there is none.
+    async def reserve(
+        self, request: JudgeRequest, model: str, *, price_share: float = 1.0
+    ) -> Reservation:
+        """Permission for one call; raises `EvaluationSkipped` (`BUDGET`, `BUDGET_EXHAUSTED`) where
+        there is none.
 
         `price_share` is what is asked for it, of the usual price.
         """
@@ -205,7 +242,9 @@ class BudgetLimiter:
         price = price and price.times(price_share)
         limits = self.limits.of_call(request.purpose, priced=price is not None)
         if price is None and any(limit.scope == "unpriced" for limit in limits):
-            log.warning("judge_model_has_no_price", part=model, limited_by="unpriced_tokens_per_day")
+            log.warning(
+                "judge_model_has_no_price", part=model, limited_by="unpriced_tokens_per_day"
+            )
         if not limits:
             return Reservation(price=price)
         now, draw, probability = self._clock(), self._draw(), 0.0
@@ -223,23 +262,33 @@ class BudgetLimiter:
             return Reservation(entry, price, probability)
         for limit in limits:
             if not probability_of([(limit, Amount())], entry.amount, 0.0, 1.0):
-                log.warning("judge_limit_below_one_call", part=f"{limit.scope or 'total'} a {limit.period}")
+                log.warning(
+                    "judge_limit_below_one_call", part=f"{limit.scope or 'total'} a {limit.period}"
+                )
         raise EvaluationSkipped(BUDGET if probability > 0.0 else BUDGET_EXHAUSTED)
 
     def settle(
-        self, reservation: Reservation, usage: JudgeUsage | None, *, error_type: str | None = None,
+        self,
+        reservation: Reservation,
+        usage: JudgeUsage | None,
+        *,
+        error_type: str | None = None,
         cost_usd: float | None = None,
-    ) -> float | None:  # fmt: skip
-        """Enter what a call has used, once for each reservation, however the call ended. Never waits.
+    ) -> float | None:
+        """Enter what a call has used, once for each reservation, however the call ended. Never
+        waits.
 
-        Where the usage is unknown (cancelled, timed out, the connection broke, an endpoint that does not count) the
-        whole reservation is charged: the provider may have charged it. What a provider refused is not charged.
+        Where the usage is unknown (cancelled, timed out, the connection broke, an endpoint that
+        does not count) the whole reservation is charged: the provider may have charged it. What a
+        provider refused is not charged.
 
         Returns:
             The cost in US dollars; without a price `cost_usd`, which the judge has counted itself.
         """
         # Within what a call can use: a negative count would grow the budget.
-        counted = {name: min(max(0, count), _MAX_TOKENS) for name, count in usage or () if name != "calls"}
+        counted = {
+            name: min(max(0, count), _MAX_TOKENS) for name, count in usage or () if name != "calls"
+        }
         tokens = sum(counted.values())
         if tokens and reservation.price is not None:
             cost_usd = reservation.price.nano_usd(JudgeUsage(**counted)) / NANO
@@ -247,11 +296,15 @@ class BudgetLimiter:
             cost_usd = None
         if (entry := reservation.entry) is not None:
             amount = Amount() if error_type in _NOT_CHARGED else entry.amount
-            self._ledger.settle(entry, Amount(round((cost_usd or 0.0) * NANO), tokens) if tokens else amount)
+            self._ledger.settle(
+                entry, Amount(round((cost_usd or 0.0) * NANO), tokens) if tokens else amount
+            )
         return cost_usd
 
     def correct(self, reservation: Reservation, usage: JudgeUsage) -> float | None:
-        """Replace what was charged for a reservation as a whole by what was used; the cost in US dollars."""
+        """Replace what was charged for a reservation as a whole by what was used; the cost in US
+        dollars.
+        """
         price, entry = reservation.price, reservation.entry
         nano_usd = 0 if price is None else price.nano_usd(usage)
         if entry is not None:
@@ -261,15 +314,27 @@ class BudgetLimiter:
         return None if price is None else nano_usd / NANO
 
     def remaining_usd(self) -> dict[str, float]:
-        """What is left in total, by period (``minute``, ``day``). With a file, as of this process's last call."""
+        """What is left in total, by period (``minute``, ``day``). With a file, as of this process's
+        last call.
+        """
         now = self._clock()
-        limits = {limit.key(now): limit.most for limit in self.limits.limits("") if limit.unit == "nano_usd"}
+        limits = {
+            limit.key(now): limit.most
+            for limit in self.limits.limits("")
+            if limit.unit == "nano_usd"
+        }
         totals = self._ledger.known(limits)
-        return {key.period: max(0, limits[key] - total.nano_usd) / NANO for key, total in totals.items()}
+        return {
+            key.period: max(0, limits[key] - total.nano_usd) / NANO for key, total in totals.items()
+        }
 
 
-def probability_of(used: list[tuple[Limit, Amount]], wanted: Amount, soft_limit: float, share: float) -> float:
-    """``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the call does not fit."""
+def probability_of(
+    used: list[tuple[Limit, Amount]], wanted: Amount, soft_limit: float, share: float
+) -> float:
+    """``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the
+    call does not fit.
+    """
     probability = 1.0
     for limit, total in used:
         allowed, spent = limit.most * share, getattr(total, limit.unit)
@@ -288,6 +353,10 @@ def ledger_of(limits: SpendLimits) -> Ledger:
     path = None if limits.path is None else limits.path.absolute()
     key = limits.account, path
     if key not in _LEDGERS:
-        new = MemoryLedger() if path is None else SqliteLedger(path, limits.account, patience_s=limits.patience_s)
+        new = (
+            MemoryLedger()
+            if path is None
+            else SqliteLedger(path, limits.account, patience_s=limits.patience_s)
+        )
         _LEDGERS.setdefault(key, new)  # of two threads at once the first one's
     return _LEDGERS[key]

@@ -40,7 +40,9 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
         max_rows: Maximum number of verdicts in the file; the oldest are deleted.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     entries: int = Field(default=1_000, ge=1)
     max_age_s: float = Field(default=1_209_600.0, gt=0)
@@ -49,12 +51,18 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class VerdictCache:
-    """The verdicts by key. Only `get` waits, at most 1.5 s for the file; nothing raises. The clock gives Unix time."""
+    """The verdicts by key. Only `get` waits, at most 1.5 s for the file; nothing raises. The clock
+    gives Unix time.
+    """
 
-    def __init__(self, settings: CacheSettings | None = None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: CacheSettings | None = None, *, clock: Callable[[], float] = time.time
+    ) -> None:
         settings = settings or CacheSettings()
         self.store: MemoryVerdicts | SqliteVerdicts = (
-            MemoryVerdicts(settings.entries) if settings.path is None else SqliteVerdicts(settings.path, settings)
+            MemoryVerdicts(settings.entries)
+            if settings.path is None
+            else SqliteVerdicts(settings.path, settings)
         )
         self._max_age_s, self._clock = settings.max_age_s, clock
         self.hits = self.misses = 0
@@ -140,15 +148,23 @@ class SqliteVerdicts(SqliteStore):
             self.submit(lambda connection: self._insert(connection, key, kept))
 
     def delete(self, key: str) -> None:
-        self.submit(lambda connection: connection.execute("DELETE FROM verdicts WHERE key = ?", (key,)))
+        self.submit(
+            lambda connection: connection.execute("DELETE FROM verdicts WHERE key = ?", (key,))
+        )
 
     def _insert(self, connection: sqlite3.Connection, key: str, kept: KeptText) -> None:
-        new = connection.execute("INSERT OR REPLACE INTO verdicts (key, made, text) VALUES (?, ?, ?)", (key, *kept))
+        new = connection.execute(
+            "INSERT OR REPLACE INTO verdicts (key, made, text) VALUES (?, ?, ?)", (key, *kept)
+        )
         oldest = connection.execute("SELECT coalesce(min(id), 0) FROM verdicts").fetchone()[0]
         connection.execute(
             "DELETE FROM verdicts WHERE id <= ? OR (id <= ? AND made < ?)",
             # Only the oldest few are checked for their age, so that a write takes constant time.
-            ((new.lastrowid or 0) - self._settings.max_rows, oldest + 16, kept[0] - self._settings.max_age_s),
+            (
+                (new.lastrowid or 0) - self._settings.max_rows,
+                oldest + 16,
+                kept[0] - self._settings.max_age_s,
+            ),
         )
 
 
@@ -156,13 +172,16 @@ _CACHES: Final[weakref.WeakSet[VerdictCache]] = weakref.WeakSet()
 
 
 def erase_verdicts(before_s: float, *, dry_run: bool = False) -> int:
-    """Forget the verdicts in this process's memory that were made before a moment (Unix time); their number."""
+    """Forget the verdicts in this process's memory that were made before a moment (Unix time);
+    their number.
+    """
     stores = [cache.store for cache in list(_CACHES) if isinstance(cache.store, MemoryVerdicts)]
     return 0 if dry_run else sum(store.erase(before_s) for store in stores)
 
 
 def erase_verdicts_of(path: Path, before_s: float, *, dry_run: bool = False) -> int:
-    """Delete the verdicts of a file that were made before a moment, its free pages too; their number. Blocks.
+    """Delete the verdicts of a file that were made before a moment, its free pages too; their
+    number. Blocks.
 
     Raises `OSError`, or what `sqlite3` raises, where the file cannot be used.
     """
@@ -170,9 +189,13 @@ def erase_verdicts_of(path: Path, before_s: float, *, dry_run: bool = False) -> 
 
     if not path.is_file():
         return 0
-    with contextlib.closing(sqlite3.connect(path, timeout=_ERASE_S, isolation_level=None)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(path, timeout=_ERASE_S, isolation_level=None)
+    ) as connection:
         if dry_run:
-            count: int = connection.execute("SELECT count(*) FROM verdicts WHERE made < ?", (before_s,)).fetchone()[0]
+            count: int = connection.execute(
+                "SELECT count(*) FROM verdicts WHERE made < ?", (before_s,)
+            ).fetchone()[0]
             return count
         count = connection.execute("DELETE FROM verdicts WHERE made < ?", (before_s,)).rowcount
         connection.execute("VACUUM")

@@ -10,7 +10,13 @@ from pydantic import Field
 from agenteval_otel.errors import JudgeError, ModelError
 from agenteval_otel.http_client.client import Attempts, HostedModel
 from agenteval_otel.http_client.replies import Reply, count_of, encodable, joined
-from agenteval_otel.judges.answers import JudgeRequest, Verdict, constrained_form, parse_answer, with_form
+from agenteval_otel.judges.answers import (
+    JudgeRequest,
+    Verdict,
+    constrained_form,
+    parse_answer,
+    with_form,
+)
 from agenteval_otel.judges.base import Judge
 from agenteval_otel.judges.breaker import BreakerSettings
 from agenteval_otel.models.judge_calls import JudgeUsage
@@ -21,7 +27,10 @@ _FAILED: Final = {
     "max_tokens": _CUT_OFF,
     "content_filter": ("refusal", "the provider's filter withheld the judge's answer"),
     "refusal": ("refusal", "the judge refused to answer"),
-    "model_context_window_exceeded": ("context_overflow", "the request and the answer exceed the model's window"),
+    "model_context_window_exceeded": (
+        "context_overflow",
+        "the request and the answer exceed the model's window",
+    ),
 }
 
 
@@ -32,7 +41,9 @@ class HostedJudge(HostedModel, Judge):
         breaker: When calls to its endpoint are suspended; None is never.
     """
 
-    fingerprint_exclude: ClassVar[frozenset[str]] = HostedModel.fingerprint_exclude | Judge.fingerprint_exclude
+    fingerprint_exclude: ClassVar[frozenset[str]] = (
+        HostedModel.fingerprint_exclude | Judge.fingerprint_exclude
+    )
     error_class: ClassVar[type[ModelError]] = JudgeError
     usage_class: ClassVar[type[JudgeUsage]] = JudgeUsage
 
@@ -47,7 +58,9 @@ class HostedJudge(HostedModel, Judge):
 
     @abstractmethod
     def _text_of(self, message: dict[str, Any]) -> str:
-        """The text of the answer; raises `JudgeError` where the response is a refusal, cut off or unfinished."""
+        """The text of the answer; raises `JudgeError` where the response is a refusal, cut off or
+        unfinished.
+        """
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """The model's answer; ends at the deadline at the latest."""
@@ -57,10 +70,14 @@ class HostedJudge(HostedModel, Judge):
 
     async def _verdict(self, request: JudgeRequest, attempts: Attempts) -> Verdict:
         question = f"{request.system}\n{request.prompt}"
-        message = await self._message(attempts, lambda client, key: self._send(client, key, request), question)
+        message = await self._message(
+            attempts, lambda client, key: self._send(client, key, request), question
+        )
         return self._verdict_of(message, request, calls=attempts.calls, duration_s=attempts.age_s())
 
-    def _verdict_of(self, message: dict[str, Any], request: JudgeRequest, *, calls: int, duration_s: float) -> Verdict:
+    def _verdict_of(
+        self, message: dict[str, Any], request: JudgeRequest, *, calls: int, duration_s: float
+    ) -> Verdict:
         usage = self._usage_of(message).model_copy(update={"calls": calls})
         try:
             raw = encodable(self._text_of(message))
@@ -68,27 +85,37 @@ class HostedJudge(HostedModel, Judge):
         except JudgeError as error:
             error.usage = usage
             raise
-        model, response_id, system = (message.get(name) for name in ("model", "id", "system_fingerprint"))
+        model, response_id, system = (
+            message.get(name) for name in ("model", "id", "system_fingerprint")
+        )
         return Verdict(
-            answer=answer, raw=raw, usage=usage, duration_s=duration_s,
+            answer=answer,
+            raw=raw,
+            usage=usage,
+            duration_s=duration_s,
             model=encodable(model) if model and isinstance(model, str) else self.model,
             response_id=encodable(response_id) if isinstance(response_id, str) else None,
             system_fingerprint=encodable(system) if isinstance(system, str) else None,
-        )  # fmt: skip
+        )
 
 
 class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
-    """Asks a model by ``POST <base_url>/chat/completions``. No temperature is sent; `extra_body` may hold one.
+    """Asks a model by ``POST <base_url>/chat/completions``. No temperature is sent; `extra_body`
+    may hold one.
 
-    Without `api_key` and `api_key_env` no key is sent: a key in the environment may be another provider's.
+    Without `api_key` and `api_key_env` no key is sent: a key in the environment may be another
+    provider's.
 
     Attributes:
-        base_url: Address of the server, with the version's part of the path, as in ``https://api.openai.com/v1``.
-        response_format: ``json_schema`` makes the server enforce the form of the answer. ``json_object`` only requests
-            JSON, and ``none`` nothing; both describe the form in the instruction.
-        strict_form: Whether ``json_schema`` sends ``strict: true`` for strict adherence to the form; some servers do
-            not support the field.
-        max_tokens_field: The request's field for the token limit; older servers support only ``max_tokens``.
+        base_url: Address of the server, with the version's part of the path, as in
+            ``https://api.openai.com/v1``.
+        response_format: ``json_schema`` makes the server enforce the form of the answer.
+            ``json_object`` only requests JSON, and ``none`` nothing; both describe the form in the
+            instruction.
+        strict_form: Whether ``json_schema`` sends ``strict: true`` for strict adherence to the
+            form; some servers do not support the field.
+        max_tokens_field: The request's field for the token limit; older servers support only
+            ``max_tokens``.
     """
 
     response_format: Literal["json_schema", "json_object", "none"] = "json_schema"
@@ -108,7 +135,10 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
             self.max_tokens_field: request.max_tokens,
         }
         if structured:
-            form: dict[str, Any] = {"name": "answer", "schema": constrained_form(request.answer_form)}
+            form: dict[str, Any] = {
+                "name": "answer",
+                "schema": constrained_form(request.answer_form),
+            }
             if self.strict_form:
                 form["strict"] = True
             body["response_format"] = {"type": "json_schema", "json_schema": form}
@@ -121,7 +151,8 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
         details = usage.get("prompt_tokens_details") if isinstance(usage, dict) else None
         cached = count_of(details, "cached_tokens")
         return JudgeUsage(
-            input_tokens=max(0, count_of(usage, "prompt_tokens") - cached),  # which count cached tokens too
+            # which count cached tokens too
+            input_tokens=max(0, count_of(usage, "prompt_tokens") - cached),
             cache_read_tokens=cached,
             output_tokens=count_of(usage, "completion_tokens"),
         )
@@ -145,7 +176,9 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
 
 
 class OpenAIJudge(OpenAICompatibleJudge, type="openai"):
-    """Asks a model of OpenAI's: `OpenAICompatibleJudge` with OpenAI's address and the key of ``OPENAI_API_KEY``."""
+    """Asks a model of OpenAI's: `OpenAICompatibleJudge` with OpenAI's address and the key of
+    ``OPENAI_API_KEY``.
+    """
 
     base_url: str = Field(default="https://api.openai.com/v1", max_length=2_048)
     api_key_env: str | None = "OPENAI_API_KEY"
@@ -161,4 +194,6 @@ def check_finished(reason: Any, expected: str) -> None:
 
 
 def unfinished() -> JudgeError:
-    return JudgeError("the judge's response is not one finished message", error_type="malformed_answer")
+    return JudgeError(
+        "the judge's response is not one finished message", error_type="malformed_answer"
+    )

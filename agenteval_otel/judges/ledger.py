@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     import sqlite3
 
 EXPIRES_S: Final = 900.0
-"""After how long the reservation of a process that was killed counts as spent: longer than any call takes."""
+"""After how long the reservation of a process that was killed counts as spent: longer than any call
+takes.
+"""
 _MAX_WINDOWS: Final = 20_000
 _PRUNE_EVERY: Final = 500  # reservations: looking for the oldest windows reads all of them
 _SHARE_WITHOUT_FILE: Final = 0.1
@@ -43,7 +45,9 @@ class Key(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A call, and the most that it may use; at `expires` (Unix time) its reservation in a file counts as spent."""
+    """A call, and the most that it may use; at `expires` (Unix time) its reservation in a file
+    counts as spent.
+    """
 
     entry_id: str
     keys: tuple[Key, ...]
@@ -53,7 +57,9 @@ class Entry(NamedTuple):
 
 Totals = Mapping[Key, Amount]
 Allows = Callable[[Totals, float], bool]
-"""Whether a call is allowed, from the totals spent and reserved under its keys and the share of limits to apply."""
+"""Whether a call is allowed, from the totals spent and reserved under its keys and the share of
+limits to apply.
+"""
 
 
 class Ledger(Protocol):
@@ -70,7 +76,9 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """The ledger of one process, for any thread; of more than 20,000 keys the least recently used is forgotten."""
+    """The ledger of one process, for any thread; of more than 20,000 keys the least recently used
+    is forgotten.
+    """
 
     def __init__(self, *, share: float = 1.0) -> None:
         self._share, self._lock = share, ForkSafeLock()
@@ -106,7 +114,8 @@ class MemoryLedger:
             entry, amount = self._settled.popleft()
             self._reserved.pop(entry.entry_id, None)
             for key in entry.keys:
-                self._spent[key] = self._spent.pop(key, Amount()).plus(amount)  # the last one from now on
+                # the last one from now on
+                self._spent[key] = self._spent.pop(key, Amount()).plus(amount)
             while len(self._spent) > _MAX_WINDOWS:
                 del self._spent[next(iter(self._spent))]
 
@@ -139,15 +148,23 @@ _ADD: Final = (
 class SqliteLedger:
     """The ledger of all processes that name one SQLite file.
 
-    While the file cannot be used this process goes on with a ledger of its own, up to a tenth of each limit. What it
-    spends meanwhile is written when the file is back.
+    While the file cannot be used this process goes on with a ledger of its own, up to a tenth of
+    each limit. What it spends meanwhile is written when the file is back.
     """
 
     def __init__(
-        self, path: Path, account: str, *, patience_s: float = 1.0, clock: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        account: str,
+        *,
+        patience_s: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         event = "judge_spend_file_unusable"
-        self.store, self._account = SqliteStore(path, SCHEMA, event=event, patience_s=patience_s, clock=clock), account
+        self.store, self._account = (
+            SqliteStore(path, SCHEMA, event=event, patience_s=patience_s, clock=clock),
+            account,
+        )
         self._own = MemoryLedger(share=_SHARE_WITHOUT_FILE)
         self._last_totals: Totals = {}
         self._reservations = 0
@@ -168,7 +185,9 @@ class SqliteLedger:
 
         def write(connection: sqlite3.Connection) -> None:
             _release(connection, entry)
-            connection.executemany(f"INSERT INTO amounts VALUES (?, ?, ?, ?, ?, ?, ?, ?){_ADD}", spent)
+            connection.executemany(
+                f"INSERT INTO amounts VALUES (?, ?, ?, ?, ?, ?, ?, ?){_ADD}", spent
+            )
 
         if self._own.has_reserved(entry):
             self._own.settle(entry, amount)
@@ -179,15 +198,20 @@ class SqliteLedger:
         totals = self._last_totals
         return {key: totals[key] for key in keys if key in totals}
 
-    def _reserve(self, connection: sqlite3.Connection, entry: Entry, allows: Allows, now: float) -> bool:
-        # A process that ended before it settled may have spent all of it: what has expired counts as spent.
+    def _reserve(
+        self, connection: sqlite3.Connection, entry: Entry, allows: Allows, now: float
+    ) -> bool:
+        # A process that ended before it settled may have spent all of it: what has expired counts
+        # as spent.
         connection.execute(
             "INSERT INTO amounts SELECT account, scope, period, number, '', nano_usd, tokens, NULL FROM amounts"
             f" WHERE expires <= ?{_ADD}",
             (now,),
         )
         # What expires later than a reservation can was made by a clock that was wrong.
-        connection.execute("DELETE FROM amounts WHERE expires <= ? OR expires > ?", (now, now + 2 * EXPIRES_S))
+        connection.execute(
+            "DELETE FROM amounts WHERE expires <= ? OR expires > ?", (now, now + 2 * EXPIRES_S)
+        )
         if self._reservations % _PRUNE_EVERY == 0:
             # Minutes by the order in which they began, whatever clocks say; days are few.
             spent = "FROM amounts WHERE period = 'minute' AND entry_id = ''"
@@ -199,7 +223,10 @@ class SqliteLedger:
             return False
         connection.executemany(
             "INSERT INTO amounts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [(self._account, *key, entry.entry_id, *entry.amount, entry.expires) for key in entry.keys],
+            [
+                (self._account, *key, entry.entry_id, *entry.amount, entry.expires)
+                for key in entry.keys
+            ],
         )
         return True
 

@@ -1,7 +1,7 @@
 """Safe rendering of a judge's prompt: untrusted text cannot leave its field.
 
-It stands as JSON, without line breaks, quotes and invisible characters, between two lines with a mark of 128 random
-bits for each question. The instruction stands before and after it.
+It stands as JSON, without line breaks, quotes and invisible characters, between two lines with a
+mark of 128 random bits for each question. The instruction stands before and after it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-# Format, control and private characters, tags, fillers, variation selectors, line separators: invisible, or they change
-# the order of visible ones. Tab and line feed have JSON escapes already.
+# Format, control and private characters, tags, fillers, variation selectors, line separators:
+# invisible, or they change the order of visible ones. Tab and line feed have JSON escapes already.
 HIDDEN = (
     "\x7f-\x9f\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ue000-\uf8ff\ufe00-\ufe0f\ufeff\uffa0"
@@ -56,11 +56,16 @@ def shortened(text: str, limit: int) -> CaseText:
     head = limit * 2 // 3
     tail = limit - head
     left_out = len(text) - limit
-    return CaseText(f"{text[:head]} [... {left_out} characters left out ...] {text[len(text) - tail :]}", left_out)
+    return CaseText(
+        f"{text[:head]} [... {left_out} characters left out ...] {text[len(text) - tail :]}",
+        left_out,
+    )
 
 
 def neutral_json(value: Any) -> str:
-    r"""Strict JSON in one line, with invisible characters and turn marks as ``\uXXXX``; ValueError for other values."""
+    r"""Strict JSON in one line, with invisible characters and turn marks as ``\uXXXX``; ValueError
+    for other values.
+    """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     # Most texts have none, which these tests find out faster.
     if not text.isascii() or "\x7f" in text:
@@ -79,19 +84,31 @@ def without_hidden(text: str) -> str:
 
 
 def render(before: str, case: Mapping[str, CaseText], after: str) -> JudgePrompt:
-    """The question: the instruction, which providers can cache, the case as JSON data, the instruction restated.
+    """The question: the instruction, which providers can cache, the case as JSON data, the
+    instruction restated.
 
     Raises:
         ValueError: A value has no JSON form.
     """
-    data = "{\n" + ",\n".join(f"{neutral_json(name)}: {neutral_json(text.text)}" for name, text in case.items()) + "\n}"
+    data = (
+        "{\n"
+        + ",\n".join(
+            f"{neutral_json(name)}: {neutral_json(text.text)}" for name, text in case.items()
+        )
+        + "\n}"
+    )
     parts = [before.strip(), _remarks(case), data if case else "", after.strip()]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     if not case:
         return JudgePrompt("\n\n".join(part for part in parts if part), fingerprint)
     line = f"DATA-{secrets.token_hex(_MARK_BYTES)}"
     intro = _INTRODUCTION.format(mark=line)
-    around = [parts[0], " ".join(part for part in (intro, parts[1]) if part), f"{line}\n{data}\n{line}", parts[3]]
+    around = [
+        parts[0],
+        " ".join(part for part in (intro, parts[1]) if part),
+        f"{line}\n{data}\n{line}",
+        parts[3],
+    ]
     return JudgePrompt("\n\n".join(part for part in around if part), fingerprint)
 
 
@@ -99,8 +116,9 @@ def _remarks(case: Mapping[str, CaseText]) -> str:
     return " ".join(
         f"Of the field {neutral_json(name)} {text.left_out} characters were left out of the middle, to save space: "
         f"judge what is there, and hold the gap against nobody."
-        for name, text in case.items() if text.left_out
-    )  # fmt: skip
+        for name, text in case.items()
+        if text.left_out
+    )
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 """SqliteStore: a SQLite file that several processes use, from a thread of its own.
 
-SQLite forbids that a connection crosses a fork: it is closed before a fork; where a transaction takes too long for
-that, the child leaves the file alone.
+SQLite forbids that a connection crosses a fork: it is closed before a fork; where a transaction
+takes too long for that, the child leaves the file alone.
 """
 
 from __future__ import annotations
@@ -38,18 +38,30 @@ _AGAIN_S: Final = 10.0
 class SqliteStore:
     """The file; opened with the first work, closed after a second without any. Any thread may call.
 
-    It and new folders above it are readable by their owner alone. Work fails where the file cannot be used, the process
-    is ending or too much work waits: then `event` is logged, and `is_usable` is False for ten seconds. A transaction
-    waits `patience_s` for those of other processes.
+    It and new folders above it are readable by their owner alone. Work fails where the file cannot
+    be used, the process is ending or too much work waits: then `event` is logged, and `is_usable`
+    is False for ten seconds. A transaction waits `patience_s` for those of other processes.
     """
 
     def __init__(
-        self, path: Path, schema: Sequence[str], *, event: str, patience_s: float = 1.0,
+        self,
+        path: Path,
+        schema: Sequence[str],
+        *,
+        event: str,
+        patience_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.path, self.failures = path.absolute(), 0
-        self._schema, self._event, self._patience_s, self._clock = tuple(schema), event, patience_s, clock
-        self._worker = Worker("agenteval-judges", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect)
+        self._schema, self._event, self._patience_s, self._clock = (
+            tuple(schema),
+            event,
+            patience_s,
+            clock,
+        )
+        self._worker = Worker(
+            "agenteval-judges", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect
+        )
         self._working, self._forking_thread = threading.Lock(), 0
         self._unwritten: list[Work] = []
         self._connection: sqlite3.Connection | None = None
@@ -73,13 +85,15 @@ class SqliteStore:
         return future
 
     async def run(self, work: Callable[[sqlite3.Connection], T], *, undo: Work | None = None) -> T:
-        """Await the result of the work for at most three times `patience_s`; raises its errors, and `TimeoutError`.
+        """Await the result of the work for at most three times `patience_s`; raises its errors, and
+        `TimeoutError`.
 
         `undo` is written if the caller timed out or was cancelled after the work had started.
         """
         future = self.submit(work)
         try:
-            async with asyncio.timeout(3 * self._patience_s):  # not `wait_for`, which may swallow a cancellation
+            # not `wait_for`, which may swallow a cancellation
+            async with asyncio.timeout(3 * self._patience_s):
                 return await asyncio.wrap_future(future)
         except (TimeoutError, asyncio.CancelledError, GeneratorExit) as error:
             if isinstance(error, TimeoutError):
@@ -89,14 +103,18 @@ class SqliteStore:
             raise
 
     def write(self, work: Work) -> None:
-        """Do the work within the next transaction, again until it is committed; 10,000 may wait. Never waits itself."""
+        """Do the work within the next transaction, again until it is committed; 10,000 may wait.
+        Never waits itself.
+        """
         if len(self._unwritten) < _MAX_WAITING:
             self._unwritten.append(work)
         if self.is_usable:
             self.submit(_nothing)
 
     def close(self, timeout_s: float = _EXIT_S) -> bool:
-        """Finish the waiting work and close the file, which new work opens again. True if all is written in time."""
+        """Finish the waiting work and close the file, which new work opens again. True if all is
+        written in time.
+        """
         if self._unwritten:
             self.submit(_nothing)
         return self._worker.close(timeout_s) and not self._unwritten
@@ -111,7 +129,8 @@ class SqliteStore:
             with self._working:
                 return self._committed(work)
         except Exception as error:
-            self._unusable(error)  # without the lock, for which a fork waits: a handler of the log line may take long
+            # without the lock, for which a fork waits: a handler of the log line may take long
+            self._unusable(error)
             raise
 
     def _committed(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -127,7 +146,8 @@ class SqliteStore:
             result = work(self._connection)
             self._connection.execute("COMMIT")
         except BaseException:
-            self._drop()  # rolls back; the next work connects anew, since the file may have been removed
+            # rolls back; the next work connects anew, since the file may have been removed
+            self._drop()
             raise
         del self._unwritten[: len(unwritten)]
         return result
@@ -137,10 +157,14 @@ class SqliteStore:
 
         _make_folders(self.path.parent)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
+        )
         try:
             until = time.monotonic() + self._patience_s
-            while True:  # SQLite refuses this at once where another process opens a new file too, whatever the timeout
+            # SQLite refuses this at once where another process opens a new file too, whatever the
+            # timeout
+            while True:
                 try:
                     connection.execute("PRAGMA journal_mode = WAL")
                     break

@@ -1,7 +1,8 @@
-"""An answer from its spans: the evaluated span, and below it model calls, tools, retrieval and nested agents.
+"""An answer from its spans: the evaluated span, and below it model calls, tools, retrieval and
+nested agents.
 
-Every fact is read from the evaluated span, else from the model calls: these contain what a dialect leaves out of an
-agent's span. Where they disagree, the evaluated span takes precedence.
+Every fact is read from the evaluated span, else from the model calls: these contain what a dialect
+leaves out of an agent's span. Where they disagree, the evaluated span takes precedence.
 """
 
 from __future__ import annotations
@@ -63,12 +64,16 @@ class Answer:
     """The spans of an answer by what they are for.
 
     Attributes:
-        models: Model calls below no other model call, each response once, by their start; those of nested agents too.
-        own_models, tools: Of the evaluated agent itself; those of all agents, where it calls no model itself.
+        models: Model calls below no other model call, each response once, by their start; those of
+            nested agents too.
+        own_models, tools: Of the evaluated agent itself; those of all agents, where it calls no
+            model itself.
         aliases: Agent spans below the evaluated one that stand for the same agent.
         agents: Nested agents with a name of their own.
-        started_ns: Start of the evaluated span, or of the first of the `steps`: earlier model calls of one loop.
-        before, turns: The conversation before the answer, and what was answered; by `read_conversation`.
+        started_ns: Start of the evaluated span, or of the first of the `steps`: earlier model calls
+            of one loop.
+        before, turns: The conversation before the answer, and what was answered; by
+            `read_conversation`.
         calls: The agent's tool calls; by `read_calls`.
         history, tool_calls: `before` and `calls` as values; by `make_values`.
     """
@@ -94,11 +99,17 @@ class Answer:
         has_own = any(not nested for _, nested in models) and root.role != "workflow"
         self.models = list(_each_response_once(node for node, _ in models))
         known = set(map(id, self.models))
-        self.own_models = [node for node, nested in models if not (nested and has_own) and id(node) in known]
-        self.tools = [node for node, nested in by_kind if node.role == "tool" and not (nested and has_own)]
+        self.own_models = [
+            node for node, nested in models if not (nested and has_own) and id(node) in known
+        ]
+        self.tools = [
+            node for node, nested in by_kind if node.role == "tool" and not (nested and has_own)
+        ]
 
     def _walk(self, root: Node) -> Iterator[tuple[Node, bool]]:
-        """Model calls and tools, each below no other of its kind, and whether they belong to a nested agent."""
+        """Model calls and tools, each below no other of its kind, and whether they belong to a
+        nested agent.
+        """
         stack = [(root, False, False, False)]
         while stack:
             node, nested, in_model, in_tool = stack.pop()
@@ -131,17 +142,23 @@ class Answer:
     def make_values(self) -> None:
         """After the calls, of which the history may have further results."""
         self.history = [_message(message) for message in history_fields(self.before)]
-        self.tool_calls = [construct(ToolCall, call) for call in plain_calls(self.calls, PlainCopy()) or ()]
+        self.tool_calls = [
+            construct(ToolCall, call) for call in plain_calls(self.calls, PlainCopy()) or ()
+        ]
 
     def facts(self) -> dict[str, Any]:
-        """Facts of the evaluated span, of those that stand for it, and of its model calls, the first one's first."""
+        """Facts of the evaluated span, of those that stand for it, and of its model calls, the
+        first one's first.
+        """
         facts: dict[str, Any] = {}
         for node in (*reversed(self.own_models), *reversed(self.aliases), self.root):
             facts |= node.facts
         return facts
 
     def facts_of_last(self) -> dict[str, Any]:
-        """Facts of the evaluated span and of its model calls, the last one's first: what belongs to the response."""
+        """Facts of the evaluated span and of its model calls, the last one's first: what belongs to
+        the response.
+        """
         facts: dict[str, Any] = {}
         for node in (self.root, *self.own_models):
             facts |= node.facts
@@ -198,7 +215,11 @@ def input_of(answer: Answer) -> tuple[EvaluationInput, str | None, bool]:
         fields["metadata"] = {SNAPSHOT: TRUNCATED}
     fields |= _annotations(answer, facts)
     user_id = facts.get("user_id")
-    return construct(EvaluationInput, fields), None if user_id is None else clean(str(user_id), 512), has_content
+    return (
+        construct(EvaluationInput, fields),
+        None if user_id is None else clean(str(user_id), 512),
+        has_content,
+    )
 
 
 def _message(fields: dict[str, Any]) -> Message:
@@ -209,11 +230,12 @@ def _message(fields: dict[str, Any]) -> Message:
 
 
 def _conversation(answer: Answer) -> tuple[list[Turn], list[Turn]]:
-    """The conversation before the answer, and what was answered, of the evaluated span and its model calls.
+    """The conversation before the answer, and what was answered, of the evaluated span and its
+    model calls.
 
-    An agent's span often has only the question; the first model call also has the instructions and earlier messages,
-    which are used if they contain the question. The answer's text is the agent's, else the last model call's; the
-    tool calls of all models count.
+    An agent's span often has only the question; the first model call also has the instructions and
+    earlier messages, which are used if they contain the question. The answer's text is the agent's,
+    else the last model call's; the tool calls of all models count.
     """
     before, turns = answer.root.conversation()
     for node in answer.aliases:
@@ -229,24 +251,37 @@ def _conversation(answer: Answer) -> tuple[list[Turn], list[Turn]]:
     if not any(turn.text for turn in turns):
         return before, turns + [turn for node in models for turn in node.answer()]
     # Where an agent shows its answer, texts of its models are steps before it.
-    steps = [turn for node in models if not _only_says(node) for turn in node.answer() if turn.calls or turn.results]
+    steps = [
+        turn
+        for node in models
+        if not _only_says(node)
+        for turn in node.answer()
+        if turn.calls or turn.results
+    ]
     return before, [*(Turn(turn.role, None, turn.calls, turn.results) for turn in steps), *turns]
 
 
 def _only_says(model: Node) -> bool:
-    """Whether a model's response has no tool calls, by its finish reason: it need not be read for them."""
+    """Whether a model's response has no tool calls, by its finish reason: it need not be read for
+    them.
+    """
     reason = _word(model.facts.get("finish_reason"))
     return reason in _ENDS
 
 
 def _calls(answer: Answer) -> list[Call]:
-    """The agent's tool calls: as models made them, completed by the spans of the tools and by their messages."""
+    """The agent's tool calls: as models made them, completed by the spans of the tools and by their
+    messages.
+    """
     before, turns = answer.before, answer.turns
     calls: list[Call] = []
     by_id: dict[str, Call] = {}
     results: dict[str, Any] = {}
-    # A lone model call may be the last step of a loop; the steps before it follow the user's last message.
-    last_user = max((index for index, turn in enumerate(before) if turn.role == "user"), default=len(before))
+    # A lone model call may be the last step of a loop; the steps before it follow the user's last
+    # message.
+    last_user = max(
+        (index for index, turn in enumerate(before) if turn.role == "user"), default=len(before)
+    )
     steps = before[last_user + 1 :] if answer.root.role == "model" else []
     for turn in (*steps, *turns):
         results.update({id: result for id, result in turn.results if id})
@@ -269,7 +304,9 @@ def _calls(answer: Answer) -> list[Call]:
 
 
 def _add_runs(calls: list[Call], by_id: dict[str, Call], tools: list[Node]) -> None:
-    """Complete calls by the tools' spans: by their id, else the first call of that name that no span stands for."""
+    """Complete calls by the tools' spans: by their id, else the first call of that name that no
+    span stands for.
+    """
     by_name: dict[str, deque[Call]] = {}
     for call in calls:
         by_name.setdefault(call.name, deque()).append(call)
@@ -296,18 +333,26 @@ def _error_of(span: ReadSpan) -> str | None:
 
 
 def error_type_of(span: ReadSpan) -> str | None:
-    """The class name of the exception, or the error's code; ``error`` where a failed span does not say."""
+    """The class name of the exception, or the error's code; ``error`` where a failed span does not
+    say.
+    """
     value = span.attributes.get(ERROR_TYPE)
     if value is None:
         if not span.is_error:
             return None
-        raised = (event.attributes.get("exception.type") for event in span.events if event.name == "exception")
+        raised = (
+            event.attributes.get("exception.type")
+            for event in span.events
+            if event.name == "exception"
+        )
         value = next((name for name in raised if name), "error")
     return (short(str(value)) or "error").rpartition(".")[2] or "error"
 
 
 def _usage(answer: Answer) -> Usage | None:
-    """Tokens of all model calls, of nested agents too; where none reports any, those of the evaluated span."""
+    """Tokens of all model calls, of nested agents too; where none reports any, those of the
+    evaluated span.
+    """
     for nodes in (answer.models, (answer.root,)):
         totals: dict[str, int] = {}
         for facts in (node.facts for node in nodes):
@@ -352,7 +397,11 @@ def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
     values["tags"] = dict(mapper.tags(answer.root.span)) if mapper else {}
     known = [(name, value) for name, value in values.items() if value not in (None, "", {})]
     cleaned = {name: clean_annotation(name, value, str, _ignored) for name, value in known}
-    ends = {"conversation_ends": True} if answer.root.span.attributes.get(_CONVERSATION_ENDS) is True else {}
+    ends = (
+        {"conversation_ends": True}
+        if answer.root.span.attributes.get(_CONVERSATION_ENDS) is True
+        else {}
+    )
     return {name: value for name, value in cleaned.items() if value} | ends
 
 
@@ -366,10 +415,16 @@ def _ignored(why: str) -> None:
 
 
 def _name_of(answer: Answer) -> str | None:
-    """An agent's or workflow's name, where its span does not say it: of the first agent below it, else the span's."""
+    """An agent's or workflow's name, where its span does not say it: of the first agent below it,
+    else the span's.
+    """
     if answer.root.role == "model":
         return None
-    agents = sorted(answer.agents, key=lambda node: node.span.start_ns) if answer.root.role == "agent" else []
+    agents = (
+        sorted(answer.agents, key=lambda node: node.span.start_ns)
+        if answer.root.role == "agent"
+        else []
+    )
     return short(agents[0].facts.get("agent") if agents else answer.root.span.name)
 
 

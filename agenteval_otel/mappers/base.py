@@ -1,7 +1,8 @@
-"""The contract of span mappers: a span's role and its content; with a registry like that of response formats.
+"""The contract of span mappers: a span's role and its content; with a registry like that of
+response formats.
 
-A mapper reads one span. `mappers.trace` puts the spans of an answer together, so a trace may mix dialects: an agent
-of one library whose model calls another library has instrumented.
+A mapper reads one span. `mappers.trace` puts the spans of an answer together, so a trace may mix
+dialects: an agent of one library whose model calls another library has instrumented.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from agenteval_otel.semconv import (
 )
 
 Role = Literal["agent", "workflow", "model", "tool", "retrieval"]
-"""What a span stands for. A workflow is a chain or graph around model calls and agents: where it shows an answer of its
-own, it is evaluated as an agent is; otherwise what lies below it."""
+"""What a span stands for. A workflow is a chain or graph around model calls and agents: where it
+shows an answer of its own, it is evaluated as an agent is; otherwise what lies below it."""
 
 Names = tuple[str, ...]
 
@@ -46,16 +47,20 @@ COMMON: Final[Mapping[str, Names]] = {
 
 
 class SpanMapper:
-    """How the spans of one dialect are read. A dialect is a subclass, registered with `span_mapper`, without state.
+    """How the spans of one dialect are read. A dialect is a subclass, registered with
+    `span_mapper`, without state.
 
-    All methods run on a background thread. What one raises fails that answer alone and is counted under `name`.
+    All methods run on a background thread. What one raises fails that answer alone and is counted
+    under `name`.
 
     Attributes:
         name: The dialect; a mapper registered under the same name replaces it.
-        content_switch: How the dialect's content is switched on, as a hint beside "no content captured".
-        facts: Attributes by the fact that they hold, the best one first: ``agent``, ``agent_id``, ``model``,
-            ``response_id``, ``finish_reason``, ``conversation_id``, ``session_id``, ``user_id``, ``prompt_name``,
-            ``prompt_version``, ``experiment``, ``arm``, ``cost`` in USD, ``streamed``.
+        content_switch: How the dialect's content is switched on, as a hint beside "no content
+            captured".
+        facts: Attributes by the fact that they hold, the best one first: ``agent``, ``agent_id``,
+            ``model``, ``response_id``, ``finish_reason``, ``conversation_id``, ``session_id``,
+            ``user_id``, ``prompt_name``, ``prompt_version``, ``experiment``, ``arm``, ``cost`` in
+            USD, ``streamed``.
         tokens: Attributes by the field of `Usage`; the input's tokens include those of the cache.
     """
 
@@ -65,7 +70,9 @@ class SpanMapper:
     tokens: ClassVar[Mapping[str, Names]] = {}
 
     def reads(self, span: ReadSpan) -> bool:
-        """Whether the span is of this dialect: by its scope, or by one attribute. Called often: keep it cheap."""
+        """Whether the span is of this dialect: by its scope, or by one attribute. Called often:
+        keep it cheap.
+        """
         raise NotImplementedError
 
     def role(self, span: ReadSpan) -> Role | None:
@@ -73,11 +80,15 @@ class SpanMapper:
         raise NotImplementedError
 
     def before(self, span: ReadSpan) -> list[Turn]:
-        """What an agent, workflow or model was asked: the conversation before the answer, system instructions first."""
+        """What an agent, workflow or model was asked: the conversation before the answer, system
+        instructions first.
+        """
         return []
 
     def answer(self, span: ReadSpan) -> list[Turn]:
-        """What it answered, with the calls and results of tools on the way as far as its own span shows them."""
+        """What it answered, with the calls and results of tools on the way as far as its own span
+        shows them.
+        """
         return []
 
     def conversation(self, span: ReadSpan) -> tuple[list[Turn], list[Turn]]:
@@ -93,12 +104,18 @@ class SpanMapper:
         return []
 
     def tool_definitions(self, span: ReadSpan) -> Any:
-        """The tools that a model or an agent may call, as the provider takes them; None where they are not shown."""
+        """The tools that a model or an agent may call, as the provider takes them; None where they
+        are not shown.
+        """
         return None
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
         """The application's own tags; by default attributes below ``agenteval.tag.``."""
-        return {name[len(TAG) :]: value for name, value in span.attributes.items() if name.startswith(TAG)}
+        return {
+            name[len(TAG) :]: value
+            for name, value in span.attributes.items()
+            if name.startswith(TAG)
+        }
 
     def facts_of(self, span: ReadSpan) -> dict[str, Any]:
         """What `facts` and `tokens` name, as far as the span has it."""
@@ -128,7 +145,9 @@ M = TypeVar("M", bound=type[SpanMapper])
 
 
 def span_mapper(mapper: M) -> M:
-    """Register a mapper's class. The mapper registered last is asked first; the built-in conventions are asked last."""
+    """Register a mapper's class. The mapper registered last is asked first; the built-in
+    conventions are asked last.
+    """
     earlier = {name: known for name, known in MAPPERS.items() if name != mapper.name}
     MAPPERS.clear()
     MAPPERS.update({mapper.name: mapper()} | earlier)
@@ -136,8 +155,10 @@ def span_mapper(mapper: M) -> M:
 
 
 def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper | None:
-    """The mapper that reads the span; None for a span of no known dialect. Mappers that raise are counted, and the
-    next one is tried. Unless one raised, the span keeps its mapper for later calls."""
+    """The mapper that reads the span; None for a span of no known dialect. Mappers that raise are
+    counted, and the next one is tried. Unless one raised, the span keeps its mapper for later
+    calls.
+    """
     known: SpanMapper | None = span.mapper
     if known is not None:
         return known

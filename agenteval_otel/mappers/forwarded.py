@@ -1,7 +1,8 @@
-"""A captured answer as one event of the GenAI conventions, for the sidecar, and back: nothing of the input is lost.
+"""A captured answer as one event of the GenAI conventions, for the sidecar, and back: nothing of
+the input is lost.
 
-Messages and facts stand where the conventions have a place for them. All else is in one attribute of ours, as JSON, and
-how the answer was sampled in another one.
+Messages and facts stand where the conventions have a place for them. All else is in one attribute
+of ours, as JSON, and how the answer was sampled in another one.
 """
 
 from __future__ import annotations
@@ -20,14 +21,21 @@ from agenteval_otel.scoring.probability import known
 Attributes = dict[str, "str | int | list[str]"]
 
 _TEXTS: Final = {
-    "agent": names.AGENT_NAME, "agent_id": names.AGENT_ID, "conversation_id": names.CONVERSATION_ID,
-    "model": names.REQUEST_MODEL, "response_id": names.RESPONSE_ID, "error_type": names.ERROR_TYPE,
-    "stream_end": names.STREAM_END, **names.ANNOTATIONS,
-}  # fmt: skip
+    "agent": names.AGENT_NAME,
+    "agent_id": names.AGENT_ID,
+    "conversation_id": names.CONVERSATION_ID,
+    "model": names.REQUEST_MODEL,
+    "response_id": names.RESPONSE_ID,
+    "error_type": names.ERROR_TYPE,
+    "stream_end": names.STREAM_END,
+    **names.ANNOTATIONS,
+}
 _TOKENS: Final = {
-    "input_tokens": names.INPUT_TOKENS, "output_tokens": names.OUTPUT_TOKENS,
-    "cache_read_tokens": names.CACHE_READ_TOKENS, "cache_write_tokens": names.CACHE_WRITE_TOKENS,
-}  # fmt: skip
+    "input_tokens": names.INPUT_TOKENS,
+    "output_tokens": names.OUTPUT_TOKENS,
+    "cache_read_tokens": names.CACHE_READ_TOKENS,
+    "cache_write_tokens": names.CACHE_WRITE_TOKENS,
+}
 _RESULT: Final = ("result", "error", "duration_s")
 _AS_JSON: Final = ("context", "ground_truth", "metadata")
 _AS_IT_IS: Final = ("timestamp", "session_id", "cost", "duration_s", "turns", "conversation_ends")
@@ -42,7 +50,8 @@ class Sampled(NamedTuple):
 
     Attributes:
         randomness: The one that decided, from which evaluators' own rates cut.
-        upstream: The share that sampling before the application let through; None where nothing is known of it.
+        upstream: The share that sampling before the application let through; None where nothing is
+            known of it.
         same_randomness: The choice before was made by the same randomness.
         clustered: Other answers of this trace are sampled with it.
         least: The least probability that a sampled answer has; None if that is unknown.
@@ -78,8 +87,11 @@ class ForwardedAnswer(NamedTuple):
         return _input_of(attributes), _sampled_of(from_json(attributes[names.SAMPLING_DECISION]))
 
 
-def attributes_of(value: EvaluationInput, sampled: Sampled, call_id: str | None = None) -> Attributes:
-    """The event's attributes, without criteria: the sidecar has its own. Raises where a value has no JSON form.
+def attributes_of(
+    value: EvaluationInput, sampled: Sampled, call_id: str | None = None
+) -> Attributes:
+    """The event's attributes, without criteria: the sidecar has its own. Raises where a value has
+    no JSON form.
 
     `call_id` is that of a reference to it: feedback may have no other id.
     """
@@ -108,7 +120,9 @@ def attributes_of(value: EvaluationInput, sampled: Sampled, call_id: str | None 
     if value.memory_stats is not None:
         rest["memory_stats"] = value.memory_stats.model_dump(exclude_none=True)
     attributes[names.INPUT] = _json(rest)
-    attributes[names.SAMPLING_DECISION] = f"{_decision(*sampled[:2], *sampled[3:])}{sampled.randomness}}}"
+    attributes[names.SAMPLING_DECISION] = (
+        f"{_decision(*sampled[:2], *sampled[3:])}{sampled.randomness}}}"
+    )
     return attributes
 
 
@@ -133,7 +147,11 @@ def _add_tags(value: EvaluationInput, attributes: Attributes, rest: dict[str, An
 def _add_usage(usage: Usage | None, attributes: Attributes, rest: dict[str, Any]) -> None:
     if usage is None:
         return
-    counts = {attribute: count for name, attribute in _TOKENS.items() if (count := getattr(usage, name)) is not None}
+    counts = {
+        attribute: count
+        for name, attribute in _TOKENS.items()
+        if (count := getattr(usage, name)) is not None
+    }
     if counts and all(-_LARGEST <= count < _LARGEST for count in counts.values()):
         attributes.update(counts)
     else:
@@ -183,10 +201,13 @@ def _message(message: Message) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     names_of_own = ["id", "content_parts", "tool_name"]
     if message.role == "tool" and message.content is not None:
-        parts.append({
-            "type": "tool_call_response", **({} if message.tool_call_id is None else {"id": message.tool_call_id}),
-            "response": message.content,
-        })  # fmt: skip
+        parts.append(
+            {
+                "type": "tool_call_response",
+                **({} if message.tool_call_id is None else {"id": message.tool_call_id}),
+                "response": message.content,
+            }
+        )
     else:
         names_of_own.append("tool_call_id")
         if message.content is not None:
@@ -200,16 +221,23 @@ def _message(message: Message) -> dict[str, Any]:
     return {"role": message.role, "parts": parts, **({_OWN: own} if own else {})}
 
 
-# --- back -------------------------------------------------------------------------------------------------------------
+# --- back
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _input_of(attributes: Mapping[str, Any]) -> EvaluationInput:
     fields: dict[str, Any] = from_json(attributes[names.INPUT])
     results = fields.pop("tool_results", None)
-    fields |= {name: attributes[attribute] for name, attribute in _TEXTS.items() if attribute in attributes}
+    fields |= {
+        name: attributes[attribute] for name, attribute in _TEXTS.items() if attribute in attributes
+    }
     if tags := {key: text for key, text in attributes.items() if key.startswith(names.TAG)}:
         fields["tags"] = {key.removeprefix(names.TAG): text for key, text in tags.items()}
-    usage = {name: attributes[attribute] for name, attribute in _TOKENS.items() if attribute in attributes}
+    usage = {
+        name: attributes[attribute]
+        for name, attribute in _TOKENS.items()
+        if attribute in attributes
+    }
     if usage:
         fields["usage"] = usage
     if reasons := attributes.get(names.FINISH_REASONS):
@@ -221,13 +249,19 @@ def _input_of(attributes: Mapping[str, Any]) -> EvaluationInput:
         fields["message_history"] = [_message_of(message) for message in messages]
     elif messages:
         fields["prompt"] = messages[0]["parts"][0]["content"]
-    parts = [part for message in _messages_in(attributes, names.OUTPUT_MESSAGES) for part in message["parts"]]
+    parts = [
+        part
+        for message in _messages_in(attributes, names.OUTPUT_MESSAGES)
+        for part in message["parts"]
+    ]
     texts = [part["content"] for part in parts if part["type"] == "text"]
     if texts:
         fields["response"] = texts[0]
     if results is not None:
         calls = [part for part in parts if part["type"] == "tool_call"]
-        fields["tool_calls"] = [_call_of(part) | result for part, result in zip(calls, results, strict=True)]
+        fields["tool_calls"] = [
+            _call_of(part) | result for part, result in zip(calls, results, strict=True)
+        ]
     return EvaluationInput.model_validate(fields)
 
 
@@ -237,7 +271,9 @@ def _messages_in(attributes: Mapping[str, Any], name: str) -> list[dict[str, Any
 
 
 def _call_of(part: dict[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = {name: part[name] for name in ("id", "name", "arguments") if name in part}
+    fields: dict[str, Any] = {
+        name: part[name] for name in ("id", "name", "arguments") if name in part
+    }
     fields.update(part.get(_OWN, {}))
     return fields
 
@@ -251,7 +287,10 @@ def _message_of(message: dict[str, Any]) -> dict[str, Any]:
         elif part["type"] == "text":
             fields["content"] = part["content"]
         else:
-            fields |= {"content": part["response"], **({"tool_call_id": part["id"]} if "id" in part else {})}
+            fields |= {
+                "content": part["response"],
+                **({"tool_call_id": part["id"]} if "id" in part else {}),
+            }
     if calls:
         fields["tool_calls"] = calls
     return fields
@@ -260,7 +299,11 @@ def _message_of(message: dict[str, Any]) -> dict[str, Any]:
 def _sampled_of(fields: Mapping[str, Any]) -> Sampled:
     reason = fields.get("reason")
     return Sampled(
-        known(fields.get("probability")), None if reason is None else str(reason), int(fields["randomness"]) & _LOW_64,
-        known(fields.get("upstream")), bool(fields.get("same_randomness")), bool(fields.get("clustered")),
+        known(fields.get("probability")),
+        None if reason is None else str(reason),
+        int(fields["randomness"]) & _LOW_64,
+        known(fields.get("upstream")),
+        bool(fields.get("same_randomness")),
+        bool(fields.get("clustered")),
         known(fields.get("least")),
-    )  # fmt: skip
+    )

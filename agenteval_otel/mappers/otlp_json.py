@@ -1,7 +1,8 @@
 """Spans of OTLP in JSON, read without protobuf's own parser, which takes twenty times as long.
 
-Only the form that exporters and the Collector write is read: camel case, hexadecimal ids, whole numbers as text.
-Any other form that the parser accepts raises here; the caller then uses the parser.
+Only the form that exporters and the Collector write is read: camel case, hexadecimal ids, whole
+numbers as text. Any other form that the parser accepts raises here; the caller then uses the
+parser.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from agenteval_otel.mappers.span import ERROR_STATUS, MAX_ATTRIBUTES, MAX_DEPTH, SAMPLED, ReadEvent, ReadSpan
+from agenteval_otel.mappers.span import (
+    ERROR_STATUS,
+    MAX_ATTRIBUTES,
+    MAX_DEPTH,
+    SAMPLED,
+    ReadEvent,
+    ReadSpan,
+)
 
 _DROPPED: Final = {"droppedAttributesCount"}
 _GROUP: Final = {"resource", "scopeSpans", "schemaUrl"}
@@ -17,9 +25,22 @@ _RESOURCE: Final = {"attributes"} | _DROPPED
 _SCOPE_SPANS: Final = {"scope", "spans", "schemaUrl"}
 _SCOPE: Final = {"name", "version", "attributes"} | _DROPPED
 _SPAN: Final = {
-    "traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNano", "endTimeUnixNano", "attributes", "events",
-    "status", "traceState", "flags", "links", "droppedEventsCount", "droppedLinksCount",
-} | _DROPPED  # fmt: skip
+    "traceId",
+    "spanId",
+    "parentSpanId",
+    "name",
+    "kind",
+    "startTimeUnixNano",
+    "endTimeUnixNano",
+    "attributes",
+    "events",
+    "status",
+    "traceState",
+    "flags",
+    "links",
+    "droppedEventsCount",
+    "droppedLinksCount",
+} | _DROPPED
 _EVENT: Final = {"name", "timeUnixNano", "attributes"} | _DROPPED
 _STATUS: Final = {"code", "message"}
 _NONE: Final[Mapping[str, Any]] = {}
@@ -27,7 +48,9 @@ _BITS: Final = 64
 
 
 def spans_of_json(groups: Any) -> Iterator[ReadSpan]:
-    """The spans of the value of ``resourceSpans``, as `spans_of_otlp` reads them. Raises for any other form."""
+    """The spans of the value of ``resourceSpans``, as `spans_of_otlp` reads them. Raises for any
+    other form.
+    """
     for group in groups:
         resource = _checked(group.get("resource", _NONE), _RESOURCE)
         shared = _attributes(resource.get("attributes", ()))
@@ -42,17 +65,31 @@ def _span(span: Any, resource: Mapping[str, Any], scope: str, version: str) -> R
     get = span.get
     parent, status = get("parentSpanId"), _checked(get("status", _NONE), _STATUS)
     return ReadSpan(
-        _id(span["traceId"], 32), _id(span["spanId"], 16), _id(parent, 16) if parent else None,
-        _text(get("name", "")), _whole(get("kind", 0), 31), _whole(get("startTimeUnixNano", 0)),
-        _whole(get("endTimeUnixNano", 0)), _attributes(get("attributes", ())),
+        _id(span["traceId"], 32),
+        _id(span["spanId"], 16),
+        _id(parent, 16) if parent else None,
+        _text(get("name", "")),
+        _whole(get("kind", 0), 31),
+        _whole(get("startTimeUnixNano", 0)),
+        _whole(get("endTimeUnixNano", 0)),
+        _attributes(get("attributes", ())),
         [
-            ReadEvent(_text(event.get("name", "")), _whole(event.get("timeUnixNano", 0)),
-                      _attributes(_checked(event, _EVENT).get("attributes", ())))
+            ReadEvent(
+                _text(event.get("name", "")),
+                _whole(event.get("timeUnixNano", 0)),
+                _attributes(_checked(event, _EVENT).get("attributes", ())),
+            )
             for event in get("events", ())
-        ] or (),
-        _whole(status.get("code", 0), 31) == ERROR_STATUS, _text(status.get("message", "")), scope, version, resource,
-        _text(get("traceState", "")), _whole(get("flags", 0), 32) & 0xFF | SAMPLED,
-    )  # fmt: skip
+        ]
+        or (),
+        _whole(status.get("code", 0), 31) == ERROR_STATUS,
+        _text(status.get("message", "")),
+        scope,
+        version,
+        resource,
+        _text(get("traceState", "")),
+        _whole(get("flags", 0), 32) & 0xFF | SAMPLED,
+    )
 
 
 def _checked(value: Any, names: set[str]) -> Any:

@@ -1,4 +1,5 @@
-"""A span as it was read, from OTLP or from the SDK in this process: plain values, with what mappers ask for.
+"""A span as it was read, from OTLP or from the SDK in this process: plain values, with what mappers
+ask for.
 
 Nothing is imported for it: OTLP messages and the SDK's spans are read by their fields.
 """
@@ -13,7 +14,8 @@ from typing import Any, Final
 from agenteval_otel.semconv import OPERATION_INVOKE_AGENT, OPERATION_NAME, SCOPE_NAME, TRACE_STATE
 
 MAX_DEPTH: Final = 32
-MAX_ATTRIBUTES: Final = 1_000  # of one span, event or mapping; OpenInference has one for each field of a message
+# of one span, event or mapping; OpenInference has one for each field of a message
+MAX_ATTRIBUTES: Final = 1_000
 ERROR_STATUS: Final = 2  # the status code, in OTLP and in the SDK
 SAMPLED: Final = 1  # a span that was exported is; older exporters leave the flags out
 _NONE: Mapping[str, Any] = {}
@@ -75,19 +77,26 @@ class ReadSpan:
     def is_evaluation(self) -> bool:
         """Whether it is a span of an evaluation: ours, or a judge's, whose trace state says so."""
         if self.scope == SCOPE_NAME:
-            return self.attributes.get(OPERATION_NAME) != OPERATION_INVOKE_AGENT  # else the agent's that we started
+            # else the agent's that we started
+            return self.attributes.get(OPERATION_NAME) != OPERATION_INVOKE_AGENT
         state = self.trace_state
         return bool(state) and _MARK in (entry.strip() for entry in state.split(","))
 
 
 def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
-    """The attributes that OTLP's ``KeyValue`` messages hold; of a key that is there twice, the last one."""
+    """The attributes that OTLP's ``KeyValue`` messages hold; of a key that is there twice, the last
+    one.
+    """
     if len(pairs) > MAX_ATTRIBUTES:
         pairs = pairs[:MAX_ATTRIBUTES]
-    # Most attributes are text, then counts: both are tried first, because `WhichOneof` costs more than all the rest.
-    # Names repeat, so they are interned, which leaves the processor's caches to the values.
+    # Most attributes are text, then counts: both are tried first, because `WhichOneof` costs more
+    # than all the rest. Names repeat, so they are interned, which leaves the processor's caches to
+    # the values.
     return {
-        intern(pair.key): (value := pair.value).string_value or value.int_value or plain_value(value) for pair in pairs
+        intern(pair.key): (value := pair.value).string_value
+        or value.int_value
+        or plain_value(value)
+        for pair in pairs
     }
 
 
@@ -95,7 +104,11 @@ def plain_value(value: Any, depth: int = MAX_DEPTH) -> Any:
     """What an OTLP ``AnyValue`` message holds; None where it is empty, or deeper than 32 levels."""
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return [plain_value(item, depth - 1) for item in value.array_value.values[:MAX_ATTRIBUTES]] if depth else None
+        return (
+            [plain_value(item, depth - 1) for item in value.array_value.values[:MAX_ATTRIBUTES]]
+            if depth
+            else None
+        )
     if kind == "kvlist_value":
         pairs = value.kvlist_value.values[:MAX_ATTRIBUTES]
         return {pair.key: plain_value(pair.value, depth - 1) for pair in pairs} if depth else None
@@ -114,37 +127,76 @@ def spans_of_otlp(resource_spans: Iterable[Any]) -> Iterator[ReadSpan]:
                 yield span_of_otlp(span, resource, scope.name, scope.version)
 
 
-def span_of_otlp(span: Any, resource: Mapping[str, Any], scope: str, scope_version: str) -> ReadSpan:
+def span_of_otlp(
+    span: Any, resource: Mapping[str, Any], scope: str, scope_version: str
+) -> ReadSpan:
     """One ``Span`` message; its resource and its scope stand beside it in OTLP."""
     parent, status, events = span.parent_span_id, span.status, span.events
     return ReadSpan(
-        int.from_bytes(span.trace_id, "big"), int.from_bytes(span.span_id, "big"),
+        int.from_bytes(span.trace_id, "big"),
+        int.from_bytes(span.span_id, "big"),
         int.from_bytes(parent, "big") if parent else None,
-        span.name, span.kind, span.start_time_unix_nano, span.end_time_unix_nano, plain_attributes(span.attributes),
-        [ReadEvent(e.name, e.time_unix_nano, plain_attributes(e.attributes)) for e in events] if events else (),
-        status.code == ERROR_STATUS, status.message, scope, scope_version, resource, span.trace_state,
+        span.name,
+        span.kind,
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        plain_attributes(span.attributes),
+        [ReadEvent(e.name, e.time_unix_nano, plain_attributes(e.attributes)) for e in events]
+        if events
+        else (),
+        status.code == ERROR_STATUS,
+        status.message,
+        scope,
+        scope_version,
+        resource,
+        span.trace_state,
         span.flags & 0xFF | SAMPLED,
-    )  # fmt: skip
+    )
 
 
 def event_of_log(record: Any) -> ReadEvent:
-    """A ``LogRecord`` message as an event of the span that its ids name; older libraries name it in an attribute."""
+    """A ``LogRecord`` message as an event of the span that its ids name; older libraries name it in
+    an attribute.
+    """
     attributes = plain_attributes(record.attributes)
     name = record.event_name or attributes.get("event.name")
     body = plain_value(record.body) if record.HasField("body") else None
     return ReadEvent(
-        name if isinstance(name, str) else "", record.time_unix_nano or record.observed_time_unix_nano, attributes, body
+        name if isinstance(name, str) else "",
+        record.time_unix_nano or record.observed_time_unix_nano,
+        attributes,
+        body,
     )
 
 
 def span_of_sdk(span: Any) -> ReadSpan:
-    """A ``ReadableSpan`` of the SDK. Its attributes are taken as they are: it has ended, they no longer change."""
-    context, parent, scope, status = span.context, span.parent, span.instrumentation_scope, span.status
+    """A ``ReadableSpan`` of the SDK. Its attributes are taken as they are: it has ended, they no
+    longer change.
+    """
+    context, parent, scope, status = (
+        span.context,
+        span.parent,
+        span.instrumentation_scope,
+        span.status,
+    )
     return ReadSpan(
-        context.trace_id, context.span_id, None if parent is None else parent.span_id,
-        span.name, span.kind.value + 1, span.start_time or 0, span.end_time or 0, span.attributes or _NONE,
-        [ReadEvent(event.name, event.timestamp, event.attributes or _NONE) for event in span.events],
-        status.status_code.value == ERROR_STATUS, status.description or "",
-        "" if scope is None else scope.name, "" if scope is None else scope.version or "",
-        span.resource.attributes, context.trace_state.to_header(), int(context.trace_flags),
-    )  # fmt: skip
+        context.trace_id,
+        context.span_id,
+        None if parent is None else parent.span_id,
+        span.name,
+        span.kind.value + 1,
+        span.start_time or 0,
+        span.end_time or 0,
+        span.attributes or _NONE,
+        [
+            ReadEvent(event.name, event.timestamp, event.attributes or _NONE)
+            for event in span.events
+        ],
+        status.status_code.value == ERROR_STATUS,
+        status.description or "",
+        "" if scope is None else scope.name,
+        "" if scope is None else scope.version or "",
+        span.resource.attributes,
+        context.trace_state.to_header(),
+        int(context.trace_flags),
+    )

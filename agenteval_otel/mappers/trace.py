@@ -27,7 +27,8 @@ class Mapped:
         input: Without criteria and ground truth; `user_id` is not in it.
         user_id: As the application wrote it; the settings decide what is kept of it.
         mapper: The dialect of the evaluated span.
-        content_switch: Where no content was captured, how it is switched on; None where there is an answer.
+        content_switch: Where no content was captured, how it is switched on; None where there is an
+            answer.
         spans: How many spans it was read from.
     """
 
@@ -46,7 +47,8 @@ class TraceReading:
     Attributes:
         answers: In the order of their start.
         not_understood: Spans of no known dialect, by the name of their scope.
-        failed: Answers whose mapper raised, by its name and the exception's, such as ``openinference: KeyError``.
+        failed: Answers whose mapper raised, by its name and the exception's, such as
+            ``openinference: KeyError``.
         left_out: Spans beyond the limit, and repeated ones.
     """
 
@@ -57,22 +59,31 @@ class TraceReading:
 
 
 def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> TraceReading:
-    """The answers of one trace, from those of its spans that have arrived, in any order. Never raises.
+    """The answers of one trace, from those of its spans that have arrived, in any order. Never
+    raises.
 
-    An answer is an agent, a workflow that shows an answer, or a model call, unless it is below another of these.
-    `nested_agents` adds the agents below an evaluated one that have a name of their own.
+    An answer is an agent, a workflow that shows an answer, or a model call, unless it is below
+    another of these. `nested_agents` adds the agents below an evaluated one that have a name of
+    their own.
     """
     return read_traces([spans], nested_agents=nested_agents)[0]
 
 
-def read_traces(traces: Iterable[Iterable[ReadSpan]], *, nested_agents: bool = False) -> list[TraceReading]:
+def read_traces(
+    traces: Iterable[Iterable[ReadSpan]], *, nested_agents: bool = False
+) -> list[TraceReading]:
     """As `read_trace`: many traces together take less time."""
-    # Step by step for all of them: the code of all steps together does not fit the processor's caches.
+    # Step by step for all of them: the code of all steps together does not fit the processor's
+    # caches.
     trees: list[tuple[TraceReading, dict[int, Node]]] = []
     for spans in traces:
         reading = TraceReading()
         trees.append((reading, _nodes(spans, reading)))
-    answers = [(reading, answer) for reading, nodes in trees for answer in _answers(nodes, nested_agents, reading)]
+    answers = [
+        (reading, answer)
+        for reading, nodes in trees
+        for answer in _answers(nodes, nested_agents, reading)
+    ]
     for read in Answer.read_conversation, Answer.read_calls, Answer.make_values:
         understood = []
         for reading, answer in answers:
@@ -133,9 +144,13 @@ def _nodes(spans: Iterable[ReadSpan], reading: TraceReading) -> dict[int, Node]:
 
 
 def _downwards(nodes: dict[int, Node]) -> tuple[list[Node], list[Node]]:
-    """The nodes whose parent is unknown, and all nodes, each after its parent. A circle of parents is broken before its
-    first span."""
-    roots = [node for id, node in nodes.items() if node.span.parent_id not in nodes or node.span.parent_id == id]
+    """The nodes whose parent is unknown, and all nodes, each after its parent. A circle of parents
+    is broken before its first span."""
+    roots = [
+        node
+        for id, node in nodes.items()
+        if node.span.parent_id not in nodes or node.span.parent_id == id
+    ]
     order = list(roots)
     for node in order:  # grows
         order += node.children
@@ -158,23 +173,32 @@ def _below(order: list[Node]) -> dict[int, tuple[int, int]]:
         return below  # it is asked of workflows only
     for node in reversed(order):
         models = sum(1 if child.role == "model" else below[id(child)][0] for child in node.children)
-        below[id(node)] = models, sum(int(child.role == "agent") + below[id(child)][1] for child in node.children)
+        below[id(node)] = (
+            models,
+            sum(int(child.role == "agent") + below[id(child)][1] for child in node.children),
+        )
     return below
 
 
-def _evaluated(root: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> Iterator[Node]:
+def _evaluated(
+    root: Node, below: dict[int, tuple[int, int]], reading: TraceReading
+) -> Iterator[Node]:
     """Agents, workflows that are answers, and model calls, each below no other of them."""
     stack = [root]
     while stack:
         node = stack.pop()
-        if node.role in ("agent", "model") or (node.role == "workflow" and _is_answer(node, below, reading)):
+        if node.role in ("agent", "model") or (
+            node.role == "workflow" and _is_answer(node, below, reading)
+        ):
             yield node
         else:
             stack.extend(node.children)
 
 
 def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> bool:
-    """Whether a workflow answers: it has one outermost model call and no agent below it, or shows its own answer."""
+    """Whether a workflow answers: it has one outermost model call and no agent below it, or shows
+    its own answer.
+    """
     if below[id(workflow)] == (1, 0):
         return True
     try:
@@ -201,8 +225,8 @@ def _agents(root: Node, nested: bool, reading: TraceReading) -> list[Answer]:
 
 
 def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
-    """Model calls without an agent above them. A call whose tool results a later call contains is a step of that
-    call: together they are one answer."""
+    """Model calls without an agent above them. A call whose tool results a later call contains is a
+    step of that call: together they are one answer."""
     made: dict[str, Node] = {}  # tool calls that wait for their result, and by which model call
     steps: dict[int, list[Node]] = {}
     for node in siblings if len(siblings) > 1 else ():

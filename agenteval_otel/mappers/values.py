@@ -1,4 +1,6 @@
-"""Values of attributes: JSON text or structured, and lists that are spread over numbered attributes."""
+"""Values of attributes: JSON text or structured, and lists that are spread over numbered
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ _MAX_DEPTH: Final = 32
 
 
 def structured(value: Any) -> Any:
-    """What an attribute holds: JSON text is read, also where a limit of the SDK has cut it; other text stays as it is,
-    and what is structured already is taken as it is."""
+    """What an attribute holds: JSON text is read, also where a limit of the SDK has cut it; other
+    text stays as it is, and what is structured already is taken as it is."""
     if isinstance(value, str):
         return _read(value)
     # From OTLP it is plain already; the SDK has tuples and mappings of its own.
@@ -51,15 +53,18 @@ def _read(text: str) -> Any:
 
 def _as_plain(value: Any, depth: int) -> Any:
     if isinstance(value, Mapping):
-        return {str(key): _as_plain(item, depth - 1) for key, item in value.items()} if depth else None
+        return (
+            {str(key): _as_plain(item, depth - 1) for key, item in value.items()} if depth else None
+        )
     if isinstance(value, list | tuple):
         return [_as_plain(item, depth - 1) for item in value] if depth else None
     return value
 
 
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """The items of a list whose fields are attributes of their own: from ``<prefix>.<number>.<path>`` by number, as
-    ``{path: value}``. Lists within an item stay spread."""
+    """The items of a list whose fields are attributes of their own: from
+    ``<prefix>.<number>.<path>`` by number, as ``{path: value}``. Lists within an item stay spread.
+    """
     lists: dict[int, dict[str, Any]] = {}
     prefix += "."
     start = len(prefix)
@@ -72,8 +77,8 @@ def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
 
 
 def definitions(value: Any) -> Any:
-    """Definitions of tools as plain data; None where there are none. They are the same for most answers of an agent, so
-    what was read last is kept."""
+    """Definitions of tools as plain data; None where there are none. They are the same for most
+    answers of an agent, so what was read last is kept."""
     if isinstance(value, str) and len(value) <= _CACHED_CHARS:
         return _definitions(value)
     if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
@@ -89,7 +94,9 @@ def _definitions(text: str) -> Any:
 
 
 def prompt_turns(value: Any) -> list[Turn]:
-    """What an agent or a chain was asked: text, messages, or data in which a known field holds them."""
+    """What an agent or a chain was asked: text, messages, or data in which a known field holds
+    them.
+    """
     if isinstance(value, str):
         return [Turn("user", value)] if value else []
     prompt = read_prompt(value)
@@ -97,13 +104,21 @@ def prompt_turns(value: Any) -> list[Turn]:
 
 
 def answer_turns(value: Any) -> list[Turn]:
-    """What an agent or a chain answered: text, the messages after the user's last one, or data of its own form."""
+    """What an agent or a chain answered: text, the messages after the user's last one, or data of
+    its own form.
+    """
     if isinstance(value, str):
         return [Turn("assistant", value)] if value else []
-    messages = [value] if is_message(value) else last_items(value["messages"] if _has_messages(value) else value)
+    messages = (
+        [value]
+        if is_message(value)
+        else last_items(value["messages"] if _has_messages(value) else value)
+    )
     if messages and all(map(is_message, messages)):
         turns = all_turns(messages)
-        last_user = max((index for index, turn in enumerate(turns) if turn.role == "user"), default=-1)
+        last_user = max(
+            (index for index, turn in enumerate(turns) if turn.role == "user"), default=-1
+        )
         return turns[last_user + 1 :]
     return [] if value is None else [Turn("assistant", read_answer(value).text)]
 
@@ -113,8 +128,8 @@ def _has_messages(value: Any) -> bool:
 
 
 def tags_of(words: Any, data: Mapping[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:
-    """Tags from a list of words (``tenant:acme`` has a value, others are ``true``) and from data that is no container;
-    names that begin with one of `but` are the library's own."""
+    """Tags from a list of words (``tenant:acme`` has a value, others are ``true``) and from data
+    that is no container; names that begin with one of `but` are the library's own."""
     listed = (word.partition(":") for word in items(words) if isinstance(word, str))
     return {name: value or True for name, _, value in listed} | {
         name: value
@@ -125,4 +140,6 @@ def tags_of(words: Any, data: Mapping[str, Any], but: Sequence[str] = ()) -> dic
 
 def has_text(turns: list[Turn]) -> bool:
     """Whether a turn says something: text, or a call with arguments."""
-    return any(turn.text or any(call.arguments is not None for call in turn.calls) for turn in turns)
+    return any(
+        turn.text or any(call.arguments is not None for call in turn.calls) for turn in turns
+    )

@@ -1,4 +1,6 @@
-"""Frozen values: the input, the criteria, scores and results; snake_case in Python, camelCase in JSON."""
+"""Frozen values: the input, the criteria, scores and results; snake_case in Python, camelCase in
+JSON.
+"""
 
 from agenteval_otel.models.inputs import (
     EvaluationCriteria,

@@ -8,7 +8,15 @@ from difflib import get_close_matches
 from functools import cache, cached_property
 from typing import Any, Final, Literal, Self
 
-from pydantic import AliasChoices, ConfigDict, Field, FiniteFloat, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from agenteval_otel.models.value import Value, completed, construct, field_names
 from agenteval_otel.semconv import ANNOTATIONS, TAG
@@ -16,9 +24,12 @@ from agenteval_otel.semconv import ANNOTATIONS, TAG
 StreamEnd = Literal["completed", "error", "abandoned"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 ROOTS = {
-    "response": "response", "prompt": "prompt", "groundTruth": "ground_truth", "ground_truth": "ground_truth",
+    "response": "response",
+    "prompt": "prompt",
+    "groundTruth": "ground_truth",
+    "ground_truth": "ground_truth",
     "context": "context",
-}  # fmt: skip
+}
 """What a path to a value begins with, and the field that it is."""
 _MOST_REFERENCES = 100  # each is compared, or embedded
 _ANSWERING, _BETWEEN = ("assistant", "ai", "model"), ("tool", "function")
@@ -28,14 +39,17 @@ class EvaluationCriteria(Value):
     """A quality that is scored.
 
     Attributes:
-        name: Unique id; a slug (letters, digits, ``_ . -``) wherever it becomes part of an attribute name.
-        scale: ``binary``, ``pass/fail``, ``likert5`` (1-5), ``numeric`` (0-1), whole numbers such as ``0-100``, or a
-            custom word. With `minimum` and `maximum` a declared range.
+        name: Unique id; a slug (letters, digits, ``_ . -``) wherever it becomes part of an
+            attribute name.
+        scale: ``binary``, ``pass/fail``, ``likert5`` (1-5), ``numeric`` (0-1), whole numbers such
+            as ``0-100``, or a custom word. With `minimum` and `maximum` a declared range.
         weight: Share in the overall score; None counts as 1, 0 leaves the criterion out.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
-        objective: Share of passing results that the criterion should hold, 0-1; alerts come from it.
-        of_last: The objective is breached once more than its share of the last so many verdicts fail, 1-10,000 (of 1:
-            once any of them does), without regard to chance; None lets statistics decide.
+        objective: Share of passing results that the criterion should hold, 0-1; alerts come from
+            it.
+        of_last: The objective is breached once more than its share of the last so many verdicts
+            fail, 1-10,000 (of 1: once any of them does), without regard to chance; None lets
+            statistics decide.
     """
 
     name: str
@@ -48,19 +62,24 @@ class EvaluationCriteria(Value):
     minimum: FiniteFloat | None = None
     maximum: FiniteFloat | None = None
 
-    @field_validator("weight", "threshold", "objective", "of_last", "minimum", "maximum", mode="before")
+    @field_validator(
+        "weight", "threshold", "objective", "of_last", "minimum", "maximum", mode="before"
+    )
     @classmethod
     def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         if isinstance(value, bool):
-            raise ValueError("expected a whole number" if info.field_name == "of_last" else "expected a number")
+            raise ValueError(
+                "expected a whole number" if info.field_name == "of_last" else "expected a number"
+            )
         return value
 
 
 class ToolCall(Value):
-    """One tool call of the agent: name, arguments as they were passed, and the result where it is known.
+    """One tool call of the agent: name, arguments as they were passed, and the result where it is
+    known.
 
-    Reads OpenAI's form (``{id, function: {name, arguments}}``, or the name itself as ``function``), Anthropic's
-    (``{id, name, input}``) and LangChain's (``{id, name, args}``) too.
+    Reads OpenAI's form (``{id, function: {name, arguments}}``, or the name itself as ``function``),
+    Anthropic's (``{id, name, input}``) and LangChain's (``{id, name, args}``) too.
 
     Attributes:
         error: Why the tool failed, where it did and that is known.
@@ -68,9 +87,13 @@ class ToolCall(Value):
     """
 
     name: str = Field(validation_alias=AliasChoices("name", "toolName"))
-    arguments: Any = Field(default=None, validation_alias=AliasChoices("arguments", "args", "input"))
+    arguments: Any = Field(
+        default=None, validation_alias=AliasChoices("arguments", "args", "input")
+    )
     result: Any = None
-    id: str | None = Field(default=None, validation_alias=AliasChoices("id", "toolCallId", "call_id"))
+    id: str | None = Field(
+        default=None, validation_alias=AliasChoices("id", "toolCallId", "call_id")
+    )
     error: str | None = None
     duration_s: float | None = None
 
@@ -86,7 +109,9 @@ class ToolCall(Value):
 
 
 class Message(Value):
-    """One message of the conversation; unknown fields are kept. A `content` that is a list is read as its parts."""
+    """One message of the conversation; unknown fields are kept. A `content` that is a list is read
+    as its parts.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -103,15 +128,24 @@ class Message(Value):
     def _content_of_parts(cls, data: Any) -> Any:
         if not isinstance(data, Mapping) or not isinstance(data.get("content"), list | tuple):
             return data
-        parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in data["content"]]
-        texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text"]
+        parts = [
+            {"type": "text", "text": part} if isinstance(part, str) else part
+            for part in data["content"]
+        ]
+        texts = [
+            part.get("text")
+            for part in parts
+            if isinstance(part, Mapping) and part.get("type") == "text"
+        ]
         text = "\n".join(text for text in texts if isinstance(text, str)) or None
         own = data.get("contentParts", data.get("content_parts"))
         return {**data, "content": text, **({} if own is not None else {"content_parts": parts})}
 
 
 class Usage(Value):
-    """Tokens that the agent's own model used; those read from and written to the provider's cache are input tokens."""
+    """Tokens that the agent's own model used; those read from and written to the provider's cache
+    are input tokens.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -120,7 +154,9 @@ class Usage(Value):
 
 
 class MemoryStats(Value):
-    """The agent's memory when it answered: different keys, entries, bytes, times of the oldest and newest entry."""
+    """The agent's memory when it answered: different keys, entries, bytes, times of the oldest and
+    newest entry.
+    """
 
     keys: int | None = None
     total_entries: int | None = None
@@ -162,17 +198,26 @@ class Annotations(Value):
         """Those that are set, by the names of their attributes."""
         if _ANNOTATED.isdisjoint(self.__pydantic_fields_set__):
             return {}
-        named = {attribute: value for name, attribute in ANNOTATIONS.items() if (value := getattr(self, name))}
-        return {**named, **{TAG + key: value for key, value in self.tags.items()}} if self.tags else named
+        named = {
+            attribute: value
+            for name, attribute in ANNOTATIONS.items()
+            if (value := getattr(self, name))
+        }
+        return (
+            {**named, **{TAG + key: value for key, value in self.tags.items()}}
+            if self.tags
+            else named
+        )
 
 
 class EvaluationInput(Annotations):
     """The captured interaction: what an evaluator sees. Unknown fields are refused.
 
     Attributes:
-        response: The answer: text, or (offline only) a message, the messages of a conversation, or any JSON value. None
-            is not the same as an empty text.
-        ground_truth: The reference answer: text, a list of texts of which the nearest counts, or any JSON value.
+        response: The answer: text, or (offline only) a message, the messages of a conversation, or
+            any JSON value. None is not the same as an empty text.
+        ground_truth: The reference answer: text, a list of texts of which the nearest counts, or
+            any JSON value.
         criteria: The criteria to score; empty means each evaluator's own.
         context: What the agent was given; a list is one of documents.
         error_type: Class name of the exception that the handler raised instead of answering.
@@ -180,9 +225,10 @@ class EvaluationInput(Annotations):
         cost: In USD; `duration_s` in seconds.
         turns: How often the agent asked its model for this answer.
         finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
-        conversation: The turns of a whole conversation, oldest first: inputs, or its messages. Then `response` and
-            `prompt` are the last answer's and its question, `message_history` all before, `tool_calls` those of all
-            turns, `usage`, `cost`, `duration_s` and `turns` sums, unless they are set; None for one answer.
+        conversation: The turns of a whole conversation, oldest first: inputs, or its messages. Then
+            `response` and `prompt` are the last answer's and its question, `message_history` all
+            before, `tool_calls` those of all turns, `usage`, `cost`, `duration_s` and `turns` sums,
+            unless they are set; None for one answer.
         conversation_ends: The application says that the conversation is over with this answer.
     """
 
@@ -224,7 +270,9 @@ class EvaluationInput(Annotations):
 
     @field_validator("conversation")
     @classmethod
-    def _turns_are_answers(cls, value: list[EvaluationInput] | None) -> list[EvaluationInput] | None:
+    def _turns_are_answers(
+        cls, value: list[EvaluationInput] | None
+    ) -> list[EvaluationInput] | None:
         if any(turn.conversation is not None for turn in value or ()):
             raise ValueError("a turn is one answer, and has no conversation of its own")
         return value
@@ -233,7 +281,9 @@ class EvaluationInput(Annotations):
     def _filled_from_turns(self) -> Self:
         if self.conversation is not None:
             made = conversation_fields(self.conversation)
-            completed(self, {name: value for name, value in made.items() if getattr(self, name) is None})
+            completed(
+                self, {name: value for name, value in made.items() if getattr(self, name) is None}
+            )
         return self
 
     @model_validator(mode="before")
@@ -243,7 +293,11 @@ class EvaluationInput(Annotations):
         for name in data if isinstance(data, Mapping) else ():
             if name not in known:
                 nearest = get_close_matches(str(name), known, n=1)
-                hint = f" (did you mean {nearest[0]!r}?)" if nearest else f"; known: {', '.join(field_names(cls))}"
+                hint = (
+                    f" (did you mean {nearest[0]!r}?)"
+                    if nearest
+                    else f"; known: {', '.join(field_names(cls))}"
+                )
                 raise ValueError(f"unknown field {name!r}{hint}")
         return data
 
@@ -262,9 +316,10 @@ class EvaluationInput(Annotations):
     def text_at(self, field: str = "response") -> str | None:
         """Text of a field, by the specification's path rules; None when there is no text.
 
-        The root is ``response`` (also of an empty name), ``prompt``, ``groundTruth`` or ``context``; the rest is walked
-        key by key, list indexes as segments (``context.list.1``). A message yields its first ``text`` part, or its
-        ``content``; messages yield the assistant's last one, if only tool messages follow it.
+        The root is ``response`` (also of an empty name), ``prompt``, ``groundTruth`` or
+        ``context``; the rest is walked key by key, list indexes as segments (``context.list.1``). A
+        message yields its first ``text`` part, or its ``content``; messages yield the assistant's
+        last one, if only tool messages follow it.
         """
         value = self.value_at(field)
         return value if isinstance(value, str) else _text_of(value)
@@ -293,7 +348,9 @@ class EvaluationInput(Annotations):
 
 def _plain(value: Any) -> Any:
     """Values of ours in their JSON form, so that paths mean the same everywhere."""
-    return value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
+    return (
+        value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
+    )
 
 
 def _step(value: Any, key: str) -> Any:
@@ -321,34 +378,48 @@ def _is_message(value: Any) -> bool:
 
 
 def _answer_among(messages: list[Any]) -> Any:
-    """The assistant's last message; None where a message that is no tool's follows it, or an item is no message."""
+    """The assistant's last message; None where a message that is no tool's follows it, or an item
+    is no message.
+    """
     if not all(map(_is_message, messages)):
         return None
-    last = next((message for message in reversed(messages) if message["role"] not in _BETWEEN), None)
+    last = next(
+        (message for message in reversed(messages) if message["role"] not in _BETWEEN), None
+    )
     return last if last is not None and last["role"] in _ANSWERING else None
 
 
 def _texts_of(parts: Any) -> list[str]:
     parts = parts if isinstance(parts, list | tuple) else ()
     kinds = ("text", "output_text")
-    texts = [part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") in kinds]
+    texts = [
+        part.get("text")
+        for part in parts
+        if isinstance(part, Mapping) and part.get("type") in kinds
+    ]
     return [text for text in texts if isinstance(text, str)]
 
 
 def references_of(ground_truth: Any) -> list[Any]:
     """The reference answers: the first 100 of a list of texts, else the one value."""
-    is_list = isinstance(ground_truth, list | tuple) and all(isinstance(item, str) for item in ground_truth)
+    is_list = isinstance(ground_truth, list | tuple) and all(
+        isinstance(item, str) for item in ground_truth
+    )
     return list(ground_truth[:_MOST_REFERENCES]) if is_list and ground_truth else [ground_truth]
 
 
 @cache
 def names_of(model: type[Value]) -> frozenset[str]:
     """The names of its fields, in snake_case and camelCase."""
-    return frozenset(name for key, field in model.model_fields.items() for name in (key, field.alias or key))
+    return frozenset(
+        name for key, field in model.model_fields.items() for name in (key, field.alias or key)
+    )
 
 
 NO_GROUND_TRUTH: Final = "no ground truth"
-"""Skip reason of an evaluator that needs a ground truth. With delayed ground truth, the evaluation is kept pending."""
+"""Skip reason of an evaluator that needs a ground truth. With delayed ground truth, the evaluation
+is kept pending.
+"""
 
 
 def is_blank(answer: Any) -> bool:
@@ -356,24 +427,48 @@ def is_blank(answer: Any) -> bool:
     return answer is None or (isinstance(answer, str) and not answer.strip())
 
 
-# --- conversations --------------------------------------------------------------------------------------------------
-_OF_ANSWER = ("response", "prompt", "timestamp", "response_id", "finish_reason", "error_type", "stream_end")
+# --- conversations
+# --------------------------------------------------------------------------------------------------
+_OF_ANSWER = (
+    "response",
+    "prompt",
+    "timestamp",
+    "response_id",
+    "finish_reason",
+    "error_type",
+    "stream_end",
+)
 _NEWEST = (
-    "context", "ground_truth", "agent_config", "memory_stats", "metadata", "session_id", "conversation_id", "agent",
-    "agent_id", "model", "conversation_ends", *Annotations.model_fields,
-)  # fmt: skip
+    "context",
+    "ground_truth",
+    "agent_config",
+    "memory_stats",
+    "metadata",
+    "session_id",
+    "conversation_id",
+    "agent",
+    "agent_id",
+    "model",
+    "conversation_ends",
+    *Annotations.model_fields,
+)
 _SUMS = ("cost", "duration_s", "turns")
 
 
 def conversation_fields(turns: Sequence[EvaluationInput]) -> dict[str, Any]:
     """The fields of the input of a whole conversation, by its turns, oldest first.
 
-    A sum is set only if each turn has the value. Turns without an answer, like a final user message, do not count.
+    A sum is set only if each turn has the value. Turns without an answer, like a final user
+    message, do not count.
     """
-    answered = [turn for turn in turns if turn.response is not None or turn.tool_calls or turn.error_type] or turns
+    answered = [
+        turn for turn in turns if turn.response is not None or turn.tool_calls or turn.error_type
+    ] or turns
     fields: dict[str, Any] = {name: getattr(answered[-1], name) for name in _OF_ANSWER}
     for name in _NEWEST:
-        fields[name] = next((value for turn in reversed(turns) if (value := getattr(turn, name)) is not None), None)
+        fields[name] = next(
+            (value for turn in reversed(turns) if (value := getattr(turn, name)) is not None), None
+        )
     for name in _SUMS:
         fields[name] = _sum([getattr(turn, name) for turn in answered])
     usages = [turn.usage or Usage() for turn in answered]
@@ -393,20 +488,31 @@ def _history(turns: Sequence[EvaluationInput]) -> Iterator[Message]:
     before = turns[0].message_history or []
     yield from before
     for number, turn in enumerate(turns):
-        known = number == 0 and bool(before) and before[-1].role == "user" and before[-1].content == turn.prompt
+        known = (
+            number == 0
+            and bool(before)
+            and before[-1].role == "user"
+            and before[-1].content == turn.prompt
+        )
         if turn.prompt is not None and not known:
             yield construct(Message, {"role": "user", "content": turn.prompt})
         if turn is not turns[-1] and (turn.response_text or turn.tool_calls):
             answer = {"role": "assistant", "content": turn.response_text or None}
-            yield construct(Message, {**answer, "tool_calls": turn.tool_calls} if turn.tool_calls else answer)
+            yield construct(
+                Message, {**answer, "tool_calls": turn.tool_calls} if turn.tool_calls else answer
+            )
 
 
 def turns_of_messages(messages: Sequence[Message]) -> Iterator[EvaluationInput]:
-    """Split a conversation into turns: each begins with a user message and has the agent's answers and tool calls.
+    """Split a conversation into turns: each begins with a user message and has the agent's answers
+    and tool calls.
 
-    Tool results are matched to calls by id, else in order. Messages before the first question are its history.
+    Tool results are matched to calls by id, else in order. Messages before the first question are
+    its history.
     """
-    first = next((number for number, message in enumerate(messages) if message.role == "user"), len(messages))
+    first = next(
+        (number for number, message in enumerate(messages) if message.role == "user"), len(messages)
+    )
     before = list(messages[:first])
     turn: list[Message] = []
     for message in [*messages[first:], None]:
@@ -426,12 +532,16 @@ def _turn_of(messages: Sequence[Message], before: list[Message]) -> EvaluationIn
         calls += [dict(call) for call in message.tool_calls or ()]
         if message.role in _BETWEEN:
             id = message.tool_call_id
-            waiting = (call for call in calls if call["result"] is None and id in (None, call["id"]))
+            waiting = (
+                call for call in calls if call["result"] is None and id in (None, call["id"])
+            )
             if (call := next(waiting, None)) is not None:
                 call["result"] = message.content
         elif message.content is not None and message.role in ("user", *_ANSWERING):
             texts[message.role == "user"].append(message.content)
     return EvaluationInput(
-        prompt="\n\n".join(texts[True]) or None, response="\n\n".join(texts[False]) or ("" if calls else None),
-        tool_calls=[ToolCall(**call) for call in calls] or None, message_history=before or None,
-    )  # fmt: skip
+        prompt="\n\n".join(texts[True]) or None,
+        response="\n\n".join(texts[False]) or ("" if calls else None),
+        tool_calls=[ToolCall(**call) for call in calls] or None,
+        message_history=before or None,
+    )

@@ -1,4 +1,6 @@
-"""JudgeCall: the outcome of a judge's call, and its observers, which are in the context: judges are shared."""
+"""JudgeCall: the outcome of a judge's call, and its observers, which are in the context: judges are
+shared.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ CACHED: Final = "cached"
 
 
 class JudgeUsage(Value):
-    """Usage of a judgement, with retries: `input_tokens` exclude cached tokens, `output_tokens` include the model's
-    thinking; `calls` counts the requests sent."""
+    """Usage of a judgement, with retries: `input_tokens` exclude cached tokens, `output_tokens`
+    include the model's thinking; `calls` counts the requests sent."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -30,8 +32,9 @@ class JudgeCall(NamedTuple):
     Attributes:
         judge: The judge with its guards.
         purpose: The names of the criteria.
-        outcome: ``answered``; ``cached``; ``budget``, ``budget_exhausted`` and ``breaker_open`` where a guard refused
-            it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a class's name).
+        outcome: ``answered``; ``cached``; ``budget``, ``budget_exhausted`` and ``breaker_open``
+            where a guard refused it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a
+            class's name).
         was_sent: Whether a call was made.
         usage: What the provider counted; None where it did not say.
         cost_usd: None where the price is not known.
@@ -57,10 +60,10 @@ class JudgeCall(NamedTuple):
 
 
 class Judgement(Value):
-    """The model that judged a result (the provider's name for it, else the requested one) and its usage. Tokens and
-    cost are set on the first of the call's criteria only, and None if unknown. `left_out_chars` is the number of
-    characters of the case that the judge was not shown; `untrusted` means that `judge_health` no longer trusts the
-    judge on this criterion."""
+    """The model that judged a result (the provider's name for it, else the requested one) and its
+    usage. Tokens and cost are set on the first of the call's criteria only, and None if unknown.
+    `left_out_chars` is the number of characters of the case that the judge was not shown;
+    `untrusted` means that `judge_health` no longer trusts the judge on this criterion."""
 
     model: str = ""
     response_id: str | None = None
@@ -76,7 +79,9 @@ class Judgement(Value):
 
 
 class CallObserver(Protocol):
-    """Observes every judge call, on the event loop, so it must not block; its exceptions are suppressed."""
+    """Observes every judge call, on the event loop, so it must not block; its exceptions are
+    suppressed.
+    """
 
     def on_call(self, call: JudgeCall) -> None:
         """A judge call has ended."""
@@ -88,7 +93,9 @@ OBSERVER: ContextVar[CallObserver | None] = ContextVar("agenteval_judge_observer
 
 @contextmanager
 def observed_by(observer: CallObserver) -> Iterator[None]:
-    """While it is open, the observer sees every judge call of this context and of the tasks started in it."""
+    """While it is open, the observer sees every judge call of this context and of the tasks started
+    in it.
+    """
     token = OBSERVER.set(observer)
     try:
         yield
@@ -97,4 +104,5 @@ def observed_by(observer: CallObserver) -> Iterator[None]:
 
 
 BATCH: ContextVar[Any] = ContextVar("agenteval_batch", default=None)
-"""The `judges.batches.BatchAnswers` of an evaluation that runs, whose judges are asked in a batch."""
+"""The `judges.batches.BatchAnswers` of an evaluation that runs, whose judges are asked in a batch.
+"""

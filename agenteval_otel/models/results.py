@@ -49,14 +49,19 @@ class EvaluationResult(Value):
         score: Raw score on the criterion's scale; None for skips and failures.
         error: What broke; set for failures only. `error_type` is its low-cardinality word.
         skip_reason: Why the evaluator abstained; set for skips only.
-        normalized: The score moved to [0, 1], higher is better; None where the scale has no such form.
-        evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding``, ``human`` or ``application``.
+        normalized: The score moved to [0, 1], higher is better; None where the scale has no such
+            form.
+        evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding``, ``human`` or
+            ``application``.
         calls_model: The evaluator asked a model, so its time and its span are worth showing.
-        shadow: The evaluator is tried: the result counts in no overall score, objective, alert or verdict.
+        shadow: The evaluator is tried: the result counts in no overall score, objective, alert or
+            verdict.
         probability: Inclusion probability of this response for this evaluator; None when unknown.
-        probability_given_sampled: What the evaluator adds to it (a spend limit that lets through a share of the calls);
-            None when unknown. The runner multiplies it into `probability`; not dumped.
-        sampling_reason: Why this evaluator was run, if that was decided separately from the response's sampling.
+        probability_given_sampled: What the evaluator adds to it (a spend limit that lets through a
+            share of the calls); None when unknown. The runner multiplies it into `probability`; not
+            dumped.
+        sampling_reason: Why this evaluator was run, if that was decided separately from the
+            response's sampling.
         judgement: Which model judged, and what that took; for the telemetry, not dumped.
     """
 
@@ -101,11 +106,19 @@ class EvaluationResult(Value):
         return " ".join(cell for cell in self._cells() if cell)
 
     def _cells(self) -> tuple[str, str, str, str]:
-        value = f"{self.score:.2f}" if isinstance(self.score, float) else "" if self.score is None else str(self.score)
+        value = (
+            f"{self.score:.2f}"
+            if isinstance(self.score, float)
+            else ""
+            if self.score is None
+            else str(self.score)
+        )
         outcome = self.status if self.status != "scored" else self.label or self.status
         why = self.error or self.skip_reason or self.reasoning or self.reason_code or ""
         cells = (self.criterion_name, outcome, "" if value == outcome else value, why)
-        return tuple(printable(brief(cell, limit)) for cell, limit in zip(cells, _WIDTHS, strict=True))  # type: ignore[return-value]
+        return tuple(
+            printable(brief(cell, limit)) for cell, limit in zip(cells, _WIDTHS, strict=True)
+        )  # type: ignore[return-value]
 
     @property
     def status(self) -> Literal["scored", "skipped", "failed"]:
@@ -116,7 +129,9 @@ class EvaluationResult(Value):
 
     @property
     def judge_model(self) -> str | None:
-        """The model that judged, as its provider names it; of stored results too. None where none did."""
+        """The model that judged, as its provider names it; of stored results too. None where none
+        did.
+        """
         if self.judgement is not None:
             return self.judgement.model or None
         facts = (self.metadata or {}).get("judge")
@@ -124,16 +139,22 @@ class EvaluationResult(Value):
         return model if isinstance(model, str) else None
 
     def original_json(self) -> dict[str, Any]:
-        """The original framework's JSON shape, where an errored result carries the filler score of its evaluator."""
+        """The original framework's JSON shape, where an errored result carries the filler score of
+        its evaluator.
+        """
         optional = {"reasoning": self.reasoning, "error": self.error, "metadata": self.metadata}
         return {
-            "criterionName": self.criterion_name, "score": self.filler if self.error else self.score,
-            "evaluatorType": self.evaluator_type, **_present(optional),
-        }  # fmt: skip
+            "criterionName": self.criterion_name,
+            "score": self.filler if self.error else self.score,
+            "evaluatorType": self.evaluator_type,
+            **_present(optional),
+        }
 
 
 class RunError(Value):
-    """An evaluator or storage provider that raised, by its label; what else the originals say (a stack) is kept."""
+    """An evaluator or storage provider that raised, by its label; what else the originals say (a
+    stack) is kept.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -155,15 +176,16 @@ class AggregatedEvaluationResult(Annotations):
     """All results of one input, with the weighted overall score.
 
     Attributes:
-        overall_score: Weighted mean of the normalized scores, 0 worst to 1 best; None when nothing could be averaged.
+        overall_score: Weighted mean of the normalized scores, 0 worst to 1 best; None when nothing
+            could be averaged.
         timestamp: Milliseconds since the epoch, end of the run.
         input_snapshot: The whole input offline; monitored answers only with content capture on.
         span: The evaluated span; None when there was none.
         response_ended_ns: When the answer was complete, nanoseconds since the epoch.
-        sampling_scope: ``received`` where the probability is relative to what this process saw, because sampling before
-            it is unknown; else None.
-        sampling_clustered: The handler has more than eight calls in one trace, which are sampled together: intervals
-            that take them for independent are too narrow.
+        sampling_scope: ``received`` where the probability is relative to what this process saw,
+            because sampling before it is unknown; else None.
+        sampling_clustered: The handler has more than eight calls in one trace, which are sampled
+            together: intervals that take them for independent are too narrow.
         replayed: A recorded answer was scored again: the result is in no live metric.
     """
 
@@ -204,7 +226,12 @@ class AggregatedEvaluationResult(Annotations):
     def _rows(self) -> list[tuple[str, str, str, str]]:
         evaluators = {result.evaluator_id for result in self.results}
         errors = [
-            (error.evaluator_type or "run", "error", "", printable(brief(error.message, _WIDTHS[-1])))
+            (
+                error.evaluator_type or "run",
+                "error",
+                "",
+                printable(brief(error.message, _WIDTHS[-1])),
+            )
             for error in self.run_errors or ()
             if error.evaluator_type not in evaluators
         ]
@@ -219,27 +246,41 @@ class AggregatedEvaluationResult(Annotations):
     def _of_another_version(cls, value: Any) -> Any:
         # Results that were stored have to load, whatever fields their inputs had.
         known = names_of(EvaluationInput)
-        return {name: item for name, item in value.items() if name in known} if isinstance(value, Mapping) else value
+        return (
+            {name: item for name, item in value.items() if name in known}
+            if isinstance(value, Mapping)
+            else value
+        )
 
     @property
     def module(self) -> str | None:
         """The part of the system that answered, where the input is there to tell; else the agent."""
-        return self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
+        return (
+            self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
+        )
 
     def original_json(self) -> dict[str, Any]:
         """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""
         snapshot = self.input_snapshot
         optional = {
-            "overallScore": self.overall_score, "agentId": self.agent_id, "sessionId": self.session_id,
+            "overallScore": self.overall_score,
+            "agentId": self.agent_id,
+            "sessionId": self.session_id,
             "evaluationConfigSnapshot": self.evaluation_config_snapshot,
-            "inputSnapshot": snapshot and snapshot.model_dump(mode="json", by_alias=True, exclude_unset=True),
-            "runErrors": [error.model_dump(by_alias=True) for error in self.run_errors or ()] or None,
-        }  # fmt: skip
-        results = [result for result in self.results if not result.raised and not result.skip_reason]
+            "inputSnapshot": snapshot
+            and snapshot.model_dump(mode="json", by_alias=True, exclude_unset=True),
+            "runErrors": [error.model_dump(by_alias=True) for error in self.run_errors or ()]
+            or None,
+        }
+        results = [
+            result for result in self.results if not result.raised and not result.skip_reason
+        ]
         return {
-            "results": [result.original_json() for result in results], "timestamp": self.timestamp,
-            "metadata": self.metadata, **_present(optional),
-        }  # fmt: skip
+            "results": [result.original_json() for result in results],
+            "timestamp": self.timestamp,
+            "metadata": self.metadata,
+            **_present(optional),
+        }
 
 
 def _present(fields: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Value: the base of all frozen values; `construct` and `copy_with` skip the validation, for fields that are valid."""
+"""Value: the base of all frozen values; `construct` and `copy_with` skip the validation, for fields
+that are valid.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from pydantic.alias_generators import to_camel
 V = TypeVar("V", bound="Value")
 
 
-def by_name(model: type[BaseModel], args: tuple[Any, ...], fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields with the positional arguments by their names, which are those of fields with ``kw_only=False``.
+def by_name(
+    model: type[BaseModel], args: tuple[Any, ...], fields: dict[str, Any]
+) -> dict[str, Any]:
+    """The fields with the positional arguments by their names, which are those of fields with
+    ``kw_only=False``.
 
     Raises:
         TypeError: There are more arguments than such fields, or a field is given twice.
@@ -21,10 +26,16 @@ def by_name(model: type[BaseModel], args: tuple[Any, ...], fields: dict[str, Any
     names = [name for name, field in model.model_fields.items() if field.kw_only is False]
     positional = dict(zip(names, args, strict=False))
     if len(args) > len(names) or positional.keys() & fields.keys():
-        needed = [name for name, field in model.model_fields.items() if field.is_required() and name not in names]
+        needed = [
+            name
+            for name, field in model.model_fields.items()
+            if field.is_required() and name not in names
+        ]
         keywords = needed or [next(name for name in field_names(model) if name not in names)]
         example = ", ".join([*names, *(f"{name}=..." for name in keywords)])
-        raise TypeError(f"{model.__name__} takes its fields by keyword: {model.__name__}({example})")
+        raise TypeError(
+            f"{model.__name__} takes its fields by keyword: {model.__name__}({example})"
+        )
     return positional | fields
 
 
@@ -38,9 +49,14 @@ class Value(BaseModel):
     """A frozen value: snake_case in Python, camelCase in JSON (accepted and, by alias, written)."""
 
     model_config = ConfigDict(
-        frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=True, validate_by_alias=True,
-        ignored_types=(cached_property,), ser_json_inf_nan="null",
-    )  # fmt: skip
+        frozen=True,
+        extra="ignore",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        ignored_types=(cached_property,),
+        ser_json_inf_nan="null",
+    )
 
     if not TYPE_CHECKING:  # type checkers take the signature from the fields
 
@@ -69,17 +85,23 @@ def copy_with(value: V, changes: dict[str, Any]) -> V:
     if len(fields) != len(known):
         fields = {name: fields[name] for name in known}
     fields_set = value.__pydantic_fields_set__ | changes.keys()
-    return _assembled(model, fields, fields_set, value.__pydantic_extra__, value.__pydantic_private__)
+    return _assembled(
+        model, fields, fields_set, value.__pydantic_extra__, value.__pydantic_private__
+    )
 
 
 def completed(value: V, fields: dict[str, Any]) -> V:
-    """Set further fields of a value that was just built and is not shared yet; returns the same value."""
+    """Set further fields of a value that was just built and is not shared yet; returns the same
+    value.
+    """
     value.__dict__.update(fields)
     value.__pydantic_fields_set__.update(fields)
     return value
 
 
-def _assembled(model: type[V], fields: dict[str, Any], fields_set: set[str], extra: Any, private: Any) -> V:
+def _assembled(
+    model: type[V], fields: dict[str, Any], fields_set: set[str], extra: Any, private: Any
+) -> V:
     value = model.__new__(model)
     put = object.__setattr__  # the frozen model's __setattr__ raises
     put(value, "__dict__", fields)
@@ -92,7 +114,10 @@ def _assembled(model: type[V], fields: dict[str, Any], fields_set: set[str], ext
 @cache
 def _shape_of(model: type[Value]) -> tuple[dict[str, Any], bool]:
     """The fields with their defaults, and whether there may be others."""
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in model.model_fields.items()}
+    defaults = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in model.model_fields.items()
+    }
     return defaults, model.model_config.get("extra") == "allow"
 
 
@@ -101,7 +126,9 @@ T = TypeVar("T")
 
 
 def snapshot_of(value: T) -> T:
-    """A copy in which lists, mappings, sets and values are its own, down to a depth; all else is shared."""
+    """A copy in which lists, mappings, sets and values are its own, down to a depth; all else is
+    shared.
+    """
     copied: T = _copied(value, _MAX_DEPTH, {})
     return copied
 
@@ -124,4 +151,6 @@ def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
     if isinstance(value, tuple):
         return tuple(_copied(item, depth - 1, known) for item in value)
     fields = {name: getattr(value, name) for name in value.model_fields_set}
-    return copy_with(value, {name: _copied(item, depth - 1, known) for name, item in fields.items()})
+    return copy_with(
+        value, {name: _copied(item, depth - 1, known) for name, item in fields.items()}
+    )

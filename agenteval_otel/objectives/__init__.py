@@ -1,4 +1,6 @@
-"""Objectives: detects in the process when a criterion breaches its objective or recovers, and calls back."""
+"""Objectives: detects in the process when a criterion breaches its objective or recovers, and calls
+back.
+"""
 
 from agenteval_otel.objectives.crossings import Callback, ObjectiveCrossing, load_callback
 from agenteval_otel.objectives.track import BreachSettings, Objective

@@ -1,7 +1,8 @@
-"""ObjectiveCrossing, the report that a rate has crossed its objective, and the application's functions that get it.
+"""ObjectiveCrossing, the report that a rate has crossed its objective, and the application's
+functions that get it.
 
-These functions are called one after the other on a background thread and may be slow, hang or raise: that is counted
-and logged, and neither answers nor evaluations wait for them.
+These functions are called one after the other on a background thread and may be slow, hang or
+raise: that is counted and logged, and neither answers nor evaluations wait for them.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ class ObjectiveCrossing(Value):
     Attributes:
         agent: The agent's name; ``_other`` for those beyond the limit on agents.
         objective: The share of results that should pass, 0 to 1.
-        rate: The share that passes: of the last `count` verdicts (`BreachSettings.window`), each weighted by 1 / its
-            probability.
+        rate: The share that passes: of the last `count` verdicts (`BreachSettings.window`), each
+            weighted by 1 / its probability.
         low, high: Its 95 % interval.
         since_ns: When the breach was detected, in nanoseconds since the epoch.
         at_ns: Time of this report.
         reminder: A repeat: the breach was reported before and lasts.
-        clustered: The handler has many calls in one trace, which are sampled together: the interval is too narrow.
+        clustered: The handler has many calls in one trace, which are sampled together: the interval
+            is too narrow.
         span: The evaluated span of the last verdict that failed; None where there was none.
     """
 
@@ -66,17 +68,22 @@ class ObjectiveCrossing(Value):
         return (
             f"objective {state}: {self.criterion}{of_agent} passes {self.rate * 100:.1f} % ({self.low * 100:.1f} to "
             f"{self.high * 100:.1f}) of {self.count}, objective {self.objective * 100:g} %"
-        )  # fmt: skip
+        )
 
 
 def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
     values = {
-        names.EVALUATION_NAME: clean(crossing.criterion), names.OBJECTIVE: crossing.objective,
-        names.OBJECTIVE_RATE: crossing.rate, names.OBJECTIVE_LOW: crossing.low, names.OBJECTIVE_HIGH: crossing.high,
-        names.OBJECTIVE_COUNT: crossing.count, names.OBJECTIVE_SINCE: crossing.since_ns / 1e9,
+        names.EVALUATION_NAME: clean(crossing.criterion),
+        names.OBJECTIVE: crossing.objective,
+        names.OBJECTIVE_RATE: crossing.rate,
+        names.OBJECTIVE_LOW: crossing.low,
+        names.OBJECTIVE_HIGH: crossing.high,
+        names.OBJECTIVE_COUNT: crossing.count,
+        names.OBJECTIVE_SINCE: crossing.since_ns / 1e9,
         names.AGENT_NAME: None if crossing.agent is None else clean(crossing.agent),
-        names.OBJECTIVE_REMINDER: crossing.reminder or None, names.SAMPLING_CLUSTERED: crossing.clustered or None,
-    }  # fmt: skip
+        names.OBJECTIVE_REMINDER: crossing.reminder or None,
+        names.SAMPLING_CLUSTERED: crossing.clustered or None,
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -85,16 +92,23 @@ Callback = Callable[[ObjectiveCrossing], Any]
 
 
 class Callbacks:
-    """Calls functions one after the other on a thread of ours, an async one for at most `timeout_s`.
+    """Calls functions one after the other on a thread of ours, an async one for at most
+    `timeout_s`.
 
-    `on_failure` is called with the kind of the crossing whose callback failed or was not called, and the error.
+    `on_failure` is called with the kind of the crossing whose callback failed or was not called,
+    and the error.
     """
 
-    def __init__(self, on_failure: Callable[[str, BaseException], None], *, timeout_s: float) -> None:
+    def __init__(
+        self, on_failure: Callable[[str, BaseException], None], *, timeout_s: float
+    ) -> None:
         self._on_failure, self._timeout_s = on_failure, timeout_s
         self._closed = False
         self._worker = Worker(
-            "agenteval-callback", max_waiting=2 * MAX_WAITING, idle_s=0.0, thread_class=EvaluationThread
+            "agenteval-callback",
+            max_waiting=2 * MAX_WAITING,
+            idle_s=0.0,
+            thread_class=EvaluationThread,
         )
         self.reset()
 
@@ -149,7 +163,8 @@ class Callbacks:
 
 
 def load_callback(value: Any, *, path: str) -> Callback | None:
-    """The function itself, or the one that ``module:function`` names; None stays None. Imports the module.
+    """The function itself, or the one that ``module:function`` names; None stays None. Imports the
+    module.
 
     Raises:
         ConfigurationError: It cannot be found or called; with the path.
@@ -163,7 +178,9 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     try:
         inspect.signature(function).bind(None)
     except TypeError:
-        raise ConfigurationError("expected a function that takes one argument, the crossing", path=path) from None
+        raise ConfigurationError(
+            "expected a function that takes one argument, the crossing", path=path
+        ) from None
     except ValueError:  # a function written in C has no signature
         pass
     return cast(Callback, function)

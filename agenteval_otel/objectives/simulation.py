@@ -1,4 +1,6 @@
-"""What the breach detectors do on average: how soon a drop is detected, how often chance looks like one."""
+"""What the breach detectors do on average: how soon a drop is detected, how often chance looks like
+one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _LIMIT = 1e280
 
 
 class ParallelEvidence:
-    """`track.Evidence` for a breach, of `streams` independent streams; each `add` is one verdict of every stream.
+    """`track.Evidence` for a breach, of `streams` independent streams; each `add` is one verdict of
+    every stream.
 
     Args:
         objective: The share of verdicts that should pass, above 0 and below 1.
@@ -26,8 +29,12 @@ class ParallelEvidence:
         self._bets = np.array(BETS)[:, np.newaxis]
         self._wealth = np.zeros((len(BETS), streams))
 
-    def add(self, passed: npt.NDArray[np.bool_], share: npt.NDArray[np.float64] | float = 1.0) -> npt.NDArray[np.bool_]:
-        """Add a verdict of each stream, shape (streams,); whether it has enough evidence. `share` as in `Evidence`."""
+    def add(
+        self, passed: npt.NDArray[np.bool_], share: npt.NDArray[np.float64] | float = 1.0
+    ) -> npt.NDArray[np.bool_]:
+        """Add a verdict of each stream, shape (streams,); whether it has enough evidence. `share`
+        as in `Evidence`.
+        """
         paid = (self._objective - passed) * share / (1.0 - self._objective)
         self._wealth = np.minimum((self._wealth + 1.0) * (1.0 + self._bets * paid), _LIMIT)
         return np.asarray(self._wealth.sum(axis=0) >= self._enough)
@@ -38,7 +45,9 @@ class ParallelEvidence:
 
 
 class ParallelLast:
-    """`track.LastVerdicts` of `streams` independent streams, all of whose verdicts passed before the first `add`."""
+    """`track.LastVerdicts` of `streams` independent streams, all of whose verdicts passed before
+    the first `add`.
+    """
 
     def __init__(self, streams: int, objective: Objective) -> None:
         self._failed = np.zeros((objective.of_last or 1, streams), dtype=np.bool_)
@@ -55,13 +64,20 @@ class ParallelLast:
 
 
 def verdicts_to_alarm(
-    settings: BreachSettings, objective: float, rate: float, *, of_last: int | None = None, streams: int = 400,
-    most: int = 20_000, seed: int = 0,
-) -> npt.NDArray[np.int64]:  # fmt: skip
-    """How many verdicts a drop to a pass rate takes to its alarm, evenly sampled: sorted, shape (streams,).
+    settings: BreachSettings,
+    objective: float,
+    rate: float,
+    *,
+    of_last: int | None = None,
+    streams: int = 400,
+    most: int = 20_000,
+    seed: int = 0,
+) -> npt.NDArray[np.int64]:
+    """How many verdicts a drop to a pass rate takes to its alarm, evenly sampled: sorted, shape
+    (streams,).
 
-    Those that do not alarm within `most` count as `most`. Without the evidence from before the drop, which only helps;
-    with `of_last`, of streams in which everything passed before.
+    Those that do not alarm within `most` count as `most`. Without the evidence from before the
+    drop, which only helps; with `of_last`, of streams in which everything passed before.
     """
     detector: ParallelEvidence | ParallelLast
     if of_last is None:
@@ -88,14 +104,17 @@ def allowed_failures(objective: Objective) -> int:
 
 
 class ByChance(NamedTuple):
-    """What chance does: the share of the time in breach, and the mean number of verdicts between two breaches."""
+    """What chance does: the share of the time in breach, and the mean number of verdicts between
+    two breaches.
+    """
 
     in_breach: float
     verdicts: float
 
 
 def by_chance(objective: Objective, failing: float) -> ByChance:
-    """Of an agent of which each verdict fails with this probability, above 0 and below 1; exact, with even sampling.
+    """Of an agent of which each verdict fails with this probability, above 0 and below 1; exact,
+    with even sampling.
 
     A breach begins where the limit is reached, a pass leaves the last verdicts and a failure comes.
     """

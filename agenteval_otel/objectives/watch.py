@@ -1,4 +1,6 @@
-"""Objectives: the last step of an evaluated answer, on the background thread: verdicts in, crossings out."""
+"""Objectives: the last step of an evaluated answer, on the background thread: verdicts in,
+crossings out.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.objectives.crossings import Callback, Callbacks, ObjectiveCrossing, attributes_of
+from agenteval_otel.objectives.crossings import (
+    Callback,
+    Callbacks,
+    ObjectiveCrossing,
+    attributes_of,
+)
 from agenteval_otel.objectives.track import BreachSettings, Objective, Tracks, Verdict
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
@@ -19,8 +26,8 @@ if TYPE_CHECKING:
 
 
 class ObjectiveSettings(NamedTuple):
-    """When an objective counts as breached; which functions are called with the `ObjectiveCrossing` of a breach, its
-    reminders and its recovery."""
+    """When an objective counts as breached; which functions are called with the `ObjectiveCrossing`
+    of a breach, its reminders and its recovery."""
 
     breach: BreachSettings = BreachSettings()
     on_breach: Callback | None = None
@@ -34,25 +41,35 @@ class ObjectiveSettings(NamedTuple):
 class Objectives:
     """Watches the objectives of a pipeline's handlers.
 
-    `broken` is called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``), and the error.
+    `broken` is called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``),
+    and the error.
     """
 
-    def __init__(self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None]) -> None:
+    def __init__(
+        self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None]
+    ) -> None:
         self.settings, self._broken = settings or ObjectiveSettings(), broken
         self.tracks = Tracks(self.settings.breach)
-        self._current: set[tuple[str | None, str, Objective]] = set()  # tracks of objectives that these settings have
+        # tracks of objectives that these settings have
+        self._current: set[tuple[str | None, str, Objective]] = set()
         self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s)
         self.flush, self.close = self._callbacks.flush, self._callbacks.close
         reset_in_child(self._reset)
 
     def observe(
-        self, response: Response, objectives: Mapping[str, Objective], emitter: Emitter | None, *,
-        baseline_rate: float = 1.0, least_probability: float | None = None,
-    ) -> None:  # fmt: skip
-        """Add the verdicts of one answer, on the background thread; emits and calls back where they change something.
+        self,
+        response: Response,
+        objectives: Mapping[str, Objective],
+        emitter: Emitter | None,
+        *,
+        baseline_rate: float = 1.0,
+        least_probability: float | None = None,
+    ) -> None:
+        """Add the verdicts of one answer, on the background thread; emits and calls back where they
+        change something.
 
-        `least_probability` is that of any sampled answer, None if the sampler does not know it; `baseline_rate` the
-        least with which a sampled answer reaches escalated evaluators.
+        `least_probability` is that of any sampled answer, None if the sampler does not know it;
+        `baseline_rate` the least with which a sampled answer reaches escalated evaluators.
         """
         if not self.settings.breach.enabled:
             return
@@ -63,16 +80,18 @@ class Objectives:
             self._broken("objectives", error)
 
     def states(self) -> dict[tuple[str, str | None], tuple[bool, float | None]]:
-        """By criterion and agent: whether it is breached, and the evidence for a breach (`METRIC_OBJECTIVE_EVIDENCE`).
+        """By criterion and agent: whether it is breached, and the evidence for a breach
+        (`METRIC_OBJECTIVE_EVIDENCE`).
 
-        The evidence is None where `of_last` asks for none. Of several objectives of one criterion the worst. Any
-        thread; takes the lock of the tracks.
+        The evidence is None where `of_last` asks for none. Of several objectives of one criterion
+        the worst. Any thread; takes the lock of the tracks.
         """
         states: dict[tuple[str, str | None], tuple[bool, float | None]] = {}
         now_s = time.monotonic()
         with self.tracks.lock:
             for key, track in self.tracks.items():
-                if key not in self._current:  # of an objective before a reload: nothing would end its breach
+                # of an objective before a reload: nothing would end its breach
+                if key not in self._current:
                     continue
                 agent, criterion, _ = key
                 breached, evidence = states.get((criterion, agent), (False, None))
@@ -84,7 +103,9 @@ class Objectives:
         return states
 
     def take_over(self, before: Objectives) -> None:
-        """Continue with the tracks of another one, where its `breach` settings are equal; otherwise start anew."""
+        """Continue with the tracks of another one, where its `breach` settings are equal; otherwise
+        start anew.
+        """
         if before.settings.breach == self.settings.breach:
             self.tracks = before.tracks
 
@@ -94,7 +115,11 @@ class Objectives:
         self._callbacks.reset()
 
     def _crossings(
-        self, response: Response, objectives: Mapping[str, Objective], baseline_rate: float, least: float | None
+        self,
+        response: Response,
+        objectives: Mapping[str, Objective],
+        baseline_rate: float,
+        least: float | None,
     ) -> list[ObjectiveCrossing]:
         verdicts = [
             (result.criterion_name, verdict)
@@ -125,9 +150,12 @@ class Objectives:
             self._callbacks.submit(function, crossing)
         if emitter is not None:
             emitter.emit_event(
-                EVENT_BREACHED if breached else EVENT_RECOVERED, span=crossing.span, body=str(crossing),
-                attributes=attributes_of(crossing), warn=breached,
-            )  # fmt: skip
+                EVENT_BREACHED if breached else EVENT_RECOVERED,
+                span=crossing.span,
+                body=str(crossing),
+                attributes=attributes_of(crossing),
+                warn=breached,
+            )
 
     def _callback_failed(self, kind: str, error: BaseException) -> None:
         if kind == "breached":
@@ -137,13 +165,18 @@ class Objectives:
 
 
 def _verdict(
-    result: EvaluationResult, response: Response, baseline_rate: float, least_probability: float | None
+    result: EvaluationResult,
+    response: Response,
+    baseline_rate: float,
+    least_probability: float | None,
 ) -> Verdict | None:
     if result.passed is None or result.status != "scored":
         return None
     if not result.probability:
         # It stands for an unknown number of answers: counted as one it could cause a false alarm.
-        log.warning("verdict_left_out", part=result.criterion_name, why="its probability is unknown")
+        log.warning(
+            "verdict_left_out", part=result.criterion_name, why="its probability is unknown"
+        )
         return None
     # Bets must be small enough for the least likely answer, also before one was seen.
     least = min(result.probability, least_probability or 1.0)
@@ -151,4 +184,11 @@ def _verdict(
         # Without the rule, the baseline rate applies.
         least *= baseline_rate
     ended_ns = result.ended_ns or time.time_ns()
-    return Verdict(result.passed, result.probability, least, response.span, ended_ns, response.sampling_clustered)
+    return Verdict(
+        result.passed,
+        result.probability,
+        least,
+        response.span,
+        ended_ns,
+        response.sampling_clustered,
+    )

@@ -1,4 +1,6 @@
-"""The pipeline: the queue, the background thread, load shedding, flush and shutdown around the engine."""
+"""The pipeline: the queue, the background thread, load shedding, flush and shutdown around the
+engine.
+"""
 
 from agenteval_otel.pipeline.dispatcher import Dispatcher, InlineDispatcher, process_each
 from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, handle_sigterm

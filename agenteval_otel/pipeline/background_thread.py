@@ -17,19 +17,23 @@ from agenteval_otel.runtime.worker import new_loop
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 _END_S = 1.0
-# How long the thread works before it rests: a thread that waits for the interpreter gets it at once then, instead of
-# after the 5 ms that a busy thread may keep it. Longer where many calls wait, as a rest takes its time.
+# How long the thread works before it rests: a thread that waits for the interpreter gets it at once
+# then, instead of after the 5 ms that a busy thread may keep it. Longer where many calls wait, as a
+# rest takes its time.
 _WORK_S, _FULL_WORK_S, _REST_S = 5e-4, 2e-3, 5e-5
 MAX_LIST: Final = 32
 _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
-# While calls come in, the thread polls the queue this often, and for so long after the last one: waking it would cost
-# the caller a write to a pipe, and make the thread compete for the GIL at once.
+# While calls come in, the thread polls the queue this often, and for so long after the last one:
+# waking it would cost the caller a write to a pipe, and make the thread compete for the GIL at
+# once.
 _LOOK_EVERY_S: Final = 0.05
 _LOOK_FOR_S: Final = 1.0
 _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 Entry = tuple[Any, int]
-"""A call in the queue and its bytes; a plain tuple, which the caller's thread makes without calling a function."""
+"""A call in the queue and its bytes; a plain tuple, which the caller's thread makes without calling
+a function.
+"""
 
 
 class _Superseded(BaseException):
@@ -53,7 +57,8 @@ class Pool(Protocol):
 
 
 class BackgroundThread(EvaluationThread):
-    """Takes calls from the pool's queue and has them processed, a list at a time; survives whatever evaluations do.
+    """Takes calls from the pool's queue and has them processed, a list at a time; survives whatever
+    evaluations do.
 
     Attributes:
         beat: Monotonic seconds of the last sign of life.
@@ -63,7 +68,9 @@ class BackgroundThread(EvaluationThread):
     """
 
     def __init__(self, pool: Pool) -> None:
-        super().__init__(target=contextvars.Context().run, args=(self._run,), name="agenteval-background")
+        super().__init__(
+            target=contextvars.Context().run, args=(self._run,), name="agenteval-background"
+        )
         self._pool, self._queue = pool, pool.queue
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = self.failed = False
@@ -78,7 +85,9 @@ class BackgroundThread(EvaluationThread):
         self._awake: asyncio.Event | None = None
 
     def wake(self, *, linger: bool) -> None:
-        """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it starts on them."""
+        """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it
+        starts on them.
+        """
         if self.sleeping:  # else it updates `beat` itself, or is blocked
             self.beat = time.monotonic()
             self.sleeping = False
@@ -92,14 +101,18 @@ class BackgroundThread(EvaluationThread):
             loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
 
     def close(self, *, at_once: bool = False) -> None:
-        """Make it end when the queue is empty; with `at_once`, without finishing calls under evaluation."""
+        """Make it end when the queue is empty; with `at_once`, without finishing calls under
+        evaluation.
+        """
         self._closing = True
         self.superseded = self.superseded or at_once
         self.wake(linger=False)
 
     def is_busy(self) -> bool:
         """Whether a heartbeat is to be expected: work is under way, or waits to be taken."""
-        return bool(self._present) or bool(self.running) or (not self.sleeping and bool(self._queue))
+        return (
+            bool(self._present) or bool(self.running) or (not self.sleeping and bool(self._queue))
+        )
 
     def under_way(self) -> list[Entry]:
         return [*list(self._present.values()), *list(self.running.values())]
@@ -120,13 +133,15 @@ class BackgroundThread(EvaluationThread):
         try:
             loop = new_loop()
         except Exception:
-            # No file descriptor is left, or the host's policy raises: this thread ends, a later call tries again.
+            # No file descriptor is left, or the host's policy raises: this thread ends, a later
+            # call tries again.
             self._pool.not_before = time.monotonic() + _BIRTH_EVERY_S
             self.failed = True
             if self._pool.thread is self:
                 self._pool.thread = None
             return
-        loop.set_debug(False)  # the host's debug mode is about the host's loop; here it would warn on its stderr
+        # the host's debug mode is about the host's loop; here it would warn on its stderr
+        loop.set_debug(False)
         loop.set_default_executor(DaemonExecutor())
         self._loop = loop
         try:
@@ -134,9 +149,12 @@ class BackgroundThread(EvaluationThread):
         finally:
             self._loop = None
             _end_tasks(loop)
-            loop.set_exception_handler(lambda *_: None)  # what a generator raises may quote the conversation
+            # what a generator raises may quote the conversation
+            loop.set_exception_handler(lambda *_: None)
             with contextlib.suppress(BaseException):  # closes the connections of hosted models
-                loop.run_until_complete(asyncio.wait([loop.create_task(loop.shutdown_asyncgens())], timeout=_END_S))
+                loop.run_until_complete(
+                    asyncio.wait([loop.create_task(loop.shutdown_asyncgens())], timeout=_END_S)
+                )
             _end_tasks(loop)  # a generator that does not end
             loop.close()
 
@@ -147,7 +165,8 @@ class BackgroundThread(EvaluationThread):
                 loop.run_until_complete(main)
                 return
             except BaseException:
-                # The loop passed on a task's SystemExit or KeyboardInterrupt: the other tasks continue.
+                # The loop passed on a task's SystemExit or KeyboardInterrupt: the other tasks
+                # continue.
                 main.cancel()
                 if self.superseded:
                     return
@@ -174,7 +193,8 @@ class BackgroundThread(EvaluationThread):
                 lately = time.monotonic() - self._last_call < _LOOK_FOR_S
                 self.looking = lately and not self._closing and self._pool.linger_s > 0
                 self.sleeping = not self.looking
-                if self.sleeping and self._queue:  # came between the look and the flag: no call wakes us for it
+                # came between the look and the flag: no call wakes us for it
+                if self.sleeping and self._queue:
                     self.sleeping = False
                     continue
             after_s = self._look_after_s(has_room=has_room)
@@ -184,7 +204,9 @@ class BackgroundThread(EvaluationThread):
                 timer.cancel()
 
     def _look_after_s(self, *, has_room: bool) -> float | None:
-        """When to check again without being woken; with calls under evaluation, checks keep `beat` current."""
+        """When to check again without being woken; with calls under evaluation, checks keep `beat`
+        current.
+        """
         if not has_room:
             return _ROOM_AGAIN_S
         if self.looking:
@@ -254,7 +276,9 @@ class BackgroundThread(EvaluationThread):
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that are pending."""
+    """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that
+    are pending.
+    """
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -264,7 +288,8 @@ def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.wait(tasks, timeout=_END_S))
     for task in tasks:
         if not task.done():
-            # It ignores its cancellation. Kept, because asyncio complains on the host's stderr when it is collected.
+            # It ignores its cancellation. Kept, because asyncio complains on the host's stderr when
+            # it is collected.
             _LEFT_BEHIND.append(task)
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         elif not task.cancelled():

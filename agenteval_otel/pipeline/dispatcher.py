@@ -1,4 +1,6 @@
-"""Contract of dispatchers, which settle each call once; the simplest one; and the threads of their loops."""
+"""Contract of dispatchers, which settle each call once; the simplest one; and the threads of their
+loops.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,10 @@ MAX_THREADS = 8
 _MAX_WAITING = 10_000
 _IDLE_S = 5.0
 Process = Callable[[Sequence[Any], Done, Callable[[], None]], None]
-"""Evaluates a list of captured calls: `done` takes each, once. Between two steps it calls the third argument, which
-lets other threads have the interpreter, and may raise to end a thread that another one has replaced."""
+"""Evaluates a list of captured calls: `done` takes each, once. Between two steps it calls the third
+argument, which lets other threads have the interpreter, and may raise to end a thread that another
+one has replaced.
+"""
 Settle = Callable[[Any, str], None]
 """Takes the outcome of a captured call, exactly once for each; must not block."""
 
@@ -30,7 +34,9 @@ class Stall(Protocol):
     """What to do when the background thread is held up; called on the watchdog's thread."""
 
     def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
-        """Find, log and move what holds the thread for so long; returns it, where it is an evaluator."""
+        """Find, log and move what holds the thread for so long; returns it, where it is an
+        evaluator.
+        """
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
         """Make a call that was under way ready to be processed again; False settles it as failed."""
@@ -50,12 +56,15 @@ class Dispatcher(Component, contract="dispatcher"):
     ) -> None:
         """Set what is done with calls; starts no thread yet.
 
-        `has_room` is asked before each list of calls, `on_work` takes the calls processed in a row and the seconds.
+        `has_room` is asked before each list of calls, `on_work` takes the calls processed in a row
+        and the seconds.
         """
         raise NotImplementedError
 
     def submit(self, call: Any, size_bytes: int) -> bool:
-        """Take a call, on the caller's thread, without blocking; False when it was dropped (and settled as such)."""
+        """Take a call, on the caller's thread, without blocking; False when it was dropped (and
+        settled as such).
+        """
         raise NotImplementedError
 
     def flush(self, timeout_s: float) -> bool:
@@ -63,19 +72,27 @@ class Dispatcher(Component, contract="dispatcher"):
         raise NotImplementedError
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Take no more calls, wait for those taken, settle the rest as dropped; False when some were dropped."""
+        """Take no more calls, wait for those taken, settle the rest as dropped; False when some
+        were dropped.
+        """
         raise NotImplementedError
 
     def retire(self) -> None:
-        """Let go of what waits for calls, at once: none are expected any more. One that comes is taken as before."""
+        """Let go of what waits for calls, at once: none are expected any more. One that comes is
+        taken as before.
+        """
 
     def state(self) -> dict[str, int]:
-        """Gauges of the queue: ``size`` in calls, of which ``waiting`` have not begun, ``bytes`` and ``max_bytes``."""
+        """Gauges of the queue: ``size`` in calls, of which ``waiting`` have not begun, ``bytes``
+        and ``max_bytes``.
+        """
         return {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 0}
 
 
 class InlineDispatcher(Dispatcher, type="inline"):
-    """Evaluates on the caller's thread before the answer goes back: for tests and scripts, not for production."""
+    """Evaluates on the caller's thread before the answer goes back: for tests and scripts, not for
+    production.
+    """
 
     @cached_property
     def _parts(self) -> dict[str, Any]:
@@ -101,11 +118,14 @@ class InlineDispatcher(Dispatcher, type="inline"):
 
 
 def _outcome_of(process: Process, call: Any) -> str:
-    """Process a call in an empty context; in a thread of its own where this one already runs an event loop."""
+    """Process a call in an empty context; in a thread of its own where this one already runs an
+    event loop.
+    """
     outcome = PIPELINE_FAILED
 
     async def processed() -> str:
-        # Inside of the task: an exception that cannot even be shown would keep the runner from cleaning up.
+        # Inside of the task: an exception that cannot even be shown would keep the runner from
+        # cleaning up.
         outcomes: list[str | Awaitable[str]] = []
         try:
             process([call], lambda _, outcome: outcomes.append(outcome), lambda: None)
@@ -115,9 +135,14 @@ def _outcome_of(process: Process, call: Any) -> str:
 
     def run() -> None:
         nonlocal outcome
-        # With a factory the runner leaves the thread's current event loop as it is: it may be the host's.
-        with contextlib.suppress(Exception), asyncio.Runner(loop_factory=asyncio.new_event_loop, debug=False) as runner:
-            runner.get_loop().set_default_executor(DaemonExecutor())  # whose threads are known to be an evaluator's
+        # With a factory the runner leaves the thread's current event loop as it is: it may be the
+        # host's.
+        with (
+            contextlib.suppress(Exception),
+            asyncio.Runner(loop_factory=asyncio.new_event_loop, debug=False) as runner,
+        ):
+            # whose threads are known to be an evaluator's
+            runner.get_loop().set_default_executor(DaemonExecutor())
             outcome = runner.run(processed())
 
     try:
@@ -147,22 +172,28 @@ def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:
 
 
 class DaemonExecutor(ThreadPoolExecutor):
-    """At most eight daemon threads of an event loop: for name look-ups, and `asyncio.to_thread` in evaluators.
+    """At most eight daemon threads of an event loop: for name look-ups, and `asyncio.to_thread` in
+    evaluators.
 
-    The standard library's own, which asyncio demands by type, refuses work while the interpreter ends, when the last
-    evaluations are delivered, and the exit waits for its threads.
+    The standard library's own, which asyncio demands by type, refuses work while the interpreter
+    ends, when the last evaluations are delivered, and the exit waits for its threads.
     """
 
     def __init__(self) -> None:
         super().__init__(MAX_THREADS)
         self._worker = Worker(
-            "agenteval-executor", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, max_threads=MAX_THREADS,
+            "agenteval-executor",
+            max_waiting=_MAX_WAITING,
+            idle_s=_IDLE_S,
+            max_threads=MAX_THREADS,
             thread_class=EvaluationThread,
-        )  # fmt: skip
+        )
         self._closed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a function on one of the threads; raises RuntimeError where it was shut down, or too much waits."""
+        """Run a function on one of the threads; raises RuntimeError where it was shut down, or too
+        much waits.
+        """
         future: Future[Any] = Future()
         evaluation = EVALUATION.get()
 
@@ -177,6 +208,8 @@ class DaemonExecutor(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more; the threads end after what waits. Never waits itself: what hangs would hold the exit."""
+        """Take no more; the threads end after what waits. Never waits itself: what hangs would hold
+        the exit.
+        """
         self._closed = True
         self._worker.close(0.0)

@@ -26,12 +26,16 @@ def living() -> list[Any]:
 
 
 WATCHED: list[bool] = []
-"""Not empty once the exit is watched: from the first answer on, when the application's providers are set up."""
+"""Not empty once the exit is watched: from the first answer on, when the application's providers
+are set up.
+"""
 reset_in_child(WATCHED.clear)
 
 
 def watch_exit() -> None:
-    """Register, or do so anew: exit handlers run last in, first out, and ours runs before those of the application."""
+    """Register, or do so anew: exit handlers run last in, first out, and ours runs before those of
+    the application.
+    """
     if _ENDING:
         return  # they are running: a list that is walked is not changed
     atexit.unregister(_at_exit)
@@ -41,7 +45,9 @@ def watch_exit() -> None:
         # A child of multiprocessing ends without exit handlers, but runs its finalizers.
         for finalizer in _FINALIZERS:
             finalizer.cancel()
-        _FINALIZERS[:] = [sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=100)]
+        _FINALIZERS[:] = [
+            sys.modules["multiprocessing.util"].Finalize(None, _at_exit, exitpriority=100)
+        ]
 
 
 _ENDING: list[bool] = []
@@ -60,7 +66,9 @@ def _at_exit() -> None:
 
 def _deliver(*, last: bool) -> None:
     pipelines = living()
-    deadline = time.monotonic() + max((pipeline.shutdown_timeout_s for pipeline in pipelines), default=0.0)
+    deadline = time.monotonic() + max(
+        (pipeline.shutdown_timeout_s for pipeline in pipelines), default=0.0
+    )
     for pipeline in pipelines:
         try:
             left_s = max(0.0, deadline - time.monotonic())
@@ -70,16 +78,20 @@ def _deliver(*, last: bool) -> None:
 
 
 _before: list[Any] = []
-"""The handler from before ours. Ours is never installed a second time: a later one of the host's may call it."""
+"""The handler from before ours. Ours is never installed a second time: a later one of the host's
+may call it.
+"""
 _wanted: list[bool] = [False]
 
 
 def handle_sigterm(wanted: bool) -> None:
-    """Handle SIGTERM from now on, or no longer: deliver or count what is pending, at most for `shutdown_timeout_s`.
+    """Handle SIGTERM from now on, or no longer: deliver or count what is pending, at most for
+    `shutdown_timeout_s`.
 
-    A handler that the host has is called as well and decides what becomes of the process; without one the process then
-    ends of the signal. A signal that the host ignores stays ignored. On another thread than the main one, or in a
-    sub-interpreter, it changes nothing and logs that once a minute.
+    A handler that the host has is called as well and decides what becomes of the process; without
+    one the process then ends of the signal. A signal that the host ignores stays ignored. On
+    another thread than the main one, or in a sub-interpreter, it changes nothing and logs that once
+    a minute.
     """
     try:
         handler = signal.getsignal(signal.SIGTERM)
@@ -97,7 +109,8 @@ def handle_sigterm(wanted: bool) -> None:
 def _on_sigterm(number: int, frame: Any) -> None:
     before = _before[0] if _before else signal.SIG_DFL
     if callable(before):
-        # The host's: it may end the process by an exception, after which the exit handlers run, or let it go on.
+        # The host's: it may end the process by an exception, after which the exit handlers run, or
+        # let it go on.
         if _wanted[0]:
             _within_time(last=False)
         before(number, frame)
@@ -110,7 +123,9 @@ def _on_sigterm(number: int, frame: Any) -> None:
 
 
 def _within_time(*, last: bool) -> None:
-    """Deliver on another thread: the one that the signal interrupted may hold a lock that is needed for it."""
+    """Deliver on another thread: the one that the signal interrupted may hold a lock that is needed
+    for it.
+    """
     done = _thread.allocate_lock()
     done.acquire()
 
@@ -121,8 +136,11 @@ def _within_time(*, last: bool) -> None:
             done.release()
 
     try:
-        # Not `threading.Thread`, whose start takes a lock of its own that the interrupted thread may hold.
+        # Not `threading.Thread`, whose start takes a lock of its own that the interrupted thread
+        # may hold.
         _thread.start_new_thread(deliver, ())
     except RuntimeError:
         return
-    done.acquire(timeout=max((pipeline.shutdown_timeout_s for pipeline in living()), default=EXIT_TIMEOUT_S))
+    done.acquire(
+        timeout=max((pipeline.shutdown_timeout_s for pipeline in living()), default=EXIT_TIMEOUT_S)
+    )

@@ -1,4 +1,6 @@
-"""Load shedding: sample less while queued work would take too long, or while evaluation makes the host's loop late."""
+"""Load shedding: sample less while queued work would take too long, or while evaluation makes the
+host's loop late.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ FULL, REDUCED, NO_MODEL_CALLS, OFF = range(len(LEVELS))
 
 LOOK_EVERY_S: Final = 0.25
 _LOOKS_ABOVE: Final = 5
-_REDUCE_EVERY_S, _RECOVER_AFTER_S, _RECOVER_BELOW = 0.5, 3.5, 0.75  # from the least share to all within 30 s
+# from the least share to all within 30 s
+_REDUCE_EVERY_S, _RECOVER_AFTER_S, _RECOVER_BELOW = 0.5, 3.5, 0.75
 _LAG_WINDOW_S, _LAG_QUANTILE, _LAG_LEAST_COUNT = 5.0, 0.9, 8
 _LITTLE_WORK: Final = 1 / 8
 _GAUGE_WINDOW_S: Final = 60.0
@@ -39,18 +42,22 @@ _STOPPED_S: Final = 10.0
 
 
 class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
-    """When sampling is reduced under load. Null disables a bound; drain time and lag are still exported.
+    """When sampling is reduced under load. Null disables a bound; drain time and lag are still
+    exported.
 
     Attributes:
         enabled: False measures the load, but never reduces sampling.
-        max_drain_s: Estimated seconds until the queued answers are evaluated, above which the sampling rate is halved.
-        max_loop_lag_s: Maximum lag of the host's event loop in seconds while answers are evaluated, as the 90th
-            percentile of the last five seconds.
-        min_rate: Smallest share of the sampled responses, above 0 to 1; below it evaluators that call a model are
-            skipped.
+        max_drain_s: Estimated seconds until the queued answers are evaluated, above which the
+            sampling rate is halved.
+        max_loop_lag_s: Maximum lag of the host's event loop in seconds while answers are evaluated,
+            as the 90th percentile of the last five seconds.
+        min_rate: Smallest share of the sampled responses, above 0 to 1; below it evaluators that
+            call a model are skipped.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     enabled: bool = True
     max_drain_s: float | None = Field(default=10.0, gt=0)
@@ -68,7 +75,8 @@ class _Overload(NamedTuple):
 
 
 class LoadShedder:
-    """Load shedding of one pipeline. `look` runs on the background thread, `thin` and `keep` are for callers' threads.
+    """Load shedding of one pipeline. `look` runs on the background thread, `thin` and `keep` are
+    for callers' threads.
 
     Attributes:
         keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
@@ -108,7 +116,8 @@ class LoadShedder:
             return decision
         now = self._clock()
         if now - self._looked_at > _NO_LOOK_S and now - self._passed_at >= 1.0:
-            # The background thread ended or was replaced: one call a second wakes it, and it looks again.
+            # The background thread ended or was replaced: one call a second wakes it, and it looks
+            # again.
             self._passed_at = now
             return decision._replace(probability=None)
         return thinned(decision, randomness, keep)
@@ -122,7 +131,9 @@ class LoadShedder:
         return work.queued > 0 or self.level != FULL
 
     def gauges(self) -> dict[str, float]:
-        """``level``, ``drain_time`` and, where a loop is known, ``loop_lag`` of the last minute; from any thread."""
+        """``level``, ``drain_time`` and, where a loop is known, ``loop_lag`` of the last minute;
+        from any thread.
+        """
         gauges = {"level": float(self.level), "drain_time": self._work().drain_s}
         if late := self._loop_lag.since(self._clock() - _GAUGE_WINDOW_S):
             gauges["loop_lag"] = max(late)
@@ -144,7 +155,9 @@ class LoadShedder:
         return self._lag(now, work)
 
     def _takes_too_long(self, bound_s: float) -> bool:
-        """Whether the drain time was above its bound for a second, and does not fall fast enough by itself."""
+        """Whether the drain time was above its bound for a second, and does not fall fast enough by
+        itself.
+        """
         if len(self._drain) < _LOOKS_ABOVE or min(drain_s for _, drain_s in self._drain) <= bound_s:
             return False
         (first_at, first_s), (last_at, last_s) = self._drain[0], self._drain[-1]
@@ -164,15 +177,22 @@ class LoadShedder:
             return None
         if self._late_before is None:
             self._late_before = self._late_s
-        elif self._rate <= _LITTLE_WORK and work.drain_s < LOOK_EVERY_S and self._late_s > 0.7 * self._late_before:
-            # Little work, no backlog, and the loop is as late as before: the host's own work makes it late.
+        elif (
+            self._rate <= _LITTLE_WORK
+            and work.drain_s < LOOK_EVERY_S
+            and self._late_s > 0.7 * self._late_before
+        ):
+            # Little work, no backlog, and the loop is as late as before: the host's own work makes
+            # it late.
             self._late_before, self._late_s, self._ignore_lag_until = None, 0.0, now + _IGNORE_S
             return None
         return _Overload("loop_lag", self._late_s, bound_s, OFF)
 
     def _move(self, now: float, work: Work, overload: _Overload | None) -> None:
         before, since_s = self.level, now - self._moved_at
-        step = self._recovered(since_s, work) if overload is None else self._reduced(since_s, overload)
+        step = (
+            self._recovered(since_s, work) if overload is None else self._reduced(since_s, overload)
+        )
         if step is None:  # it stays
             return
         self._set(*step)
@@ -184,18 +204,29 @@ class LoadShedder:
             log.warning("sampling_recovered", **facts, before=LEVELS[before])
         else:
             value, bound = round(overload.value, 4), overload.bound
-            log.warning("sampling_reduced", **facts, measure=overload.measure, value=value, bound=bound)
+            log.warning(
+                "sampling_reduced", **facts, measure=overload.measure, value=value, bound=bound
+            )
 
     def _reduced(self, since_s: float, overload: _Overload) -> tuple[int, float] | None:
         if since_s < _REDUCE_EVERY_S:
             return None
         if self._rate > self.settings.min_rate:
             return REDUCED, max(self.settings.min_rate, self._rate / 2)
-        return (max(NO_MODEL_CALLS, self.level + 1), self._rate) if self.level < overload.max_level else None
+        return (
+            (max(NO_MODEL_CALLS, self.level + 1), self._rate)
+            if self.level < overload.max_level
+            else None
+        )
 
     def _recovered(self, since_s: float, work: Work) -> tuple[int, float] | None:
-        bounds = (work.drain_s, self.settings.max_drain_s), (self._late_s, self.settings.max_loop_lag_s)
-        is_near = any(bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds)
+        bounds = (
+            (work.drain_s, self.settings.max_drain_s),
+            (self._late_s, self.settings.max_loop_lag_s),
+        )
+        is_near = any(
+            bound is not None and value > _RECOVER_BELOW * bound for value, bound in bounds
+        )
         if self.level == FULL or is_near or since_s < _RECOVER_AFTER_S:
             return None
         if self.level > REDUCED:
@@ -210,10 +241,12 @@ class LoadShedder:
 
 
 def thinned(decision: SamplingDecision, randomness: int, share: float) -> SamplingDecision:
-    """The decision with `share` of its probability, or a decision not to sample with the outcome ``shed``.
+    """The decision with `share` of its probability, or a decision not to sample with the outcome
+    ``shed``.
 
-    The response's own randomness decides where it decided before, so that a smaller share is part of a larger one.
-    Randomness at or above the probability shows a sampler that used other numbers: then ours decide.
+    The response's own randomness decides where it decided before, so that a smaller share is part
+    of a larger one. Randomness at or above the probability shows a sampler that used other numbers:
+    then ours decide.
     """
     probability = decision.probability
     randomness = randomness if decision.randomness is None else decision.randomness
@@ -227,7 +260,9 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
 
 
 class Work(NamedTuple):
-    """Answers that wait or are under evaluation, the seconds until none is, and the calls refused so far."""
+    """Answers that wait or are under evaluation, the seconds until none is, and the calls refused
+    so far.
+    """
 
     queued: int
     drain_s: float
@@ -235,7 +270,9 @@ class Work(NamedTuple):
 
 
 class CostMeter:
-    """Measures what an answer costs: on the background thread, and in each execution, where so many run `at_once`."""
+    """Measures what an answer costs: on the background thread, and in each execution, where so many
+    run `at_once`.
+    """
 
     def __init__(self, at_once: Mapping[str, int]) -> None:
         self._at_once = at_once
@@ -244,29 +281,38 @@ class CostMeter:
         self._answers = 0
 
     def note(self, answers: int, seconds: float, elsewhere_s: Mapping[str, float]) -> None:
-        """The background thread took so long for some answers, and started so many seconds of evaluations for them.
+        """The background thread took so long for some answers, and started so many seconds of
+        evaluations for them.
 
-        The first answers are left out, others count as four times the mean at most: a first call may import a library.
+        The first answers are left out, others count as four times the mean at most: a first call
+        may import a library.
         """
         is_first, self._answers = self._answers == 0, self._answers + answers
         weight = 1.0 - (1.0 - _WEIGHT) ** answers
         for mode, total_s in elsewhere_s.items():
             mean_s = self._elsewhere_s[mode]
-            self._elsewhere_s[mode] = mean_s + (weight if mean_s else 1.0) * (total_s / answers - mean_s)
+            self._elsewhere_s[mode] = mean_s + (weight if mean_s else 1.0) * (
+                total_s / answers - mean_s
+            )
         if not is_first:
             per_answer_s, mean_s = seconds / answers, self._inline_s or seconds / answers
             self._inline_s = mean_s + weight * (min(per_answer_s, _MAX_FACTOR * mean_s) - mean_s)
 
     def drain_s(self, queued: int, waiting_s: Mapping[str, float]) -> float:
-        """Estimated seconds until all is done: by the background thread and, side by side, in the executions."""
+        """Estimated seconds until all is done: by the background thread and, side by side, in the
+        executions.
+        """
         elsewhere = (
-            (queued * self._elsewhere_s[mode] + seconds) / self._at_once[mode] for mode, seconds in waiting_s.items()
+            (queued * self._elsewhere_s[mode] + seconds) / self._at_once[mode]
+            for mode, seconds in waiting_s.items()
         )
         return max(queued * self._inline_s, *elsewhere)
 
 
 class LoopLag:
-    """How late the host's event loops run, four times a second, for five seconds after a monitored call."""
+    """How late the host's event loops run, four times a second, for five seconds after a monitored
+    call.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -274,7 +320,9 @@ class LoopLag:
 
     def reset(self) -> None:
         self._measured: deque[tuple[float, float]] = deque(maxlen=256)
-        self._until: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, float] = weakref.WeakKeyDictionary()
+        self._until: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, float] = (
+            weakref.WeakKeyDictionary()
+        )
 
     def note(self, loop: asyncio.AbstractEventLoop) -> None:
         """Measure this loop for the next seconds; on the loop's own thread, never raises."""
@@ -299,7 +347,9 @@ class LoopLag:
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         due = self._clock() + _TIMER_S
         # In a context of its own: the timer would keep the caller's alive.
-        loop.call_later(_TIMER_S, self._fired, weakref.ref(loop), due, context=contextvars.Context())
+        loop.call_later(
+            _TIMER_S, self._fired, weakref.ref(loop), due, context=contextvars.Context()
+        )
 
     def _fired(self, reference: weakref.ref[asyncio.AbstractEventLoop], due: float) -> None:
         loop, now = reference(), self._clock()

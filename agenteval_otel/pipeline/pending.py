@@ -1,4 +1,6 @@
-"""Evaluated answers whose evaluators lack a ground truth that is to come: kept for a while, compressed and bounded."""
+"""Evaluated answers whose evaluators lack a ground truth that is to come: kept for a while,
+compressed and bounded.
+"""
 
 from __future__ import annotations
 
@@ -53,57 +55,88 @@ class PendingAnswer:
     """
 
     def __init__(
-        self, call: CapturedCall, evaluation_input: EvaluationInput, outcome: RunOutcome, sampled: dict[str, Any],
+        self,
+        call: CapturedCall,
+        evaluation_input: EvaluationInput,
+        outcome: RunOutcome,
+        sampled: dict[str, Any],
         least: float | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         missing = [result for result in outcome.results if _lacks_truth(result.skip_reason)]
         self.settings: HandlerSettings | None = call.settings
         self.agent, self.sampled, self.least = call.agent, sampled, least
-        self._origin, self._span_context, self._started_ns = call.origin, call.span_context, call.started_ns
+        self._origin, self._span_context, self._started_ns = (
+            call.origin,
+            call.span_context,
+            call.started_ns,
+        )
         self._packed = packed(evaluation_input)
         self.labels = frozenset(result.evaluator_id for result in missing)
         # As they were: escalation and rates of evaluators decided when the answer came.
-        self._facts = {result.criterion_name: (result.probability, result.sampling_reason) for result in missing}
+        self._facts = {
+            result.criterion_name: (result.probability, result.sampling_reason)
+            for result in missing
+        }
         names = {name.removesuffix(SHADOW) for name in self._facts}
         self._criteria: tuple[EvaluationCriteria, ...] = tuple(
-            criterion for criterion in outcome.criteria if criterion.name.removesuffix(SHADOW) in names
+            criterion
+            for criterion in outcome.criteria
+            if criterion.name.removesuffix(SHADOW) in names
         )
         self.keys = _keys(call, evaluation_input)
         self.until_s = 0.0
         self.size_bytes = _ANSWER_BYTES + len(self._packed)
 
     def is_about(self, prompt: str | None) -> bool:
-        """Whether this is its question: equal but for case, Unicode form and whitespace; None is any."""
+        """Whether this is its question: equal but for case, Unicode form and whitespace; None is
+        any.
+        """
         if prompt is None:
             return True
-        return NormalizedQuery.of(prompt).text == NormalizedQuery.of(unpacked(self._packed).prompt or "").text
+        return (
+            NormalizedQuery.of(prompt).text
+            == NormalizedQuery.of(unpacked(self._packed).prompt or "").text
+        )
 
     def is_concerned(self, erasure: Erasure) -> bool:
         return erasure.concerns_input(unpacked(self._packed), self._started_ns)
 
     def call(self, settings: HandlerSettings, truth: LateTruth) -> tuple[CapturedCall, int]:
-        """What the pipeline takes, and about how many bytes it keeps alive. It has no outcome: the answer has one."""
+        """What the pipeline takes, and about how many bytes it keeps alive. It has no outcome: the
+        answer has one.
+        """
         call = CapturedCall(settings, self.agent)
-        call.late, call.settled, call.origin, call.span_context = self, True, self._origin, self._span_context
+        call.late, call.settled, call.origin, call.span_context = (
+            self,
+            True,
+            self._origin,
+            self._span_context,
+        )
         # Its truth came now: that the answer waited for it is no lag.
         call.started_ns, call.ended_ns = self._started_ns, time.time_ns()
         known = unpacked(self._packed)
         metadata = {**(known.metadata or {}), "ground_truth": {"match": "late"}}
         fields: dict[str, Any] = {"ground_truth": truth.answer, "metadata": metadata}
-        call.input = copy_with(known, fields | ({"criteria": self._criteria} if self._criteria else {}))
+        call.input = copy_with(
+            known, fields | ({"criteria": self._criteria} if self._criteria else {})
+        )
         return call, _CALL_BYTES + len(self._packed) * _UNPACKED
 
     def completed(self, outcome: RunOutcome) -> RunOutcome:
-        """The results that were missing, each as likely as it was then; a part of the answer has no overall score."""
+        """The results that were missing, each as likely as it was then; a part of the answer has no
+        overall score.
+        """
         results = [
             copy_with(result, dict(zip(("probability", "sampling_reason"), facts, strict=True)))
-            for result in outcome.results if (facts := self._facts.get(result.criterion_name)) is not None
-        ]  # fmt: skip
+            for result in outcome.results
+            if (facts := self._facts.get(result.criterion_name)) is not None
+        ]
         return outcome._replace(results=results, criteria=())
 
 
 class PendingAnswers:
-    """The pending answers of a pipeline, within time and memory. Any thread; holds its lock for microseconds.
+    """The pending answers of a pipeline, within time and memory. Any thread; holds its lock for
+    microseconds.
 
     What becomes of an answer that gets no truth is counted as ``ground_truth:<what>``.
 
@@ -113,10 +146,18 @@ class PendingAnswers:
     """
 
     def __init__(
-        self, window_s: float, by_agent: Mapping[str, float], accounting: Accounting,
+        self,
+        window_s: float,
+        by_agent: Mapping[str, float],
+        accounting: Accounting,
         broken: Callable[[str, BaseException], None],
-    ) -> None:  # fmt: skip
-        self._window_s, self._by_agent, self._accounting, self._broken = window_s, by_agent, accounting, broken
+    ) -> None:
+        self._window_s, self._by_agent, self._accounting, self._broken = (
+            window_s,
+            by_agent,
+            accounting,
+            broken,
+        )
         self._reset()
         reset_in_child(self._reset)
 
@@ -136,10 +177,16 @@ class PendingAnswers:
         self._is_closed = False
 
     def keep(
-        self, call: CapturedCall, evaluation_input: EvaluationInput, outcome: RunOutcome, sampled: dict[str, Any],
+        self,
+        call: CapturedCall,
+        evaluation_input: EvaluationInput,
+        outcome: RunOutcome,
+        sampled: dict[str, Any],
         least: float | None,
-    ) -> None:  # fmt: skip
-        """Keep an answer if evaluators lack its ground truth; on the background thread, raises nothing."""
+    ) -> None:
+        """Keep an answer if evaluators lack its ground truth; on the background thread, raises
+        nothing.
+        """
         window_s = self._by_agent.get(call.agent, self._window_s)
         if not window_s or call.turns is not None or not is_blank(evaluation_input.ground_truth):
             return None
@@ -171,14 +218,22 @@ class PendingAnswers:
         return None
 
     def take(self, keys: Iterable[Any], truth: LateTruth) -> PendingAnswer | str | None:
-        """The answer for the first known of these ids; or why the truth is not used: ``repeated``, ``contradicted`` (an
-        earlier one was used) or ``other_question``. None if no such answer waits."""
+        """The answer for the first known of these ids; or why the truth is not used: ``repeated``,
+        ``contradicted`` (an earlier one was used) or ``other_question``. None if no such answer
+        waits.
+        """
         self.expire()
         with self._lock:
             answer = next((self._places[key] for key in keys if key in self._places), None)
             if answer is None:
                 before = next((self._joined[key] for key in keys if key in self._joined), None)
-                return None if before is None else "repeated" if before == truth.digest else "contradicted"
+                return (
+                    None
+                    if before is None
+                    else "repeated"
+                    if before == truth.digest
+                    else "contradicted"
+                )
             if not answer.is_about(truth.prompt):
                 return "other_question"
             self._remove(answer)
@@ -209,7 +264,9 @@ class PendingAnswers:
         return len(concerned)
 
     def move_to(self, other: PendingAnswers | None) -> None:
-        """Another pipeline takes over, with what comes from calls that still run; without `other` all are let go."""
+        """Another pipeline takes over, with what comes from calls that still run; without `other`
+        all are let go.
+        """
         if other is None:
             return self.expire(all_of_them=True)
         with self._lock, other._lock:
@@ -250,9 +307,12 @@ def _lacks_truth(skip_reason: str | None) -> bool:
 def _keys(call: CapturedCall, evaluation_input: EvaluationInput) -> list[Any]:
     """The ids that lead to it; the trace and the conversation to their newest answer."""
     span = call.span_context
-    keys: list[Any] = [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
+    keys: list[Any] = (
+        [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
+    )
     ids = {
-        "call": call.call_id, "response": evaluation_input.response_id,
+        "call": call.call_id,
+        "response": evaluation_input.response_id,
         "conversation": evaluation_input.conversation_id or evaluation_input.session_id,
-    }  # fmt: skip
+    }
     return keys + [(kind, value) for kind, value in ids.items() if value is not None]

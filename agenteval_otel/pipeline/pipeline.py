@@ -1,4 +1,6 @@
-"""Pipeline: the dispatcher, the accounting, the defaults and the telemetry that the handlers of a process share."""
+"""Pipeline: the dispatcher, the accounting, the defaults and the telemetry that the handlers of a
+process share.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from agenteval_otel.engine.handler import (
     judges_of,
     merged,
     resolve,
-)  # fmt: skip
+)
 from agenteval_otel.engine.live import Engine
 from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.window import OffPeakSettings
@@ -37,7 +39,13 @@ from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.dispatcher import Dispatcher
 from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit
-from agenteval_otel.pipeline.load_shedding import LOOK_EVERY_S, CostMeter, LoadShedder, LoadSheddingSettings, Work
+from agenteval_otel.pipeline.load_shedding import (
+    LOOK_EVERY_S,
+    CostMeter,
+    LoadShedder,
+    LoadSheddingSettings,
+    Work,
+)
 from agenteval_otel.pipeline.pending import PendingAnswers
 from agenteval_otel.pipeline.pool import PoolDispatcher
 from agenteval_otel.pipeline.unsampled import UnsampledCalls
@@ -59,7 +67,9 @@ if TYPE_CHECKING:
     from agenteval_otel.engine.off_peak import OffPeak
 
 OPEN_SPAN_BYTES: Final = 6_400
-"""About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will wait with it."""
+"""About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will
+wait with it.
+"""
 _LOOK_AGAIN_S: Final = 0.005
 
 
@@ -67,33 +77,44 @@ class Source(Protocol):
     """Makes calls of what comes in later than they end, as a span processor does."""
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Submit what has come so far, `last` also what is incomplete; False where the time ran out."""
+        """Submit what has come so far, `last` also what is incomplete; False where the time ran
+        out.
+        """
 
     def state(self) -> dict[str, int]:
         """What waits, as `Dispatcher.state` says it: ``size``, ``bytes`` and ``max_bytes``."""
 
     def erase(self, erasure: Erasure) -> int:
-        """Give up what waits and is concerned, and return its number; blocks. May raise `StorageError`."""
+        """Give up what waits and is concerned, and return its number; blocks. May raise
+        `StorageError`.
+        """
 
 
 class Pipeline:
     """What happens to captured calls. The caller's thread meets only `submit`.
 
     Args:
-        telemetry: Emits the results of handlers whose storage names no emitter: anything with an `emitter`.
-        agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``, ``always`` or ``never``.
+        telemetry: Emits the results of handlers whose storage names no emitter: anything with an
+            `emitter`.
+        agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``,
+            ``always`` or ``never``.
         agent_span_end: ``background`` (see `late_spans`), or ``caller`` when the handler returns.
         agents: What differs for single agents, by the agent's name.
-        telemetry_off: No signal can leave: handlers whose results are neither stored nor watched count as disabled.
-        events: Sends the calls to the sidecar, which evaluates them, instead of evaluating them here.
+        telemetry_off: No signal can leave: handlers whose results are neither stored nor watched
+            count as disabled.
+        events: Sends the calls to the sidecar, which evaluates them, instead of evaluating them
+            here.
         conversations: How turns are put together for evaluators of conversations.
-        metric_dimensions: Attributes of annotations that metrics have too, with the number of values of each.
+        metric_dimensions: Attributes of annotations that metrics have too, with the number of
+            values of each.
         user_id: What is kept of an annotated user's id.
         off_peak: When evaluators with ``schedule: off_peak`` run; None refuses them.
 
     Attributes:
-        provisional: Not configured yet: handlers' arguments are checked against the pipeline that `configure` builds.
-        late_spans: Agent spans may end on the background thread, with scores, where the host's processors allow it.
+        provisional: Not configured yet: handlers' arguments are checked against the pipeline that
+            `configure` builds.
+        late_spans: Agent spans may end on the background thread, with scores, where the host's
+            processors allow it.
     """
 
     # Of all handlers: a provider may hold what is not written yet when its handler is gone already.
@@ -136,9 +157,17 @@ class Pipeline:
         off_peak: OffPeakSettings | None = None,
     ) -> None:
         log.load()
-        self.defaults = HandlerOptions(evaluators, sampler, tuple(storage), tuple(criteria), None, escalation)
-        self.agents, self.provisional, self.accounting = dict(agents or {}), False, accounting or Accounting()
-        self.redaction = Redaction(default_redactors() if redactors is None else redactors, self._redaction_failed)
+        self.defaults = HandlerOptions(
+            evaluators, sampler, tuple(storage), tuple(criteria), None, escalation
+        )
+        self.agents, self.provisional, self.accounting = (
+            dict(agents or {}),
+            False,
+            accounting or Accounting(),
+        )
+        self.redaction = Redaction(
+            default_redactors() if redactors is None else redactors, self._redaction_failed
+        )
         self.objectives, self.sampled = (
             Objectives(objectives, self.broken),
             SamplingRecord(sampling or SamplingSettings()),
@@ -149,30 +178,58 @@ class Pipeline:
         self.load_shedder, self._unended = self._load.shedder, []
         self.conversations = Conversations(conversations, self.accounting, self.submit, self.broken)
         self.off_peak = None if off_peak is None else self._off_peak_of(off_peak)
-        self.events, self.engine = events, _engine_of(
-            events, self._count_sent, accounting=self.accounting, redaction=self.redaction, objectives=self.objectives,
-            shedding=self.load_shedder, sampled=self.sampled, broken=self.broken, user_id=user_id,
-            conversations=self.conversations, judge_health=self.judge_health, off_peak=self.off_peak,
-        )  # fmt: skip
-        self.enabled, self.agent_span, self.metric_dimensions = enabled, agent_span, metric_dimensions
-        self.late_spans = agent_span_end == "background" and isinstance(self.dispatcher, PoolDispatcher)
+        self.events, self.engine = (
+            events,
+            _engine_of(
+                events,
+                self._count_sent,
+                accounting=self.accounting,
+                redaction=self.redaction,
+                objectives=self.objectives,
+                shedding=self.load_shedder,
+                sampled=self.sampled,
+                broken=self.broken,
+                user_id=user_id,
+                conversations=self.conversations,
+                judge_health=self.judge_health,
+                off_peak=self.off_peak,
+            ),
+        )
+        self.enabled, self.agent_span, self.metric_dimensions = (
+            enabled,
+            agent_span,
+            metric_dimensions,
+        )
+        self.late_spans = agent_span_end == "background" and isinstance(
+            self.dispatcher, PoolDispatcher
+        )
         self._parts: dict[str, Any] = {
-            "aggregation": aggregation, "ground_truth": ground_truth, "telemetry_off": telemetry_off,
-            "calls_back": self.objectives.settings.calls_back, "forwards": events is not None,
-        }  # fmt: skip
+            "aggregation": aggregation,
+            "ground_truth": ground_truth,
+            "telemetry_off": telemetry_off,
+            "calls_back": self.objectives.settings.calls_back,
+            "forwards": events is not None,
+        }
         self.telemetry, self._providers, self.shutdown_timeout_s = telemetry, {}, shutdown_timeout_s
         self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
         for provider in (telemetry, *storage, events):
             self._know(provider)
         if telemetry is not None:
-            telemetry.emitter.providers.warns = False  # `handler` says whether anything is missing without it
+            # `handler` says whether anything is missing without it
+            telemetry.emitter.providers.warns = False
         self.dispatcher.start(
-            self.engine.process, self._settle, has_room=self.engine.has_room, on_work=self._load.note, on_stall=self,
-        )  # fmt: skip
+            self.engine.process,
+            self._settle,
+            has_room=self.engine.has_room,
+            on_work=self._load.note,
+            on_stall=self,
+        )
         LIVE[id(self)] = self
 
     def __repr__(self) -> str:
-        return f"<Pipeline {'on' if self.enabled else 'off'} {self.dispatcher!r} {self.accounting!r}>"
+        return (
+            f"<Pipeline {'on' if self.enabled else 'off'} {self.dispatcher!r} {self.accounting!r}>"
+        )
 
     def handler(
         self,
@@ -182,19 +239,30 @@ class Pipeline:
         capture: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
     ) -> HandlerSettings:
-        """The settings of one handler: its own, then the agent's, then the pipeline's; raises ConfigurationError."""
+        """The settings of one handler: its own, then the agent's, then the pipeline's; raises
+        ConfigurationError.
+        """
         if self.events is not None:
             _check_forwarded(options)
         chosen = merged(options, self.agents.get(agent, HandlerOptions()), self.defaults)
         if isinstance(options.escalation, Escalation) and not self.provisional:
             check_escalation(options.escalation, chosen.evaluators or ())
         settings = resolve(
-            agent, chosen, executor=self.executor, redaction=self.redaction,
-            telemetry=getattr(self.telemetry, "emitter", None), on_storage_failure=self.storage_failed,
-            agent_span=self.agent_span, capture=capture, function=function, **self._parts,
-        )  # fmt: skip
+            agent,
+            chosen,
+            executor=self.executor,
+            redaction=self.redaction,
+            telemetry=getattr(self.telemetry, "emitter", None),
+            on_storage_failure=self.storage_failed,
+            agent_span=self.agent_span,
+            capture=capture,
+            function=function,
+            **self._parts,
+        )
         if settings.runner.off_peak:
-            check_off_peak(settings.runner, None if self.off_peak is None else self.off_peak.settings.batch)
+            check_off_peak(
+                settings.runner, None if self.off_peak is None else self.off_peak.settings.batch
+            )
             if self.off_peak is not None:
                 self.off_peak.know(agent, settings)
         for provider in chosen.storage or ():
@@ -202,15 +270,21 @@ class Pipeline:
         emitter = settings.emitter
         if emitter is not None:
             called_back = settings.objectives and self.objectives.settings.calls_back
-            emitter.providers.warns |= settings.storage is None and not called_back and self.events is None
+            emitter.providers.warns |= (
+                settings.storage is None and not called_back and self.events is None
+            )
             emitter.providers.on_host = watch_exit
             self.engine.emitters.add(emitter)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
             emitter.observe(
-                self.accounting, self._state, self.load_shedder.gauges,
-                objectives=self.objectives.states, judges=judges, dimensions=self.metric_dimensions,
+                self.accounting,
+                self._state,
+                self.load_shedder.gauges,
+                objectives=self.objectives.states,
+                judges=judges,
+                dimensions=self.metric_dimensions,
                 judge_health=self.judge_health,
-            )  # fmt: skip
+            )
         self.judge_health.know(settings.runner.evaluators, settings.runner.criteria, emitter)
         return settings
 
@@ -226,28 +300,40 @@ class Pipeline:
         return bool(state.get("bytes", 0) * 2 <= state.get("max_bytes", 1))
 
     def keep_unsampled(self, window_s: float) -> None:
-        """Keep calls that were not sampled, in case that feedback asks for them; before a handler is bound."""
+        """Keep calls that were not sampled, in case that feedback asks for them; before a handler
+        is bound.
+        """
         self.unsampled_calls = UnsampledCalls(window_s, self._settle)
 
     def await_ground_truth(self, window_s: float, by_agent: Mapping[str, float]) -> None:
-        """Keep evaluated answers that lack a ground truth for so long, of some agents for longer or not at all."""
+        """Keep evaluated answers that lack a ground truth for so long, of some agents for longer or
+        not at all.
+        """
         if self.events is None:  # else they are evaluated in the sidecar
             self.pending_answers = PendingAnswers(window_s, by_agent, self.accounting, self.broken)
             self.engine.keep_pending = self.pending_answers.keep
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
-        """Give up what waits and is concerned, by what it is; what is queued already is left to `deliver`. Blocks."""
+        """Give up what waits and is concerned, by what it is; what is queued already is left to
+        `deliver`. Blocks.
+        """
         counts = {"open conversations": self.conversations.erase(erasure)}
         if self.unsampled_calls is not None:
-            counts["unsampled answers"] = self.unsampled_calls.erase(erasure, self.engine.user_id, self.broken)
+            counts["unsampled answers"] = self.unsampled_calls.erase(
+                erasure, self.engine.user_id, self.broken
+            )
         if self.pending_answers is not None:
             counts["answers that wait for their truth"] = self.pending_answers.erase(erasure)
         if self.off_peak is not None:
             try:
                 counts["off-peak answers"] = self.off_peak.erase(erasure)
             except Exception as error:
-                raise StorageError(f"{self.off_peak.settings.path}: {type(error).__name__}") from None
-        counts["spans, requests and feedback"] = sum(source.erase(erasure) for source in tuple(self.sources))
+                raise StorageError(
+                    f"{self.off_peak.settings.path}: {type(error).__name__}"
+                ) from None
+        counts["spans, requests and feedback"] = sum(
+            source.erase(erasure) for source in tuple(self.sources)
+        )
         return counts
 
     def _off_peak_of(self, settings: OffPeakSettings) -> OffPeak:
@@ -260,20 +346,26 @@ class Pipeline:
         return tuple(self._providers.values())
 
     def submit(self, call: CapturedCall, size_bytes: int) -> bool:
-        """Hand a finished call to the dispatcher, on the caller's thread; never blocks. False where it was dropped."""
+        """Hand a finished call to the dispatcher, on the caller's thread; never blocks. False where
+        it was dropped.
+        """
         if not WATCHED:
             WATCHED.append(True)
             watch_exit()
         return self.dispatcher.submit(call, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether everything taken before is evaluated, stored, exported and called back within the time; blocks."""
+        """Whether everything taken before is evaluated, stored, exported and called back within the
+        time; blocks.
+        """
         deadline = time.monotonic() + timeout_s
         drained = self._drain(deadline)
         return self.deliver(max(0.0, deadline - time.monotonic())) and drained
 
     def deliver(self, timeout_s: float) -> bool:
-        """`flush` of the calls that were submitted; what waits for the end of its trace goes on waiting."""
+        """`flush` of the calls that were submitted; what waits for the end of its trace goes on
+        waiting.
+        """
         deadline = time.monotonic() + timeout_s
         evaluated = self.dispatcher.flush(timeout_s)
         exported = self._flush_emitters(deadline)
@@ -281,13 +373,17 @@ class Pipeline:
         called = self.objectives.flush(max(0.0, deadline - time.monotonic()))
         # Behind the emitters: a receiver of scores may have to know their spans first.
         saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()))
-        saved = (self.off_peak is None or self.off_peak.flush(max(0.0, deadline - time.monotonic()))) and saved
+        saved = (
+            self.off_peak is None or self.off_peak.flush(max(0.0, deadline - time.monotonic()))
+        ) and saved
         # A save that failed since the flush before, whichever provider it was.
         unsaved, self._unsaved = self._unsaved, 0
         return evaluated and exported and sent and called and saved and not unsaved
 
     def retire(self) -> None:
-        """Another pipeline takes over: what was taken is still delivered, then no thread is left. Returns at once."""
+        """Another pipeline takes over: what was taken is still delivered, then no thread is left.
+        Returns at once.
+        """
         self.conversations.close_all("reload")
         self.dispatcher.retire()
         self.judge_health.close()
@@ -298,7 +394,9 @@ class Pipeline:
         self.executor.close()
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing was."""
+        """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing
+        was.
+        """
         deadline = time.monotonic() + timeout_s
         drained = self._drain(time.monotonic() + timeout_s / 4, last=True)
         if self.unsampled_calls is not None:
@@ -306,7 +404,9 @@ class Pipeline:
         # Half of the time for the evaluations, so that what they gave can still be exported.
         evaluated = self.dispatcher.flush(timeout_s / 2)
         if self.conversations.close_all("shutdown"):  # after the last turns have come to them
-            evaluated = self.dispatcher.flush(max(0.0, deadline - time.monotonic()) / 2) and evaluated
+            evaluated = (
+                self.dispatcher.flush(max(0.0, deadline - time.monotonic()) / 2) and evaluated
+            )
         sent = self.events is None or self.events.flush(max(0.0, deadline - time.monotonic()) / 2)
         exported = self._flush_emitters(deadline)
         # Not all that is left: the last metrics say what was dropped.
@@ -334,7 +434,12 @@ class Pipeline:
         return drained and delivered and exported and sent and saved
 
     def _drain(self, deadline: float, *, last: bool = False) -> bool:
-        return all([source.drain(max(0.0, deadline - time.monotonic()), last=last) for source in tuple(self.sources)])
+        return all(
+            [
+                source.drain(max(0.0, deadline - time.monotonic()), last=last)
+                for source in tuple(self.sources)
+            ]
+        )
 
     def _state(self) -> dict[str, int]:
         """The queue's gauges, with what waits before it for the end of its trace."""
@@ -348,7 +453,8 @@ class Pipeline:
         self._unsaved += 1
         self.accounting.fail(f"storage:{name}")
         error_type, facts = type(error).__name__, {}
-        if isinstance(error, DeliveryError):  # its words are ours; those of a database may quote what it was sent
+        # its words are ours; those of a database may quote what it was sent
+        if isinstance(error, DeliveryError):
             error_type, facts = error.error_type, {"problem": str(error)}
         log.warning("storage_failed", part=name, error_type=error_type, **facts)
 
@@ -358,13 +464,20 @@ class Pipeline:
         problem = {"problem": str(error)} if isinstance(error, CaptureError) else {}
         log.warning("part_failed", part=part, error_type=type(error).__name__, **problem)
 
-    # --- the background thread is held up ----------------------------------------------------------------------------
+    # --- the background thread is held up
+    # ----------------------------------------------------------------------------
 
     def blame(self, task: Any, held_s: float, thread_id: int) -> Evaluator | None:
         evaluator = self.executor.started_async().get(task) or self.engine.culprit()
         self.accounting.fail("background_thread")
         part = running_part(thread_id) if evaluator is None else None
-        name = evaluator.label if evaluator is not None else part.name if part is not None else "unknown"
+        name = (
+            evaluator.label
+            if evaluator is not None
+            else part.name
+            if part is not None
+            else "unknown"
+        )
         log.warning("background_thread_replaced", part=name, held_s=round(held_s, 2))
         if evaluator is not None:
             self.executor.state(evaluator).blocked(held_s)
@@ -378,7 +491,8 @@ class Pipeline:
     def _count_sent(self, agent: str, outcome: str) -> None:
         self.accounting.outcome_counts(agent)[outcome] += 1
 
-    # --- settling ----------------------------------------------------------------------------------------------------
+    # --- settling
+    # ----------------------------------------------------------------------------------------------------
 
     def _settle(self, call: CapturedCall, outcome: str) -> None:
         if call.span is not None:
@@ -406,7 +520,9 @@ class Pipeline:
                 self.accounting.conversation_counts(call.agent)[word] += 1
 
     def _end_spans(self, deadline: float) -> None:
-        """End the spans of calls that were dropped, as far as the host's processor takes them in time."""
+        """End the spans of calls that were dropped, as far as the host's processor takes them in
+        time.
+        """
         waiting, self._unended = self._unended, []
         while waiting:
             emitter = waiting[-1].settings.emitter
@@ -423,8 +539,12 @@ class Pipeline:
                 return
 
     def _flush_emitters(self, deadline: float) -> bool:
-        emitters: list[Emitter] = [provider.emitter for provider in self.providers if hasattr(provider, "emitter")]
-        return all([emitter.providers.flush(max(0.0, deadline - time.monotonic())) for emitter in emitters])
+        emitters: list[Emitter] = [
+            provider.emitter for provider in self.providers if hasattr(provider, "emitter")
+        ]
+        return all(
+            [emitter.providers.flush(max(0.0, deadline - time.monotonic())) for emitter in emitters]
+        )
 
     def _all_storage(self) -> FanOutStorage:
         return FanOutStorage(self.providers, self.storage_failed)
@@ -438,18 +558,25 @@ class Pipeline:
         self.broken(f"redaction:{redactor}", error)
 
 
-def _engine_of(events: EventStream | None, on_outcome: Callable[[str, str], object], **parts: Any) -> Engine:
+def _engine_of(
+    events: EventStream | None, on_outcome: Callable[[str, str], object], **parts: Any
+) -> Engine:
     if events is None:
         return Engine(**parts)
     events.prepare(on_outcome)
-    from agenteval_otel.engine.forward import ForwardingEngine  # with the mappers, which few hosts need
+    # with the mappers, which few hosts need
+    from agenteval_otel.engine.forward import ForwardingEngine
 
     return ForwardingEngine(events, **parts)
 
 
 def _check_forwarded(options: HandlerOptions) -> None:
     """Refuse a handler's options that the sidecar would never receive."""
-    unknown = [name for name in ("evaluators", "escalation", "storage") if getattr(options, name) is not None]
+    unknown = [
+        name
+        for name in ("evaluators", "escalation", "storage")
+        if getattr(options, name) is not None
+    ]
     if unknown:
         wrong = (
             "answers are evaluated in the sidecar: set it in the settings of `agenteval-otel serve`, in `agents` where "
@@ -459,15 +586,23 @@ def _check_forwarded(options: HandlerOptions) -> None:
 
 
 class _Load:
-    """Feeds load shedding: what answers cost, what is queued, and a look four times a second while there is work."""
+    """Feeds load shedding: what answers cost, what is queued, and a look four times a second while
+    there is work.
+    """
 
     def __init__(
-        self, dispatcher: Dispatcher, accounting: Accounting, executor: Executor, settings: LoadSheddingSettings | None
+        self,
+        dispatcher: Dispatcher,
+        accounting: Accounting,
+        executor: Executor,
+        settings: LoadSheddingSettings | None,
     ) -> None:
         self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
         # Only so many answers are under evaluation.
         most = dispatcher.concurrency if isinstance(dispatcher, PoolDispatcher) else 1
-        self._meter = CostMeter({mode: min(load.at_once, most) for mode, load in executor.loads.items()})
+        self._meter = CostMeter(
+            {mode: min(load.at_once, most) for mode, load in executor.loads.items()}
+        )
         self._submitted_s: dict[str, float] = dict.fromkeys(executor.loads, 0.0)
         self._looking: Any = None
         self.shedder = LoadShedder(settings, work=self.work)
@@ -481,7 +616,9 @@ class _Load:
         """The background thread took so long for some calls in a row; on its event loop."""
         before = self._submitted_s
         self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.loads.items()}
-        started_s = {mode: max(0.0, total_s - before[mode]) for mode, total_s in self._submitted_s.items()}
+        started_s = {
+            mode: max(0.0, total_s - before[mode]) for mode, total_s in self._submitted_s.items()
+        }
         self._meter.note(calls, seconds, started_s)
         loop = asyncio.get_running_loop()
         if self._looking is not loop:

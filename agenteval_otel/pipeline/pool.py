@@ -31,10 +31,11 @@ _IDLE_LOOKS: Final = 5
 
 
 class PoolDispatcher(Dispatcher, type="pool"):
-    """One daemon thread with its own event loop, started with the first call and again after `fork`.
+    """One daemon thread with its own event loop, started with the first call and again after
+    `fork`.
 
-    When the queue is full the newest call is dropped and counted. A blocked thread is replaced within a second, and its
-    unfinished calls move to the new thread.
+    When the queue is full the newest call is dropped and counted. A blocked thread is replaced
+    within a second, and its unfinished calls move to the new thread.
 
     Attributes:
         max_bytes: Estimated bytes that captured calls may hold, waiting or under evaluation.
@@ -76,12 +77,21 @@ class PoolDispatcher(Dispatcher, type="pool"):
 
     def state(self) -> dict[str, int]:
         pool = self._pool
-        return {"size": len(pool.entries), "waiting": len(pool.queue), "bytes": pool.bytes, "max_bytes": self.max_bytes}
+        return {
+            "size": len(pool.entries),
+            "waiting": len(pool.queue),
+            "bytes": pool.bytes,
+            "max_bytes": self.max_bytes,
+        }
 
 
 class _Pool:
     def __init__(self, settings: PoolDispatcher) -> None:
-        self.concurrency, self.linger_s, self.stall_s = settings.concurrency, settings.linger_s, settings.stall_s
+        self.concurrency, self.linger_s, self.stall_s = (
+            settings.concurrency,
+            settings.linger_s,
+            settings.stall_s,
+        )
         self._max_items, self._max_bytes = settings.max_items, settings.max_bytes
         self.process: Process | None = None
         self.settle: Settle = lambda call, outcome: None
@@ -100,12 +110,15 @@ class _Pool:
         self.entries: dict[int, Entry] = {}
         self._flushes: list[_Flush] = []
         self.thread: BackgroundThread | None = None
-        self._newest: BackgroundThread | None = None  # known before it runs, `thread` only afterwards
+        # known before it runs, `thread` only afterwards
+        self._newest: BackgroundThread | None = None
         self._watchdog = _Watchdog(self)
         self._starting = threading.Lock()
-        self._blocked: list[threading.Thread] = []  # threads that were replaced and have not come back
+        # threads that were replaced and have not come back
+        self._blocked: list[threading.Thread] = []
         self._replaced_at = 0.0
-        self.not_before = 0.0  # no thread starts before this: the last one got no file descriptor for its event loop
+        # no thread starts before this: the last one got no file descriptor for its event loop
+        self.not_before = 0.0
         self.bytes = 0
 
     def submit(self, call: object, size_bytes: int) -> bool:
@@ -127,7 +140,9 @@ class _Pool:
             return self.start_thread() or self._give_up(entry)
         if thread.sleeping:
             thread.wake(linger=True)
-        elif thread.looking and len(self.queue) == MAX_LIST:  # enough for a list: it need not wait for its timer
+        elif (
+            thread.looking and len(self.queue) == MAX_LIST
+        ):  # enough for a list: it need not wait for its timer
             thread.wake(linger=False)
         return True
 
@@ -162,7 +177,9 @@ class _Pool:
         self.flush(timeout_s)
         thread = self.thread
         self._watchdog.stop.set()
-        lost = [entry for entry in list(self.entries.values()) if self.close(entry, DROPPED_SHUTDOWN)]
+        lost = [
+            entry for entry in list(self.entries.values()) if self.close(entry, DROPPED_SHUTDOWN)
+        ]
         self.queue.clear()
         if thread is not None and thread is not threading.current_thread():
             thread.close(at_once=bool(lost))
@@ -187,7 +204,11 @@ class _Pool:
         if not self._starting.acquire(blocking=False):
             return True  # a thread is being started, and looks at the queue first thing
         try:
-            if self.thread is None and self.process is not None and time.monotonic() >= self.not_before:
+            if (
+                self.thread is None
+                and self.process is not None
+                and time.monotonic() >= self.not_before
+            ):
                 if in_sub_interpreter():
                     return False  # if it ends before its threads, it ends the whole process
                 thread = self._newest = BackgroundThread(self)
@@ -211,7 +232,9 @@ class _Pool:
             self._watchdog.watch()
 
     def replace(self, thread: BackgroundThread, held_s: float) -> None:
-        """Replace a thread that is blocked or has ended; the next one takes over its unfinished calls."""
+        """Replace a thread that is blocked or has ended; the next one takes over its unfinished
+        calls.
+        """
         with self._starting:
             if self.thread is not thread or not self._may_replace():
                 return
@@ -228,7 +251,8 @@ class _Pool:
                 self._again(entry)
             else:
                 self.close(entry, PIPELINE_FAILED)
-        thread.wake(linger=False)  # if it was not really blocked, it wakes and ends; its entries are void
+        # if it was not really blocked, it wakes and ends; its entries are void
+        thread.wake(linger=False)
         self.start_thread()
 
     def take_back(self, entries: Sequence[Entry]) -> None:
@@ -241,14 +265,18 @@ class _Pool:
                 thread.wake(linger=False)
 
     def _may_replace(self) -> bool:
-        """Whether another thread may be started: the more threads are held up, the longer the next one has to wait."""
+        """Whether another thread may be started: the more threads are held up, the longer the next
+        one has to wait.
+        """
         self._blocked = [thread for thread in self._blocked if thread.is_alive()]
         beyond = len(self._blocked) - _MAX_HELD
         pause_s = 0.0 if beyond < 0 else min(_MAX_PAUSE_S, self.stall_s * 2.0**beyond)
         return time.monotonic() - self._replaced_at >= pause_s
 
     def _again(self, entry: Entry) -> None:
-        """Put the call at the head of the queue as a new entry: outcomes from the blocked thread are ignored."""
+        """Put the call at the head of the queue as a new entry: outcomes from the blocked thread
+        are ignored.
+        """
         again = (entry[0], entry[1])
         self.entries[id(again)] = again  # first: a flush that looks meanwhile must find one of them
         if self.entries.pop(id(entry), None) is None:
@@ -257,7 +285,8 @@ class _Pool:
             self.queue.appendleft(again)
 
     def _give_up(self, entry: Entry) -> bool:
-        with contextlib.suppress(ValueError, IndexError):  # IndexError: another thread appends meanwhile
+        # IndexError: another thread appends meanwhile
+        with contextlib.suppress(ValueError, IndexError):
             self.queue.remove(entry)
         self.close(entry, DROPPED_SHUTDOWN if self.closed else PIPELINE_FAILED)
         return False
@@ -279,7 +308,8 @@ class _Flush:
 class _Watchdog:
     """Detects a background thread that is blocked or has ended, and has it replaced.
 
-    Only checks that run on time count: a stopped or starved process is not the fault of an evaluator.
+    Only checks that run on time count: a stopped or starved process is not the fault of an
+    evaluator.
     """
 
     def __init__(self, pool: _Pool) -> None:
@@ -291,7 +321,9 @@ class _Watchdog:
         if self.thread is not None or self.stop.is_set():
             return
         # Ours, like the thread that it watches: the host's destructors may run on it too.
-        thread = EvaluationThread(target=contextvars.Context().run, args=(self._run,), name="agenteval-watchdog")
+        thread = EvaluationThread(
+            target=contextvars.Context().run, args=(self._run,), name="agenteval-watchdog"
+        )
         self.thread = thread
         try:
             thread.start()
@@ -311,7 +343,8 @@ class _Watchdog:
                 self.thread = None
                 if not self._pool.entries or self.thread is not None:
                     return
-                self.thread, idle_looks = threading.current_thread(), 0  # a call came in the moment between
+                # a call came in the moment between
+                self.thread, idle_looks = threading.current_thread(), 0
             thread = self._pool.thread
             if thread is None:
                 continue
@@ -319,7 +352,8 @@ class _Watchdog:
                 beat, still_s = thread.beat, 0.0
             elif looked_s < wait_s * _LATE:
                 still_s += looked_s
-            # One that ended because the pool was closed is not replaced: `shutdown` stops this watchdog first.
+            # One that ended because the pool was closed is not replaced: `shutdown` stops this
+            # watchdog first.
             has_died = not thread.is_alive() and not self.stop.is_set()
             if has_died or still_s >= self._pool.stall_s:
                 self._pool.replace(thread, still_s)
@@ -327,9 +361,11 @@ class _Watchdog:
 
 
 def _free_lazy_parts() -> None:
-    """In a forked child: give every lazily made part of our classes, and of users' components, a free lock.
+    """In a forked child: give every lazily made part of our classes, and of users' components, a
+    free lock.
 
-    In Python 3.11 `functools.cached_property` holds one lock for all objects of a class while it computes.
+    In Python 3.11 `functools.cached_property` holds one lock for all objects of a class while it
+    computes.
     """
     if sys.version_info >= (3, 12):
         return

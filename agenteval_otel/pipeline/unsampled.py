@@ -1,4 +1,6 @@
-"""Calls that were not sampled, kept for a while: what a user complains about is evaluated after all."""
+"""Calls that were not sampled, kept for a while: what a user complains about is evaluated after
+all.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,11 @@ class _Kept(NamedTuple):
 
 
 class UnsampledCalls:
-    """The newest calls that were not sampled, within time and memory. Any thread; holds its lock for microseconds.
+    """The newest calls that were not sampled, within time and memory. Any thread; holds its lock
+    for microseconds.
 
-    A call that is let go counts as the sampler said; one that is taken is counted when it is evaluated.
+    A call that is let go counts as the sampler said; one that is taken is counted when it is
+    evaluated.
 
     Args:
         window_s: How long a call is kept.
@@ -45,12 +49,15 @@ class UnsampledCalls:
         return f"<UnsampledCalls {len(self._kept)}>"
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()  # a signal handler may run a monitored call in the middle of another one
+        # a signal handler may run a monitored call in the middle of another one
+        self._lock = threading.RLock()
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._places: dict[Any, int] = {}
 
     def keep(self, call: CapturedCall, size_bytes: int) -> None:
-        """Keep a call whose decision says that it is not sampled; the oldest go where there is no room."""
+        """Keep a call whose decision says that it is not sampled; the oldest go where there is no
+        room.
+        """
         with self._lock:
             self.expire()
             while not MEMORY.unsampled_calls.reserve(size_bytes):
@@ -63,8 +70,8 @@ class UnsampledCalls:
                 self._places[key] = id(call)
 
     def take(self, *keys: Any) -> tuple[CapturedCall, int] | None:
-        """The call with one of these keys (``("call", id)``, the ids of trace and span, or the trace's for its newest
-        one), to be evaluated; None without."""
+        """The call with one of these keys (``("call", id)``, the ids of trace and span, or the
+        trace's for its newest one), to be evaluated; None without."""
         with self._lock:
             self.expire()
             place = next((self._places[key] for key in keys if key in self._places), None)
@@ -75,9 +82,13 @@ class UnsampledCalls:
         return kept.call, kept.size_bytes
 
     def erase(
-        self, erasure: Erasure, user_id: Callable[[str], str], broken: Callable[[str, BaseException], object]
+        self,
+        erasure: Erasure,
+        user_id: Callable[[str], str],
+        broken: Callable[[str, BaseException], object],
     ) -> int:
-        """Let the calls go that an erasure is about, and return their number. One whose ids cannot be read goes.
+        """Let the calls go that an erasure is about, and return their number. One whose ids cannot
+        be read goes.
 
         They are looked at without the lock.
         """
@@ -88,9 +99,12 @@ class UnsampledCalls:
             try:
                 settings: HandlerSettings = call.settings
                 value = call.input or build_input(
-                    call, on_bad_fact=lambda *_: None, capture=settings.capture, function=settings.function,
+                    call,
+                    on_bad_fact=lambda *_: None,
+                    capture=settings.capture,
+                    function=settings.function,
                     user_id=user_id,
-                )  # fmt: skip
+                )
                 return erasure.concerns_input(value, call.ended_ns)
             except Exception as error:
                 broken("capture", error)
@@ -125,5 +139,7 @@ class UnsampledCalls:
 
 def _keys(call: CapturedCall) -> list[Any]:
     span = call.span_context
-    keys: list[Any] = [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
+    keys: list[Any] = (
+        [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
+    )
     return keys if call.call_id is None else [*keys, ("call", call.call_id)]

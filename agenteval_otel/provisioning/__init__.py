@@ -1,4 +1,5 @@
-"""Prometheus rules, Alertmanager routes, Grafana dashboards and Collectors from the user's settings.
+"""Prometheus rules, Alertmanager routes, Grafana dashboards and Collectors from the user's
+settings.
 
 ``provision prometheus`` writes the same files as ``provision all``, its own.
 """
@@ -12,16 +13,26 @@ from typing import Any, NamedTuple
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 
-__all__ = ["ALL", "TARGETS", "MonitoringPlan", "PlannedCriterion", "Target", "files_for", "options_of"]
+__all__ = [
+    "ALL",
+    "TARGETS",
+    "MonitoringPlan",
+    "PlannedCriterion",
+    "Target",
+    "files_for",
+    "options_of",
+]
 
 ALL = "all"
 
 
 class Target(NamedTuple):
-    """Something that can be provisioned, by ``files_of(plan, **options)`` of the module of its name, imported late.
+    """Something that can be provisioned, by ``files_of(plan, **options)`` of the module of its
+    name, imported late.
 
     Attributes:
-        folder: Where its files are, below the folder that the user chooses; empty for that folder itself.
+        folder: Where its files are, below the folder that the user chooses; empty for that folder
+            itself.
         options: Options of ``files_of`` besides the plan, each with its meaning.
     """
 
@@ -32,39 +43,63 @@ class Target(NamedTuple):
 
 TARGETS: Mapping[str, Target] = {
     "grafana": Target(
-        "dashboards and data sources for Grafana", "grafana/",
-        {"queries": "recorded (default): read what Prometheus records; raw: do without, by Grafana's expressions"},
+        "dashboards and data sources for Grafana",
+        "grafana/",
+        {
+            "queries": "recorded (default): read what Prometheus records; raw: do without, by Grafana's expressions"
+        },
     ),
     "prometheus": Target(
-        "recording rules, alerts and their promtool tests", "prometheus/",
-        {"runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks",
-         "traces": "Jaeger, such as http://127.0.0.1:16686: alerts about quality link to the failing answers there"},
+        "recording rules, alerts and their promtool tests",
+        "prometheus/",
+        {
+            "runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks",
+            "traces": "Jaeger, such as http://127.0.0.1:16686: alerts about quality link to the failing answers there",
+        },
     ),
     "alertmanager": Target(
-        "routes and inhibitions for those alerts", "alertmanager/",
-        {"webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it",
-         "idle": "hours in which a service may be silent, such as '22:00-06:00 Europe/Berlin'; UTC without a zone"},
+        "routes and inhibitions for those alerts",
+        "alertmanager/",
+        {
+            "webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it",
+            "idle": "hours in which a service may be silent, such as '22:00-06:00 Europe/Berlin'; UTC without a zone",
+        },
     ),
     "collector": Target(
         "Collectors, the sidecar, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes, "
-        "systemd", "",
-        {"scrape": "where Prometheus scrapes the Collector, instead of 127.0.0.1:8889",
-         "alertmanager": "where Prometheus sends alerts, instead of 127.0.0.1:9093"},
+        "systemd",
+        "",
+        {
+            "scrape": "where Prometheus scrapes the Collector, instead of 127.0.0.1:8889",
+            "alertmanager": "where Prometheus sends alerts, instead of 127.0.0.1:9093",
+        },
     ),
-}  # fmt: skip
+}
 
 
 def options_of(target: str) -> dict[str, str]:
-    return {name: meaning for member in _members(target) for name, meaning in TARGETS[member].options.items()}
+    return {
+        name: meaning
+        for member in _members(target)
+        for name, meaning in TARGETS[member].options.items()
+    }
 
 
-def files_for(target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None) -> GeneratedFiles:
+def files_for(
+    target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None
+) -> GeneratedFiles:
     """The files of a target, or of all, by their paths below the folder that the user chooses."""
     files: dict[str, str] = {}
     for name in _members(target):
         folder, known = TARGETS[name].folder, TARGETS[name].options
-        chosen = {option: value for option, value in (options or {}).items() if option in known and value is not None}
-        texts = importlib.import_module(f"agenteval_otel.provisioning.{name}").files_of(plan, **chosen)
+        chosen = {
+            option: value
+            for option, value in (options or {}).items()
+            if option in known and value is not None
+        }
+        texts = importlib.import_module(f"agenteval_otel.provisioning.{name}").files_of(
+            plan, **chosen
+        )
         files |= {folder + path: text for path, text in texts.items()}
     return files
 

@@ -20,30 +20,52 @@ _HEAD_WITHOUT_WEBHOOK: Final = """Nothing is sent yet: pass `--webhook URL`, or 
 webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 
 
-def files_of(plan: MonitoringPlan, *, webhook: str | None = None, idle: str | None = None) -> GeneratedFiles:
-    """Alertmanager's configuration; without the webhook, an HTTP address to post alerts to, nothing is sent.
+def files_of(
+    plan: MonitoringPlan, *, webhook: str | None = None, idle: str | None = None
+) -> GeneratedFiles:
+    """Alertmanager's configuration; without the webhook, an HTTP address to post alerts to, nothing
+    is sent.
 
-    In the hours `idle` (``22:00-06:00``, with a time zone after it or in UTC) a service may be silent.
+    In the hours `idle` (``22:00-06:00``, with a time zone after it or in UTC) a service may be
+    silent.
     """
     expect_urls(webhook=webhook)
     receiver = "nobody" if webhook is None else "webhook"
-    configured = {} if webhook is None else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
+    configured = (
+        {}
+        if webhook is None
+        else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
+    )
     inhibitions = _inhibitions(alerts_of(plan))
-    # One message per criterion of an agent, whatever alerts it has; alerts about a whole service come together.
-    page = {"matchers": ['severity="page"'], "receiver": receiver, **_times(plan, 10.0, 60.0, 3_600.0)}
+    # One message per criterion of an agent, whatever alerts it has; alerts about a whole service
+    # come together.
+    page = {
+        "matchers": ['severity="page"'],
+        "receiver": receiver,
+        **_times(plan, 10.0, 60.0, 3_600.0),
+    }
     routes = [page]
     intervals: list[dict[str, Any]] = []
     if idle is not None:
         intervals = [{"name": "idle", "time_intervals": [_idle_hours(idle)]}]
-        routes += [{"matchers": [f'alertname="{_SILENT}"'], "receiver": receiver, "mute_time_intervals": ["idle"]}]
+        routes += [
+            {
+                "matchers": [f'alertname="{_SILENT}"'],
+                "receiver": receiver,
+                "mute_time_intervals": ["idle"],
+            }
+        ]
     tree: dict[str, Any] = {
         "route": {
-            "receiver": receiver, "group_by": list(GROUP), **_times(plan, 30.0, 300.0, 86_400.0), "routes": routes,
+            "receiver": receiver,
+            "group_by": list(GROUP),
+            **_times(plan, 30.0, 300.0, 86_400.0),
+            "routes": routes,
         },
         **({"time_intervals": intervals} if intervals else {}),
         **({"inhibit_rules": inhibitions} if inhibitions else {}),
         "receivers": [{"name": receiver, **configured}],
-    }  # fmt: skip
+    }
     head = _HEAD.format(receiver=receiver) + ("" if webhook else f"\n{_HEAD_WITHOUT_WEBHOOK}")
     return {"alertmanager.yml": yaml_text(tree, command="alertmanager", head=head)}
 
@@ -51,18 +73,28 @@ def files_of(plan: MonitoringPlan, *, webhook: str | None = None, idle: str | No
 def _idle_hours(text: str) -> dict[str, Any]:
     hours = _HOURS.fullmatch(text.strip())
     if hours is None:
-        raise ConfigurationError(f"must be hours such as '22:00-06:00' or '22:00-06:00 Europe/Berlin', found {text!r}",
-                                 path="idle")  # fmt: skip
+        raise ConfigurationError(
+            f"must be hours such as '22:00-06:00' or '22:00-06:00 Europe/Berlin', found {text!r}",
+            path="idle",
+        )
     start, end, zone = hours.groups()
     if zone is not None and zone not in available_timezones():
-        raise ConfigurationError(f"must end in a time zone such as Europe/Berlin, found {zone!r}", path="idle")
+        raise ConfigurationError(
+            f"must end in a time zone such as Europe/Berlin, found {zone!r}", path="idle"
+        )
     # Alertmanager's ranges end at midnight.
-    ranges = [(start, end)] if start < end else [(start, "24:00"), *([("00:00", end)] if end != "00:00" else [])]
+    ranges = (
+        [(start, end)]
+        if start < end
+        else [(start, "24:00"), *([("00:00", end)] if end != "00:00" else [])]
+    )
     times = [{"start_time": first, "end_time": last} for first, last in ranges]
     return {"times": times, **({"location": zone} if zone else {})}
 
 
-def _times(plan: MonitoringPlan, wait_s: float, interval_s: float, repeat_s: float) -> dict[str, str]:
+def _times(
+    plan: MonitoringPlan, wait_s: float, interval_s: float, repeat_s: float
+) -> dict[str, str]:
     # Not scaled below a second, so that a live test does not repeat its messages all the time.
     seconds = {"group_wait": wait_s, "group_interval": interval_s, "repeat_interval": repeat_s}
     return {name: plan.duration(value, at_least_s=1.0) for name, value in seconds.items()}
@@ -75,14 +107,19 @@ def _inhibitions(alerts: list[Alert]) -> list[dict[str, Any]]:
     wanted = (
         ("AgentevalObjectiveBreached", ["AgentevalObjectiveBurnSlow"], GROUP),
         ("AgentevalMonitorBlind", [*quality], GROUP[:3]),
-        (_SILENT, [name for name in names if name not in (_SILENT, "AgentevalCollectorDown")], SERVICE),
+        (
+            _SILENT,
+            [name for name in names if name not in (_SILENT, "AgentevalCollectorDown")],
+            SERVICE,
+        ),
         ("AgentevalCollectorDown", [_SILENT], ()),
     )
     return [
         {
-            "source_matchers": [f'alertname="{source}"'], "target_matchers": [f'alertname=~"{"|".join(targets)}"'],
+            "source_matchers": [f'alertname="{source}"'],
+            "target_matchers": [f'alertname=~"{"|".join(targets)}"'],
             "equal": list(labels),
         }
         for source, every, labels in wanted
         if source in names and (targets := [name for name in every if name in names])
-    ]  # fmt: skip
+    ]

@@ -17,21 +17,30 @@ RATES = 0.3, 0.7, 0.85, 0.9
 _SCRAPE_S, _RULES_S, _WAIT_S = 5.0, 15.0, 10.0
 """Intervals of prometheus.yml and of the rules, and Alertmanager's wait."""
 KEEP_S: Final = 900.0
-"""A page lasts so much longer than its breach: as long as a restarted process takes to detect the same one anew."""
+"""A page lasts so much longer than its breach: as long as a restarted process takes to detect the
+same one anew.
+"""
 _STREAMS, _MOST = 400, 50_000
 _VERDICTS, _WINDOWS = 1_000_000, 20  # of a simulation of false pages: at least, and of each process
 _WRONG = 0.001  # where no failure is allowed: the share that an evaluator gets wrong
 
 
 class Delay(NamedTuple):
-    """Seconds from a drop to its notification: half of all drops take at most `median_s`, nine of ten `most_s`."""
+    """Seconds from a drop to its notification: half of all drops take at most `median_s`, nine of
+    ten `most_s`.
+    """
 
     median_s: float
     most_s: float
 
 
 def delays_of(
-    plan: MonitoringPlan, objective: Objective, *, verdicts_per_s: float, processes: int, export_s: float
+    plan: MonitoringPlan,
+    objective: Objective,
+    *,
+    verdicts_per_s: float,
+    processes: int,
+    export_s: float,
 ) -> list[Delay | None]:
     """The delay of a fall to each of `RATES`; None where that meets the objective.
 
@@ -42,32 +51,47 @@ def delays_of(
     """
     per_s = verdicts_per_s / processes
     return [
-        None if rate >= objective.share else _delay(plan, objective, rate, per_s, processes, export_s) for rate in RATES
+        None
+        if rate >= objective.share
+        else _delay(plan, objective, rate, per_s, processes, export_s)
+        for rate in RATES
     ]
 
 
 def _delay(
-    plan: MonitoringPlan, objective: Objective, rate: float, per_s: float, processes: int, export_s: float
+    plan: MonitoringPlan,
+    objective: Objective,
+    rate: float,
+    per_s: float,
+    processes: int,
+    export_s: float,
 ) -> Delay:
     streams = _STREAMS * processes
     counts = verdicts_to_alarm(
         plan.breach, objective.share, rate, of_last=objective.of_last, streams=streams, most=_MOST
     )
-    first = np.random.default_rng(0).permutation(counts).reshape(_STREAMS, processes).min(axis=1) / per_s
+    first = (
+        np.random.default_rng(0).permutation(counts).reshape(_STREAMS, processes).min(axis=1)
+        / per_s
+    )
     intervals = export_s + _SCRAPE_S + _RULES_S
     median, most = (float(np.quantile(first, share)) for share in (0.5, 0.9))
     return Delay(median + intervals / 2 + _WAIT_S, most + intervals + _WAIT_S)
 
 
 class FalsePages(NamedTuple):
-    """What chance does at exactly the objective: seconds from one page to the next, and the share of time they fire."""
+    """What chance does at exactly the objective: seconds from one page to the next, and the share
+    of time they fire.
+    """
 
     every_s: float
     firing: float
 
 
 def false_pages(objective: Objective, *, verdicts_per_s: float, processes: int) -> FalsePages:
-    """The false pages of an objective with `of_last`, simulated; of 1, with an evaluator wrong in 0.1 % of verdicts."""
+    """The false pages of an objective with `of_last`, simulated; of 1, with an evaluator wrong in
+    0.1 % of verdicts.
+    """
     size, failing = objective.of_last or 1, _failing_at(objective)
     steps, random = max(_VERDICTS // processes, _WINDOWS * size), np.random.default_rng(0)
     breached = np.zeros(steps, dtype=np.bool_)
@@ -85,28 +109,54 @@ def _failing_at(objective: Objective) -> float:
     return _WRONG if objective.share >= 1.0 else 1.0 - objective.share
 
 
-def table_of(plan: MonitoringPlan, *, verdicts_per_s: float, processes: int = 1, export_s: float = 60.0) -> list[str]:
+def table_of(
+    plan: MonitoringPlan, *, verdicts_per_s: float, processes: int = 1, export_s: float = 60.0
+) -> list[str]:
     """The lines of a table: a row for each criterion whose breach processes detect and page.
 
     With a column of false pages where there is an objective with `of_last`.
     """
     last = _has_of_last(plan)
-    rows = [["criterion", "objective", *(f"to {rate * 100:g} %" for rate in RATES), *(["false pages"] if last else [])]]
+    rows = [
+        [
+            "criterion",
+            "objective",
+            *(f"to {rate * 100:g} %" for rate in RATES),
+            *(["false pages"] if last else []),
+        ]
+    ]
     by_objective: dict[Objective, list[str]] = {}
     for item in plan.paged:
         objective = Objective(item.objective or 1.0, item.of_last)
         if objective not in by_objective:
-            delays = delays_of(plan, objective, verdicts_per_s=verdicts_per_s, processes=processes, export_s=export_s)
+            delays = delays_of(
+                plan,
+                objective,
+                verdicts_per_s=verdicts_per_s,
+                processes=processes,
+                export_s=export_s,
+            )
             by_objective[objective] = [_shown(delay) for delay in delays]
             if objective.of_last is not None:
                 chance = false_pages(objective, verdicts_per_s=verdicts_per_s, processes=processes)
                 by_objective[objective].append(_shown_pages(chance))
             elif last:
-                by_objective[objective].append(f"every {_duration(plan.breach.false_alarm_every / verdicts_per_s)}")
+                by_objective[objective].append(
+                    f"every {_duration(plan.breach.false_alarm_every / verdicts_per_s)}"
+                )
         of_last = "" if objective.of_last is None else f" of last {objective.of_last:,}"
-        rows.append([f"{item.name}{_of(item)}", f"{objective.share * 100:g} %{of_last}", *by_objective[objective]])
+        rows.append(
+            [
+                f"{item.name}{_of(item)}",
+                f"{objective.share * 100:g} %{of_last}",
+                *by_objective[objective],
+            ]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 def _of(item: PlannedCriterion) -> str:
@@ -114,7 +164,9 @@ def _of(item: PlannedCriterion) -> str:
 
 
 def warnings_of(plan: MonitoringPlan) -> Iterator[str]:
-    """What is to be known of the objectives: which cannot page, and how often those with `of_last` breach by chance."""
+    """What is to be known of the objectives: which cannot page, and how often those with `of_last`
+    breach by chance.
+    """
     alerted = [item for item in plan.criteria if item.is_alerted]
     if alerted and not plan.breach.enabled:
         yield (
@@ -128,7 +180,10 @@ def warnings_of(plan: MonitoringPlan) -> Iterator[str]:
     for item in plan.paged:
         if item.of_last is None:
             continue
-        objective, who = Objective(item.objective or 1.0, item.of_last), f"criterion {item.name!r}{_of(item)}"
+        objective, who = (
+            Objective(item.objective or 1.0, item.of_last),
+            f"criterion {item.name!r}{_of(item)}",
+        )
         failing = _failing_at(objective)
         exact, half = by_chance(objective, failing), by_chance(objective, failing / 2)
         if objective.share >= 1.0:
@@ -167,7 +222,11 @@ def page_of(plan: MonitoringPlan) -> str:
     """A page of Markdown: the tables for services with many verdicts, some and few."""
     tables = "".join(
         f"\n{title}:\n\n```text\n" + "\n".join(table_of(plan, verdicts_per_s=per_s)) + "\n```\n"
-        for title, per_s in (("A verdict a second", 1.0), ("Ten a minute", 1 / 6), ("One a minute", 1 / 60))
+        for title, per_s in (
+            ("A verdict a second", 1.0),
+            ("Ten a minute", 1 / 6),
+            ("One a minute", 1 / 60),
+        )
     )
     notes = "".join(f"\n{line}.\n" for line in notes_of(plan))
     return (
@@ -179,7 +238,9 @@ def page_of(plan: MonitoringPlan) -> str:
 
 
 def _shown(delay: Delay | None) -> str:
-    return "-" if delay is None else f"{_duration(delay.median_s)} (90 %: {_duration(delay.most_s)})"
+    return (
+        "-" if delay is None else f"{_duration(delay.median_s)} (90 %: {_duration(delay.most_s)})"
+    )
 
 
 def _shown_pages(chance: FalsePages) -> str:

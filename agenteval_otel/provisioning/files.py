@@ -32,16 +32,21 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    # Line breaks that only some readers take for such (NEL, LS, PS) stand escaped: plain, they come back as spaces.
+    # Line breaks that only some readers take for such (NEL, LS, PS) stand escaped: plain, they come
+    # back as spaces.
     odd = any(not char.isprintable() and char not in " \n" for char in value)
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style='"' if odd else "|" if "\n" in value else None)
+    return dumper.represent_scalar(
+        "tag:yaml.org,2002:str", value, style='"' if odd else "|" if "\n" in value else None
+    )
 
 
 _Dumper.add_representer(str, _text)
 
 
 def yaml_text(tree: Any, *, command: str, head: str) -> str:
-    """A tree as YAML, in its own order, under a comment with the head and the command that writes the file."""
+    """A tree as YAML, in its own order, under a comment with the head and the command that writes
+    the file.
+    """
     comment = "".join(f"# {line}\n" for line in (*head.splitlines(), f"{MARK} {command}`."))
     body = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return f"{comment}\n{body}"
@@ -51,7 +56,9 @@ def expect_urls(**options: str | None) -> None:
     """Raise ConfigurationError where an option that is set is no absolute address."""
     for name, value in options.items():
         if value is not None and not _URL.match(value):
-            raise ConfigurationError("must be an address that begins with http:// or https://", path=name)
+            raise ConfigurationError(
+                "must be an address that begins with http:// or https://", path=name
+            )
 
 
 def differing(folder: Path, files: GeneratedFiles) -> list[str]:
@@ -59,9 +66,13 @@ def differing(folder: Path, files: GeneratedFiles) -> list[str]:
 
 
 def left_over(folder: Path, files: GeneratedFiles) -> list[str]:
-    """Obsolete files: generated ones in the subfolders of these; other targets may write into the folder itself."""
+    """Obsolete files: generated ones in the subfolders of these; other targets may write into the
+    folder itself.
+    """
     subfolders = dict.fromkeys(parent for parent in map(os.path.dirname, files) if parent)
-    beside = (f"{name}/{path.name}" for name in subfolders for path in sorted((folder / name).glob("*")))
+    beside = (
+        f"{name}/{path.name}" for name in subfolders for path in sorted((folder / name).glob("*"))
+    )
     return [name for name in beside if name not in files and MARK in (_read(folder / name) or "")]
 
 
@@ -69,14 +80,17 @@ def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[s
     """Write what differs, each file whole or not at all; gives the paths that were written.
 
     Raises:
-        ConfigurationError: A file was not generated and `force` is not set (nothing is written then), or an OSError.
+        ConfigurationError: A file was not generated and `force` is not set (nothing is written
+            then), or an OSError.
     """
     changed = differing(folder, files)
     if not force:
         for name in changed:
             text = _read(folder / name)
             if text is not None and MARK not in text:
-                raise ConfigurationError("was not generated; --force writes over it", path=str(folder / name))
+                raise ConfigurationError(
+                    "was not generated; --force writes over it", path=str(folder / name)
+                )
     for name in changed:
         _replace(folder / name, files[name])
     return changed

@@ -28,7 +28,8 @@ class PlannedCriterion(Value):
         agents: The agents whose answers are scored so; empty for every agent but `other_agents`.
         other_agents: The agents that have something else, where `agents` is empty.
         calls_model: Whether an evaluator of it asks a judge.
-        calibration: How its judge agrees with people, where that was measured on the judge as it is.
+        calibration: How its judge agrees with people, where that was measured on the judge as it
+            is.
     """
 
     criterion: EvaluationCriteria
@@ -48,12 +49,16 @@ class PlannedCriterion(Value):
 
     @property
     def of_last(self) -> int | None:
-        """The number of verdicts in which the objective counts, chance or not; None where evidence decides."""
+        """The number of verdicts in which the objective counts, chance or not; None where evidence
+        decides.
+        """
         return self.criterion.of_last
 
     @property
     def threshold(self) -> float | None:
-        """The normalized score from which on it passes, 0 to 1; None without one, or where the scale has no place."""
+        """The normalized score from which on it passes, 0 to 1; None without one, or where the
+        scale has no place.
+        """
         threshold = self.criterion.threshold
         return None if threshold is None else normalize(threshold, self.criterion)
 
@@ -64,12 +69,16 @@ class PlannedCriterion(Value):
 
     @property
     def has_verdicts(self) -> bool:
-        """Whether its results are ``pass`` or ``fail`` by what it declares; others may come from evaluators."""
+        """Whether its results are ``pass`` or ``fail`` by what it declares; others may come from
+        evaluators.
+        """
         return self.criterion.threshold is not None or self.criterion.scale in BOOLEAN_SCALES
 
     @property
     def is_alerted(self) -> bool:
-        """Whether its objective can be missed: at least a billionth, and verdicts to compare with it."""
+        """Whether its objective can be missed: at least a billionth, and verdicts to compare with
+        it.
+        """
         return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
 
     @property
@@ -79,24 +88,30 @@ class PlannedCriterion(Value):
 
     @property
     def alerted_threshold(self) -> float | None:
-        """The threshold that its mean is compared with: where no objective already says how many may fail."""
+        """The threshold that its mean is compared with: where no objective already says how many
+        may fail.
+        """
         threshold = None if self.is_alerted or self.is_shadow else self.threshold
         # A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
         return threshold if threshold is not None and 0.0 < threshold < 1.0 else None
 
 
 class MonitoringPlan(Value):
-    """Everything that is generated comes from this and from nothing else; all in alphabetical order.
+    """Everything that is generated comes from this and from nothing else; all in alphabetical
+    order.
 
     Attributes:
         agents: The agents that the settings name and do not switch off.
-        dimensions: Attributes of annotations that metrics have, the environment aside, which all series have.
+        dimensions: Attributes of annotations that metrics have, the environment aside, which all
+            series have.
         has_spend_limit: Whether any judge has a limit of what its calls may cost.
-        seen_share: The share of an agent's evaluated answers that an evaluator looks at in any case, above 0 to 1: less
-            than 1 where all evaluators of an agent have a sampling ratio of their own. Of several agents the least.
+        seen_share: The share of an agent's evaluated answers that an evaluator looks at in any
+            case, above 0 to 1: less than 1 where all evaluators of an agent have a sampling ratio
+            of their own. Of several agents the least.
         breach: When a process detects a breach.
         drain_s: How long the sidecar takes to end.
-        time_scale: What every window and waiting time is multiplied with: 1 for production, less for a live test.
+        time_scale: What every window and waiting time is multiplied with: 1 for production, less
+            for a live test.
     """
 
     criteria: tuple[PlannedCriterion, ...] = ()
@@ -111,15 +126,23 @@ class MonitoringPlan(Value):
 
     @classmethod
     def of(
-        cls, pipeline: Pipeline, *, functions_of: Callable[[str | None], Sequence[str]] = lambda agent: (),
-        drain_s: float = 20.0, time_scale: float = 1.0, calibrations: CalibrationRecords | None = None,
-    ) -> MonitoringPlan:  # fmt: skip
+        cls,
+        pipeline: Pipeline,
+        *,
+        functions_of: Callable[[str | None], Sequence[str]] = lambda agent: (),
+        drain_s: float = 20.0,
+        time_scale: float = 1.0,
+        calibrations: CalibrationRecords | None = None,
+    ) -> MonitoringPlan:
         """The plan of a pipeline's handlers, those of the agents that it names and every other.
 
-        `functions_of` gives the names of functions that decorators bring to an agent (None: to every other handler).
-        A record of `calibrations` counts where it was measured on the evaluator as it is, and can correct.
+        `functions_of` gives the names of functions that decorators bring to an agent (None: to
+        every other handler). A record of `calibrations` counts where it was measured on the
+        evaluator as it is, and can correct.
         """
-        agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled is not False)
+        agents = sorted(
+            name for name, entry in pipeline.agents.items() if entry.enabled is not False
+        )
         agents_of: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
         rates: list[float] = []
@@ -129,28 +152,46 @@ class MonitoringPlan(Value):
             own_rates = [evaluator.sample_rate for evaluator in runner.evaluators]
             rates.append(max((1.0 if rate is None else rate for rate in own_rates), default=1.0))
             judged_names = {
-                item.name for part in runner.evaluators if part.calls_model for item in declared_criteria(part)
+                item.name
+                for part in runner.evaluators
+                if part.calls_model
+                for item in declared_criteria(part)
             }
             options = pipeline.agents.get(agent)
-            sets = pipeline.defaults.criteria if options is None or options.criteria is None else options.criteria
-            for criterion in (*_alertable(runner), *_functions(functions_of(agent or None), sets or ())):
+            sets = (
+                pipeline.defaults.criteria
+                if options is None or options.criteria is None
+                else options.criteria
+            )
+            for criterion in (
+                *_alertable(runner),
+                *_functions(functions_of(agent or None), sets or ()),
+            ):
                 agents_of.setdefault(criterion, {})[agent] = criterion.name in judged_names
         planned = [
             PlannedCriterion(
-                criterion=criterion, agents=() if _EVERY_OTHER in users else tuple(users),
-                other_agents=tuple(agent for agent in agents if agent not in users) if _EVERY_OTHER in users else (),
-                calls_model=any(users.values()), calibration=_calibration(criterion.name, evaluators, calibrations),
-            ) for criterion, users in agents_of.items()
-        ]  # fmt: skip
+                criterion=criterion,
+                agents=() if _EVERY_OTHER in users else tuple(users),
+                other_agents=tuple(agent for agent in agents if agent not in users)
+                if _EVERY_OTHER in users
+                else (),
+                calls_model=any(users.values()),
+                calibration=_calibration(criterion.name, evaluators, calibrations),
+            )
+            for criterion, users in agents_of.items()
+        ]
         judges = [judge for _, judge in judges_of(tuple(evaluators))]
         return cls(
-            criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))), agents=tuple(agents),
+            criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))),
+            agents=tuple(agents),
             judge_models=tuple(sorted({judge.model for judge in judges})),
             dimensions=tuple(sorted({*(pipeline.metric_dimensions or ())} - {ENVIRONMENT})),
             has_spend_limit=any(judge.spend is not None for judge in judges),
-            seen_share=min(filter(None, rates), default=1.0), breach=pipeline.objectives.settings.breach,
-            drain_s=drain_s, time_scale=time_scale,
-        )  # fmt: skip
+            seen_share=min(filter(None, rates), default=1.0),
+            breach=pipeline.objectives.settings.breach,
+            drain_s=drain_s,
+            time_scale=time_scale,
+        )
 
     @property
     def is_calibrated(self) -> bool:
@@ -173,7 +214,9 @@ class MonitoringPlan(Value):
 
     @property
     def names_with_verdicts(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(criterion.name for criterion in self.criteria if criterion.has_verdicts))
+        return tuple(
+            dict.fromkeys(criterion.name for criterion in self.criteria if criterion.has_verdicts)
+        )
 
     @property
     def paged(self) -> tuple[PlannedCriterion, ...]:
@@ -182,10 +225,14 @@ class MonitoringPlan(Value):
         A failure where none is allowed is a ticket, unless `of_last` asks for the page.
         """
         alerted = [item for item in self.criteria if item.is_alerted and self.breach.enabled]
-        return tuple(item for item in alerted if (item.objective or 0.0) < 1.0 or item.of_last is not None)
+        return tuple(
+            item for item in alerted if (item.objective or 0.0) < 1.0 or item.of_last is not None
+        )
 
     def duration(self, seconds: float, *, at_least_s: float = 0.001) -> str:
-        """A duration of PromQL and of Prometheus's files, scaled, but never below a minimum: ``6h``, ``250ms``."""
+        """A duration of PromQL and of Prometheus's files, scaled, but never below a minimum:
+        ``6h``, ``250ms``.
+        """
         milliseconds = round(max(at_least_s, seconds * self.time_scale) * 1_000)
         for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
             if milliseconds % size == 0:
@@ -196,28 +243,41 @@ class MonitoringPlan(Value):
 def _calibration(
     criterion: str, evaluators: Sequence[Evaluator], calibrations: CalibrationRecords | None
 ) -> CalibrationRecord | None:
-    """The record of the only judge that scores the criterion; None where several differ, or it has expired."""
+    """The record of the only judge that scores the criterion; None where several differ, or it has
+    expired.
+    """
     versions = {
         (part.signature["evaluator_id"], part.signature["evaluator_version"])
-        for part in evaluators if any(own.name == criterion for own in declared_criteria(part))
-    }  # fmt: skip
+        for part in evaluators
+        if any(own.name == criterion for own in declared_criteria(part))
+    }
     if calibrations is None or len(versions) != 1:
         return None
     evaluator_id, version = versions.pop()
     record = calibrations.find(criterion, evaluator_id)
-    if record is None or record.expired_because(evaluator_version=version) is not None or not record.can_correct:
+    if (
+        record is None
+        or record.expired_because(evaluator_version=version) is not None
+        or not record.can_correct
+    ):
         return None
     return record if record.correction.square > 0 else None
 
 
 def _alertable(runner: EvaluationRunner) -> Iterator[EvaluationCriteria]:
-    """The criteria of a handler; a function with an objective gives verdicts, whatever its criterion's scale."""
+    """The criteria of a handler; a function with an objective gives verdicts, whatever its
+    criterion's scale.
+    """
     functions = {part.criterion_name for part in runner.evaluators if isinstance(part, Func)}
     for criterion in runner.criteria:
-        is_verdict = criterion.name in functions and criterion.objective and criterion.threshold is None
+        is_verdict = (
+            criterion.name in functions and criterion.objective and criterion.threshold is None
+        )
         yield criterion.model_copy(update={"scale": "binary"}) if is_verdict else criterion
 
 
-def _functions(names: Sequence[str], changes: Sequence[EvaluationCriteria]) -> Iterator[EvaluationCriteria]:
+def _functions(
+    names: Sequence[str], changes: Sequence[EvaluationCriteria]
+) -> Iterator[EvaluationCriteria]:
     declared = [EvaluationCriteria(name=name, scale="binary") for name in names]
     yield from changed_criteria(declared, changes)

@@ -1,4 +1,6 @@
-"""What goes out of the process: inputs, results and plain data, redacted with every redactor that is configured."""
+"""What goes out of the process: inputs, results and plain data, redacted with every redactor that
+is configured.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ V = TypeVar("V", bound=Value)
 _ANY: Final = TypeAdapter(Any)
 
 # Of the configuration, counted or measured: not a person's.
-_KEPT_OF_INPUT: Final = frozenset({"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end"})
+_KEPT_OF_INPUT: Final = frozenset(
+    {"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end"}
+)
 _KEPT_OF_RESULT: Final = frozenset({
     "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
     "threshold", "probability", "probability_given_sampled", "sampling_reason", "started_ns", "ended_ns", "filler",
@@ -41,19 +45,25 @@ _CATEGORY_CHARS: Final = 40
 
 
 class Redaction:
-    """Applies redactors, in order, to all that leaves; blocks for as long as they take. Remembers short texts only.
+    """Applies redactors, in order, to all that leaves; blocks for as long as they take. Remembers
+    short texts only.
 
-    Texts are cut by `shorten` first. What holds nothing to take out comes back as the same object. Where a redactor
-    raises, `FAILED` stands in the text's place, and `on_failure` gets its type and the error. Numbers and texts under a
-    telling name (``{"password": "..."}``) are read together with that name.
+    Texts are cut by `shorten` first. What holds nothing to take out comes back as the same object.
+    Where a redactor raises, `FAILED` stands in the text's place, and `on_failure` gets its type and
+    the error. Numbers and texts under a telling name (``{"password": "..."}``) are read together
+    with that name.
     """
 
     def __init__(
-        self, redactors: Sequence[Redactor], on_failure: Callable[[str, BaseException], None] = lambda *_: None,
-        *, shorten: Callable[[str], str] = str,
-    ) -> None:  # fmt: skip
+        self,
+        redactors: Sequence[Redactor],
+        on_failure: Callable[[str, BaseException], None] = lambda *_: None,
+        *,
+        shorten: Callable[[str], str] = str,
+    ) -> None:
         self.redactors, self._on_failure, self._shorten = tuple(redactors), on_failure, shorten
-        # Names of agents, models, labels and conversations come again and again. By field name and text.
+        # Names of agents, models, labels and conversations come again and again. By field name and
+        # text.
         self._known: dict[tuple[str, str], str] = {}
 
     def __repr__(self) -> str:
@@ -80,15 +90,23 @@ class Redaction:
         """The input to let out."""
         return self.model(evaluation_input, _KEPT_OF_INPUT)
 
-    def result(self, aggregated: AggregatedEvaluationResult, *, whole: bool = True) -> AggregatedEvaluationResult:
-        """The redacted result; unless `whole`, telemetry has already redacted its input, labels and reason codes."""
+    def result(
+        self, aggregated: AggregatedEvaluationResult, *, whole: bool = True
+    ) -> AggregatedEvaluationResult:
+        """The redacted result; unless `whole`, telemetry has already redacted its input, labels and
+        reason codes.
+        """
         if not self.redactors:
             return aggregated
         kept = _KEPT_OF_RESULT if whole else _WORDS_OF_RESULT
-        update: dict[str, Any] = {"results": tuple(
-            self.model(item, kept if whole or not isinstance(item.score, str) else kept | {"score"})
-            for item in aggregated.results
-        )}  # fmt: skip
+        update: dict[str, Any] = {
+            "results": tuple(
+                self.model(
+                    item, kept if whole or not isinstance(item.score, str) else kept | {"score"}
+                )
+                for item in aggregated.results
+            )
+        }
         if whole and aggregated.input_snapshot is not None:
             update["input_snapshot"] = self.input(aggregated.input_snapshot)
         return self.model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
@@ -103,7 +121,9 @@ class Redaction:
             before = value.__dict__[name] if name in value.__dict__ else extra[name]
             try:
                 after = self._value(before, name)
-            except Exception as error:  # it has no form that can be redacted, by its depth or by its methods
+            except (
+                Exception
+            ) as error:  # it has no form that can be redacted, by its depth or by its methods
                 self._on_failure("value", error)
                 after = _failed_like(before)
             if after is not before:
@@ -140,17 +160,23 @@ class Redaction:
                 self.text(key) if isinstance(key, str) else key: self._value(item, str(key))
                 for key, item in value.items()
             }
-            same = len(pairs) == len(value) and all(key in value and value[key] is item for key, item in pairs.items())
+            same = len(pairs) == len(value) and all(
+                key in value and value[key] is item for key, item in pairs.items()
+            )
             return value if same else pairs
         if isinstance(value, list | tuple | set | frozenset):
             items = [self._value(item, name) for item in value]
             same = all(after is before for after, before in zip(items, value, strict=True))
             return value if same else (tuple(items) if isinstance(value, tuple) else items)
         is_bytes = isinstance(value, bytes | bytearray)
-        return self._value(str(value) if is_bytes else _ANY.dump_python(value, mode="json", fallback=str), name)
+        return self._value(
+            str(value) if is_bytes else _ANY.dump_python(value, mode="json", fallback=str), name
+        )
 
     def _by_name(self, text: str, name: str) -> str | None:
-        """The text, read as the value of its name; None when that says no more than the text itself."""
+        """The text, read as the value of its name; None when that says no more than the text
+        itself.
+        """
         before = f"{json.dumps(name, ensure_ascii=False)}: "
         whole = before + json.dumps(text, ensure_ascii=False)
         redacted = self._redacted(whole)
@@ -180,7 +206,9 @@ def _failed_like(value: Any) -> Any:
 
 def is_category(value: str) -> bool:
     """Whether a text reads like a category: at most 40 characters, three words and three digits."""
-    return len(value) <= _CATEGORY_CHARS and _reads_like_one(value if type(value) is str else str.__str__(value))
+    return len(value) <= _CATEGORY_CHARS and _reads_like_one(
+        value if type(value) is str else str.__str__(value)
+    )
 
 
 @functools.lru_cache(maxsize=_MAX_KNOWN)  # the same few words come with every answer
@@ -191,7 +219,9 @@ def _reads_like_one(value: str) -> bool:
 def without_content(result: EvaluationResult) -> EvaluationResult:
     """The result without what may quote the conversation."""
     fields = result.__dict__
-    changes: dict[str, Any] = {name: None for name in ("reasoning", "metadata") if fields[name] is not None}
+    changes: dict[str, Any] = {
+        name: None for name in ("reasoning", "metadata") if fields[name] is not None
+    }
     if result.error:
         changes["error"] = result.error_type or "error"
     if result.skip_reason is not None:

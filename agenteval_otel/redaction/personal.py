@@ -1,7 +1,8 @@
-"""Personal data: e-mail and IP addresses, payment cards, bank accounts, US social security and telephone numbers.
+"""Personal data: e-mail and IP addresses, payment cards, bank accounts, US social security and
+telephone numbers.
 
-Check digits decide where they exist. A telephone number needs an international or common national form, or a word
-before it such as ``phone:``; other numbers stay, as ids and dates do.
+Check digits decide where they exist. A telephone number needs an international or common national
+form, or a word before it such as ``phone:``; other numbers stay, as ids and dates do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from agenteval_otel.redaction.scan import Finding, Scan
 from agenteval_otel.runtime.text import lazily
 
 _DOMAIN: Final = lazily(
-    r"@(?:[^\W_](?:[^\W_]|-(?!\.)){0,62}+\.){1,8}([^\W\d_]{2,24}+|xn--[a-z0-9-]{2,58}+)(?![\w@])", re.IGNORECASE
+    r"@(?:[^\W_](?:[^\W_]|-(?!\.)){0,62}+\.){1,8}([^\W\d_]{2,24}+|xn--[a-z0-9-]{2,58}+)(?![\w@])",
+    re.IGNORECASE,
 )
 # Read from right to left.
 _LOCAL: Final = lazily(r"[\w+%-](?:[\w+%.-]|'(?=\w)){0,63}+")
@@ -50,12 +52,17 @@ def _ipv4_at(text: str, at: int) -> Finding | None:
 
 
 def find_ipv6(scan: Scan) -> Iterator[Finding]:
-    """The IPv6 addresses of the text, compressed or not; what only looks like one (``a::b``) is left alone."""
+    """The IPv6 addresses of the text, compressed or not; what only looks like one (``a::b``) is
+    left alone.
+    """
     text, done = scan.text, 0
     for at in scan.matches(_COLONS):
         if at < done:
             continue
-        right, left = _IPV6_RIGHT.match(text, at), _HEXADECIMAL.match(text[max(0, at - 39) : at][::-1])
+        right, left = (
+            _IPV6_RIGHT.match(text, at),
+            _HEXADECIMAL.match(text[max(0, at - 39) : at][::-1]),
+        )
         if right is None or left is None:
             continue
         start, done = at - left.end(), right.end()
@@ -65,7 +72,10 @@ def find_ipv6(scan: Scan) -> Iterator[Finding]:
 
 
 def _is_ipv6(text: str, start: int, end: int) -> bool:
-    around, address = (text[start - 1 : start] if start else "") + text[end : end + 1], text[start:end]
+    around, address = (
+        (text[start - 1 : start] if start else "") + text[end : end + 1],
+        text[start:end],
+    )
     if any(char.isalnum() or char == "_" for char in around) or not 4 <= len(address) <= 45:
         return False
     with contextlib.suppress(ValueError):
@@ -74,8 +84,11 @@ def _is_ipv6(text: str, start: int, end: int) -> bool:
     return False
 
 
-# In folded text: a group of digits begins, and seven digits or four short groups follow; no date of a log line does.
-_NUMBER: Final = lazily(rb"0(?<= 0)(?!000 00 00(?: 00 00 00)?(?! ?0))(?=(?: {0,3}+0){6}|0{0,2}+(?: 0{1,3}+){3})")
+# In folded text: a group of digits begins, and seven digits or four short groups follow; no date of
+# a log line does.
+_NUMBER: Final = lazily(
+    rb"0(?<= 0)(?!000 00 00(?: 00 00 00)?(?! ?0))(?=(?: {0,3}+0){6}|0{0,2}+(?: 0{1,3}+){3})"
+)
 _ACCOUNT: Final = lazily(rb"00(?<= [a-z][a-z]00)(?=(?: ?[a-z0]){11})")
 
 _GAP: Final = "[ \u00a0\u2009\u202f-]"
@@ -92,15 +105,27 @@ _LEAST_DIGITS: Final = 8
 _IBAN_LENGTHS: Final = {
     country: length
     for length, countries in {
-        15: "NO", 16: "BE", 18: "DK FO FI GL NL SD FK", 19: "MK SI", 20: "AT BA EE KZ XK LT LU MN",
-        21: "HR LV LI CH", 22: "BG CR DE GE IE ME RS GB VA BH", 23: "GI IL TL AE IQ OM SO",
-        24: "AD CZ MD PK RO SA SK ES SE TN VG", 25: "PT ST LY AO CV GW MZ", 26: "IS TR DZ IR",
+        15: "NO",
+        16: "BE",
+        18: "DK FO FI GL NL SD FK",
+        19: "MK SI",
+        20: "AT BA EE KZ XK LT LU MN",
+        21: "HR LV LI CH",
+        22: "BG CR DE GE IE ME RS GB VA BH",
+        23: "GI IL TL AE IQ OM SO",
+        24: "AD CZ MD PK RO SA SK ES SE TN VG",
+        25: "PT ST LY AO CV GW MZ",
+        26: "IS TR DZ IR",
         27: "FR GR IT MR MC SM BI DJ CF CG CM GA GQ KM MG TD",
-        28: "AL AZ BY CY DO SV GT HU LB NI PL BF BJ CI HN MA ML NE SN TG", 29: "BR EG PS QA UA", 30: "JO KW MU YE",
-        31: "MT SC", 32: "LC", 33: "RU",
+        28: "AL AZ BY CY DO SV GT HU LB NI PL BF BJ CI HN MA ML NE SN TG",
+        29: "BR EG PS QA UA",
+        30: "JO KW MU YE",
+        31: "MT SC",
+        32: "LC",
+        33: "RU",
     }.items()
     for country in countries.split()
-}  # fmt: skip
+}
 
 
 def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
@@ -119,7 +144,9 @@ def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
 
 
 def find_ibans(scan: Scan) -> Iterator[Finding]:
-    """The accounts of countries whose length is known; in groups they are written in capitals, unlike prose."""
+    """The accounts of countries whose length is known; in groups they are written in capitals,
+    unlike prose.
+    """
     text = scan.text
     for at in scan.matches(_ACCOUNT, folded=True):
         start = at - 3
@@ -134,11 +161,16 @@ def find_ibans(scan: Scan) -> Iterator[Finding]:
         if len(places) < length or text[end : end + 1].isalnum() or not is_written_so:
             continue
         values = [int(text[place], 36) for place in (*places[4:], *places[:4])]
-        if sum(value < 10 for value in values) > _LEAST_DIGITS and int("".join(map(str, values))) % 97 == 1:
+        if (
+            sum(value < 10 for value in values) > _LEAST_DIGITS
+            and int("".join(map(str, values))) % 97 == 1
+        ):
             yield Finding(start, end, "[IBAN]")
 
 
-_SSN: Final = lazily(r"(?!000|666|9)[0-9]{3}([ -]?)(?!00)[0-9]{2}\1(?!0000)[0-9]{4}(?![\w-]|\.[0-9])")
+_SSN: Final = lazily(
+    r"(?!000|666|9)[0-9]{3}([ -]?)(?!00)[0-9]{2}\1(?!0000)[0-9]{4}(?![\w-]|\.[0-9])"
+)
 _SSN_BEFORE: Final = lazily(r"(?i)(?:(?<![a-z])ssn(?![a-z])|social[\s_-]?security)[^0-9\n]{0,24}\Z")
 
 
@@ -162,7 +194,11 @@ def _card_at(text: str, at: int) -> Finding | None:
     digits = "".join(_DIGITS.findall(match[0]))
     for group in reversed(list(_DIGITS.finditer(text, at, match.end()))):
         is_grouped = group.end() - at > len(digits)
-        if 12 <= len(digits) <= 19 and _luhn(digits) and _is_card(text, at, digits, grouped=is_grouped):
+        if (
+            12 <= len(digits) <= 19
+            and _luhn(digits)
+            and _is_card(text, at, digits, grouped=is_grouped)
+        ):
             return Finding(at, group.end(), "[CARD]")
         digits = digits[: len(digits) - len(group[0])]
     return None
@@ -173,10 +209,15 @@ _OF_15_DIGITS: Final = ("34", "37", "1800", "2131")
 
 def _is_card(text: str, start: int, digits: str, *, grouped: bool) -> bool:
     if len(digits) == 15:  # as the numbers of telephones, which have the same check digit
-        return digits.startswith(_OF_15_DIGITS) or _CARD_WORD.search(text, max(0, start - 40), start) is not None
+        return (
+            digits.startswith(_OF_15_DIGITS)
+            or _CARD_WORD.search(text, max(0, start - 40), start) is not None
+        )
     if len(digits) >= 13 and digits[0] not in "01":
         return len(digits) != 13 or not digits.startswith(("978", "979"))  # numbers of books
-    return (len(digits) > 12 and grouped) or _CARD_WORD.search(text, max(0, start - 40), start) is not None
+    return (len(digits) > 12 and grouped) or _CARD_WORD.search(
+        text, max(0, start - 40), start
+    ) is not None
 
 
 def _luhn(digits: str) -> bool:
@@ -188,13 +229,19 @@ _PHONE_GAP: Final = "[ \u00a0\u2009\u202f.\\-\u2010\u2011/()]"
 _EXTENSION: Final = r"(?:\s?(?:x|ext\.?|extension|#)\s?[0-9]{1,6})?"
 _END: Final = r"(?![0-9]|[.,:/-][0-9]|[A-Za-z_%])"
 
-_INTERNATIONAL: Final = lazily(rf"\+\s?\(?[1-9][0-9]{{0,14}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{0,7}}")
-_DOUBLE_ZERO: Final = lazily(rf"00[1-9][0-9]{{0,3}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{1,7}}{_EXTENSION}")
+_INTERNATIONAL: Final = lazily(
+    rf"\+\s?\(?[1-9][0-9]{{0,14}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{0,7}}"
+)
+_DOUBLE_ZERO: Final = lazily(
+    rf"00[1-9][0-9]{{0,3}}(?:{_PHONE_GAP}{{1,3}}[0-9]{{1,10}}){{1,7}}{_EXTENSION}"
+)
 _NORTH_AMERICAN: Final = lazily(
     rf"(?:1{_PHONE_GAP}{{1,2}})?(?:\([2-9][0-9]{{2}}\)[ .-]?|(?:(?<=\()[2-9][0-9]{{2}}\)[ .-]?)|[2-9][0-9]{{2}}[ .-])"
     rf"[0-9]{{3}}[ .-]?[0-9]{{4}}{_EXTENSION}{_END}"
 )
-_NATIONAL: Final = lazily(rf"0[1-9][0-9]{{0,4}}(?:{_PHONE_GAP}{{1,2}}[0-9]{{2,8}}){{1,5}}{_EXTENSION}{_END}")
+_NATIONAL: Final = lazily(
+    rf"0[1-9][0-9]{{0,4}}(?:{_PHONE_GAP}{{1,2}}[0-9]{{2,8}}){{1,5}}{_EXTENSION}{_END}"
+)
 _NATIONAL_PLAIN: Final = lazily(rf"0[1-9][0-9]{{8,9}}{_END}")
 _NUMBER_RUN: Final = lazily(rf"[0-9]{{1,15}}+(?:{_PHONE_GAP}{{1,2}}[0-9]{{1,10}}+){{0,7}}+")
 _WITH_EXTENSION: Final = lazily(rf"[2-9][0-9]{{9}}x[0-9]{{2,6}}{_END}")
@@ -221,7 +268,9 @@ _PHONE_BEFORE: Final = lazily(
 # What may stand between such a word and the number.
 _BETWEEN: Final = " \t\n\u00a0:=\"'(\\"
 _WORD_ENDS: Final = frozenset(".#№")
-_PHONE_AFTER: Final = lazily(rf"(?i){_EXTENSION}[\s-]{{0,2}}\(?(?:office|fax|mobile|cell|landline)\b")
+_PHONE_AFTER: Final = lazily(
+    rf"(?i){_EXTENSION}[\s-]{{0,2}}\(?(?:office|fax|mobile|cell|landline)\b"
+)
 _OTHER_BEFORE: Final = lazily(
     r"(?i)(?:\b(?:order|invoice|ticket|ref|reference|case|id|ids|sku|isbn|part|serial|tracking|version|account|policy|claim"
     r"|ssn|security|license|licence|zip|booking|confirmation|reservation|flight|parcel|row|page|room)\b|_id|#|№)"
@@ -235,7 +284,11 @@ NUMBER_KEY: Final = lazily(
 
 
 def _phone_at(text: str, at: int) -> Finding | None:
-    start = at if at == 0 or text[at - 1] not in "+( " or text[at - 2 : at].isspace() else _phone_start(text, at)
+    start = (
+        at
+        if at == 0 or text[at - 1] not in "+( " or text[at - 2 : at].isspace()
+        else _phone_start(text, at)
+    )
     if text[start] == "+":
         return _international(text, start)
     run = _NUMBER_RUN.match(text, at)
@@ -243,15 +296,27 @@ def _phone_at(text: str, at: int) -> Finding | None:
         return None
     before = text[max(0, start - 48) : start].rstrip(_BETWEEN)
     is_announced = before[-1:].isalpha() or before[-1:] in _WORD_ENDS
-    other = _OTHER_BEFORE.search(before) if is_announced and "\n" not in text[max(0, start - 3) : start] else None
+    other = (
+        _OTHER_BEFORE.search(before)
+        if is_announced and "\n" not in text[max(0, start - 3) : start]
+        else None
+    )
     if other is not None and other[1]:
         return None
     if start < at or text[at] == "0" or _GROUPED.match(text, at):
         for pattern, least, most in _PHONE_FORMS if other is None else _PHONE_FORMS[:-1]:
             match = pattern.match(text, start) or (pattern.match(text, at) if start < at else None)
             if match is not None and least <= _digit_count(match[0]) <= most:
-                return None if _STREET_AFTER.match(text, match.end()) else Finding(start, match.end(), "[PHONE]")
-    return None if other else _by_word(text, start, run, is_announced and _PHONE_BEFORE.search(before) is not None)
+                return (
+                    None
+                    if _STREET_AFTER.match(text, match.end())
+                    else Finding(start, match.end(), "[PHONE]")
+                )
+    return (
+        None
+        if other
+        else _by_word(text, start, run, is_announced and _PHONE_BEFORE.search(before) is not None)
+    )
 
 
 _PHONE_FORMS: Final = (

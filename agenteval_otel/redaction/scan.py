@@ -1,4 +1,6 @@
-"""Scanning: fast searches for the places in a text where something may stand that is to be redacted."""
+"""Scanning: fast searches for the places in a text where something may stand that is to be
+redacted.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +29,18 @@ class Finding(NamedTuple):
 
 
 class Scan:
-    """A text, and two forms of it of one byte a character, in which a few searches find what needs a closer look.
+    """A text, and two forms of it of one byte a character, in which a few searches find what needs
+    a closer look.
 
-    `raw` is the text, outside of ASCII a question mark; `folded` has letters in lower case, ``0`` for every digit and a
-    space for everything else.
+    `raw` is the text, outside of ASCII a question mark; `folded` has letters in lower case, ``0``
+    for every digit and a space for everything else.
     """
 
     def __init__(self, text: str) -> None:
         # Digits of other writings stand for those that the patterns know, each in its place.
-        self.text = text = text.translate(_DIGITS) if not text.isascii() and _OTHER_DIGIT.search(text) else text
+        self.text = text = (
+            text.translate(_DIGITS) if not text.isascii() and _OTHER_DIGIT.search(text) else text
+        )
         # A leading space, so that the start of the text counts as a boundary.
         self.raw = b" " + text.encode("ascii", "replace")
         self.folded = self.raw.translate(_FOLDED)
@@ -49,13 +54,17 @@ class Scan:
             at = where.find(needle, at + 1)
 
     def matches(self, pattern: re.Pattern[bytes], *, folded: bool = False) -> Iterator[int]:
-        """Positions in the text of the last byte of each match; patterns use a lookahead for what follows it."""
+        """Positions in the text of the last byte of each match; patterns use a lookahead for what
+        follows it.
+        """
         for match in pattern.finditer(self.folded if folded else self.raw):
             yield match.end() - 2
 
 
 def merged(findings: list[Finding]) -> list[Finding]:
-    """The findings in order, overlapping ones joined under the marker of the first, or of the longer of two firsts."""
+    """The findings in order, overlapping ones joined under the marker of the first, or of the
+    longer of two firsts.
+    """
     kept: list[Finding] = []
     for finding in sorted(findings, key=lambda item: (item.start, -item.end)):
         last = kept[-1] if kept else None

@@ -1,4 +1,6 @@
-"""Secrets: keys and tokens by their fixed forms, and values by the name before them; all in linear time."""
+"""Secrets: keys and tokens by their fixed forms, and values by the name before them; all in linear
+time.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ _PEM_BODY: Final = lazily(
 _PEM_MAX: Final = 64 * 1024
 _USERINFO: Final = lazily(r"://((?!\[SECRET\]@)[^\s/\"'<>\\]{1,512})@")
 _BEARER: Final = lazily(
-    r"(?i:bearer)[\s:]{1,4}((?=[^\s]{0,40}[0-9]|[^\s]{20}|(?:sk|pk|key|tok)[_-])[\w.~+/=-]{8,8192}+)", re.ASCII
+    r"(?i:bearer)[\s:]{1,4}((?=[^\s]{0,40}[0-9]|[^\s]{20}|(?:sk|pk|key|tok)[_-])[\w.~+/=-]{8,8192}+)",
+    re.ASCII,
 )
 _SCHEME: Final = r"(?:(?i:basic|bearer|digest|token|apikey)\s{1,4})"
 _AUTHORIZATION: Final = lazily(
@@ -70,7 +73,7 @@ _ASSIGNMENTS: Final = {
     b"secret": lazily(rf"(?i:secret)(?!s\b){_GIVEN}"),
     b"token": lazily(rf"(?i:token)(?!s\b|s_|iz){_GIVEN}"),
     b"key": lazily(rf"(?i:key)(?!s\b|word){_GIVEN}"),
-}  # fmt: skip
+}
 _KEY_OF: Final = lazily(
     r"(?i)(?:api|access|secret|private|auth|account|signing|encryption|master|client|storage|service|shared|license|rsa|ssh)"
     r"[\s_.-]?\Z"
@@ -89,11 +92,16 @@ TELLING_KEY: Final = lazily(
 """Names of fields whose value is a secret by the name alone."""
 
 
-# Literals, in raw or in folded text, with the patterns that match from there; group 1 is the secret.
+# Literals, in raw or in folded text, with the patterns that match from there; group 1 is the
+# secret.
 _BY_LITERAL: Final = (
-    (b"AIza", False, _GOOGLE), (b"eyJ", False, _JWT), (b"://", False, _USERINFO), (b"bearer ", True, _BEARER),
-    (b"authorization", True, _AUTHORIZATION), (b"cookie", True, _COOKIE),
-)  # fmt: skip
+    (b"AIza", False, _GOOGLE),
+    (b"eyJ", False, _JWT),
+    (b"://", False, _USERINFO),
+    (b"bearer ", True, _BEARER),
+    (b"authorization", True, _AUTHORIZATION),
+    (b"cookie", True, _COOKIE),
+)
 
 
 def find_secrets(scan: Scan) -> Iterator[Finding]:
@@ -110,7 +118,9 @@ def find_secrets(scan: Scan) -> Iterator[Finding]:
 
 
 def _matches(text: str, places: Iterator[int], pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """The matches at these places; what one has read is not read again (`done`, here and below): linear time."""
+    """The matches at these places; what one has read is not read again (`done`, here and below):
+    linear time.
+    """
     done = 0
     for at in places:
         match = pattern.match(text, at) if at >= done else None
@@ -120,7 +130,9 @@ def _matches(text: str, places: Iterator[int], pattern: re.Pattern[str]) -> Iter
 
 
 def _tokens(scan: Scan, heads: re.Pattern[bytes], pattern: re.Pattern[str]) -> Iterator[Finding]:
-    """Tokens by the last character of their prefix: the longest prefix that fits, whatever stands before it."""
+    """Tokens by the last character of their prefix: the longest prefix that fits, whatever stands
+    before it.
+    """
     text, done = scan.text, 0
     for at in scan.matches(heads):
         for start in range(max(done, at - 7), at):
@@ -136,7 +148,9 @@ def _tokens(scan: Scan, heads: re.Pattern[bytes], pattern: re.Pattern[str]) -> I
 
 
 def _aws_keys(scan: Scan) -> Iterator[Finding]:
-    """Key ids, and the secret keys near them: forty characters that would say nothing by themselves."""
+    """Key ids, and the secret keys near them: forty characters that would say nothing by
+    themselves.
+    """
     for match in _matches(scan.text, scan.matches(_AWS_HEAD), _AWS_ID):
         yield Finding(*match.span(), SECRET)
         for key in _AWS_KEY.finditer(scan.text, max(0, match.start() - 256), match.end() + 256):
@@ -168,7 +182,9 @@ def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Fin
         value = match[group]
         if _NO_VALUE.match(value) or (name != b"pass" and _PLAIN_NUMBER.match(value)):
             continue
-        spoken = group == "word" and match["sign"] == ":" and text[match.start("word") - 1].isspace()
+        spoken = (
+            group == "word" and match["sign"] == ":" and text[match.start("word") - 1].isspace()
+        )
         if spoken and name in (b"secret", b"token", b"key") and _WORD_OF_PROSE.match(value):
             continue  # "The secret: patience."
         done = match.end(group)

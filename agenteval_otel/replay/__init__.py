@@ -1,1 +1,3 @@
-"""Replay: recorded answers scored again by other evaluators or versions, with their recorded scores beside the new."""
+"""Replay: recorded answers scored again by other evaluators or versions, with their recorded scores
+beside the new.
+"""

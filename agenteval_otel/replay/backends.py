@@ -1,7 +1,7 @@
 """Recorded answers from Jaeger and Tempo, by their HTTP query interfaces.
 
-Neither supports paging: a search returns at most `LIMIT` traces of a window, and no cursor. A window that reaches the
-limit is therefore searched again in halves, until each part returns fewer.
+Neither supports paging: a search returns at most `LIMIT` traces of a window, and no cursor. A
+window that reaches the limit is therefore searched again in halves, until each part returns fewer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ Ids = set[int]
 
 
 class Backend:
-    """Answers of the traces of a window of time, oldest first. A window without traces is named by `notes`.
+    """Answers of the traces of a window of time, oldest first. A window without traces is named by
+    `notes`.
 
     Args:
         url: Its address, with the path before ``/api``.
@@ -53,17 +54,29 @@ class Backend:
     """The shortest window that it can be asked for."""
 
     def __init__(
-        self, url: str, selection: Selection, *, headers: Mapping[str, str] | None = None,
-        nested_agents: bool = False, timeout_s: float = 60.0, say: Callable[[str], object] = lambda line: None,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        selection: Selection,
+        *,
+        headers: Mapping[str, str] | None = None,
+        nested_agents: bool = False,
+        timeout_s: float = 60.0,
+        say: Callable[[str], object] = lambda line: None,
+    ) -> None:
         if (problem := problem_of(url)) is not None:
             raise ConfigurationError(problem, path=f"address of {self.title}")
         if selection.since_ns is None or selection.until_ns is None:
-            raise ConfigurationError("is searched by time: set --since", path=f"--from {self.title.lower()}")
+            raise ConfigurationError(
+                "is searched by time: set --since", path=f"--from {self.title.lower()}"
+            )
         self.counts: Counter[str] = Counter()
         self._selection, self._nested, self._say = selection, nested_agents, say
         self._since_ns, self._until_ns = selection.since_ns, selection.until_ns
-        self._timeout_s, self._headers, self._url = timeout_s, dict(headers or {}), url.rstrip("/") + "/"
+        self._timeout_s, self._headers, self._url = (
+            timeout_s,
+            dict(headers or {}),
+            url.rstrip("/") + "/",
+        )
         self._messages = OtlpMessages("trace")
         self._seen: Ids = set()
         self._oldest_ns: int | None = None
@@ -105,7 +118,9 @@ class Backend:
     def _window(
         self, query: str, since_ns: int, until_ns: int, wanted: frozenset[int] = frozenset()
     ) -> Generator[dict[int, Any], None, Ids]:
-        """The traces of a window that were not seen before. Returns those of `wanted` that it has at all."""
+        """The traces of a window that were not seen before. Returns those of `wanted` that it has
+        at all.
+        """
         self._at_ns = since_ns
         can_split = until_ns - since_ns > self.least_ns
         try:
@@ -133,7 +148,9 @@ class Backend:
         del traces, new  # while the parts are read, the spans of the whole would stay in memory
         within = yield from self._halves(query, since_ns, until_ns, wanted | known)
         if missing := known - within:
-            self.counts[f"traces that {self.title} left out of a part of the window"] += len(missing)
+            self.counts[f"traces that {self.title} left out of a part of the window"] += len(
+                missing
+            )
         return within & wanted
 
     def _halves(
@@ -150,7 +167,9 @@ class Backend:
         return trace
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> tuple[int, Any]:
-        """Status and JSON value of a response, which is 200 or 404; raises `StorageError` for all others."""
+        """Status and JSON value of a response, which is 200 or 404; raises `StorageError` for all
+        others.
+        """
         return self._runner.run(self._requested(path, parameters))
 
     async def _requested(self, path: str, parameters: Mapping[str, str]) -> tuple[int, Any]:
@@ -194,7 +213,9 @@ class Backend:
         try:
             yield from spans_of_otlp(request_of_json(value, self._messages).resource_spans)
         except Exception as error:
-            raise StorageError(f"{self.title}: the response is no OTLP ({type(error).__name__})") from None
+            raise StorageError(
+                f"{self.title}: the response is no OTLP ({type(error).__name__})"
+            ) from None
 
 
 class TooLarge(StorageError):
@@ -216,19 +237,28 @@ class Jaeger(Backend):
         status, value = self._get("api/v3/services", {})
         names = value.get("services") if isinstance(value, dict) else None
         if status != 200 or not isinstance(names, list):
-            raise StorageError("Jaeger: no /api/v3/services at this address: is it Jaeger's query port (16686)?")
+            raise StorageError(
+                "Jaeger: no /api/v3/services at this address: is it Jaeger's query port (16686)?"
+            )
         return sorted(map(str, names))
 
     def _search(self, query: str, since_ns: int, until_ns: int) -> dict[int, list[ReadSpan]]:
-        status, value = self._get("api/v3/traces", {
-            "query.service_name": query, "query.start_time_min": _rfc3339(since_ns),
-            "query.start_time_max": _rfc3339(until_ns - 1), "query.num_traces": str(LIMIT),
-            "query.search_depth": str(LIMIT),  # the name since version 2
-        })  # fmt: skip
+        status, value = self._get(
+            "api/v3/traces",
+            {
+                "query.service_name": query,
+                "query.start_time_min": _rfc3339(since_ns),
+                "query.start_time_max": _rfc3339(until_ns - 1),
+                "query.num_traces": str(LIMIT),
+                "query.search_depth": str(LIMIT),  # the name since version 2
+            },
+        )
         traces: dict[int, list[ReadSpan]] = {}
         if status == 404:
             if not isinstance(value, dict):  # else: no traces
-                raise StorageError("Jaeger: no /api/v3/traces at this address: is it Jaeger's query port (16686)?")
+                raise StorageError(
+                    "Jaeger: no /api/v3/traces at this address: is it Jaeger's query port (16686)?"
+                )
             return traces
         result = value.get("result") if isinstance(value, dict) else None
         if not isinstance(result, dict):
@@ -245,22 +275,34 @@ class Tempo(Backend):
     least_ns = 1_000_000_000
 
     def _traces(self) -> Iterator[list[ReadSpan]]:
-        chosen = " || ".join(f"resource.service.name = {json.dumps(name)}" for name in sorted(self._selection.services))
+        chosen = " || ".join(
+            f"resource.service.name = {json.dumps(name)}"
+            for name in sorted(self._selection.services)
+        )
         since_ns = self._since_ns // self.least_ns * self.least_ns
         until_ns = -(-self._until_ns // self.least_ns) * self.least_ns
         for traces in self._window(f"{{ {chosen} }}", since_ns, until_ns):
             yield from map(self._read, self._runner.run(self._fetched(list(traces))))
 
     def _search(self, query: str, since_ns: int, until_ns: int) -> dict[int, None]:
-        status, value = self._get("api/search", {
-            "q": query, "start": str(since_ns // self.least_ns), "end": str(until_ns // self.least_ns),
-            "limit": str(LIMIT), "spss": "1",
-        })  # fmt: skip
+        status, value = self._get(
+            "api/search",
+            {
+                "q": query,
+                "start": str(since_ns // self.least_ns),
+                "end": str(until_ns // self.least_ns),
+                "limit": str(LIMIT),
+                "spss": "1",
+            },
+        )
         traces = value.get("traces") or [] if isinstance(value, dict) else None
         if status != 200 or not isinstance(traces, list):
-            raise StorageError("Tempo: no /api/search at this address: is it Tempo's query port (3200)?")
+            raise StorageError(
+                "Tempo: no /api/search at this address: is it Tempo's query port (3200)?"
+            )
         try:
-            return {int(trace["traceID"], 16): None for trace in traces}  # zeros in front are left out there
+            # zeros in front are left out there
+            return {int(trace["traceID"], 16): None for trace in traces}
         except (TypeError, KeyError, ValueError):
             raise StorageError("Tempo: a trace without an id in the response") from None
 
@@ -279,7 +321,13 @@ class Tempo(Backend):
                 trace = value.get("trace") or {}
                 return list(
                     self._spans(
-                        _with_hex_ids({"resourceSpans": trace.get("resourceSpans") or trace.get("batches") or []})
+                        _with_hex_ids(
+                            {
+                                "resourceSpans": trace.get("resourceSpans")
+                                or trace.get("batches")
+                                or []
+                            }
+                        )
                     )
                 )
             except StorageError as error:
@@ -291,7 +339,9 @@ class Tempo(Backend):
 
 
 def _with_hex_ids(value: Any) -> Any:
-    """Tempo writes ids in base64, as protobuf's own JSON form has bytes; OTLP's form is hexadecimal."""
+    """Tempo writes ids in base64, as protobuf's own JSON form has bytes; OTLP's form is
+    hexadecimal.
+    """
     for resource in value["resourceSpans"]:
         for scope in resource.get("scopeSpans") or ():
             for span in scope.get("spans") or ():

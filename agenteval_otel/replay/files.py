@@ -1,4 +1,6 @@
-"""Recorded answers from files with OTLP, put together by trace in a temporary file: their parts may be anywhere."""
+"""Recorded answers from files with OTLP, put together by trace in a temporary file: their parts may
+be anywhere.
+"""
 
 from __future__ import annotations
 
@@ -29,32 +31,46 @@ _SAY_EVERY_S: Final = 10.0
 _BROKEN: Final = "broken lines"
 Parts = tuple[list[ReadSpan], list[tuple[int, ReadEvent]]]
 """What a request has of a trace: spans, and events that came as log records, by their span."""
-_SPAN, _EVENT = (attrgetter(*(field.name for field in fields(kind))) for kind in (ReadSpan, ReadEvent))
+_SPAN, _EVENT = (
+    attrgetter(*(field.name for field in fields(kind))) for kind in (ReadSpan, ReadEvent)
+)
 _EVENTS_AT: Final = [field.name for field in fields(ReadSpan)].index("events")
 
 
 class OtlpFiles:
     """Answers of files with OTLP: see `requests_in`.
 
-    A first pass brings the parts of each trace together, in a temporary file of about the same size without a name;
-    only one request is in memory at a time. A line that cannot be read is named and counted. Traces come in the order
-    of their first part.
+    A first pass brings the parts of each trace together, in a temporary file of about the same size
+    without a name; only one request is in memory at a time. A line that cannot be read is named and
+    counted. Traces come in the order of their first part.
 
     Args:
         say: Gets a line about a broken line, and with `progress` about how far the first pass is.
     """
 
     def __init__(
-        self, paths: Sequence[str], *, nested_agents: bool = False, say: Callable[[str], object] = lambda line: None,
+        self,
+        paths: Sequence[str],
+        *,
+        nested_agents: bool = False,
+        say: Callable[[str], object] = lambda line: None,
         progress: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         for path in paths:
             if not os.access(path, os.R_OK) or os.path.isdir(path):
-                raise ConfigurationError("cannot be read: no such file, or no right to read it", path=path)
+                raise ConfigurationError(
+                    "cannot be read: no such file, or no right to read it", path=path
+                )
         self.counts: Counter[str] = Counter()
-        self._paths, self._nested, self._say, self._says_how_far = paths, nested_agents, say, progress
+        self._paths, self._nested, self._say, self._says_how_far = (
+            paths,
+            nested_agents,
+            say,
+            progress,
+        )
         self._messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
-        # SQLite's own temporary file: it has no name, so it is gone with the process, however that ends.
+        # SQLite's own temporary file: it has no name, so it is gone with the process, however that
+        # ends.
         self._database = sqlite3.connect("", check_same_thread=False)
         self._done = self._traces = 0
         self._said_at = time.monotonic()
@@ -72,16 +88,20 @@ class OtlpFiles:
         by_time = "SELECT trace FROM parts GROUP BY trace ORDER BY min(number)"
         for self._done, (trace,) in enumerate(query(by_time)):
             yield from answers_of(
-                self._spans(query("SELECT data FROM parts WHERE trace = ? ORDER BY number", (trace,))), self.counts,
+                self._spans(
+                    query("SELECT data FROM parts WHERE trace = ? ORDER BY number", (trace,))
+                ),
+                self.counts,
                 nested_agents=self._nested,
-            )  # fmt: skip
+            )
 
     def _spans(self, rows: Iterator[tuple[str]]) -> list[ReadSpan]:
         spans: dict[int, ReadSpan] = {}
         events: dict[int, list[ReadEvent]] = {}
         for (data,) in rows:
             read, logged = _unpacked(data)
-            spans |= {span.span_id: span for span in read}  # a client that tried again may have sent one twice
+            # a client that tried again may have sent one twice
+            spans |= {span.span_id: span for span in read}
             for span_id, event in logged:
                 events.setdefault(span_id, []).append(event)
             if len(spans) + len(events) > _MAX_SPANS:
@@ -98,13 +118,17 @@ class OtlpFiles:
         query("CREATE TABLE parts (number INTEGER PRIMARY KEY, trace BLOB, data TEXT)")
         rows: list[tuple[bytes, str]] = []
         for path in self._paths:
-            for kind, request in requests_in(path, self._messages, self._broken, self._say_how_far, _read_json):
+            for kind, request in requests_in(
+                path, self._messages, self._broken, self._say_how_far, _read_json
+            ):
                 number += 1
                 if kind == LOGS:
                     of_traces = _of_logs(request)
                 else:
                     is_read = isinstance(request, list)
-                    of_traces = _of_spans(request if is_read else spans_of_otlp(request.resource_spans))
+                    of_traces = _of_spans(
+                        request if is_read else spans_of_otlp(request.resource_spans)
+                    )
                 for trace_id, parts in of_traces.items():
                     rows.append((trace_id.to_bytes(16, "big"), _packed(parts)))
                 if len(rows) >= _COMMIT_ROWS:
@@ -137,7 +161,9 @@ def _unpacked(text: str) -> Parts:
     spans, logged = json.loads(text)
     for values in spans:
         values[_EVENTS_AT] = [ReadEvent(*event) for event in values[_EVENTS_AT]]
-    return [ReadSpan(*values) for values in spans], [(span_id, ReadEvent(*event)) for span_id, event in logged]
+    return [ReadSpan(*values) for values in spans], [
+        (span_id, ReadEvent(*event)) for span_id, event in logged
+    ]
 
 
 def _read_json(kind: int, value: Any) -> list[ReadSpan] | None:
@@ -163,5 +189,7 @@ def _of_logs(request: Any) -> Mapping[int, Parts]:
             for record in scope.log_records:
                 if len(record.trace_id) == 16 and len(record.span_id) == 8:
                     event = int.from_bytes(record.span_id, "big"), event_of_log(record)
-                    parts.setdefault(int.from_bytes(record.trace_id, "big"), ([], []))[1].append(event)
+                    parts.setdefault(int.from_bytes(record.trace_id, "big"), ([], []))[1].append(
+                        event
+                    )
     return parts

@@ -11,7 +11,12 @@ from agenteval_otel import semconv as names
 from agenteval_otel.instrumentation.spans import place_of, without_evaluations
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.trace import read_trace
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, SpanReference
+from agenteval_otel.models import (
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+    SpanReference,
+)
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.scoring.scales import normalize
 
@@ -63,7 +68,9 @@ class Selection(NamedTuple):
         ):
             return False
         scores = {name: _number(result) for name, result in answer.scores.items()}
-        return all(_lies(scores.get(name), limit, below=True) for name, limit in self.below.items()) and all(
+        return all(
+            _lies(scores.get(name), limit, below=True) for name, limit in self.below.items()
+        ) and all(
             _lies(scores.get(name), limit, below=False) for name, limit in self.at_least.items()
         )
 
@@ -87,12 +94,15 @@ class Source(Protocol):
 
 
 def completed(answer: RecordedAnswer, criteria: Mapping[str, EvaluationCriteria]) -> RecordedAnswer:
-    """The answer with the normalized forms of its recorded scores, by the scales of the criteria as they are now."""
+    """The answer with the normalized forms of its recorded scores, by the scales of the criteria as
+    they are now.
+    """
     scores = {
         name: copy_with(result, {"normalized": normalize(result.score, criteria[name])})
-        if result.normalized is None and name in criteria and result.status == "scored" else result
+        if result.normalized is None and name in criteria and result.status == "scored"
+        else result
         for name, result in answer.scores.items()
-    }  # fmt: skip
+    }
     return answer._replace(scores=scores)
 
 
@@ -114,7 +124,9 @@ def _lies(number: float | None, limit: float, *, below: bool) -> bool:
 def answers_of(
     spans: Sequence[ReadSpan], counts: Counter[str], *, nested_agents: bool = False
 ) -> Iterator[RecordedAnswer]:
-    """The answers of a trace, those that were evaluated live among them. Raises nothing; counts what is left out."""
+    """The answers of a trace, those that were evaluated live among them. Raises nothing; counts
+    what is left out.
+    """
     parents = {span.span_id: span for span in spans}
     reading = read_trace(without_evaluations(spans), nested_agents=nested_agents)
     counts.update({f"not readable: {name}": count for name, count in reading.failed.items()})
@@ -129,18 +141,32 @@ def answers_of(
             continue
         span, place = mapped.span, place_of(mapped.span.resource)
         agent = mapped.input.agent or place.get("service") or "unknown"
-        reference = construct(SpanReference, {
-            "trace_id": f"{span.trace_id:032x}", "span_id": f"{span.span_id:016x}", "trace_flags": span.flags,
-            "trace_state": span.trace_state, "is_remote": True,
-        })  # fmt: skip
+        reference = construct(
+            SpanReference,
+            {
+                "trace_id": f"{span.trace_id:032x}",
+                "span_id": f"{span.span_id:016x}",
+                "trace_flags": span.flags,
+                "trace_state": span.trace_state,
+                "is_remote": True,
+            },
+        )
         yield RecordedAnswer(
-            f"{reference.trace_id}-{reference.span_id}", copy_with(mapped.input, {**place, "agent": agent}), reference,
-            span.start_ns, max(span.start_ns, span.end_ns), recorded.get(span.span_id, {}),
-        )  # fmt: skip
+            f"{reference.trace_id}-{reference.span_id}",
+            copy_with(mapped.input, {**place, "agent": agent}),
+            reference,
+            span.start_ns,
+            max(span.start_ns, span.end_ns),
+            recorded.get(span.span_id, {}),
+        )
 
 
-def recorded_scores(spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]) -> dict[int, Scores]:
-    """Scores by the evaluated span's id: for each criterion the most complete result, of equal ones the newest."""
+def recorded_scores(
+    spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]
+) -> dict[int, Scores]:
+    """Scores by the evaluated span's id: for each criterion the most complete result, of equal ones
+    the newest.
+    """
     recorded: dict[int, Scores] = {}
     for _, _, span_id, result in sorted(_recorded(spans, parents), key=lambda item: item[:2]):
         recorded.setdefault(span_id or 0, {})[result.criterion_name] = result
@@ -153,11 +179,16 @@ def _recorded(
     """Results ranked by completeness: scores on agent spans, on run spans, result spans, events."""
     for span in spans:
         if span.scope != names.SCOPE_NAME or not span.is_evaluation:
-            yield from ((0, span.end_ns, span.span_id, result) for result in _of_attributes(span.attributes))
+            yield from (
+                (0, span.end_ns, span.span_id, result) for result in _of_attributes(span.attributes)
+            )
         elif not span.attributes.get(names.EVALUATION_REPLAYED):
             run = parents.get(span.parent_id or 0)
             if names.EVALUATION_NAME not in span.attributes:
-                yield from ((1, span.end_ns, span.parent_id, result) for result in _of_attributes(span.attributes))
+                yield from (
+                    (1, span.end_ns, span.parent_id, result)
+                    for result in _of_attributes(span.attributes)
+                )
             elif run is not None:
                 yield 2, span.end_ns, run.parent_id, result_of(span.attributes)
         for event in span.events:
@@ -175,15 +206,23 @@ def result_of(attributes: Mapping[str, Any]) -> EvaluationResult:
         _text(get(names.SCORE_LABEL)),
         _real(get(names.SCORE_VALUE)),
     )
-    return construct(EvaluationResult, {
-        "criterion_name": str(attributes[names.EVALUATION_NAME]), "score": label if score is None else score,
-        "error": error_type, "error_type": error_type, "label": label, "passed": _VERDICTS.get(label or ""),
-        "normalized": _real(get(names.SCORE_NORMALIZED)), "threshold": _real(get(names.THRESHOLD)),
-        "evaluator_id": _text(get(names.EVALUATOR_ID)),
-        "evaluator_type": _text(get(names.EVALUATOR_ID)) or "recorded",
-        "evaluator_version": _text(get(names.EVALUATOR_VERSION)),
-        "evaluator_kind": _text(get(names.EVALUATOR_TYPE)) or "deterministic",
-    })  # fmt: skip
+    return construct(
+        EvaluationResult,
+        {
+            "criterion_name": str(attributes[names.EVALUATION_NAME]),
+            "score": label if score is None else score,
+            "error": error_type,
+            "error_type": error_type,
+            "label": label,
+            "passed": _VERDICTS.get(label or ""),
+            "normalized": _real(get(names.SCORE_NORMALIZED)),
+            "threshold": _real(get(names.THRESHOLD)),
+            "evaluator_id": _text(get(names.EVALUATOR_ID)),
+            "evaluator_type": _text(get(names.EVALUATOR_ID)) or "recorded",
+            "evaluator_version": _text(get(names.EVALUATOR_VERSION)),
+            "evaluator_kind": _text(get(names.EVALUATOR_TYPE)) or "deterministic",
+        },
+    )
 
 
 def _text(value: Any) -> str | None:
@@ -193,12 +232,16 @@ def _text(value: Any) -> str | None:
 def _of_attributes(attributes: Mapping[str, Any]) -> Iterator[EvaluationResult]:
     """The scores that a run span or an agent's span shows, without their evaluators."""
     criteria = dict.fromkeys(
-        name[len(_PREFIX) :].rpartition(".")[0] for name in attributes
+        name[len(_PREFIX) :].rpartition(".")[0]
+        for name in attributes
         if name.startswith(_PREFIX) and name.endswith((".score", ".label"))
-    )  # fmt: skip
+    )
     for criterion in filter(names.CRITERION_NAME.fullmatch, criteria):
         if criterion.partition(".")[0] not in names.RESERVED_CRITERIA:
-            yield result_of({
-                names.EVALUATION_NAME: criterion, names.SCORE_VALUE: attributes.get(names.criterion_score(criterion)),
-                names.SCORE_LABEL: attributes.get(names.criterion_label(criterion)),
-            })  # fmt: skip
+            yield result_of(
+                {
+                    names.EVALUATION_NAME: criterion,
+                    names.SCORE_VALUE: attributes.get(names.criterion_score(criterion)),
+                    names.SCORE_LABEL: attributes.get(names.criterion_label(criterion)),
+                }
+            )

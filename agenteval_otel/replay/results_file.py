@@ -1,7 +1,8 @@
 """The results file of a replay, one JSON line per answer, from which an interrupted replay resumes.
 
-Answers in the file count as scored. ``<file>.state`` next to it identifies the replay, and records how many bytes of
-results have reached the telemetry receiver. Both survive the end of the process, `SIGKILL` included.
+Answers in the file count as scored. ``<file>.state`` next to it identifies the replay, and records
+how many bytes of results have reached the telemetry receiver. Both survive the end of the process,
+`SIGKILL` included.
 """
 
 from __future__ import annotations
@@ -28,24 +29,29 @@ _LINE_BREAKS: Final = {0x2028: "\\u2028", 0x2029: "\\u2029"}
 class ResultsFile:
     """Appends results, and the inputs of failing answers to a second file. One process at a time.
 
-    `open` first reads what an earlier process has left: half a line is cut off, and so are inputs of the dataset whose
-    results are not there.
+    `open` first reads what an earlier process has left: half a line is cut off, and so are inputs
+    of the dataset whose results are not there.
 
     Attributes:
         keys: Of the answers whose results are there, or will be: `Replay` adds those that it takes.
 
     Args:
         options: All that decides what is scored, and how; results of other options are refused.
-        window: The time window; a resumed replay keeps the original one, since "the last hour" would have moved.
+        window: The time window; a resumed replay keeps the original one, since "the last hour"
+            would have moved.
     """
 
-    def __init__(self, path: Path, options: Any, window: tuple[int | None, int | None], dataset: Path | None) -> None:
+    def __init__(
+        self, path: Path, options: Any, window: tuple[int | None, int | None], dataset: Path | None
+    ) -> None:
         self.path, self._dataset_path = path, dataset
         self._state_path = path.with_name(f"{path.name}.state")
         options_json = json.dumps([options, str(dataset)], sort_keys=True, default=str)
         self._state: dict[str, Any] = {
-            "options": hashlib.sha256(options_json.encode()).hexdigest(), "window": list(window), "delivered": 0,
-        }  # fmt: skip
+            "options": hashlib.sha256(options_json.encode()).hexdigest(),
+            "window": list(window),
+            "delivered": 0,
+        }
         self._open = contextlib.ExitStack()
         self.keys: set[str] = set()
         self._read_state()
@@ -80,7 +86,9 @@ class ResultsFile:
         lock_of(self.path).unlink(missing_ok=True)
 
     def earlier(self) -> Iterator[tuple[int, AggregatedEvaluationResult]]:
-        """The results of an earlier process, and the byte at which each begins; to be read to the end."""
+        """The results of an earlier process, and the byte at which each begins; to be read to the
+        end.
+        """
         at = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -94,11 +102,17 @@ class ResultsFile:
         if self._dataset_path is not None:
             os.truncate(self._dataset_path, _known_bytes(self._dataset_path, self.keys))
 
-    def add(self, key: str, result: AggregatedEvaluationResult, failing: EvaluationInput | None) -> None:
-        """Append a result, and the input of an answer that fails; both are with the system when this returns."""
+    def add(
+        self, key: str, result: AggregatedEvaluationResult, failing: EvaluationInput | None
+    ) -> None:
+        """Append a result, and the input of an answer that fails; both are with the system when
+        this returns.
+        """
         if failing is not None and self._dataset is not None:
             metadata = {**(failing.metadata or {}), REPLAY: key}
-            fields = failing.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"metadata"})
+            fields = failing.model_dump(
+                mode="json", by_alias=True, exclude_defaults=True, exclude={"metadata"}
+            )
             line = json.dumps({**fields, "metadata": metadata}, default=str)
             self._dataset.write(line.encode("utf-8", "replace") + b"\n")
             self._dataset.flush()
@@ -118,7 +132,11 @@ class ResultsFile:
     def _read_state(self) -> None:
         """Take up the state of the replay whose results are there, if any; refuse files of others."""
         outputs = {"--results": self.path, "--dataset": self._dataset_path}
-        written = [option for option, path in outputs.items() if path and path.exists() and path.stat().st_size]
+        written = [
+            option
+            for option, path in outputs.items()
+            if path and path.exists() and path.stat().st_size
+        ]
         if not written:
             return
         try:
@@ -148,8 +166,12 @@ def line_of(result: AggregatedEvaluationResult) -> bytes:
     try:
         line = result.model_dump_json(by_alias=True, exclude_none=True, exclude=_LEFT_OUT)
     except ValueError:  # an evaluator's metadata may contain objects that JSON cannot represent
-        line = without_objects(result).model_dump_json(by_alias=True, exclude_none=True, exclude=_LEFT_OUT)
-    return (line if line.isascii() else line.translate(_LINE_BREAKS)).encode("utf-8", "replace") + b"\n"
+        line = without_objects(result).model_dump_json(
+            by_alias=True, exclude_none=True, exclude=_LEFT_OUT
+        )
+    return (line if line.isascii() else line.translate(_LINE_BREAKS)).encode(
+        "utf-8", "replace"
+    ) + b"\n"
 
 
 def _result_of(line: bytes, path: Path) -> AggregatedEvaluationResult:

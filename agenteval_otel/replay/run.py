@@ -32,10 +32,11 @@ _KEPT: Final = frozenset({
 
 
 class Replay:
-    """Scores the answers of a source, on the running event loop; the source has a thread of its own.
+    """Scores the answers of a source, on the running event loop; the source has a thread of its
+    own.
 
-    Answers whose results are in the file are not scored again. Up to `concurrency` answers are scored at once; what
-    was under way when the process was ended is scored anew.
+    Answers whose results are in the file are not scored again. Up to `concurrency` answers are
+    scored at once; what was under way when the process was ended is scored anew.
 
     Args:
         source: Where the answers are recorded.
@@ -55,12 +56,24 @@ class Replay:
     """
 
     def __init__(
-        self, source: Source, selection: Selection, config_of: Callable[[str], EvaluationRunConfig | None],
-        results: ResultsFile, *, emitter: Emitter | None = None, concurrency: int = 8, limit: int | None = None,
+        self,
+        source: Source,
+        selection: Selection,
+        config_of: Callable[[str], EvaluationRunConfig | None],
+        results: ResultsFile,
+        *,
+        emitter: Emitter | None = None,
+        concurrency: int = 8,
+        limit: int | None = None,
         progress: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._source, self._selection, self._config_of = source, selection, config_of
-        self._results, self._emitter, self._concurrency, self._limit = results, emitter, concurrency, limit
+        self._results, self._emitter, self._concurrency, self._limit = (
+            results,
+            emitter,
+            concurrency,
+            limit,
+        )
         self._emits_content = emitter is not None and emitter.content != "no_content"
         self._runs: dict[int, OfflineRun] = {}
         self._progress = Progress(None, shown=progress, more=source.progress)
@@ -106,13 +119,22 @@ class Replay:
     def _chunk(self, answers: Iterator[RecordedAnswer]) -> list[RecordedAnswer]:
         """The next answers that are to be scored; none at the end. On the source's thread."""
         chunk: list[RecordedAnswer] = []
-        keys = self._results.keys  # those of answers under way are added here: the next chunk is read meanwhile
+        # those of answers under way are added here: the next chunk is read meanwhile
+        keys = self._results.keys
         chars, left = 0, _CHUNK if self._limit is None else min(_CHUNK, self._limit - len(keys))
-        while len(chunk) < left and chars < _CHUNK_CHARS and (answer := next(answers, None)) is not None:
+        while (
+            len(chunk) < left
+            and chars < _CHUNK_CHARS
+            and (answer := next(answers, None)) is not None
+        ):
             config = self._config_of(answer.input.agent or "")
             if answer.key in keys:
                 continue
-            answer = answer if config is None else completed(answer, {item.name: item for item in config.criteria})
+            answer = (
+                answer
+                if config is None
+                else completed(answer, {item.name: item for item in config.criteria})
+            )
             if config is None or not self._selection.takes(answer):
                 self.unselected += 1
                 continue
@@ -134,7 +156,8 @@ class Replay:
                 for _ in range(min(self._concurrency, len(chunk))):
                     group.create_task(score())
         except BaseExceptionGroup as failures:
-            raise failures.exceptions[0] from None  # the first one ended the others, such as a full disk
+            # the first one ended the others, such as a full disk
+            raise failures.exceptions[0] from None
 
     async def _evaluated(self, answer: RecordedAnswer) -> AggregatedEvaluationResult:
         run = self._run_of(answer.input.agent)
@@ -142,18 +165,34 @@ class Replay:
             aggregated = await run.evaluate(answer.input)
         except Exception as error:  # this answer's own
             failed = RunError(evaluator_type="EvaluationInput", message=message_of(error))
-            aggregated = AggregatedEvaluationResult(run_errors=(failed,), input_snapshot=answer.input)
+            aggregated = AggregatedEvaluationResult(
+                run_errors=(failed,), input_snapshot=answer.input
+            )
         if not self._keeps_input(aggregated):
             aggregated = copy_with(aggregated, {"input_snapshot": None})
         redacted = run.redaction.result(aggregated)
-        recorded = [result.model_dump(mode="json", include=set(_KEPT), exclude_defaults=True)
-                    for result in answer.scores.values()]  # fmt: skip
-        return copy_with(redacted, {
-            "span": answer.span, "response_ended_ns": answer.ended_ns, "replayed": True,
-            "evaluation_config_snapshot": aggregated.evaluation_config_snapshot if aggregated.run_errors else None,
-            "results": tuple(outgoing_words(result, run.redaction) for result in redacted.results),
-            "metadata": {**redacted.metadata, REPLAY: {"key": answer.key, "recorded": recorded}},
-        })  # fmt: skip
+        recorded = [
+            result.model_dump(mode="json", include=set(_KEPT), exclude_defaults=True)
+            for result in answer.scores.values()
+        ]
+        return copy_with(
+            redacted,
+            {
+                "span": answer.span,
+                "response_ended_ns": answer.ended_ns,
+                "replayed": True,
+                "evaluation_config_snapshot": aggregated.evaluation_config_snapshot
+                if aggregated.run_errors
+                else None,
+                "results": tuple(
+                    outgoing_words(result, run.redaction) for result in redacted.results
+                ),
+                "metadata": {
+                    **redacted.metadata,
+                    REPLAY: {"key": answer.key, "recorded": recorded},
+                },
+            },
+        )
 
     def _keeps_input(self, result: AggregatedEvaluationResult) -> bool:
         """Whether the input goes anywhere: to redact it takes longer than some evaluators."""
@@ -175,7 +214,9 @@ class Replay:
         self._progress.advance(self.totals.broken)
         self._emit(result)
 
-    def _count(self, result: AggregatedEvaluationResult, recorded: dict[str, EvaluationResult]) -> None:
+    def _count(
+        self, result: AggregatedEvaluationResult, recorded: dict[str, EvaluationResult]
+    ) -> None:
         self.failing += is_failing(result)
         span = result.span
         self.totals.add(result, place=f"trace {span.trace_id}" if span else "")
@@ -189,7 +230,9 @@ class Replay:
         self._unsent += 1
 
     async def _deliver(self, *, note: bool = True) -> None:
-        """Wait until the receiver has what was emitted; what it has not is emitted again by the next process."""
+        """Wait until the receiver has what was emitted; what it has not is emitted again by the
+        next process.
+        """
         if self._emitter is None or not self._unsent:
             return
         providers = self._emitter.providers

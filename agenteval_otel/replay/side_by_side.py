@@ -20,8 +20,10 @@ class Comparison:
         recorded, new: Totals of the answers that both have scored, each answer counting as one.
         now_pass, now_fail: Answers whose verdict changed.
         differ: Answers with another verdict, label or score.
-        recorded_failed, new_failed: Answers that one of them scored, and on which the other one's evaluator broke.
-        recorded_versions, new_versions: Evaluators with their versions; of recorded ones as far as that is known.
+        recorded_failed, new_failed: Answers that one of them scored, and on which the other one's
+            evaluator broke.
+        recorded_versions, new_versions: Evaluators with their versions; of recorded ones as far as
+            that is known.
     """
 
     def __init__(self, name: str) -> None:
@@ -39,26 +41,34 @@ class Comparison:
         _count(self.recorded_versions, before)
         _count(self.new_versions, after)
         for totals, result in ((self.recorded, before), (self.new, after)):
-            totals.add(result if result.probability is None else copy_with(result, {"probability": None}))
+            totals.add(
+                result if result.probability is None else copy_with(result, {"probability": None})
+            )
         self.now_pass += before.passed is False and after.passed is True
         self.now_fail += before.passed is True and after.passed is False
         self.differ += _differ(before, after)
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "name": self.name, "answers": self.new.scored,
+            "name": self.name,
+            "answers": self.new.scored,
             **{
                 side: {
-                    "mean": estimate_json(totals.mean), "pass_rate": estimate_json(totals.pass_rate),
+                    "mean": estimate_json(totals.mean),
+                    "pass_rate": estimate_json(totals.pass_rate),
                     "evaluators": list(versions),
                 }
                 for side, totals, versions in (
-                    ("recorded", self.recorded, self.recorded_versions), ("new", self.new, self.new_versions),
+                    ("recorded", self.recorded, self.recorded_versions),
+                    ("new", self.new, self.new_versions),
                 )
             },
-            "now_pass": self.now_pass, "now_fail": self.now_fail, "differ": self.differ,
-            "recorded_failed": self.recorded_failed, "new_failed": self.new_failed,
-        }  # fmt: skip
+            "now_pass": self.now_pass,
+            "now_fail": self.now_fail,
+            "differ": self.differ,
+            "recorded_failed": self.recorded_failed,
+            "new_failed": self.new_failed,
+        }
 
 
 class SideBySide:
@@ -71,7 +81,9 @@ class SideBySide:
     def __iter__(self) -> Iterator[Comparison]:
         return iter(self._by_name.values())
 
-    def add(self, recorded: Mapping[str, EvaluationResult], results: tuple[EvaluationResult, ...]) -> None:
+    def add(
+        self, recorded: Mapping[str, EvaluationResult], results: tuple[EvaluationResult, ...]
+    ) -> None:
         self.answers += bool(recorded)
         for result in results:
             name = result.criterion_name

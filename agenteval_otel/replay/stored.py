@@ -40,15 +40,28 @@ class StoredAnswers:
         return f"at {self._at:%Y-%m-%d %H:%M:%S}Z" if self._at else ""
 
     def answers(self) -> Iterator[RecordedAnswer]:
-        from agenteval_otel.storage.sql_database import read_evaluations, read_others  # loads SQLAlchemy
+        # loads SQLAlchemy
+        from agenteval_otel.storage.sql_database import read_evaluations, read_others
 
         selection = self._selection
         # By the end of the evaluation, which comes after the answer.
-        since = None if selection.since_ns is None else datetime.fromtimestamp(selection.since_ns / 1e9, UTC)
-        rows = read_evaluations(self._target, since=since, agents=selection.agents, services=selection.services)
+        since = (
+            None
+            if selection.since_ns is None
+            else datetime.fromtimestamp(selection.since_ns / 1e9, UTC)
+        )
+        rows = read_evaluations(
+            self._target, since=since, agents=selection.agents, services=selection.services
+        )
         while page := list(islice(rows, _PAGE)):
-            spans = {key: (of.trace_id, of.span_id) for key, stored in page if (of := stored.span) is not None}
-            recorded = _recorded([*(stored for _, stored in page), *read_others(self._target, spans)])
+            spans = {
+                key: (of.trace_id, of.span_id)
+                for key, stored in page
+                if (of := stored.span) is not None
+            }
+            recorded = _recorded(
+                [*(stored for _, stored in page), *read_others(self._target, spans)]
+            )
             for key, stored in page:
                 if answer := self._answer_of(key, stored, recorded):
                     self._at = datetime.fromtimestamp(answer.ended_ns / 1e9, UTC)
@@ -70,14 +83,19 @@ class StoredAnswers:
         ended_ns = stored.response_ended_ns or _ended_ns(stored)
         scores = {result.criterion_name: result for result in stored.results}
         return RecordedAnswer(
-            f"{span.trace_id}-{span.span_id}" if span else key, snapshot, span,
-            ended_ns - int(max(0.0, snapshot.duration_s or 0.0) * 1e9), ended_ns,
+            f"{span.trace_id}-{span.span_id}" if span else key,
+            snapshot,
+            span,
+            ended_ns - int(max(0.0, snapshot.duration_s or 0.0) * 1e9),
+            ended_ns,
             recorded.get((span.trace_id, span.span_id), scores) if span else scores,
-        )  # fmt: skip
+        )
 
 
 def _recorded(evaluations: Iterable[AggregatedEvaluationResult]) -> dict[Span, Scores]:
-    """The newest result of each criterion by span, since feedback and off-peak results are stored separately."""
+    """The newest result of each criterion by span, since feedback and off-peak results are stored
+    separately.
+    """
     recorded: dict[Span, Scores] = {}
     for stored in sorted(evaluations, key=_ended_ns):
         if stored.span is not None and not stored.replayed:

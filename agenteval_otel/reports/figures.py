@@ -17,7 +17,9 @@ DASH, GOOD, BAD, DOWN = "\u2013", "✓", "✗", "▼"
 def percent(share: float, digits: int = 0) -> str:
     """A share as a percentage. Only exactly 0 and 1 are shown as 0 % and 100 %."""
     step = 10.0**-digits
-    shown = share * 100 if share in (0, 1) else min(max(round(share * 100, digits), step), 100 - step)
+    shown = (
+        share * 100 if share in (0, 1) else min(max(round(share * 100, digits), step), 100 - step)
+    )
     return f"{shown:.{digits}f} %"
 
 
@@ -55,4 +57,8 @@ def count_of(count: int, singular: str, plural: str | None = None) -> str:
 def markdown_text(text: str) -> str:
     """The text, as code where Markdown would interpret it."""
     shown = printable(text)
-    return f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`" if _SPECIAL.search(shown) else shown
+    return (
+        f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
+        if _SPECIAL.search(shown)
+        else shown
+    )

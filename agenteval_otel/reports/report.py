@@ -32,8 +32,8 @@ def report(
 
     Args:
         results: The results.
-        calibration: File of calibration records: the pass rates are shown corrected too where a record holds for the
-            judge that judged, and else why not.
+        calibration: File of calibration records: the pass rates are shown corrected too where a
+            record holds for the judge that judged, and else why not.
 
     Raises:
         ConfigurationError: `results` has the wrong type, or `calibration` is no file of records.
@@ -48,18 +48,27 @@ def report(
 
 
 class Report:
-    """Means and pass rates of the criteria with their 95 % intervals, and why results failed or were skipped.
+    """Means and pass rates of the criteria with their 95 % intervals, and why results failed or
+    were skipped.
 
-    A table as text, in notebooks, and in colour by `rich.print`; the same figures as `agenteval-otel evaluate`.
+    A table as text, in notebooks, and in colour by `rich.print`; the same figures as
+    `agenteval-otel evaluate`.
     """
 
     def __init__(
-        self, results: Iterable[AggregatedEvaluationResult], places: Iterable[str] | None = None, *,
+        self,
+        results: Iterable[AggregatedEvaluationResult],
+        places: Iterable[str] | None = None,
+        *,
         records: CalibrationRecords | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.results = list(results)
         self.totals = Totals(records=records)
-        names = (f"results[{position}]" for position in range(len(self.results))) if places is None else places
+        names = (
+            (f"results[{position}]" for position in range(len(self.results)))
+            if places is None
+            else places
+        )
         for item, place in zip(self.results, names, strict=True):
             self.totals.add(item, place=place)
 
@@ -86,7 +95,8 @@ class Report:
         return self.totals.as_json()
 
     def to_dataframe(self, by: Literal["criterion", "result"] = "criterion") -> Any:
-        """A pandas data frame with a row for each criterion, or for each single result with its input.
+        """A pandas data frame with a row for each criterion, or for each single result with its
+        input.
 
         Raises:
             ConfigurationError: pandas is not installed, or `by` is another word.
@@ -111,8 +121,10 @@ class Report:
         for item in self.totals.criteria:
             row: dict[str, Any] = {"criterion": item.name}
             for name, estimate in (
-                ("mean", item.mean), ("pass_rate", item.pass_rate), ("calibrated_pass_rate", item.calibrated),
-            ):  # fmt: skip
+                ("mean", item.mean),
+                ("pass_rate", item.pass_rate),
+                ("calibrated_pass_rate", item.calibrated),
+            ):
                 ends = (None, None, None) if estimate is None else estimate[:3]
                 row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
             yield {**row, "scored": item.scored, "skipped": item.skipped, "failed": item.failed}
@@ -120,7 +132,10 @@ class Report:
     def _result_rows(self) -> Iterator[dict[str, Any]]:
         for position, item in enumerate(self.results):
             snapshot = item.input_snapshot
-            shared = {"prompt": snapshot and snapshot.prompt, "response": snapshot and snapshot.response}
+            shared = {
+                "prompt": snapshot and snapshot.prompt,
+                "response": snapshot and snapshot.response,
+            }
             for result in item.results:
                 fields = {name: getattr(result, name) for name in _RESULT_FIELDS}
                 yield {"input": position, **fields, "overall_score": item.overall_score, **shared}
@@ -128,13 +143,32 @@ class Report:
     def _repr_html_(self) -> str:
         totals = self.totals
         rows = [
-            (_text(item.name), _html(item.mean), _html(item.pass_rate, rate=True), f"{item.scored:,}",
-             f"{item.skipped:,}", f"<b style='color:#c62828'>{item.failed:,}</b>" if item.failed else "0")
+            (
+                _text(item.name),
+                _html(item.mean),
+                _html(item.pass_rate, rate=True),
+                f"{item.scored:,}",
+                f"{item.skipped:,}",
+                f"<b style='color:#c62828'>{item.failed:,}</b>" if item.failed else "0",
+            )
             for item in totals.criteria
-        ]  # fmt: skip
+        ]
         overall = totals.overall
-        rows.append(("<b>overall score</b>", _html(overall), "", f"{overall.scores if overall else 0:,}", "", ""))
-        lows = [(low.place, f"{low.overall_score:.2f}", *low.criteria) for low in totals.lowest[:5] if low.criteria]
+        rows.append(
+            (
+                "<b>overall score</b>",
+                _html(overall),
+                "",
+                f"{overall.scores if overall else 0:,}",
+                "",
+                "",
+            )
+        )
+        lows = [
+            (low.place, f"{low.overall_score:.2f}", *low.criteria)
+            for low in totals.lowest[:5]
+            if low.criteria
+        ]
         notes = "".join(
             f"<details{' open' if heading == 'Failed' else ''}><summary>{heading}</summary><ul>{lines}</ul></details>"
             for heading, listed in (*totals.notes(), ("Lowest", lows))

@@ -21,17 +21,27 @@ _LOWEST = 5
 
 
 def console_for(file: IO[str], *, width: int | None = None, colour: bool | None = None) -> Console:
-    """A console that prints texts as they are; in colour where the file is a terminal, or on request."""
-    return Console(file=file, width=width, force_terminal=colour, highlight=False, emoji=False, markup=False)
+    """A console that prints texts as they are; in colour where the file is a terminal, or on
+    request.
+    """
+    return Console(
+        file=file, width=width, force_terminal=colour, highlight=False, emoji=False, markup=False
+    )
 
 
-def tables_of(heading: str, totals: Totals, targets: Sequence[Target] = (), *, width: int) -> Iterator[RenderableType]:
-    """The heading, the table of the criteria, why results failed or were skipped, the lowest inputs, a legend."""
+def tables_of(
+    heading: str, totals: Totals, targets: Sequence[Target] = (), *, width: int
+) -> Iterator[RenderableType]:
+    """The heading, the table of the criteria, why results failed or were skipped, the lowest
+    inputs, a legend.
+    """
     yield Text(printable(heading), style="bold")
     yield ""
     yield criteria_table(totals, targets, width=width)
     lowest: list[tuple[str, ...]] = [
-        (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)) for low in totals.lowest if low.criteria
+        (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria))
+        for low in totals.lowest
+        if low.criteria
     ]
     for name, rows in (*totals.notes(), ("Lowest", lowest[:_LOWEST])):
         if rows:
@@ -45,10 +55,16 @@ def tables_of(heading: str, totals: Totals, targets: Sequence[Target] = (), *, w
 
 
 def criteria_table(
-    totals: Totals, targets: Sequence[Target], *, width: int, columns: Sequence[str] = _COLUMNS,
+    totals: Totals,
+    targets: Sequence[Target],
+    *,
+    width: int,
+    columns: Sequence[str] = _COLUMNS,
     trends: Mapping[str, str] | None = None,
-) -> Table:  # fmt: skip
-    """The table; below 76 columns (`width`) without intervals, skips and scored. `trends` is the column ``trend``."""
+) -> Table:
+    """The table; below 76 columns (`width`) without intervals, skips and scored. `trends` is the
+    column ``trend``.
+    """
     wide = width >= _WIDE
     hidden = {*(() if wide else ("scored", "skip")), *(() if targets else ("target",))}
     shown = [name for name in columns if name not in hidden]
@@ -62,18 +78,23 @@ def criteria_table(
         missed = any(not target.met for target in targets if target.criterion == item.name)
         row: dict[str, Text | str] = {
             "criterion": Text(printable(item.name), style="bold red" if missed else ""),
-            "mean": _estimate(item.mean, wide), "pass rate": _estimate(item.pass_rate, wide, rate=True),
-            "scored": f"{item.scored:,}", "skip": f"{item.skipped:,}",
+            "mean": _estimate(item.mean, wide),
+            "pass rate": _estimate(item.pass_rate, wide, rate=True),
+            "scored": f"{item.scored:,}",
+            "skip": f"{item.skipped:,}",
             "fail": Text(f"{item.failed:,}", style="red" if item.failed else ""),
-            "target": _targets(targets, item.name), "trend": Text((trends or {}).get(item.name, ""), style="cyan"),
-        }  # fmt: skip
+            "target": _targets(targets, item.name),
+            "trend": Text((trends or {}).get(item.name, ""), style="cyan"),
+        }
         table.add_row(*(row[name] for name in shown))
     if "mean" in shown:
         overall = totals.overall
         row = {
-            "criterion": Text("overall score", style="bold"), "mean": _estimate(overall, wide),
-            "scored": f"{overall.scores if overall else 0:,}", "target": _targets(targets, None),
-        }  # fmt: skip
+            "criterion": Text("overall score", style="bold"),
+            "mean": _estimate(overall, wide),
+            "scored": f"{overall.scores if overall else 0:,}",
+            "target": _targets(targets, None),
+        }
         table.add_row(*(row.get(name, "") for name in shown))
     return table
 
@@ -82,12 +103,18 @@ def _estimate(estimate: Estimate | None, wide: bool, *, rate: bool = False) -> T
     if estimate is None:
         return Text(DASH.rjust(5 if rate else 0), style="dim")
     figure, bracket, interval = with_interval(estimate, rate=rate).partition(" (")
-    return Text(figure.rjust(5 if rate else 0)).append(bracket + interval if wide else "", style="dim")
+    return Text(figure.rjust(5 if rate else 0)).append(
+        bracket + interval if wide else "", style="dim"
+    )
 
 
 def _targets(targets: Sequence[Target], criterion: str | None) -> Text:
     signs = {True: (GOOD, "green"), False: (BAD, "bold red")}
-    own = [Text.assemble(f"{item.shown} ", signs[item.met]) for item in targets if item.criterion == criterion]
+    own = [
+        Text.assemble(f"{item.shown} ", signs[item.met])
+        for item in targets
+        if item.criterion == criterion
+    ]
     return Text("\n").join(own)
 
 

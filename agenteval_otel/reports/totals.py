@@ -19,9 +19,13 @@ _LOWEST = 10
 
 
 class CriterionTotals:
-    """The totals of one criterion: its results by kind, and the first 32 labels, error types and reasons for a skip."""
+    """The totals of one criterion: its results by kind, and the first 32 labels, error types and
+    reasons for a skip.
+    """
 
-    def __init__(self, name: str, objective: float | None = None, records: CalibrationRecords | None = None) -> None:
+    def __init__(
+        self, name: str, objective: float | None = None, records: CalibrationRecords | None = None
+    ) -> None:
         self.name, self.objective = name, objective
         self.record: CalibrationRecord | None = None
         self._records, self._not_calibrated = records, "" if records is None else None
@@ -32,13 +36,18 @@ class CriterionTotals:
     def __str__(self) -> str:
         """How many results of each kind, and why: ``0 scored, 12 failed: timeout 12``."""
         parts = [f"{self.scored:,} scored"]
-        for count, kind, reasons in ((self.skipped, "skipped", self.skips), (self.failed, "failed", self.errors)):
+        for count, kind, reasons in (
+            (self.skipped, "skipped", self.skips),
+            (self.failed, "failed", self.errors),
+        ):
             parts += [f"{count:,} {kind}: {frequencies(reasons)}"] if count else []
         return ", ".join(parts)
 
     @property
     def mean(self) -> Estimate | None:
-        """Mean of the normalized scores, 0 to 1, with its interval; None without any. Failures are no scores."""
+        """Mean of the normalized scores, 0 to 1, with its interval; None without any. Failures are
+        no scores.
+        """
         return self._scores.estimate()
 
     @property
@@ -48,14 +57,18 @@ class CriterionTotals:
 
     @property
     def calibrated(self) -> Estimate | None:
-        """The true pass rate: `pass_rate` corrected for how often the judge errs; None without a record that holds."""
+        """The true pass rate: `pass_rate` corrected for how often the judge errs; None without a
+        record that holds.
+        """
         if self.record is None or self._not_calibrated is not None or self.pass_rate is None:
             return None
         return self.record.corrected(self.pass_rate)
 
     @property
     def calibration(self) -> str:
-        """Whether the pass rate is the judge's, or corrected by people's labels; empty without records."""
+        """Whether the pass rate is the judge's, or corrected by people's labels; empty without
+        records.
+        """
         if self._not_calibrated is not None:
             return self._not_calibrated
         if self.record is None:
@@ -69,7 +82,9 @@ class CriterionTotals:
 
     @property
     def objective_met(self) -> bool | None:
-        """Whether the pass rate reaches the objective; False without a pass rate. None without an objective."""
+        """Whether the pass rate reaches the objective; False without a pass rate. None without an
+        objective.
+        """
         if self.objective is None:
             return None
         return self.pass_rate is not None and self.pass_rate.mean >= self.objective - ROUNDING
@@ -96,12 +111,20 @@ class CriterionTotals:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "name": self.name, "mean": estimate_json(self.mean), "pass_rate": estimate_json(self.pass_rate),
-            "scored": self.scored, "skipped": self.skipped, "failed": self.failed, "objective": self.objective,
-            "objective_met": self.objective_met, "labels": dict(self.labels), "skip_reasons": dict(self.skips),
-            "error_types": dict(self.errors), "calibrated_pass_rate": estimate_json(self.calibrated),
+            "name": self.name,
+            "mean": estimate_json(self.mean),
+            "pass_rate": estimate_json(self.pass_rate),
+            "scored": self.scored,
+            "skipped": self.skipped,
+            "failed": self.failed,
+            "objective": self.objective,
+            "objective_met": self.objective_met,
+            "labels": dict(self.labels),
+            "skip_reasons": dict(self.skips),
+            "error_types": dict(self.errors),
+            "calibrated_pass_rate": estimate_json(self.calibrated),
             "calibration": self.calibration or None,
-        }  # fmt: skip
+        }
 
     def _calibrate(self, result: EvaluationResult) -> None:
         """Look up the record; a single result without a valid one prevents the correction."""
@@ -112,14 +135,18 @@ class CriterionTotals:
             self._not_calibrated = f"the judge's own share: {NOT_MEASURED}"
             return
         why = self.record.expired_because(
-            evaluator_version=result.evaluator_version, model=result.judge_model, threshold=result.threshold
+            evaluator_version=result.evaluator_version,
+            model=result.judge_model,
+            threshold=result.threshold,
         )
         if why is not None:
             self._not_calibrated = f"the judge's own share: its calibration has expired: {why}"
 
 
 class JudgeTotals:
-    """Sums over the requests to judges: sent (`calls`), answered from the cache, refused by a guard."""
+    """Sums over the requests to judges: sent (`calls`), answered from the cache, refused by a
+    guard.
+    """
 
     def __init__(self) -> None:
         self.calls = self.cached = self.refused = self.tokens = 0
@@ -139,7 +166,12 @@ class JudgeTotals:
         self.cached += call.outcome == CACHED
         self.refused += not call.was_sent and call.outcome != CACHED
         if (usage := call.usage) is not None:
-            self.tokens += usage.input_tokens + usage.output_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+            self.tokens += (
+                usage.input_tokens
+                + usage.output_tokens
+                + usage.cache_read_tokens
+                + usage.cache_write_tokens
+            )
         if call.cost_usd is not None:
             self.cost_usd = (self.cost_usd or 0.0) + call.cost_usd
 
@@ -155,18 +187,22 @@ class Low(NamedTuple):
 class Totals:
     """The totals of a run, of the scored criteria in the order of the reports.
 
-    `broken` inputs have a failed result or a run error; `run_errors` are counted by the part that failed, if it is no
-    evaluator, and `first_errors` has the first of each; `lowest` are the inputs with the lowest overall scores below 1.
+    `broken` inputs have a failed result or a run error; `run_errors` are counted by the part that
+    failed, if it is no evaluator, and `first_errors` has the first of each; `lowest` are the inputs
+    with the lowest overall scores below 1.
     """
 
-    def __init__(self, criteria: Iterable[EvaluationCriteria] = (), records: CalibrationRecords | None = None) -> None:
+    def __init__(
+        self, criteria: Iterable[EvaluationCriteria] = (), records: CalibrationRecords | None = None
+    ) -> None:
         self._records = records
         self.inputs = self.broken = 0
         self.run_errors: Counter[str] = Counter()
         self.first_errors: dict[str, str] = {}
         self.judges = JudgeTotals()
         self._by_name = {
-            criterion.name: CriterionTotals(criterion.name, criterion.objective, records) for criterion in criteria
+            criterion.name: CriterionTotals(criterion.name, criterion.objective, records)
+            for criterion in criteria
         }
         self._overall = WeightedSums()
         self.lowest: list[Low] = []
@@ -187,29 +223,51 @@ class Totals:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "inputs": self.inputs, "inputs_with_failures": self.broken, "overall_score": estimate_json(self.overall),
+            "inputs": self.inputs,
+            "inputs_with_failures": self.broken,
+            "overall_score": estimate_json(self.overall),
             "criteria": [criterion.as_json() for criterion in self.criteria],
             "lowest": [low._asdict() for low in self.lowest],
-        }  # fmt: skip
+        }
 
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """What stands below a table, where there is anything: labels without figures, reasons of failures and skips."""
+        """What stands below a table, where there is anything: labels without figures, reasons of
+        failures and skips.
+        """
         criteria = self.criteria
-        categories = [item for item in criteria if item.labels and item.mean is None and item.pass_rate is None]
+        categories = [
+            item
+            for item in criteria
+            if item.labels and item.mean is None and item.pass_rate is None
+        ]
         return [
             ("Labels", [(item.name, frequencies(item.labels)) for item in categories]),
             ("Failed", [(item.name, frequencies(item.errors)) for item in criteria if item.failed]),
-            ("Skipped", [(item.name, frequencies(item.skips)) for item in criteria if item.skipped]),
-            ("Calibration", [(item.name, item.calibration) for item in criteria if item.calibration]),
+            (
+                "Skipped",
+                [(item.name, frequencies(item.skips)) for item in criteria if item.skipped],
+            ),
+            (
+                "Calibration",
+                [(item.name, item.calibration) for item in criteria if item.calibration],
+            ),
         ]
 
     def add(
-        self, aggregated: AggregatedEvaluationResult, *, place: str = "", criteria: Iterable[EvaluationCriteria] = ()
+        self,
+        aggregated: AggregatedEvaluationResult,
+        *,
+        place: str = "",
+        criteria: Iterable[EvaluationCriteria] = (),
     ) -> None:
-        """Add the results of the input at `place`. The objectives of its `criteria` apply where none is configured."""
+        """Add the results of the input at `place`. The objectives of its `criteria` apply where
+        none is configured.
+        """
         self.inputs += 1
         for criterion in criteria:
-            if (totals := self._by_name.get(criterion.name)) is not None and totals.objective is None:
+            if (
+                totals := self._by_name.get(criterion.name)
+            ) is not None and totals.objective is None:
                 totals.objective = criterion.objective
         for result in aggregated.results:
             if (totals := self._by_name.get(result.criterion_name)) is None:
@@ -217,17 +275,29 @@ class Totals:
                 self._by_name[result.criterion_name] = totals
             totals.add(result)
         evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
-        others = [error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators]
+        others = [
+            error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators
+        ]
         for error in others:
             _count(self.run_errors, label := error.evaluator_type or "a part")
-            self.first_errors.setdefault(label, f"{place}: {error.message}" if place else error.message)
+            self.first_errors.setdefault(
+                label, f"{place}: {error.message}" if place else error.message
+            )
         counted = [result for result in aggregated.results if not result.shadow]
         self.broken += bool(others) or any(result.status == "failed" for result in counted)
         if (overall := aggregated.overall_score) is not None:
-            self._overall.add(min(1.0, max(0.0, overall)))  # negative weights can lead outside 0 to 1
+            # negative weights can lead outside 0 to 1
+            self._overall.add(min(1.0, max(0.0, overall)))
             if overall < 1.0:
-                low = [result for result in counted if result.passed is False or result.status == "failed"]
-                lowest = [*self.lowest, Low(place, overall, tuple(dict.fromkeys(map(_described, low))))]
+                low = [
+                    result
+                    for result in counted
+                    if result.passed is False or result.status == "failed"
+                ]
+                lowest = [
+                    *self.lowest,
+                    Low(place, overall, tuple(dict.fromkeys(map(_described, low)))),
+                ]
                 self.lowest = sorted(lowest, key=lambda low: low.overall_score)[:_LOWEST]
 
 
@@ -238,7 +308,11 @@ def estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
 
 
 def _described(result: EvaluationResult) -> str:
-    reason = f"failed: {result.error_type or 'error'}" if result.status == "failed" else result.reason_code
+    reason = (
+        f"failed: {result.error_type or 'error'}"
+        if result.status == "failed"
+        else result.reason_code
+    )
     return f"{result.criterion_name} ({reason})" if reason else result.criterion_name
 
 
@@ -248,7 +322,9 @@ def _count(counter: Counter[str], key: str) -> None:
 
 
 class Target(NamedTuple):
-    """What a criterion (None: the overall scores) should reach, in tables and in full, and what it has reached."""
+    """What a criterion (None: the overall scores) should reach, in tables and in full, and what it
+    has reached.
+    """
 
     criterion: str | None
     shown: str

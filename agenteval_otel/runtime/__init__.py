@@ -1,1 +1,3 @@
-"""What several packages need of the process: fork handling, own randomness, the logger, a bounded background thread."""
+"""What several packages need of the process: fork handling, own randomness, the logger, a bounded
+background thread.
+"""

@@ -17,7 +17,9 @@ Hook = TypeVar("Hook", bound=Callable[[], Any])
 
 
 class _Hooks:
-    """Functions in the order of their registration. No lock: each change is one operation of a dictionary."""
+    """Functions in the order of their registration. No lock: each change is one operation of a
+    dictionary.
+    """
 
     def __init__(self) -> None:
         self._hooks: dict[int, tuple[weakref.ref[Any] | None, Callable[..., Any]]] = {}
@@ -26,8 +28,12 @@ class _Hooks:
     def add(self, hook: Hook) -> Hook:
         number, hooks = next(self._numbers), self._hooks
         if isinstance(hook, types.MethodType):
-            # Not `weakref.WeakMethod`: it can complain on the host's stderr while the interpreter ends.
-            hooks[number] = weakref.ref(hook.__self__, lambda _: hooks.pop(number, None)), hook.__func__
+            # Not `weakref.WeakMethod`: it can complain on the host's stderr while the interpreter
+            # ends.
+            hooks[number] = (
+                weakref.ref(hook.__self__, lambda _: hooks.pop(number, None)),
+                hook.__func__,
+            )
         else:
             hooks[number] = None, hook
         return hook
@@ -51,19 +57,27 @@ class _Hooks:
 _BEFORE, _IN_PARENT, _IN_CHILD = _Hooks(), _Hooks(), _Hooks()
 # Each is a decorator as well. Bound methods are kept by weak reference.
 reset_in_child: Final = _IN_CHILD.add
-"""Have a function called in each forked child, in order; it must not block, start a thread, or take locks."""
+"""Have a function called in each forked child, in order; it must not block, start a thread, or take
+locks.
+"""
 before_fork: Final = _BEFORE.add
-"""Have it called in the forking thread, last registered first. It delays the host's fork: milliseconds at most."""
+"""Have it called in the forking thread, last registered first. It delays the host's fork:
+milliseconds at most.
+"""
 after_fork_in_parent: Final = _IN_PARENT.add
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
-        before=lambda: _BEFORE.run(backwards=True), after_in_parent=_IN_PARENT.run, after_in_child=_IN_CHILD.run
+        before=lambda: _BEFORE.run(backwards=True),
+        after_in_parent=_IN_PARENT.run,
+        after_in_child=_IN_CHILD.run,
     )
 
 
 class ForkSafeLock:
-    """Admits one thread at a time to a block that never waits; always unlocked in a freshly forked child."""
+    """Admits one thread at a time to a block that never waits; always unlocked in a freshly forked
+    child.
+    """
 
     def __init__(self) -> None:
         self._reset()
@@ -73,7 +87,9 @@ class ForkSafeLock:
         self._lock = threading.Lock()
 
     def acquire_if_free(self) -> bool:
-        """Acquire it without waiting; False where it is taken, maybe by this thread: then do not release it."""
+        """Acquire it without waiting; False where it is taken, maybe by this thread: then do not
+        release it.
+        """
         return self._lock.acquire(blocking=False)
 
     def release(self) -> None:
@@ -87,5 +103,7 @@ class ForkSafeLock:
 
 
 RANDOM: Final = random.Random()
-"""The package's generator. A forked child seeds it anew: it would otherwise repeat its siblings' numbers."""
+"""The package's generator. A forked child seeds it anew: it would otherwise repeat its siblings'
+numbers.
+"""
 reset_in_child(RANDOM.seed)

@@ -7,8 +7,12 @@ from importlib import import_module
 from typing import Any
 
 
-def importing(namespace: MutableMapping[str, Any], module_of: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package: `namespace` is its ``globals()``, which keeps what was imported."""
+def importing(
+    namespace: MutableMapping[str, Any], module_of: Mapping[str, str]
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a package: `namespace` is its ``globals()``, which keeps what was
+    imported.
+    """
 
     def __getattr__(name: str) -> Any:
         module = module_of.get(name)

@@ -17,14 +17,18 @@ _NAME = "agenteval_otel"
 
 
 class _Cause:
-    """One event of one part, written at most once a minute; concurrent or nested warnings are left out."""
+    """One event of one part, written at most once a minute; concurrent or nested warnings are left
+    out.
+    """
 
     def __init__(self) -> None:
         self.due, self.left_out = 0.0, 0
         self._writing = threading.Lock()
 
     def turn(self, now: float) -> int | None:
-        """How many lines were left out, for the caller that writes the next one; None for all others."""
+        """How many lines were left out, for the caller that writes the next one; None for all
+        others.
+        """
         if now >= self.due and self._writing.acquire(blocking=False):
             is_due, left_out = now >= self.due, self.left_out
             if is_due:
@@ -37,7 +41,9 @@ class _Cause:
 
 
 def _named(logger: Any, method: str, line: Any) -> str:
-    """The line, with our name where no handler is set up: the standard library then writes the line alone."""
+    """The line, with our name where no handler is set up: the standard library then writes the line
+    alone.
+    """
     return line if logging.getLogger(_NAME).hasHandlers() else f"agenteval-otel: {line}"
 
 
@@ -76,9 +82,11 @@ class _Log:
         return causes.setdefault(key, _Cause())
 
     def load(self) -> Any:
-        """Import structlog, which takes up to a tenth of a second; plain lines where it cannot be read.
+        """Import structlog, which takes up to a tenth of a second; plain lines where it cannot be
+        read.
 
-        It imports rich where that is installed, which draws from `random`: the application's state is restored.
+        It imports rich where that is installed, which draws from `random`: the application's state
+        is restored.
         """
         if self._logger is None:
             state = random.getstate()

@@ -1,4 +1,6 @@
-"""Masking: keeps our own secrets (keys in settings, variables, addresses) out of everything that is shown."""
+"""Masking: keeps our own secrets (keys in settings, variables, addresses) out of everything that is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +25,29 @@ _PARAMETER = re.compile(
     r"(?i)([?&;][\w.-]*(?:api[_-]?key|token|secret|password|passwd|signature|\bsig|credential)[\w.-]*=)[^&;#\s'\"]+"
 )
 _SCHEME = re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{6,}")
-# A value that is nothing but an address or a credential; a pattern or a sentence that contains one is not changed.
+# A value that is nothing but an address or a credential; a pattern or a sentence that contains one
+# is not changed.
 _WHOLE = re.compile(r"(?i)(?:[a-z][\w+.-]*://\S+|(?:bearer|basic)\s+\S+)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a field, header or variable of this name holds a secret; ``max_tokens`` does not, ``apiKey`` does."""
+    """Whether a field, header or variable of this name holds a secret; ``max_tokens`` does not,
+    ``apiKey`` does.
+    """
     words = [part for part in re.split(r"[^a-z0-9]+", _CAMEL.sub("_", name).lower()) if part]
     if not words:
         return False
-    return words[-1] in _LAST or (words[-1] == "key" and len(words) > 1 and words[-2] in _BEFORE_KEY)
+    return words[-1] in _LAST or (
+        words[-1] == "key" and len(words) > 1 and words[-2] in _BEFORE_KEY
+    )
 
 
 def mask(value: Any, name: str = "") -> Any:
-    """The value with its secrets masked, containers copied; a value whose name says so is masked whole.
+    """The value with its secrets masked, containers copied; a value whose name says so is masked
+    whole.
 
-    Names and missing values stay. Text is changed only where all of it is an address or a credential.
+    Names and missing values stay. Text is changed only where all of it is an address or a
+    credential.
     """
     return _mask(value, is_secret(name), 0)
 
@@ -47,7 +56,10 @@ def _mask(value: Any, secret: bool, depth: int) -> Any:
     if depth >= _MAX_DEPTH:
         return MASK
     if isinstance(value, Mapping):
-        return {key: _mask(item, secret or is_secret(str(key)), depth + 1) for key, item in value.items()}
+        return {
+            key: _mask(item, secret or is_secret(str(key)), depth + 1)
+            for key, item in value.items()
+        }
     if type(value) in (list, tuple, set, frozenset):
         return type(value)(_mask(item, secret, depth + 1) for item in value)
     if secret:
@@ -56,7 +68,9 @@ def _mask(value: Any, secret: bool, depth: int) -> Any:
 
 
 def mask_text(text: str) -> str:
-    """Text with the users of its addresses, their secret parameters and what stands behind ``Bearer`` masked."""
+    """Text with the users of its addresses, their secret parameters and what stands behind
+    ``Bearer`` masked.
+    """
     if "://" in text:
         text = _PARAMETER.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
     return _SCHEME.sub(rf"\1 {MASK}", text)
@@ -64,7 +78,9 @@ def mask_text(text: str) -> str:
 
 def mask_known(text: str, secrets: Iterable[str]) -> str:
     """Text without the given secrets, wherever they stand; also `mask_text`."""
-    for secret in sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True):
+    for secret in sorted(
+        {secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True
+    ):
         text = text.replace(secret, MASK)
     return mask_text(text)
 
@@ -79,14 +95,22 @@ def message_of(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Text for a line of a terminal: invisible characters (controls, line ends, directions) become ``?``."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
+    """Text for a line of a terminal: invisible characters (controls, line ends, directions) become
+    ``?``.
+    """
+    return (
+        text
+        if text.isprintable()
+        else "".join(char if char.isprintable() else "?" for char in text)
+    )
 
 
 def split_address(address: str) -> tuple[str, str | None]:
-    """An address without its user part, and that part as the value of an ``authorization`` header (None: it had none).
+    """An address without its user part, and that part as the value of an ``authorization`` header
+    (None: it had none).
 
-    Libraries differ in what they do with ``http://user:password@host``: one sends it, one takes it for the host's name.
+    Libraries differ in what they do with ``http://user:password@host``: one sends it, one takes it
+    for the host's name.
     """
     scheme, separator, rest = address.partition("://")
     authority, slash, path = rest.partition("/")

@@ -8,7 +8,9 @@ _MIB = 1024 * 1024
 
 
 class MemoryPart:
-    """The memory of one part; its ceiling `max_bytes` is not a reservation, and may be changed at any time."""
+    """The memory of one part; its ceiling `max_bytes` is not a reservation, and may be changed at
+    any time.
+    """
 
     def __init__(self, budget: MemoryBudget, max_bytes: int) -> None:
         self._budget, self.max_bytes = budget, max_bytes
@@ -17,12 +19,14 @@ class MemoryPart:
     def reserve(self, size_bytes: int) -> bool:
         """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room.
 
-        No lock: ``self.used_bytes += n`` cannot lose an update, as threads switch at calls and jumps only.
+        No lock: ``self.used_bytes += n`` cannot lose an update, as threads switch at calls and
+        jumps only.
         """
         budget = self._budget
         self.used_bytes += size_bytes
         budget.used_bytes += size_bytes
-        # Added first, then checked: concurrent threads may all be refused, but never exceed the limit together.
+        # Added first, then checked: concurrent threads may all be refused, but never exceed the
+        # limit together.
         if self.used_bytes <= self.max_bytes and budget.used_bytes <= budget.max_bytes:
             return True
         self.release(size_bytes)
@@ -38,9 +42,11 @@ class MemoryBudget:
         self.max_bytes, self.used_bytes = max_bytes, 0
         self.captured_calls = MemoryPart(self, 32 * _MIB)  # until their inputs are built
         self.unsampled_calls = MemoryPart(self, 16 * _MIB)  # that feedback may ask for
-        self.pending_answers = MemoryPart(self, 16 * _MIB)  # evaluated ones whose ground truth is to come, compressed
+        # evaluated ones whose ground truth is to come, compressed
+        self.pending_answers = MemoryPart(self, 16 * _MIB)
         self.open_spans = MemoryPart(self, 32 * _MIB)
-        self.read_spans = MemoryPart(self, 32 * _MIB)  # of other libraries, until their answer is read
+        # of other libraries, until their answer is read
+        self.read_spans = MemoryPart(self, 32 * _MIB)
         self.conversations = MemoryPart(self, 32 * _MIB)  # open ones, compressed
         self.results = MemoryPart(self, 32 * _MIB)
         self.encoded_batches = MemoryPart(self, 32 * _MIB)

@@ -1,7 +1,8 @@
-"""Users' regular expressions: searched by RE2 in linear time where it can, else by `regex` within a time limit.
+"""Users' regular expressions: searched by RE2 in linear time where it can, else by `regex` within a
+time limit.
 
-The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only, and ``$`` without the flag ``m`` matches at the very end
-only: RE2 reads them so, for `regex` they are written out.
+The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only, and ``$`` without the flag ``m``
+matches at the very end only: RE2 reads them so, for `regex` they are written out.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any, NamedTuple
 from agenteval_otel.runtime.fork import reset_in_child
 
 DEFAULT_LIMIT_S = 0.1
-# Memory that RE2 may use for one pattern and what it remembers of the text; crafted text can fill it.
+# Memory that RE2 may use for one pattern and what it remembers of the text; crafted text can fill
+# it.
 _MEMORY_BYTES = 2 * 1024 * 1024
-# Of patterns with counted repetitions. RE2 takes one step for each character; on crafted text, up to one for each of
-# these as well: 300 of them take some 0.15 s on the longest text there is (256 KiB).
+# Of patterns with counted repetitions. RE2 takes one step for each character; on crafted text, up
+# to one for each of these as well: 300 of them take some 0.15 s on the longest text there is (256
+# KiB).
 _MAX_INSTRUCTIONS = 300
 
 _TOKENS = re.compile(
@@ -29,13 +32,24 @@ _INLINE_FLAGS = re.compile(r"(?<!^)\(\?[a-zA-Z]+\)|\(\?[a-zA-Z]*m")
 _WORD = "0-9A-Za-z_"
 _EDGE = "(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))"
 _FOR_REGEX = {
-    r"\d": "[0-9]", r"\D": "[^0-9]", r"\w": f"(?-i:[{_WORD}])", r"\W": f"(?-i:[^{_WORD}])", r"\s": r"[\t-\r ]",
-    r"\S": r"[^\t-\r ]", r"\b": _EDGE.format(_WORD, "!", "="), r"\B": _EDGE.format(_WORD, "=", "!"), "$": r"\Z",
-}  # fmt: skip
+    r"\d": "[0-9]",
+    r"\D": "[^0-9]",
+    r"\w": f"(?-i:[{_WORD}])",
+    r"\W": f"(?-i:[^{_WORD}])",
+    r"\s": r"[\t-\r ]",
+    r"\S": r"[^\t-\r ]",
+    r"\b": _EDGE.format(_WORD, "!", "="),
+    r"\B": _EDGE.format(_WORD, "=", "!"),
+    "$": r"\Z",
+}
 _FOR_REGEX_SETS = {
-    r"\d": "0-9", r"\D": r"\x00-/:-\U0010FFFF", r"\w": _WORD, r"\W": r"\x00-/:-@\[-\^`{-\U0010FFFF", r"\s": r"\t-\r ",
+    r"\d": "0-9",
+    r"\D": r"\x00-/:-\U0010FFFF",
+    r"\w": _WORD,
+    r"\W": r"\x00-/:-@\[-\^`{-\U0010FFFF",
+    r"\s": r"\t-\r ",
     r"\S": r"\x00-\x08\x0e-\x1f!-\U0010FFFF",
-}  # fmt: skip
+}
 # RE2's space lacks the vertical tab.
 _FOR_RE2 = {r"\s": r"[\s\x0b]", r"\S": r"[^\s\x0b]", r"\Z": r"\z"}
 _FOR_RE2_SETS = {r"\s": r"\s\x0b", r"\S": r"\x00-\x08\x0e-\x1f!-\x{10FFFF}"}
@@ -63,7 +77,9 @@ class Pattern(NamedTuple):
         return self.backtracking.search(text, timeout=limit_s, concurrent=True) is not None
 
     def spans(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> list[tuple[int, int]]:
-        """Where it occurs, in order, without overlaps and empty matches; TimeoutError after `limit_s`."""
+        """Where it occurs, in order, without overlaps and empty matches; TimeoutError after
+        `limit_s`.
+        """
         if self.obstacle is None and not self.occurs_in(text):
             return []
         matches = self.backtracking.finditer(text, timeout=limit_s, concurrent=True)
@@ -72,7 +88,9 @@ class Pattern(NamedTuple):
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str, flags: str = "") -> Pattern:
-    """Compile a pattern; raises ValueError for text that is no pattern, or flags other than ``i``, ``m``, ``s``."""
+    """Compile a pattern; raises ValueError for text that is no pattern, or flags other than ``i``,
+    ``m``, ``s``.
+    """
     check_flags(flags)
     import regex
 
@@ -96,14 +114,18 @@ def check_flags(flags: str) -> str:
     return flags
 
 
-def _rewritten(pattern: str, escapes: dict[str, str], in_sets: dict[str, str], *, lines: bool) -> str:
+def _rewritten(
+    pattern: str, escapes: dict[str, str], in_sets: dict[str, str], *, lines: bool
+) -> str:
     """The pattern for one engine; what only that engine would take for syntax is escaped."""
 
     def write(token: re.Match[str]) -> str:
         text = token[0]
         if token["set"]:
             members = {"[": r"\[", **in_sets}
-            return "[" + re.sub(r"(?s)\\.|\[", lambda member: members.get(member[0], member[0]), text[1:])
+            return "[" + re.sub(
+                r"(?s)\\.|\[", lambda member: members.get(member[0], member[0]), text[1:]
+            )
         if token["escape"]:
             return escapes.get(text, text)
         if token["least"] is not None:
@@ -163,7 +185,9 @@ def _automaton(source: str) -> Any:
         return engine.compile(source, options)
     except engine.error as error:
         reason = error.args[0] if error.args else ""
-        raise ValueError(f"RE2: {reason.decode(errors='replace') if isinstance(reason, bytes) else reason}") from None
+        raise ValueError(
+            f"RE2: {reason.decode(errors='replace') if isinstance(reason, bytes) else reason}"
+        ) from None
 
 
 @reset_in_child

@@ -1,7 +1,8 @@
 """Reentrancy: monitored handlers do not sample calls made by evaluators, on any thread.
 
-Usually the context marks such calls (`EVALUATING`). This module covers threads that an evaluator starts and that lack
-the context: a thread inherits `daemon` from its parent, and our threads pass the evaluation along as its value.
+Usually the context marks such calls (`EVALUATING`). This module covers threads that an evaluator
+starts and that lack the context: a thread inherits `daemon` from its parent, and our threads pass
+the evaluation along as its value.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ class _OfThread(threading.local):
 
 
 THREAD: Final = _OfThread()
-"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's: cached there."""
+"""Its `is_host` is True on threads that `under_evaluation` has seen to be the host's: cached there.
+"""
 
 
 class EvaluationScope(int):
-    """One evaluation under way, `over` once it is settled; handed down as ``True`` to the `daemon` of its threads."""
+    """One evaluation under way, `over` once it is settled; handed down as ``True`` to the `daemon`
+    of its threads.
+    """
 
     def __new__(cls) -> EvaluationScope:
         return super().__new__(cls, 1)
@@ -40,7 +44,9 @@ class EvaluationScope(int):
         self.over = self._open <= 0
 
 
-EVALUATION: Final[ContextVar[EvaluationScope | None]] = ContextVar("agenteval_evaluation", default=None)
+EVALUATION: Final[ContextVar[EvaluationScope | None]] = ContextVar(
+    "agenteval_evaluation", default=None
+)
 
 
 class EvaluationThread(threading.Thread):
@@ -66,10 +72,12 @@ class _OfProcess:
 
 
 PROCESS: Final = _OfProcess()
-"""Its `is_ours` is True in a fork server and what it forks: these processes do nothing but evaluate.
+"""Its `is_ours` is True in a fork server and what it forks: these processes do nothing but
+evaluate.
 
-`is_sidecar` is True, before anything is emitted, in a process that has no application's threads: background threads
-need no rests there, and the private providers fill messages without the SDK's spans and histograms.
+`is_sidecar` is True, before anything is emitted, in a process that has no application's threads:
+background threads need no rests there, and the private providers fill messages without the SDK's
+spans and histograms.
 """
 
 
@@ -88,7 +96,9 @@ def under_evaluation() -> bool:
 @functools.cache
 def in_sub_interpreter() -> bool:
     try:
-        interpreters = importlib.import_module("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+        interpreters = importlib.import_module(
+            "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+        )
     except ImportError:
         return False
     return bool(interpreters.get_current() != interpreters.get_main())

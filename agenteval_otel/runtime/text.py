@@ -1,4 +1,6 @@
-"""Text helpers: Unicode normalization in linear time, and regular expressions that are compiled when first used."""
+"""Text helpers: Unicode normalization in linear time, and regular expressions that are compiled
+when first used.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,15 @@ from typing import Any, AnyStr, Literal, cast
 
 
 def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
-    """The text in a normalization form; marks beyond 30 on one character (Unicode's "stream-safe" limit) are dropped.
+    """The text in a normalization form; marks beyond 30 on one character (Unicode's "stream-safe"
+    limit) are dropped.
 
-    Python sorts the marks of a character in quadratic time: a quarter of a megabyte of them would take minutes.
+    Python sorts the marks of a character in quadratic time: a quarter of a megabyte of them would
+    take minutes.
     """
-    return text if text.isascii() else unicodedata.normalize(form, _long_mark_runs().sub(r"\1", text))
+    return (
+        text if text.isascii() else unicodedata.normalize(form, _long_mark_runs().sub(r"\1", text))
+    )
 
 
 def brief(text: str, limit: int) -> str:
@@ -46,7 +52,8 @@ class _LazyPattern:
         self._source, self._flags = source, flags
 
     def __getattr__(self, name: str) -> Any:
-        # Each attribute is looked up once and then kept. Two threads that race compile the same pattern.
+        # Each attribute is looked up once and then kept. Two threads that race compile the same
+        # pattern.
         value = getattr(re.compile(self._source, self._flags), name)
         self.__dict__[name] = value
         return value

@@ -11,5 +11,8 @@ def scope_version() -> str:
     """The version of this distribution; empty where it runs from a bare folder. Reads a file, once."""
     try:
         return importlib.metadata.version("agenteval-otel")
-    except (ImportError, OSError):  # without the right to read it, not even the module that reads it is imported
+    except (
+        ImportError,
+        OSError,
+    ):  # without the right to read it, not even the module that reads it is imported
         return ""

@@ -1,4 +1,6 @@
-"""A background worker: a thread of ours that runs jobs in order; and an event loop for such a thread."""
+"""A background worker: a thread of ours that runs jobs in order; and an event loop for such a
+thread.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +27,37 @@ _END: Final = False
 
 
 class Worker:
-    """Runs jobs, one at a time, on a daemon thread that the first job starts and that ends when it has been idle.
+    """Runs jobs, one at a time, on a daemon thread that the first job starts and that ends when it
+    has been idle.
 
-    At most `max_waiting` jobs wait: a further one is refused and logged. Whatever a job raises is logged by its type.
+    At most `max_waiting` jobs wait: a further one is refused and logged. Whatever a job raises is
+    logged by its type.
 
     Args:
         on_idle: Called on the thread when no job came for `idle_s`, and before it ends.
-        stays: The thread ends by `close` alone, and calls `on_idle` each time that it has been idle.
+        stays: The thread ends by `close` alone, and calls `on_idle` each time that it has been
+            idle.
         max_threads: With more than one, jobs run side by side, begun in order.
     """
 
     def __init__(
-        self, name: str, *, max_waiting: int, idle_s: float = 0.5, on_idle: Job | None = None, stays: bool = False,
-        max_threads: int = 1, thread_class: type[threading.Thread] = threading.Thread,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        *,
+        max_waiting: int,
+        idle_s: float = 0.5,
+        on_idle: Job | None = None,
+        stays: bool = False,
+        max_threads: int = 1,
+        thread_class: type[threading.Thread] = threading.Thread,
+    ) -> None:
         self.name = name
-        self._max_waiting, self._idle_s, self._on_idle, self._stays = max_waiting, idle_s, on_idle, stays
+        self._max_waiting, self._idle_s, self._on_idle, self._stays = (
+            max_waiting,
+            idle_s,
+            on_idle,
+            stays,
+        )
         self._max_threads, self._thread_class = max_threads, thread_class
         self._reset()
         reset_in_child(self._reset)
@@ -78,7 +95,9 @@ class Worker:
         return taken
 
     def start(self) -> bool:
-        """Start a thread where one is missing, or all are busy and there may be more; False without any."""
+        """Start a thread where one is missing, or all are busy and there may be more; False without
+        any.
+        """
         with self._lock:
             threads = self._threads
             if threads and (self._load < len(threads) or len(threads) >= self._max_threads):
@@ -87,8 +106,11 @@ class Worker:
             run = contextvars.Context().run
             thread: threading.Thread | None = None
             try:  # in a sub-interpreter a daemon thread may not even be made
-                thread = self._thread_class(target=run, args=(self._run,), name=self.name, daemon=True)
-                threads.add(thread)  # before it starts: a signal handler that submits meanwhile starts no second one
+                thread = self._thread_class(
+                    target=run, args=(self._run,), name=self.name, daemon=True
+                )
+                # before it starts: a signal handler that submits meanwhile starts no second one
+                threads.add(thread)
                 thread.start()
             except RuntimeError:
                 if thread is not None:
@@ -96,7 +118,9 @@ class Worker:
             return bool(threads)
 
     def close(self, timeout_s: float) -> bool:
-        """Run what waits, then `on_idle`, and end the thread; whether that was done within the time limit."""
+        """Run what waits, then `on_idle`, and end the thread; whether that was done within the time
+        limit.
+        """
         deadline = time.monotonic() + timeout_s
         with self._lock:  # a thread that another one is just starting cannot be joined yet
             threads = list(self._threads)
@@ -105,13 +129,16 @@ class Worker:
         try:
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
-        except RuntimeError:  # by a job, or by a signal handler while the thread starts: neither can wait for it
+        except (
+            RuntimeError
+        ):  # by a job, or by a signal handler while the thread starts: neither can wait for it
             return False
         return not any(thread.is_alive() for thread in threads)
 
     def _run(self) -> None:
         signals = self._signals
-        while signals is self._signals:  # else a job has forked, and this thread is all that came along
+        # else a job has forked, and this thread is all that came along
+        while signals is self._signals:
             try:
                 signal: bool | None = signals.get(timeout=self._idle_s)
             except queue.Empty:
@@ -140,16 +167,20 @@ class Worker:
 
 
 class Flusher:
-    """Runs `flush` on its own thread with a time limit, even if `flush` ignores its own; one at a time."""
+    """Runs `flush` on its own thread with a time limit, even if `flush` ignores its own; one at a
+    time.
+    """
 
     def __init__(self, flush: Callable[[], bool]) -> None:
         self._flush = flush
         self._worker = Worker("agenteval-flush", max_waiting=8, idle_s=0.0)
 
     def flush(self, timeout_s: float) -> bool:
-        """What `flush` gave; False where it raised, was not done in time, or no thread can be started any more.
+        """What `flush` gave; False where it raised, was not done in time, or no thread can be
+        started any more.
 
-        One that is under way is waited for first. Threads that flush at once each get their own result.
+        One that is under way is waited for first. Threads that flush at once each get their own
+        result.
         """
         deadline = time.monotonic() + timeout_s
         results: list[bool] = []
@@ -172,7 +203,9 @@ def settle(future: Future[T], work: Callable[[], T]) -> None:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop, or an `OSError` where no descriptor is left: a half-built loop would write to stderr."""
+    """An event loop, or an `OSError` where no descriptor is left: a half-built loop would write to
+    stderr.
+    """
     with selectors.DefaultSelector():
         for end in socket.socketpair():
             end.close()

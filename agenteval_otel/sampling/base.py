@@ -1,7 +1,8 @@
 """Contract of samplers: whether an answer is evaluated, and with what probability.
 
-A response is sampled when its randomness is below the threshold, ratio x 2^64, whichever sampler chose the ratio: so
-smaller ratios nest inside larger ones, and the inclusion probability of a union is the largest of its ratios.
+A response is sampled when its randomness is below the threshold, ratio x 2^64, whichever sampler
+chose the ratio: so smaller ratios nest inside larger ones, and the inclusion probability of a union
+is the largest of its ratios.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ class SamplingContext(NamedTuple):
         randomness: Uniform in [0, 2^64).
         answer: None before the handler has run.
         evaluation_input: None until the background thread has built it.
-        memo: Decisions that must be made once a call (a rate limit's), kept between `decide` calls; None without.
-        results: Those of the first stage's evaluators; None before that, and where there are no stages.
+        memo: Decisions that must be made once a call (a rate limit's), kept between `decide` calls;
+            None without.
+        results: Those of the first stage's evaluators; None before that, and where there are no
+            stages.
     """
 
     agent: str
@@ -50,14 +53,18 @@ class SamplingContext(NamedTuple):
 class Sampler(Component, contract="sampler"):
     """Decides which responses are evaluated. Implement `decide`.
 
-    It decides up to three times about a call: on the caller's thread before the handler runs and after the answer, and
-    on the background thread with the evaluation input; again only while its decision says ``settled=False``. On the
-    caller's thread it must not block; what it raises is counted.
+    It decides up to three times about a call: on the caller's thread before the handler runs and
+    after the answer, and on the background thread with the evaluation input; again only while its
+    decision says ``settled=False``. On the caller's thread it must not block; what it raises is
+    counted.
 
     Attributes:
-        own_randomness: It replaces the response's randomness by its own, so it cannot be a member of a combination.
-        counts_calls: Each `decide` counts, as for a limit per second: a combination calls it once for a call.
-        keeps_memo: It decides several times about a call and keeps, in the context's `memo`, what counts once.
+        own_randomness: It replaces the response's randomness by its own, so it cannot be a member
+            of a combination.
+        counts_calls: Each `decide` counts, as for a limit per second: a combination calls it once
+            for a call.
+        keeps_memo: It decides several times about a call and keeps, in the context's `memo`, what
+            counts once.
         needs_results: It looks at results, so it can only be a rule of an escalation.
     """
 
@@ -68,10 +75,11 @@ class Sampler(Component, contract="sampler"):
 
     @property
     def least_probability(self) -> float | None:
-        """The least probability that a sampled answer can have, 0 if none is sampled; None if that is unknown.
+        """The least probability that a sampled answer can have, 0 if none is sampled; None if that
+        is unknown.
 
-        Objectives need it where it depends on the answer: without it, a rule that prefers bad answers may cause a false
-        alarm before the first of the others is seen.
+        Objectives need it where it depends on the answer: without it, a rule that prefers bad
+        answers may cause a false alarm before the first of the others is seen.
         """
         return None
 
@@ -86,12 +94,16 @@ def hashed(identity: bytes, person: bytes = b"") -> int:
 
 
 def threshold_of(ratio: float) -> int:
-    """The randomness below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK rounds it."""
+    """The randomness below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK
+    rounds it.
+    """
     return round(ratio * RANDOMNESS_RANGE)
 
 
 def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:
-    """The sampler; raises ConfigurationError for one that can only be asked when answers are evaluated already."""
+    """The sampler; raises ConfigurationError for one that can only be asked when answers are
+    evaluated already.
+    """
     if sampler.needs_results:
         wrong = f"{sampler.type!r} looks at what evaluators gave, and no answer is evaluated yet when it is sampled"
         raise ConfigurationError(f"{wrong}: put it below escalation.rules", path=path)

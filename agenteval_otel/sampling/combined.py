@@ -19,15 +19,20 @@ _MAX_CHARS, _BEGINNING = 512, 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
 # By [applies][surely sampled]: every call that waits for its answer is given one of them.
 _UNSETTLED = tuple(
-    tuple(SamplingDecision(surely, None, "undecided", applies=applies, settled=False) for surely in (False, True))
+    tuple(
+        SamplingDecision(surely, None, "undecided", applies=applies, settled=False)
+        for surely in (False, True)
+    )
     for applies in (False, True)
 )
 
 
 class FirstOfSampler(Sampler, type="first_of"):
-    """The first member that applies decides: rules from the most to the least important, a ratio as the last. So
-    ``[{type: error}, {type: slow, above_s: 5, ratio: 0.5}, {type: ratio, ratio: 0.05}]`` evaluates every failure, half
-    of the slow answers and one in twenty of the rest. With the largest ratio first it samples what any member samples.
+    """The first member that applies decides: rules from the most to the least important, a ratio as
+    the last. So
+    ``[{type: error}, {type: slow, above_s: 5, ratio: 0.5}, {type: ratio, ratio: 0.05}]`` evaluates
+    every failure, half of the slow answers and one in twenty of the rest. With the largest ratio
+    first it samples what any member samples.
 
     Attributes:
         samplers: The members, in order; instances or ``{type: ...}`` mappings.
@@ -44,12 +49,16 @@ class FirstOfSampler(Sampler, type="first_of"):
     def _members(cls, value: Any) -> Any:
         if not isinstance(value, list | tuple):
             raise ValueError("expected a list of samplers")
-        members = load_each(lambda item, path: resolve(Sampler, item, path=path), value, path="samplers")
+        members = load_each(
+            lambda item, path: resolve(Sampler, item, path=path), value, path="samplers"
+        )
         for index, member in enumerate(members):
             expect_before_results(member, path=f"samplers[{index}]")
             if member.own_randomness:
                 wrong = f"{member.type!r} has its own randomness, and probabilities of different ones do not nest"
-                raise ConfigurationError(f"{wrong}: put the first_of inside of it", path=f"samplers[{index}]")
+                raise ConfigurationError(
+                    f"{wrong}: put the first_of inside of it", path=f"samplers[{index}]"
+                )
         return members
 
     @cached_property
@@ -67,7 +76,8 @@ class FirstOfSampler(Sampler, type="first_of"):
         for decide, counts in self._deciders:
             decision = _once(decide, context) if counts else decide(context)
             if not decision.settled:
-                # Whichever of those that wait turns out to decide: if all of them sample, it is known already.
+                # Whichever of those that wait turns out to decide: if all of them sample, it is
+                # known already.
                 waiting, surely = True, surely and decision.sampled
             if decision.applies:
                 last = decision
@@ -77,7 +87,9 @@ class FirstOfSampler(Sampler, type="first_of"):
         return _UNSETTLED[last.applies][surely and last.sampled]
 
 
-def _once(decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext) -> SamplingDecision:
+def _once(
+    decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext
+) -> SamplingDecision:
     """A member's decision, made once a call however often the combination is asked."""
     if context.memo is None:
         return decide(context)
@@ -88,14 +100,17 @@ def _once(decide: Callable[[SamplingContext], SamplingDecision], context: Sampli
 
 
 class ConversationSampler(Sampler, type="conversation"):
-    """Samples conversations instead of single responses: all turns or none; decided after the answer, by the id.
+    """Samples conversations instead of single responses: all turns or none; decided after the
+    answer, by the id.
 
-    The randomness is made from the conversation's id, so every process decides alike. The id is that of `annotate`,
-    else the argument of that name; a response without an id has its trace's randomness.
+    The randomness is made from the conversation's id, so every process decides alike. The id is
+    that of `annotate`, else the argument of that name; a response without an id has its trace's
+    randomness.
 
     Attributes:
         ratio: Share in [0, 1] of the conversations.
-        sampler: What decides with the conversation's randomness instead of the ratio: rules, or a combination.
+        sampler: What decides with the conversation's randomness instead of the ratio: rules, or a
+            combination.
     """
 
     own_randomness: ClassVar[bool] = True
@@ -106,7 +121,11 @@ class ConversationSampler(Sampler, type="conversation"):
     @field_validator("sampler", mode="before")
     @classmethod
     def _sampler(cls, value: Any) -> Any:
-        return None if value is None else expect_before_results(resolve(Sampler, value, path="sampler"), path="sampler")
+        return (
+            None
+            if value is None
+            else expect_before_results(resolve(Sampler, value, path="sampler"), path="sampler")
+        )
 
     @cached_property
     def _inner(self) -> Sampler:
@@ -132,6 +151,8 @@ class ConversationSampler(Sampler, type="conversation"):
 
 
 def randomness_of_conversation(conversation: str) -> int:
-    """A conversation's randomness in [0, 2^64): from its id, of a long one from the beginning that is kept of it."""
+    """A conversation's randomness in [0, 2^64): from its id, of a long one from the beginning that
+    is kept of it.
+    """
     kept = conversation if len(conversation) <= _MAX_CHARS else conversation[:_BEGINNING]
     return hashed(kept.encode("utf-8", "surrogatepass"))

@@ -1,7 +1,8 @@
 """Escalation: which of the evaluated answers go on to the evaluators that cost more.
 
-Rules and a baseline use one number, made from the answer's randomness, so the probability of their union is the largest
-ratio that applies. It is salted, so independent of what sampled the answer: the two probabilities multiply.
+Rules and a baseline use one number, made from the answer's randomness, so the probability of their
+union is the largest ratio that applies. It is salted, so independent of what sampled the answer:
+the two probabilities multiply.
 """
 
 from __future__ import annotations
@@ -10,7 +11,15 @@ from asyncio import CancelledError
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.components.explained import ComponentError, FriendlyErrors, explain_validation
@@ -29,16 +38,23 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
     """Inexpensive evaluators run first; their results decide which answers the others see.
 
     Attributes:
-        baseline_rate: Share of the answers, 0 to 1, that is escalated regardless of the rules. With 0, answers that
-            match no rule are never escalated, so the sampling probability is unknown.
-        rules: Samplers that are rules: ``result``, ``slow``, ``error``, ``pattern``, ``agent``, ``annotation``,
-            ``function``. Each has a ratio, 1 when left out; of the rules that match, the largest ratio applies.
-        criteria: The criteria whose evaluators run second; by default those of all evaluators that call a model.
+        baseline_rate: Share of the answers, 0 to 1, that is escalated regardless of the rules. With
+            0, answers that match no rule are never escalated, so the sampling probability is
+            unknown.
+        rules: Samplers that are rules: ``result``, ``slow``, ``error``, ``pattern``, ``agent``,
+            ``annotation``, ``function``. Each has a ratio, 1 when left out; of the rules that
+            match, the largest ratio applies.
+        criteria: The criteria whose evaluators run second; by default those of all evaluators that
+            call a model.
     """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True, hide_input_in_errors=True,
-    )  # fmt: skip
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
+    )
 
     baseline_rate: float = Field(default=0.05, ge=0, le=1)
     rules: ListOf[SerializeAsAny[Sampler]] = Field(default=(), max_length=32)
@@ -62,21 +78,31 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
 
 
 class EscalationDecider:
-    """Decides whether one answer is escalated: before the first stage and, if still open, again after it.
+    """Decides whether one answer is escalated: before the first stage and, if still open, again
+    after it.
 
-    A rule that raises is ignored and listed in `broken`. `randomness` is what sampled the answer, in [0, 2^64).
+    A rule that raises is ignored and listed in `broken`. `randomness` is what sampled the answer,
+    in [0, 2^64).
     """
 
-    def __init__(self, escalation: Escalation, evaluation_input: EvaluationInput, randomness: int | None) -> None:
-        second = second_randomness(randomness_of_input(evaluation_input) if randomness is None else randomness)
-        self._context = SamplingContext(evaluation_input.agent or "", second, evaluation_input=evaluation_input)
+    def __init__(
+        self, escalation: Escalation, evaluation_input: EvaluationInput, randomness: int | None
+    ) -> None:
+        second = second_randomness(
+            randomness_of_input(evaluation_input) if randomness is None else randomness
+        )
+        self._context = SamplingContext(
+            evaluation_input.agent or "", second, evaluation_input=evaluation_input
+        )
         self._open: Sequence[Sampler] = escalation.rules
         self._rate = rate = escalation.baseline_rate
         self._known = [SamplingDecision(second < threshold_of(rate), rate, BASELINE)]
         self.broken: list[tuple[str, BaseException]] = []
 
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
-        """The decision so far, settled with results. Once sampled, results only change its probability and reason."""
+        """The decision so far, settled with results. Once sampled, results only change its
+        probability and reason.
+        """
         context = self._context._replace(results=results)
         still_open: list[Sampler] = []
         for rule in self._open:
@@ -96,24 +122,36 @@ class EscalationDecider:
 
 
 def second_randomness(randomness: int) -> int:
-    """Another number in [0, 2^64) for the same answer, in every process the same: salted BLAKE2b of the first."""
+    """Another number in [0, 2^64) for the same answer, in every process the same: salted BLAKE2b of
+    the first.
+    """
     return hashed((randomness & LOW_64).to_bytes(8, "big"), person=b"escalation")
 
 
 def randomness_of_input(evaluation_input: EvaluationInput) -> int:
-    """A number in [0, 2^64) for an input without randomness: from its response's id, else from its texts."""
-    identity = evaluation_input.response_id or f"{evaluation_input.prompt}\0{evaluation_input.response_text}"
+    """A number in [0, 2^64) for an input without randomness: from its response's id, else from its
+    texts.
+    """
+    identity = (
+        evaluation_input.response_id
+        or f"{evaluation_input.prompt}\0{evaluation_input.response_text}"
+    )
     return hashed(identity.encode("utf-8", "surrogatepass"))
 
 
 def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | bool | None:
-    """An escalation from an instance or a mapping; None says nothing of it, False that there is none."""
+    """An escalation from an instance or a mapping; None says nothing of it, False that there is
+    none.
+    """
     if value is None or value is False or isinstance(value, Escalation):
         return value
-    if isinstance(value, str) and value.strip().lower() in ("false", "no", "off"):  # a variable says all as text
+    # a variable says all as text
+    if isinstance(value, str) and value.strip().lower() in ("false", "no", "off"):
         return False
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise ConfigurationError(f"expected a mapping, or false for none, found {type(value).__name__}", path=path)
+        raise ConfigurationError(
+            f"expected a mapping, or false for none, found {type(value).__name__}", path=path
+        )
     try:
         return Escalation.model_validate(value)
     except ValidationError as error:
@@ -154,9 +192,14 @@ class ResultSampler(RuleSampler, type="result"):
     def _has_a_condition(self) -> Self:
         if not (self.labels or self.failed or self.disagreement or self._has_range):
             raise ValueError("expected labels, below, above, failed or disagreement")
-        low, high = -1.0 if self.above is None else self.above, 2.0 if self.below is None else self.below
+        low, high = (
+            -1.0 if self.above is None else self.above,
+            2.0 if self.below is None else self.below,
+        )
         if low >= high or low == 1 or high == 0:
-            raise ValueError("matches no score: expected above to be less than below, above less than 1, below over 0")
+            raise ValueError(
+                "matches no score: expected above to be less than below, above less than 1, below over 0"
+            )
         return self
 
     @property
@@ -171,10 +214,21 @@ class ResultSampler(RuleSampler, type="result"):
     def matches(self, context: SamplingContext) -> bool | None:
         if context.results is None:
             return None
-        results = [item for item in context.results if not self.criteria or item.criterion_name in self.criteria]
+        results = [
+            item
+            for item in context.results
+            if not self.criteria or item.criterion_name in self.criteria
+        ]
         scored = [result for result in results if result.status == "scored"]
-        scores = [result.normalized for result in scored if result.normalized is not None and self._has_range]
-        above, below = -1.0 if self.above is None else self.above, 2.0 if self.below is None else self.below
+        scores = [
+            result.normalized
+            for result in scored
+            if result.normalized is not None and self._has_range
+        ]
+        above, below = (
+            -1.0 if self.above is None else self.above,
+            2.0 if self.below is None else self.below,
+        )
         return (
             any(result.label in self.labels for result in scored)
             or any(above < score < below for score in scores)

@@ -14,11 +14,14 @@ from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import RATE_LIMITED
 
-_HEADROOM = 0.8  # aiming a little below the ceiling keeps most of the limiting in the ratio, instead of in losses
+# aiming a little below the ceiling keeps most of the limiting in the ratio, instead of in losses
+_HEADROOM = 0.8
 
 
 class ThresholdRule(NamedTuple):
-    """A sampler that depends on randomness alone: it samples below `threshold`, with the decision `sampled`."""
+    """A sampler that depends on randomness alone: it samples below `threshold`, with the decision
+    `sampled`.
+    """
 
     threshold: int
     sampled: SamplingDecision
@@ -54,16 +57,19 @@ class RatioSampler(Sampler, type="ratio"):
 
     @property
     def by_randomness(self) -> ThresholdRule | None:
-        """`decide` for callers that have the randomness alone; None in a subclass that decides in its own way."""
+        """`decide` for callers that have the randomness alone; None in a subclass that decides in
+        its own way.
+        """
         return self._rule if type(self).decide is RatioSampler.decide else None
 
 
 class RateLimitSampler(Sampler, type="rate_limit"):
     """Evaluates at most `max_per_s` responses in each second of the clock.
 
-    The limit is a ratio that is adjusted each second to the traffic of the second before, so the probability stays
-    known and smaller ratios still nest. Responses beyond `max_per_s` within a second, such as those of a first burst,
-    are not evaluated and count as lost (``rate_limited``), not as unsampled.
+    The limit is a ratio that is adjusted each second to the traffic of the second before, so the
+    probability stays known and smaller ratios still nest. Responses beyond `max_per_s` within a
+    second, such as those of a first burst, are not evaluated and count as lost (``rate_limited``),
+    not as unsampled.
 
     Attributes:
         max_per_s: Ceiling per second, at least 1.
@@ -90,14 +96,16 @@ class RateLimitSampler(Sampler, type="rate_limit"):
         window.seen += 1
         if context.randomness >= window.threshold:
             return window.not_sampled
-        # A ticket from a C counter: two threads never hold the same one, without a lock on the caller's path.
+        # A ticket from a C counter: two threads never hold the same one, without a lock on the
+        # caller's path.
         return window.sampled if next(window.tickets) < self.max_per_s else window.over_limit
 
     def _turn(self, second: int) -> _Window:
         windows = self._windows
         before = windows.get(second - 1)
         fresh = _Window(self.max_per_s, self.ratio, seen_before=before.seen if before else 0)
-        # setdefault is atomic: threads that meet at the turn of a second share one window and its tickets.
+        # setdefault is atomic: threads that meet at the turn of a second share one window and its
+        # tickets.
         window = windows.setdefault(second, fresh)
         for past in [known for known in list(windows) if known < second - 1]:
             windows.pop(past, None)

@@ -1,6 +1,8 @@
-"""Sampling by rule: errors, slow answers, certain agents, what a pattern or a function finds in the answer.
+"""Sampling by rule: errors, slow answers, certain agents, what a pattern or a function finds in the
+answer.
 
-What needs the content is decided on the background thread: every such call takes a place in the queue.
+What needs the content is decided on the background thread: every such call takes a place in the
+queue.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from agenteval_otel.semconv import ANNOTATIONS, CRITERION_NAME, TAG
 
 
 class RuleSampler(Sampler):
-    """Samples a share of the responses that it matches, and has no say on others. Implement `matches`.
+    """Samples a share of the responses that it matches, and has no say on others. Implement
+    `matches`.
 
     Attributes:
         ratio: Share in [0, 1] of the responses that match.
@@ -34,14 +37,17 @@ class RuleSampler(Sampler):
 
     @cached_property
     def _decisions(self) -> dict[bool | None, tuple[SamplingDecision, SamplingDecision]]:
-        """By what `matches` says, for randomness not below and below the threshold; built once: every call asks."""
+        """By what `matches` says, for randomness not below and below the threshold; built once:
+        every call asks.
+        """
         yes = SamplingDecision(True, self.ratio, self.type)
         no_say = SamplingDecision(False, None, self.type, applies=False)
         unsettled = no_say._replace(settled=False)
         return {
-            True: (yes._replace(sampled=False), yes), False: (no_say, no_say),
+            True: (yes._replace(sampled=False), yes),
+            False: (no_say, no_say),
             None: (unsettled, unsettled._replace(sampled=True)),
-        }  # fmt: skip
+        }
 
     @cached_property
     def _threshold(self) -> int:
@@ -80,7 +86,8 @@ class ErrorSampler(RuleSampler, type="error"):
     """Samples a share of the calls that raised.
 
     Attributes:
-        types: Class names of the exceptions that count, such as ``TimeoutError``; all of them when empty.
+        types: Class names of the exceptions that count, such as ``TimeoutError``; all of them when
+            empty.
     """
 
     types: ListOf[str] = ()
@@ -96,9 +103,9 @@ class PatternSampler(RuleSampler, type="pattern"):
     """Samples a share of the responses in which a pattern occurs, on the background thread.
 
     Attributes:
-        pattern: A regular expression, as in `RuleBased`, without looking around and without references to groups. With
-            the extra ``re2`` most are searched in linear time; a search that takes longer than 0.1 s is stopped and
-            counted, and the response is not evaluated.
+        pattern: A regular expression, as in `RuleBased`, without looking around and without
+            references to groups. With the extra ``re2`` most are searched in linear time; a search
+            that takes longer than 0.1 s is stopped and counted, and the response is not evaluated.
         flags: Any of ``i``, ``m`` and ``s``.
         field: Where to look: ``response``, ``prompt``, or a path below ``context``.
     """
@@ -113,7 +120,8 @@ class PatternSampler(RuleSampler, type="pattern"):
             compiled = compile_pattern(self.pattern, self.flags)
         except ValueError as error:
             raise ConfigurationError(f"{error}, found {self.pattern!r}", path="pattern") from error
-        if compiled.never_linear:  # it would be searched in the host's process, with every other response waiting
+        # it would be searched in the host's process, with every other response waiting
+        if compiled.never_linear:
             expected = "expected a pattern without, or a FunctionSampler in its place"
             wrong = f"{compiled.obstacle} may take long on crafted text: {expected}, found {self.pattern!r}"
             raise ConfigurationError(wrong, path="pattern")
@@ -130,7 +138,8 @@ class SlowSampler(RuleSampler, type="slow"):
     """Samples a share of the responses that took long.
 
     Attributes:
-        above_s: Seconds from the call to its answer, or to the end of its stream, above which a response is slow.
+        above_s: Seconds from the call to its answer, or to the end of its stream, above which a
+            response is slow.
     """
 
     above_s: float = Field(gt=0)
@@ -144,9 +153,10 @@ class AnnotationSampler(RuleSampler, type="annotation"):
     """Samples a share of the responses with a certain annotation, on the background thread.
 
     Attributes:
-        name: ``agenteval.prompt.name``, ``agenteval.prompt.version``, ``deployment.environment.name``, ``user.id`` or
-            the key of a tag.
-        values: As spans have them (a user's id hashed), with ``*`` and ``?`` as wildcards; upper and lower case differ.
+        name: ``agenteval.prompt.name``, ``agenteval.prompt.version``,
+            ``deployment.environment.name``, ``user.id`` or the key of a tag.
+        values: As spans have them (a user's id hashed), with ``*`` and ``?`` as wildcards; upper
+            and lower case differ.
     """
 
     name: str
@@ -172,14 +182,19 @@ def annotated_attribute(name: str, *, path: str) -> str:
     """The attribute of an annotation, by itself, by `annotate`'s keyword or by the key of a tag.
 
     Raises:
-        ConfigurationError: No slug, or so near to the name of another annotation that it is taken for a mistake.
+        ConfigurationError: No slug, or so near to the name of another annotation that it is taken
+            for a mistake.
     """
     attribute = ANNOTATIONS.get(name, name)
     key = attribute.removeprefix(TAG)
     if attribute in ANNOTATIONS.values() or (key != attribute and CRITERION_NAME.fullmatch(key)):
         return attribute
     near = suggestion(name, [*ANNOTATIONS.values(), *ANNOTATIONS])
-    if near or not CRITERION_NAME.fullmatch(name) or name.partition(".")[0] in ("agenteval", "gen_ai"):
+    if (
+        near
+        or not CRITERION_NAME.fullmatch(name)
+        or name.partition(".")[0] in ("agenteval", "gen_ai")
+    ):
         known = f"known: {', '.join(ANNOTATIONS.values())}, and the keys of tags"
         also = f" (a tag of this key: {TAG}{name})" if CRITERION_NAME.fullmatch(name) else ""
         raise ConfigurationError(f"no annotation {name!r}{near}; {known}{also}", path=path)
@@ -190,8 +205,9 @@ class FunctionSampler(RuleSampler, type="function"):
     """Samples by a function of the evaluation input, on the background thread.
 
     Attributes:
-        function: Gives whether the response matches (then `ratio` holds) or the ratio itself, 0 to 1. It must return
-            soon: evaluations wait for it. What it raises is counted, and the response is not evaluated.
+        function: Gives whether the response matches (then `ratio` holds) or the ratio itself, 0 to
+            1. It must return soon: evaluations wait for it. What it raises is counted, and the
+              response is not evaluated.
     """
 
     function: Callable[[EvaluationInput], bool | float] = Field(exclude=True)
@@ -216,8 +232,12 @@ class FunctionSampler(RuleSampler, type="function"):
 
 
 def _recorded(context: SamplingContext) -> AnswerFacts | None:
-    """The facts of an answer that was not captured here, such as a replayed one: those of its input."""
+    """The facts of an answer that was not captured here, such as a replayed one: those of its
+    input.
+    """
     known = context.evaluation_input
     if known is None:
         return None
-    return AnswerFacts(known.duration_s or 0.0, known.error_type, known.stream_end, known.conversation_id)
+    return AnswerFacts(
+        known.duration_s or 0.0, known.error_type, known.stream_end, known.conversation_id
+    )

@@ -1,9 +1,11 @@
-"""What a trace says of sampling: its randomness, the unit (the trace, or each call by itself), and the share upstream.
+"""What a trace says of sampling: its randomness, the unit (the trace, or each call by itself), and
+the share upstream.
 
-All calls of a trace share its randomness, which keeps the traces that head sampling at the same or a larger ratio kept:
-with an ``ot=th`` entry in the trace state by the conventions' rule (the last 56 bits, or their ``rv`` value, at or
-above the threshold), otherwise by the SDK's (the low 64 bits below ratio x 2^64). Both become one number here, smaller
-is kept first. Without a trace the number comes from our own generator: the host's is never touched.
+All calls of a trace share its randomness, which keeps the traces that head sampling at the same or
+a larger ratio kept: with an ``ot=th`` entry in the trace state by the conventions' rule (the last
+56 bits, or their ``rv`` value, at or above the threshold), otherwise by the SDK's (the low 64 bits
+below ratio x 2^64). Both become one number here, smaller is kept first. Without a trace the number
+comes from our own generator: the host's is never touched.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _MAX_KNOWN: Final = 1024
 _DIGITS: Final = 14
 LOW_64: Final = (1 << 64) - 1
 _LOW_56 = (1 << 56) - 1
-NO_STATE: Final = SpanContext(0, 0, False).trace_state  # nearly every trace's: cheaper to compare than to measure
+# nearly every trace's: cheaper to compare than to measure
+NO_STATE: Final = SpanContext(0, 0, False).trace_state
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,14}")
 
 
@@ -33,15 +36,18 @@ class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
     """What samplers choose between, and what was sampled before.
 
     Attributes:
-        unit: ``trace``: all calls of a handler in one trace are evaluated, or none. ``call``: each call on its own, for
-            jobs and loops with many calls in one trace.
-        upstream_ratio: Share of all responses, above 0 to 1, that reaches this process; 1 without upstream sampling.
-            Left out, it is taken from ``ot=th`` in the trace state; without that it is unknown.
-        upstream_attribute: Name of the attribute of the evaluated span that carries this share; it overrides
-            `upstream_ratio`.
+        unit: ``trace``: all calls of a handler in one trace are evaluated, or none. ``call``: each
+            call on its own, for jobs and loops with many calls in one trace.
+        upstream_ratio: Share of all responses, above 0 to 1, that reaches this process; 1 without
+            upstream sampling. Left out, it is taken from ``ot=th`` in the trace state; without that
+            it is unknown.
+        upstream_attribute: Name of the attribute of the evaluated span that carries this share; it
+            overrides `upstream_ratio`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     unit: Literal["trace", "call"] = "trace"
     upstream_ratio: float | None = Field(default=None, gt=0, le=1)
@@ -49,7 +55,9 @@ class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 def randomness_of(span_context: SpanContext | None) -> int:
-    """The response's randomness in [0, 2^64): from its trace where there is one, else from our own generator."""
+    """The response's randomness in [0, 2^64): from its trace where there is one, else from our own
+    generator.
+    """
     if span_context is None:
         return RANDOM.getrandbits(64)
     fields = _trace_state(span_context)
@@ -74,10 +82,11 @@ def _hexadecimal(digits: str) -> int | None:
 
 
 class CallRandomness:
-    """Gives each call its own number in [0, 2^64): BLAKE2b of trace, span and the calls before it in that span.
+    """Gives each call its own number in [0, 2^64): BLAKE2b of trace, span and the calls before it
+    in that span.
 
-    The first call of a span has the same number in every process. Of more than 1,024 spans at once the oldest is
-    forgotten, and its next call counts as its first. Any thread; raises nothing.
+    The first call of a span has the same number in every process. Of more than 1,024 spans at once
+    the oldest is forgotten, and its next call counts as its first. Any thread; raises nothing.
     """
 
     def __init__(self) -> None:
@@ -134,9 +143,14 @@ NOTHING_KNOWN: Final = Upstream()
 
 
 def upstream_of(
-    span_context: SpanContext | None, settings: SamplingSettings, attribute: Any = None, *, by_trace: bool = True
+    span_context: SpanContext | None,
+    settings: SamplingSettings,
+    attribute: Any = None,
+    *,
+    by_trace: bool = True,
 ) -> Upstream:
-    """What is known of sampling before this process: by the attribute's value, the fixed ratio, or ``ot=th``.
+    """What is known of sampling before this process: by the attribute's value, the fixed ratio, or
+    ``ot=th``.
 
     `by_trace`: the choice here was made by the trace's own randomness.
     """

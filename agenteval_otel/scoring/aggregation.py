@@ -1,4 +1,6 @@
-"""Aggregation: from the scores of one input to its overall score. What "good overall" means is the user's to choose."""
+"""Aggregation: from the scores of one input to its overall score. What "good overall" means is the
+user's to choose.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from agenteval_otel.scoring.scales import BOOLEAN_SCALES, normalize, passed_of
 
 
 class Scored(NamedTuple):
-    """A result that counts: its score moved to [0, 1], higher is better, and the weight of its criterion."""
+    """A result that counts: its score moved to [0, 1], higher is better, and the weight of its
+    criterion.
+    """
 
     result: EvaluationResult
     normalized: float
@@ -21,13 +25,16 @@ class Scored(NamedTuple):
 
 
 class Aggregation(Component, contract="aggregation"):
-    """Puts the scores of one input together. Implement `combine`, with ``type="..."`` in the class line."""
+    """Puts the scores of one input together. Implement `combine`, with ``type="..."`` in the class
+    line.
+    """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
         """The overall score, 0 worst to 1 best, or None; values outside of 0 to 1 count as None.
 
-        `scored` has the results with a normalized score, in configured order; a criterion may appear several times.
-        The method must not block. If it raises, the input has no overall score, but keeps its results.
+        `scored` has the results with a normalized score, in configured order; a criterion may
+        appear several times. The method must not block. If it raises, the input has no overall
+        score, but keeps its results.
         """
         raise NotImplementedError
 
@@ -43,16 +50,20 @@ class WeightedMean(Aggregation, type="weighted_mean"):
 
 
 class OncePerCriterion(Aggregation, type="once_per_criterion"):
-    """Weighted mean of the criteria: the results of each criterion are averaged first, so that it counts once."""
+    """Weighted mean of the criteria: the results of each criterion are averaged first, so that it
+    counts once.
+    """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
         by_name: dict[str, list[Scored]] = {}
         for member in scored:
             by_name.setdefault(member.result.criterion_name, []).append(member)
-        return _mean([
-            (math.fsum(member.normalized for member in group) / len(group), group[0].weight)
-            for group in by_name.values()
-        ])  # fmt: skip
+        return _mean(
+            [
+                (math.fsum(member.normalized for member in group) / len(group), group[0].weight)
+                for group in by_name.values()
+            ]
+        )
 
 
 class Minimum(Aggregation, type="minimum"):
@@ -65,8 +76,8 @@ class Minimum(Aggregation, type="minimum"):
 class AllMustPass(Aggregation, type="all_must_pass"):
     """1 if every result with a verdict passed, else 0; None without a verdict.
 
-    A verdict comes from the evaluator, from the criterion's threshold, or from a boolean score; results without one
-    are ignored. Weights only exclude: results with weight 0 are left out.
+    A verdict comes from the evaluator, from the criterion's threshold, or from a boolean score;
+    results without one are ignored. Weights only exclude: results with weight 0 are left out.
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
@@ -77,13 +88,16 @@ class AllMustPass(Aggregation, type="all_must_pass"):
 
 
 def overall_score(
-    results: Iterable[EvaluationResult], criteria: Iterable[EvaluationCriteria], aggregation: Aggregation | None = None
+    results: Iterable[EvaluationResult],
+    criteria: Iterable[EvaluationCriteria],
+    aggregation: Aggregation | None = None,
 ) -> float | None:
-    """The overall score by the strategy, the weighted mean when left out; None when nothing could be averaged.
+    """The overall score by the strategy, the weighted mean when left out; None when nothing could
+    be averaged.
 
-    Failures, skips, `shadow` results and results without a matching criterion or a normalized score are left out; of
-    two criteria with the same name the first counts. A score outside of 0 to 1, possible with negative weights, is
-    None.
+    Failures, skips, `shadow` results and results without a matching criterion or a normalized score
+    are left out; of two criteria with the same name the first counts. A score outside of 0 to 1,
+    possible with negative weights, is None.
     """
     by_name: dict[str, EvaluationCriteria] = {}
     for criterion in criteria:
@@ -96,7 +110,9 @@ def overall_score(
         value = normalize(result.score, declared)
         if value is None:
             continue
-        if result.passed is None and (declared.threshold is not None or declared.scale in BOOLEAN_SCALES):
+        if result.passed is None and (
+            declared.threshold is not None or declared.scale in BOOLEAN_SCALES
+        ):
             result = copy_with(result, {"passed": passed_of(result.score, declared)})
         scored.append(Scored(result, value, 1.0 if declared.weight is None else declared.weight))
     overall = (aggregation or WeightedMean()).combine(scored) if scored else None

@@ -1,7 +1,8 @@
-"""Inclusion probabilities: how likely it was that a response was evaluated by an evaluator; its weight is w = 1 / p.
+"""Inclusion probabilities: how likely it was that a response was evaluated by an evaluator; its
+weight is w = 1 / p.
 
-Everything that thins the traffic contributes a probability above 0 up to 1, and this module alone combines them. None
-is unknown, never 1, and whatever is combined with it is unknown too.
+Everything that thins the traffic contributes a probability above 0 up to 1, and this module alone
+combines them. None is unknown, never 1, and whatever is combined with it is unknown too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.semconv import NOT_SAMPLED
 
-_THRESHOLDS = 1 << 56  # OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits
+# OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits
+_THRESHOLDS = 1 << 56
 
 
 class SamplingDecision(NamedTuple):
@@ -20,7 +22,8 @@ class SamplingDecision(NamedTuple):
 
     Attributes:
         sampled: Evaluate this response; while unsettled, only if the sampler turns out to apply.
-        probability: Inclusion probability relative to the responses that this process saw; None when unknown.
+        probability: Inclusion probability relative to the responses that this process saw; None
+            when unknown.
         reason: A short word for the telemetry.
         outcome: How the call is counted when it is not sampled.
         applies: The sampler decides on this response; false for a rule that does not match.
@@ -38,19 +41,25 @@ class SamplingDecision(NamedTuple):
 
 
 def known(value: Any, *, sampled: bool = True) -> float | None:
-    """The value where it is a probability, else None; 0 is the probability of a response that was not sampled only."""
+    """The value where it is a probability, else None; 0 is the probability of a response that was
+    not sampled only.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0.0 < value <= 1.0 or (value == 0.0 and not sampled) else None
 
 
 def probability_of(decision: SamplingDecision) -> float | None:
-    """The decision's probability; None where it is unknown, or none that a decision like this one can have."""
+    """The decision's probability; None where it is unknown, or none that a decision like this one
+    can have.
+    """
     return known(decision.probability, sampled=decision.sampled)
 
 
 def nested(*probabilities: float | None) -> float | None:
-    """min(p_i): all of several choices by the same randomness u, each of them u < p_i, took the response."""
+    """min(p_i): all of several choices by the same randomness u, each of them u < p_i, took the
+    response.
+    """
     numbers = [probability for probability in probabilities if probability is not None]
     return min(numbers, default=1.0) if len(numbers) == len(probabilities) else None
 
@@ -67,12 +76,16 @@ def union(probabilities: Iterable[float | None]) -> float | None:
     None if there are no choices, or if one probability is unknown and no other one is 1.
     """
     everything = list(probabilities)
-    largest = max((probability for probability in everything if probability is not None), default=None)
+    largest = max(
+        (probability for probability in everything if probability is not None), default=None
+    )
     return largest if None not in everything or largest == 1.0 else None
 
 
 def of_threshold(threshold: int) -> float | None:
-    """The probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``; None for other numbers."""
+    """The probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``; None for other
+    numbers.
+    """
     return (_THRESHOLDS - threshold) / _THRESHOLDS if 0 <= threshold < _THRESHOLDS else None
 
 

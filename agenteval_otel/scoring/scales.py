@@ -12,26 +12,45 @@ from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.semconv import LABEL_FAIL, LABEL_PASS
 
 BOOLEAN_SCALES = ("binary", "pass/fail")
-_ENDS = {"binary": (0.0, 1.0), "pass/fail": (0.0, 1.0), "numeric": (0.0, 1.0), "likert5": (1.0, 5.0)}
+_ENDS = {
+    "binary": (0.0, 1.0),
+    "pass/fail": (0.0, 1.0),
+    "numeric": (0.0, 1.0),
+    "likert5": (1.0, 5.0),
+}
 _RANGE = re.compile(r"(-?\d+)\s*(?:-|to|\u2013)\s*(-?\d+)")
-BOOLEAN_WORDS = {"true": 1.0, "pass": 1.0, "yes": 1.0, "1": 1.0, "false": 0.0, "fail": 0.0, "no": 0.0, "0": 0.0}
-# Texts with a verdict on any custom scale; for `AgentDockCriteria` only on the scale literally named "string".
+BOOLEAN_WORDS = {
+    "true": 1.0,
+    "pass": 1.0,
+    "yes": 1.0,
+    "1": 1.0,
+    "false": 0.0,
+    "fail": 0.0,
+    "no": 0.0,
+    "0": 0.0,
+}
+# Texts with a verdict on any custom scale; for `AgentDockCriteria` only on the scale literally
+# named "string".
 _VERDICTS = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
 class AgentDockCriteria(EvaluationCriteria):
-    """A criterion of AgentDock's form of configuration (``evaluatorConfigs``), read as AgentDock reads it.
+    """A criterion of AgentDock's form of configuration (``evaluatorConfigs``), read as AgentDock
+    reads it.
 
-    On ``numeric`` a number above 1 up to 100 is a percentage, and a number outside of any scale stays out of the
-    overall score instead of being an error.
+    On ``numeric`` a number above 1 up to 100 is a percentage, and a number outside of any scale
+    stays out of the overall score instead of being an error.
     """
 
     @classmethod
     def reading(cls, criteria: Iterable[EvaluationCriteria]) -> tuple[EvaluationCriteria, ...]:
         """The criteria as this class."""
-        return tuple(cls.model_construct(criterion.model_fields_set, **criterion.__dict__) for criterion in criteria)
+        return tuple(
+            cls.model_construct(criterion.model_fields_set, **criterion.__dict__)
+            for criterion in criteria
+        )
 
 
 @lru_cache(maxsize=256)
@@ -45,8 +64,14 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
 
 
 def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | None:
-    """The error for a number outside of the criterion's scale; None for other values, and for custom scales."""
-    if not isinstance(score, int | float) or isinstance(score, bool) or isinstance(criterion, AgentDockCriteria):
+    """The error for a number outside of the criterion's scale; None for other values, and for
+    custom scales.
+    """
+    if (
+        not isinstance(score, int | float)
+        or isinstance(score, bool)
+        or isinstance(criterion, AgentDockCriteria)
+    ):
         return None
     ends = _ends_of(criterion)
     if ends is None or normalize(score, criterion) is not None:
@@ -54,7 +79,11 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     declared = criterion.minimum is not None
     two_valued = criterion.scale in BOOLEAN_SCALES and not declared
     takes = "true, false, 1 and 0" if two_valued else f"{ends[0]:g} to {ends[1]:g}"
-    hint = "" if declared else "; another range is declared as a scale such as '0-100', or with minimum and maximum"
+    hint = (
+        ""
+        if declared
+        else "; another range is declared as a scale such as '0-100', or with minimum and maximum"
+    )
     number = _finite(score)
     odd = "beyond every float" if isinstance(score, int) else float.__repr__(score)
     shown = odd if number is None else f"{number:g}"
@@ -72,18 +101,21 @@ def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
 def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
     if criterion.minimum is not None and criterion.maximum is not None:
         return criterion.minimum, criterion.maximum
-    if criterion.scale in _ENDS or isinstance(criterion, AgentDockCriteria):  # AgentDock takes ``0-100`` for any word
+    # AgentDock takes ``0-100`` for any word
+    if criterion.scale in _ENDS or isinstance(criterion, AgentDockCriteria):
         return _ENDS.get(criterion.scale)
     return bounds_of(criterion.scale)
 
 
 def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float | None:
-    """Move a raw score to [0, 1], higher is better; None when the scale has no place for it, as for NaN.
+    """Move a raw score to [0, 1], higher is better; None when the scale has no place for it, as for
+    NaN.
 
-    A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly. Otherwise by scale:
-    ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1) / 4 for 1 to 5; ``numeric`` takes 0 to 1
-    as it is. Text is read as a word or as its leading number; on a scale of one's own as ``pass``, ``true``, ``fail``
-    or ``false``, or where all of it is a number, from 0 to 1 where no range is declared.
+    A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly.
+    Otherwise by scale: ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1)
+    / 4 for 1 to 5; ``numeric`` takes 0 to 1 as it is. Text is read as a word or as its leading
+    number; on a scale of one's own as ``pass``, ``true``, ``fail`` or ``false``, or where all of it
+    is a number, from 0 to 1 where no range is declared.
     """
     if isinstance(score, str):
         return _normalize_text(score, criterion)
@@ -95,7 +127,11 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
     if criterion.minimum is None or criterion.maximum is None:
         if criterion.scale in BOOLEAN_SCALES and number not in (0.0, 1.0):
             return None
-        if criterion.scale == "numeric" and 1.0 < number <= 100.0 and isinstance(criterion, AgentDockCriteria):
+        if (
+            criterion.scale == "numeric"
+            and 1.0 < number <= 100.0
+            and isinstance(criterion, AgentDockCriteria)
+        ):
             return number / 100.0
     return None if ends is None else _normalize_range(number, *ends)
 
@@ -103,7 +139,9 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
 def _finite(score: int | float) -> float | None:
     try:
         number = float(score)
-    except Exception:  # a whole number beyond the largest float, or a number of the user's own class that raises
+    except (
+        Exception
+    ):  # a whole number beyond the largest float, or a number of the user's own class that raises
         return None
     return number if math.isfinite(number) else None
 
@@ -143,10 +181,16 @@ def _number_in(text: str) -> float | None:
 
 
 def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool | None:
-    """Verdict on a raw score: by the criterion's threshold (inclusive), else by a boolean form; None without either."""
+    """Verdict on a raw score: by the criterion's threshold (inclusive), else by a boolean form;
+    None without either.
+    """
     if score is None or isinstance(score, bool):
         return score
-    if isinstance(score, str) and criterion.scale not in _ENDS and not isinstance(criterion, AgentDockCriteria):
+    if (
+        isinstance(score, str)
+        and criterion.scale not in _ENDS
+        and not isinstance(criterion, AgentDockCriteria)
+    ):
         number, word = _number_in(score), _VERDICTS.get(score.strip().lower())
         if number is None:
             return None if word is None else word == 1.0
@@ -158,7 +202,9 @@ def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool |
 
 
 def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
-    """``pass`` or ``fail`` where there is a verdict, the evaluator's category where the score is text, else None."""
+    """``pass`` or ``fail`` where there is a verdict, the evaluator's category where the score is
+    text, else None.
+    """
     if passed is not None:
         return LABEL_PASS if passed else LABEL_FAIL
     return score[:64] if isinstance(score, str) and score else None
@@ -167,7 +213,8 @@ def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
 def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None:
     """Refuse invalid criteria by a `ConfigurationError` with every problem.
 
-    Not for AgentDock's form, where the first of two criteria counts and negative weights are used as they are.
+    Not for AgentDock's form, where the first of two criteria counts and negative weights are used
+    as they are.
     """
     problems: list[tuple[str | None, str]] = []
     seen: set[str] = set()
@@ -181,9 +228,16 @@ def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None
         if criterion.weight is not None and criterion.weight < 0:
             problems.append((f"{where}.weight", f"expected at least 0, found {criterion.weight:g}"))
         if criterion.objective is not None and not 0 <= criterion.objective <= 1:
-            problems.append((f"{where}.objective", f"expected a number from 0 to 1, found {criterion.objective:g}"))
+            problems.append(
+                (
+                    f"{where}.objective",
+                    f"expected a number from 0 to 1, found {criterion.objective:g}",
+                )
+            )
         if criterion.of_last is not None and not criterion.objective:
-            fix = f"such as {{name: {criterion.name}, objective: 0.95, of_last: {criterion.of_last}}}"
+            fix = (
+                f"such as {{name: {criterion.name}, objective: 0.95, of_last: {criterion.of_last}}}"
+            )
             problems.append((f"{where}.of_last", f"needs an objective above 0 beside it, {fix}"))
         problems += [(f"{where}.{field}", wrong) for field, wrong in _wrong_range(criterion)]
     if problems:
@@ -197,7 +251,9 @@ def _wrong_range(criterion: EvaluationCriteria) -> Iterator[tuple[str, str]]:
     elif low is not None and high is not None and low >= high:
         yield "maximum", f"expected more than the minimum {low:g}, found {high:g}"
     # Without its own scale it overrides an evaluator's criterion and takes the scale from it.
-    elif "scale" in criterion.model_fields_set and (wrong := wrong_threshold(criterion)) is not None:
+    elif (
+        "scale" in criterion.model_fields_set and (wrong := wrong_threshold(criterion)) is not None
+    ):
         yield "threshold", wrong
 
 
@@ -207,7 +263,8 @@ RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the
 def rating_of(score: ScoreValue | None) -> str:
     """The word for a score on the scale from 1 to 5, rounded up: above 0 up to 1 is the first word.
 
-    Everything else is ``Inconclusive``. The word does not imply a verdict, which depends on the threshold.
+    Everything else is ``Inconclusive``. The word does not imply a verdict, which depends on the
+    threshold.
     """
     if score is None or isinstance(score, bool | str) or not 0 < score <= len(RATINGS):
         return "Inconclusive"

@@ -1,4 +1,6 @@
-"""Bodies of OTLP requests, decoded within limits: what a few bytes say may take gigabytes once it is decoded."""
+"""Bodies of OTLP requests, decoded within limits: what a few bytes say may take gigabytes once it
+is decoded.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from agenteval_otel.runtime.log import log
 
 T = TypeVar("T")
 PATIENCE_S: Final = 7.0
-"""How long a client may take for the head of a request, again for its body, and again to read the reply."""
+"""How long a client may take for the head of a request, again for its body, and again to read the
+reply.
+"""
 NO_ROOM: Final = "no room: try again later"
 _PIECE_BYTES: Final = 256 * 1024
 _GZIP: Final = 31  # the window's size for zlib, and that a gzip header is expected
@@ -25,7 +29,8 @@ _MAX_DEPTH: Final = 100
 SPAN_BYTES: Final = 1_536
 """Approximate memory of a span or event, and of an attribute, without texts."""
 ATTRIBUTE_BYTES: Final = 100
-_MESSAGE_BYTES: Final = 48  # about what an empty message takes in memory, and for each of its fields
+# about what an empty message takes in memory, and for each of its fields
+_MESSAGE_BYTES: Final = 48
 _FIELD_BYTES: Final = 8
 _READ_BYTES: Final = 32  # for a field that is there: it also takes time
 _JSON_OBJECT_BYTES: Final = 250
@@ -50,7 +55,9 @@ class Full(Exception):
 
 
 class Refusal(NamedTuple):
-    """Why a request is not taken: an HTTP status with a message; with `retry_after_s` it may be sent again."""
+    """Why a request is not taken: an HTTP status with a message; with `retry_after_s` it may be
+    sent again.
+    """
 
     status: int
     message: str
@@ -58,7 +65,9 @@ class Refusal(NamedTuple):
 
 
 def attempt(work: Callable[[], T]) -> T | Refusal:
-    """What the work gives, or why it was refused, as plain values: an exception keeps frames, with the body in them."""
+    """What the work gives, or why it was refused, as plain values: an exception keeps frames, with
+    the body in them.
+    """
     try:
         return work()
     except BodyError as error:
@@ -71,10 +80,13 @@ def attempt(work: Callable[[], T]) -> T | Refusal:
 
 
 class Decoding:
-    """The bodies that have come and are not decoded yet, of all receivers. Used on their event loop alone."""
+    """The bodies that have come and are not decoded yet, of all receivers. Used on their event loop
+    alone.
+    """
 
     def __init__(self, max_request_bytes: int) -> None:
-        # One at a time, because each may take its full size, and on one thread, which uses the same memory again.
+        # One at a time, because each may take its full size, and on one thread, which uses the same
+        # memory again.
         self._thread = ThreadPoolExecutor(1, "agenteval-decoding")
         self._left_bytes = 2 * max_request_bytes
 
@@ -88,7 +100,9 @@ class Decoding:
 
     @contextlib.contextmanager
     def body(self) -> Iterator[Callable[[int], bool]]:
-        """Counts a body's memory during the block: the function adds bytes; False where there is no room."""
+        """Counts a body's memory during the block: the function adds bytes; False where there is no
+        room.
+        """
         size_bytes = 0
 
         def add(count: int) -> bool:
@@ -104,7 +118,9 @@ class Decoding:
 
 
 class OtlpMessages:
-    """The request and response messages of one signal, ``trace`` or ``logs``. Creating one imports them."""
+    """The request and response messages of one signal, ``trace`` or ``logs``. Creating one imports
+    them.
+    """
 
     def __init__(self, package: str) -> None:
         module = import_module(f"opentelemetry.proto.collector.{package}.v1.{package}_service_pb2")
@@ -124,7 +140,9 @@ class OtlpMessages:
 
 
 def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | bytearray:
-    """The body without its compression; raises `BodyError` for more than `max_bytes`, whatever it claims to be."""
+    """The body without its compression; raises `BodyError` for more than `max_bytes`, whatever it
+    claims to be.
+    """
     if encoding != "gzip":
         return body
     decoder = zlib.decompressobj(_GZIP)
@@ -145,9 +163,13 @@ def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | 
 
 
 def decoded(data: bytes | bytearray, messages: OtlpMessages, max_bytes: int) -> Any:
-    """The request in a protobuf body; raises `BodyError` where that is not one, or takes too much memory."""
+    """The request in a protobuf body; raises `BodyError` where that is not one, or takes too much
+    memory.
+    """
     descriptor = messages.request.DESCRIPTOR
-    if len(data) > _SMALL and not (_surely_fits(data, descriptor, max_bytes) or _fits(data, descriptor, max_bytes)):
+    if len(data) > _SMALL and not (
+        _surely_fits(data, descriptor, max_bytes) or _fits(data, descriptor, max_bytes)
+    ):
         raise BodyError(413, f"takes more than {max_bytes:,} bytes of memory")
     try:
         return messages.request.FromString(data)
@@ -157,7 +179,9 @@ def decoded(data: bytes | bytearray, messages: OtlpMessages, max_bytes: int) -> 
 
 def decoded_json(data: bytes | bytearray, messages: OtlpMessages, max_bytes: int) -> Any:
     """The request in a JSON body, in which ids are hexadecimal; raises `BodyError`."""
-    size_bytes = _JSON_OBJECT_BYTES * (data.count(b"{") + data.count(b"[")) + _JSON_ITEM_BYTES * data.count(b",")
+    size_bytes = _JSON_OBJECT_BYTES * (
+        data.count(b"{") + data.count(b"[")
+    ) + _JSON_ITEM_BYTES * data.count(b",")
     if len(data) > _SMALL and len(data) + size_bytes > max_bytes:
         raise BodyError(413, f"takes more than {max_bytes:,} bytes of memory")
     try:
@@ -182,8 +206,9 @@ def request_of_json(value: Any, messages: OtlpMessages) -> Any:
 def _with_ids(value: Any) -> Iterator[dict[str, Any]]:
     """The spans, their links and the log records of a request."""
     for resources, scopes, records in (
-        ("resourceSpans", "scopeSpans", "spans"), ("resourceLogs", "scopeLogs", "logRecords"),
-    ):  # fmt: skip
+        ("resourceSpans", "scopeSpans", "spans"),
+        ("resourceLogs", "scopeLogs", "logRecords"),
+    ):
         for resource in value.get(resources) or ():
             for scope in resource.get(scopes) or ():
                 for record in scope.get(records) or ():
@@ -192,13 +217,17 @@ def _with_ids(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _surely_fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bool:
-    """`_fits`, for ordinary bodies in a fraction of its time: each byte that may begin a message counts as one."""
-    left = max_bytes - _fields_of(descriptor)[0] - len(data) * (1 + _READ_BYTES // 2)  # a field has two bytes
+    """`_fits`, for ordinary bodies in a fraction of its time: each byte that may begin a message
+    counts as one.
+    """
+    # a field has two bytes
+    left = max_bytes - _fields_of(descriptor)[0] - len(data) * (1 + _READ_BYTES // 2)
     weights, unit_bytes = _weights_of(descriptor)
     step = _MAX_SUM // max(weights)
     for at in range(0, len(data), step):
         checksum = zlib.adler32(data[at : at + step].translate(weights))
-        left -= unit_bytes * ((checksum & 0xFFFF) - 1)  # its lower half is the sum of the bytes, and 1
+        # its lower half is the sum of the bytes, and 1
+        left -= unit_bytes * ((checksum & 0xFFFF) - 1)
         if left < 0:
             return False
     return True
@@ -206,7 +235,9 @@ def _surely_fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bo
 
 @cache
 def _weights_of(descriptor: Any) -> tuple[bytes, int]:
-    """For each byte, the memory of the largest message with it as first tag byte, in units; and the unit."""
+    """For each byte, the memory of the largest message with it as first tag byte, in units; and the
+    unit.
+    """
     sizes: dict[int, int] = {}
     waiting, known = [descriptor], {descriptor}
     for message in waiting:  # grows
@@ -221,7 +252,8 @@ def _weights_of(descriptor: Any) -> tuple[bytes, int]:
 
 
 def _fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bool:
-    """Whether the messages in a body take at most so much memory, by their number and fields; without making them.
+    """Whether the messages in a body take at most so much memory, by their number and fields;
+    without making them.
 
     A body that is no protobuf fits: the parser says what is wrong with it.
     """
@@ -259,14 +291,23 @@ def _fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bool:
     return False
 
 
-_READ_AS: Final = {"Span": SPAN_BYTES, "Event": SPAN_BYTES, "LogRecord": SPAN_BYTES, "KeyValue": ATTRIBUTE_BYTES}
+_READ_AS: Final = {
+    "Span": SPAN_BYTES,
+    "Event": SPAN_BYTES,
+    "LogRecord": SPAN_BYTES,
+    "KeyValue": ATTRIBUTE_BYTES,
+}
 """What the messages take once they are read, beside themselves."""
 
 
 @cache
 def _fields_of(descriptor: Any) -> tuple[int, dict[int, Any]]:
     """About what a message takes in memory, and the messages that its fields hold, by their number."""
-    children = {field.number: field.message_type for field in descriptor.fields if field.message_type is not None}
+    children = {
+        field.number: field.message_type
+        for field in descriptor.fields
+        if field.message_type is not None
+    }
     size_bytes = _MESSAGE_BYTES + _FIELD_BYTES * len(descriptor.fields)
     return size_bytes + _READ_AS.get(descriptor.name, 0), children
 

@@ -1,4 +1,6 @@
-"""Erasing from what the sidecar was sent: requests in its journal, and the body of ``POST /v1/erase``."""
+"""Erasing from what the sidecar was sent: requests in its journal, and the body of
+``POST /v1/erase``.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ Messages = Mapping[int, OtlpMessages]
 
 
 def take_erasure(body: bytes) -> bytes:
-    """Erase from this process what a request asks for, and give the answer in JSON; blocks, up to minutes.
+    """Erase from this process what a request asks for, and give the answer in JSON; blocks, up to
+    minutes.
 
-    Raises `BodyError`: 400 where the request is wrong, 503 where the journal could not be rewritten.
+    Raises `BodyError`: 400 where the request is wrong, 503 where the journal could not be
+    rewritten.
     """
     try:
         value = json.loads(body)
@@ -39,11 +43,12 @@ def take_erasure(body: bytes) -> bytes:
 
 def erase_from_journal(
     journal: Journal, messages: Messages, erasure: Erasure, turn: AbstractContextManager[Any]
-) -> set[int]:  # fmt: skip
-    """Take the concerned traces out of all requests, those that are done too, and give their ids; blocks.
+) -> set[int]:
+    """Take the concerned traces out of all requests, those that are done too, and give their ids;
+    blocks.
 
-    A trace is concerned where one of its spans or log records is. `turn` is held while a segment is written, no longer.
-    Raises `StorageError` where the disk refuses.
+    A trace is concerned where one of its spans or log records is. `turn` is held while a segment is
+    written, no longer. Raises `StorageError` where the disk refuses.
     """
     traces: set[int] = set()
     with turn:
@@ -51,7 +56,11 @@ def erase_from_journal(
     for segment in segments:
         for entry in journal.requests(segment):
             request = messages[entry.kind].request.FromString(entry.data)
-            traces.update(trace for trace, is_concerned in _traces_of(entry.kind, request, erasure) if is_concerned)
+            traces.update(
+                trace
+                for trace, is_concerned in _traces_of(entry.kind, request, erasure)
+                if is_concerned
+            )
     try:
         for segment in segments:
             changed = {
@@ -81,7 +90,11 @@ def _without(entry: Entry, messages: Messages, erasure: Erasure, traces: set[int
         kept = [
             item
             for item in items
-            if not (trace in traces if (trace := _trace_of(item)) else _is_concerned(entry.kind, item, erasure))
+            if not (
+                trace in traces
+                if (trace := _trace_of(item))
+                else _is_concerned(entry.kind, item, erasure)
+            )
         ]
         if len(kept) < len(items):
             is_changed = True

@@ -15,11 +15,12 @@ _MAX_ITEMS: Final = 1_000
 
 
 def take_feedback(body: bytes) -> int:
-    """Take what a body says, an object or a list of objects: the arguments of `record_feedback`, with ``value`` those
-    of `record_score`, with ``ground_truth`` those of `record_ground_truth`. Returns their number.
+    """Take what a body says, an object or a list of objects: the arguments of `record_feedback`,
+    with ``value`` those of `record_score`, with ``ground_truth`` those of `record_ground_truth`.
+    Returns their number.
 
-    Raises `BodyError` where one of them is wrong, and `Full` where there is no room; of a list that is wrong nothing is
-    taken.
+    Raises `BodyError` where one of them is wrong, and `Full` where there is no room; of a list that
+    is wrong nothing is taken.
     """
     try:
         value = json.loads(body)

@@ -1,4 +1,6 @@
-"""Files with OTLP: as the Collector's file exporter writes them, a request in JSON a line, or with one request."""
+"""Files with OTLP: as the Collector's file exporter writes them, a request in JSON a line, or with
+one request.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +17,29 @@ from agenteval_otel.sidecar.journal import LOGS, TRACES
 
 _WHOLE_BYTES: Final = 64 * 1024 * 1024  # of a file that is one request
 _KINDS: Final = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": None}
-"""What a request holds; metrics, which the Collector may write into the same file, are passed over."""
+"""What a request holds; metrics, which the Collector may write into the same file, are passed over.
+"""
 
 
 def requests_in(
-    path: str, messages: Mapping[int, OtlpMessages], broken: Callable[[str, str], object],
+    path: str,
+    messages: Mapping[int, OtlpMessages],
+    broken: Callable[[str, str], object],
     how_far: Callable[[str, int, int], object] = lambda name, at, size: None,
     read: Callable[[int, Any], Any] | None = None,
-) -> Iterator[tuple[int, Any]]:  # fmt: skip
-    """The requests of a file, ``.gz`` too, with their kinds; one line is in memory at a time. Blocks.
+) -> Iterator[tuple[int, Any]]:
+    """The requests of a file, ``.gz`` too, with their kinds; one line is in memory at a time.
+    Blocks.
 
     Args:
         broken: Gets the place and what is wrong with it: a line, or the rest of a file.
         how_far: Gets the file's name, how much of it was read, and its size.
-        read: Gets the kind and the JSON value of a request; what it gives stands for the request, where it is not None.
+        read: Gets the kind and the JSON value of a request; what it gives stands for the request,
+            where it is not None.
 
     Raises:
-        ConfigurationError: Where the file cannot be opened, or holds neither lines of JSON nor a request in protobuf.
+        ConfigurationError: Where the file cannot be opened, or holds neither lines of JSON nor a
+            request in protobuf.
     """
     name = os.path.basename(path)
     try:
@@ -49,7 +57,14 @@ def requests_in(
                 return
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield from _of_line(f"{name}:{number}", line, file if number == 1 else None, messages, broken, read)
+                    yield from _of_line(
+                        f"{name}:{number}",
+                        line,
+                        file if number == 1 else None,
+                        messages,
+                        broken,
+                        read,
+                    )
                 how_far(name, raw.tell(), size)
         except (OSError, EOFError, zlib.error) as error:  # a cut or damaged .gz
             broken(name, f"ends early: {error}")
@@ -80,9 +95,13 @@ def _first(line: bytes, rest: IO[bytes]) -> Any:
 
 
 def _of_line(
-    place: str, line: bytes, rest: IO[bytes] | None, messages: Mapping[int, OtlpMessages],
-    broken: Callable[[str, str], object], read: Callable[[int, Any], Any] | None,
-) -> Iterator[tuple[int, Any]]:  # fmt: skip
+    place: str,
+    line: bytes,
+    rest: IO[bytes] | None,
+    messages: Mapping[int, OtlpMessages],
+    broken: Callable[[str, str], object],
+    read: Callable[[int, Any], Any] | None,
+) -> Iterator[tuple[int, Any]]:
     try:
         value = json.loads(line) if rest is None else _first(line, rest)
         kinds = [kind for key, kind in _KINDS.items() if key in value]
@@ -91,7 +110,9 @@ def _of_line(
         requests = []
         for kind in filter(None, kinds):
             taken = None if read is None else read(kind, value)
-            requests.append((kind, request_of_json(value, messages[kind]) if taken is None else taken))
+            requests.append(
+                (kind, request_of_json(value, messages[kind]) if taken is None else taken)
+            )
     except Exception as error:  # of the parsers; the text of some quotes content
         reason = str(error) if type(error) is ValueError else type(error).__name__
         broken(place, f"is no OTLP in JSON ({reason})")

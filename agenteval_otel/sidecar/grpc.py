@@ -11,7 +11,15 @@ from typing import Any, Final, NoReturn
 
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sidecar.body import NO_ROOM, PATIENCE_S, Decoding, Full, Refusal, decoded, unpacked
+from agenteval_otel.sidecar.body import (
+    NO_ROOM,
+    PATIENCE_S,
+    Decoding,
+    Full,
+    Refusal,
+    decoded,
+    unpacked,
+)
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
 
@@ -21,11 +29,13 @@ _HANDSHAKE_MS: Final = 8_000
 _GZIP: Final = b"\x1f\x8b"
 """What gzip begins with, and no message of protobuf does."""
 _MOST_READ: Final = 64
-"""How many bodies may be read at once: gRPC reads a body before its size is known. Above this, the oldest read is cut
-off: refusing new ones instead would let slow clients block all others."""
+"""How many bodies may be read at once: gRPC reads a body before its size is known. Above this, the
+oldest read is cut off: refusing new ones instead would let slow clients block all others."""
 _FULL: Final = Refusal(429, NO_ROOM, Full.retry_after_s)
 _IDLE_MS: Final = 8_000
-"""Idle connections are closed after this time, half-open ones among them; clients reconnect by themselves."""
+"""Idle connections are closed after this time, half-open ones among them; clients reconnect by
+themselves.
+"""
 
 
 class GrpcReceiver:
@@ -43,23 +53,31 @@ class GrpcReceiver:
         self._reading: dict[asyncio.Timeout, None] = {}  # oldest first
 
     async def start(self) -> int:
-        """Listen, and return the port; raises `ConfigurationError` where it is taken or a certificate is wrong."""
+        """Listen, and return the port; raises `ConfigurationError` where it is taken or a
+        certificate is wrong.
+        """
         import grpc
 
         # Without so_reuseport a second sidecar would share the port instead of failing.
         options = [
-            ("grpc.max_receive_message_length", self._settings.max_request_bytes), ("grpc.so_reuseport", 0),
-            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS), ("grpc.max_metadata_size", 16 * 1024),
+            ("grpc.max_receive_message_length", self._settings.max_request_bytes),
+            ("grpc.so_reuseport", 0),
+            ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
+            ("grpc.max_metadata_size", 16 * 1024),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
-            # gRPC leaves messages compressed: unpacked here, a bomb takes a third of the memory. Only gzip or none.
-            ("grpc.per_message_decompression", 0), ("grpc.compression_enabled_algorithms_bitset", 0b101),
-        ]  # fmt: skip
+            # gRPC leaves messages compressed: unpacked here, a bomb takes a third of the memory.
+            # Only gzip or none.
+            ("grpc.per_message_decompression", 0),
+            ("grpc.compression_enabled_algorithms_bitset", 0b101),
+        ]
         self._server = grpc.aio.server(options=options)
         for package, kind in _SERVICES.items():
             name = f"opentelemetry.proto.collector.{package}.v1.{package.capitalize()}Service"
             # Declared as a stream of one, so the token is checked before the request is read.
             method = grpc.stream_unary_rpc_method_handler(partial(self._export, kind))
-            self._server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(name, {"Export": method})])
+            self._server.add_generic_rpc_handlers(
+                [grpc.method_handlers_generic_handler(name, {"Export": method})]
+            )
         port = self._bound(grpc)
         await self._server.start()
         return port
@@ -75,9 +93,16 @@ class GrpcReceiver:
         try:
             if settings.certificate is None:
                 return int(self._server.add_insecure_port(address))
-            key, chain = Path(settings.key or "").read_bytes(), Path(settings.certificate).read_bytes()
-            client_ca = None if settings.client_ca is None else Path(settings.client_ca).read_bytes()
-            credentials = grpc.ssl_server_credentials([(key, chain)], client_ca, client_ca is not None)
+            key, chain = (
+                Path(settings.key or "").read_bytes(),
+                Path(settings.certificate).read_bytes(),
+            )
+            client_ca = (
+                None if settings.client_ca is None else Path(settings.client_ca).read_bytes()
+            )
+            credentials = grpc.ssl_server_credentials(
+                [(key, chain)], client_ca, client_ca is not None
+            )
             return int(self._server.add_secure_port(address, credentials))
         except RuntimeError:
             raise cannot_bind("grpc_port", address) from None
@@ -105,7 +130,8 @@ class GrpcReceiver:
                 self._make_room()
                 self._reading[patience] = None
                 try:
-                    # Not through the iterator, which keeps its last message until garbage collection.
+                    # Not through the iterator, which keeps its last message until garbage
+                    # collection.
                     data = await context.read()
                 finally:
                     self._reading.pop(patience, None)
@@ -137,8 +163,12 @@ async def _refuse(refusal: Refusal, context: Any) -> NoReturn:
     import grpc
 
     if refusal.retry_after_s is not None:
-        context.set_trailing_metadata((("grpc-status-details-bin", _try_again(refusal.retry_after_s)),))
-    await context.abort(getattr(grpc.StatusCode, _CODES.get(refusal.status, "INVALID_ARGUMENT")), refusal.message)
+        context.set_trailing_metadata(
+            (("grpc-status-details-bin", _try_again(refusal.retry_after_s)),)
+        )
+    await context.abort(
+        getattr(grpc.StatusCode, _CODES.get(refusal.status, "INVALID_ARGUMENT")), refusal.message
+    )
     raise AssertionError("an abort raises")
 
 

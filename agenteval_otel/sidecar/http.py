@@ -63,22 +63,37 @@ class HttpReceiver:
     """
 
     def __init__(
-        self, intake: Intake, settings: SidecarSettings, decoding: Decoding, is_ready: Callable[[], bool]
-    ) -> None:  # fmt: skip
+        self,
+        intake: Intake,
+        settings: SidecarSettings,
+        decoding: Decoding,
+        is_ready: Callable[[], bool],
+    ) -> None:
         self._intake, self._is_ready, self._max_bytes = intake, is_ready, settings.max_request_bytes
         self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
         self._decoding = decoding
 
     async def __call__(
         self, scope: Message, receive: Receive, send: Callable[[Message], Awaitable[None]]
-    ) -> None:  # fmt: skip
+    ) -> None:
         try:
             reply = await self._reply(scope, receive)
-        except Exception as error:  # the server would log it with its message, in which there may be content
+        except (
+            Exception
+        ) as error:  # the server would log it with its message, in which there may be content
             log.warning("request_failed", part="receiver", error_type=type(error).__name__)
             reply = _refused(500, "not taken: an error of the receiver")
-        headers = [(b"content-type", reply.content_type.encode()), (b"content-length", b"%d" % len(reply.body))]
-        await send({"type": "http.response.start", "status": reply.status, "headers": [*headers, *reply.headers]})
+        headers = [
+            (b"content-type", reply.content_type.encode()),
+            (b"content-length", b"%d" % len(reply.body)),
+        ]
+        await send(
+            {
+                "type": "http.response.start",
+                "status": reply.status,
+                "headers": [*headers, *reply.headers],
+            }
+        )
         await send({"type": "http.response.body", "body": reply.body})
 
     async def _reply(self, scope: Message, receive: Receive) -> Reply:
@@ -93,15 +108,21 @@ class HttpReceiver:
         if method != "POST":
             return _refused(405, "POST alone", allow=b"POST")
         headers = dict(scope["headers"])
-        if self._token is not None and not hmac.compare_digest(headers.get(b"authorization", b""), self._token):
+        if self._token is not None and not hmac.compare_digest(
+            headers.get(b"authorization", b""), self._token
+        ):
             return _refused(401, "send Authorization: Bearer TOKEN", www_authenticate=b"Bearer")
         with self._decoding.body() as add:
             if kind is None:
                 return await self._json(path, headers, receive, add)
             return await self._otlp(kind, headers, receive, add)
 
-    async def _otlp(self, kind: int, headers: dict[bytes, bytes], receive: Receive, add: Add) -> Reply:
-        content_type = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    async def _otlp(
+        self, kind: int, headers: dict[bytes, bytes], receive: Receive, add: Add
+    ) -> Reply:
+        content_type = (
+            headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+        )
         if content_type not in (_PROTOBUF, _JSON):
             return _refused(415, f"content-type: {_PROTOBUF} or {_JSON}")
         encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
@@ -111,7 +132,9 @@ class HttpReceiver:
         if isinstance(body, Reply):
             return body
         messages = self._intake.messages[kind]
-        rejected = await self._decoding.run(partial(self._taken, kind, body, encoding, content_type))
+        rejected = await self._decoding.run(
+            partial(self._taken, kind, body, encoding, content_type)
+        )
         if isinstance(rejected, Refusal):
             return _refused(*rejected)
         answer = messages.answer(rejected, "without a trace id or a span id")
@@ -119,10 +142,15 @@ class HttpReceiver:
             return Reply(200, messages.json.MessageToJson(answer).encode(), _JSON)
         return Reply(200, answer.SerializeToString(), _PROTOBUF)
 
-    async def _json(self, path: str, headers: dict[bytes, bytes], receive: Receive, add: Add) -> Reply:
+    async def _json(
+        self, path: str, headers: dict[bytes, bytes], receive: Receive, add: Add
+    ) -> Reply:
         """Feedback, or an erasure."""
-        if self._token is None and b"origin" in headers:  # a page of any site, in a browser on this machine
-            return _refused(403, "not from a page in a browser: send it from a program, or set sidecar.token")
+        # a page of any site, in a browser on this machine
+        if self._token is None and b"origin" in headers:
+            return _refused(
+                403, "not from a page in a browser: send it from a program, or set sidecar.token"
+            )
         take: Callable[[bytes], Any] = take_erasure if path == _ERASE else take_feedback
         max_bytes = ERASURE_BYTES if path == _ERASE else FEEDBACK_BYTES
         body = await self._body(headers, receive, add, max_bytes)
@@ -132,11 +160,15 @@ class HttpReceiver:
         answer = await asyncio.get_running_loop().run_in_executor(None, work)
         if isinstance(answer, Refusal):
             return _refused(*answer)
-        return Reply(200, answer, _JSON) if path == _ERASE else Reply(202, b'{"taken": %d}' % answer, _JSON)
+        return (
+            Reply(200, answer, _JSON)
+            if path == _ERASE
+            else Reply(202, b'{"taken": %d}' % answer, _JSON)
+        )
 
     async def _body(
         self, headers: dict[bytes, bytes], receive: Receive, add: Add, max_bytes: int
-    ) -> bytearray | Reply:  # fmt: skip
+    ) -> bytearray | Reply:
         too_large = _refused(413, f"larger than {max_bytes:,} bytes")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > max_bytes:
@@ -168,9 +200,15 @@ class HttpReceiver:
         return self._intake.take(kind, decoded(data, messages, self._max_bytes), data)
 
 
-def _refused(status: int, message: str, retry_after_s: int | None = None, **headers: bytes) -> Reply:
+def _refused(
+    status: int, message: str, retry_after_s: int | None = None, **headers: bytes
+) -> Reply:
     # What is left of a body is not read, so the connection is of no further use.
-    named = {"connection": b"close", **headers, **({"retry-after": b"%d" % retry_after_s} if retry_after_s else {})}
+    named = {
+        "connection": b"close",
+        **headers,
+        **({"retry-after": b"%d" % retry_after_s} if retry_after_s else {}),
+    }
     pairs = tuple((name.replace("_", "-").encode(), value) for name, value in named.items())
     return Reply(status, f"{message}\n".encode(), headers=pairs)
 
@@ -187,7 +225,9 @@ class HttpServer:
 
             h11_impl: Any = import_module("uvicorn.protocols.http.h11_impl")
         except ModuleNotFoundError as error:
-            raise ConfigurationError('uvicorn is missing: pip install "agenteval-otel[sidecar]"') from error
+            raise ConfigurationError(
+                'uvicorn is missing: pip install "agenteval-otel[sidecar]"'
+            ) from error
         certificates: dict[str, Any] = {}
         if settings.certificate is not None:
             certificates = {"ssl_certfile": settings.certificate, "ssl_keyfile": settings.key}
@@ -195,12 +235,23 @@ class HttpServer:
             import ssl
 
             certificates |= {"ssl_ca_certs": settings.client_ca, "ssl_cert_reqs": ssl.CERT_REQUIRED}
-        protocol = type("Impatient", (_Impatience, h11_impl.H11Protocol), {"sends_body": h11_impl.h11.SEND_BODY})
+        protocol = type(
+            "Impatient", (_Impatience, h11_impl.H11Protocol), {"sends_body": h11_impl.h11.SEND_BODY}
+        )
         config = uvicorn.Config(
-            receiver, http=protocol, lifespan="off", ws="none", log_config=None, access_log=False,
-            timeout_keep_alive=75, timeout_graceful_shutdown=3, server_header=False, proxy_headers=False,
-            h11_max_incomplete_event_size=16 * 1024, **certificates,
-        )  # fmt: skip
+            receiver,
+            http=protocol,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=3,
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=16 * 1024,
+            **certificates,
+        )
         try:
             config.load()
         except OSError as error:  # of `ssl` too
@@ -218,7 +269,9 @@ class HttpServer:
 
 
 class EventLoop(asyncio.SelectorEventLoop):
-    """The system's event loop, in which a client has `PATIENCE_S` for the handshake of TLS instead of a minute."""
+    """The system's event loop, in which a client has `PATIENCE_S` for the handshake of TLS instead
+    of a minute.
+    """
 
     async def create_server(self, *arguments: Any, **options: Any) -> Any:
         if options.get("ssl") is not None:
@@ -229,8 +282,8 @@ class EventLoop(asyncio.SelectorEventLoop):
 class _Transport:
     """A client's transport that closes without waiting for the client and without losing the reply.
 
-    To close a connection with unread data makes the system reset it, and the client may never see why its request was
-    refused. So further data is read for a moment and discarded.
+    To close a connection with unread data makes the system reset it, and the client may never see
+    why its request was refused. So further data is read for a moment and discarded.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -264,7 +317,9 @@ class _Transport:
 
 
 class _Impatience:
-    """Beside a protocol of uvicorn: closes connections of clients that take longer than `PATIENCE_S`, to read too."""
+    """Beside a protocol of uvicorn: closes connections of clients that take longer than
+    `PATIENCE_S`, to read too.
+    """
 
     sends_body: Any
     loop: asyncio.AbstractEventLoop
@@ -275,11 +330,12 @@ class _Impatience:
     _reply: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        # The loop sets this only for sockets that name their protocol. Without it, a reply's body would wait for the
-        # client's acknowledgement of the head, 40 ms.
+        # The loop sets this only for sockets that name their protocol. Without it, a reply's body
+        # would wait for the client's acknowledgement of the head, 40 ms.
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Replies are short: what a client does not read is noticed soon, and the system keeps little of it.
+        # Replies are short: what a client does not read is noticed soon, and the system keeps
+        # little of it.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         super().connection_made(_Transport(transport, self.loop))  # type: ignore[misc]
         self._await_head()

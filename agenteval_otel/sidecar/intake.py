@@ -1,4 +1,6 @@
-"""What the receivers take: spans put together by trace, and evaluated when their answer is complete."""
+"""What the receivers take: spans put together by trace, and evaluated when their answer is
+complete.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from agenteval_otel.errors import StorageError
 from agenteval_otel.instrumentation.spans import SpanEvaluation, trace_is_concerned
 from agenteval_otel.mappers.base import role_of
 from agenteval_otel.mappers.forwarded import ForwardedAnswer
-from agenteval_otel.mappers.span import ReadEvent, ReadSpan, event_of_log, plain_attributes, spans_of_otlp
+from agenteval_otel.mappers.span import (
+    ReadEvent,
+    ReadSpan,
+    event_of_log,
+    plain_attributes,
+    spans_of_otlp,
+)
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart
@@ -40,14 +48,15 @@ _CHECKPOINT_S: Final = 1.0
 _EXPORT_S: Final = 30.0
 _CROWDED: Final = 0.5
 """Above this share of memory or disk, older traces are evaluated before they are complete."""
-_MAX_UNEXPORTED: Final = 200_000  # traces that are evaluated, and whose requests are still in the journal
+# traces that are evaluated, and whose requests are still in the journal
+_MAX_UNEXPORTED: Final = 200_000
 
 
 class Intake:
     """Takes requests on any thread, assembles and evaluates on one of its own.
 
-    A request is taken as a whole or refused as a whole with `Full`; single spans without ids are rejected. What was
-    taken is in memory, and with `journal` on the disk.
+    A request is taken as a whole or refused as a whole with `Full`; single spans without ids are
+    rejected. What was taken is in memory, and with `journal` on the disk.
 
     Args:
         settings: How long and how much waits.
@@ -56,27 +65,39 @@ class Intake:
 
     def __init__(self, settings: SidecarSettings) -> None:
         self._assembler = TraceAssembler(
-            quiet_s=settings.quiet_s, parent_wait_s=max(settings.parent_wait_s, settings.quiet_s),
-            max_spans=settings.max_waiting_bytes // SPAN_BYTES, max_bytes=settings.max_waiting_bytes,
-        )  # fmt: skip
+            quiet_s=settings.quiet_s,
+            parent_wait_s=max(settings.parent_wait_s, settings.quiet_s),
+            max_spans=settings.max_waiting_bytes // SPAN_BYTES,
+            max_bytes=settings.max_waiting_bytes,
+        )
         self._parent_wait_s = max(settings.parent_wait_s, settings.quiet_s)
         self._evaluation = SpanEvaluation(nested_agents=settings.nested_agents)
-        self._memory = MemoryPart(MemoryBudget(settings.max_waiting_bytes), settings.max_waiting_bytes)
+        self._memory = MemoryPart(
+            MemoryBudget(settings.max_waiting_bytes), settings.max_waiting_bytes
+        )
         self._lock = threading.Lock()  # of the assembler and the journal
         self._journal: Journal | None = None
-        # Answers that `@monitor` sent, complete as they are: with the number of their request, and their size.
+        # Answers that `@monitor` sent, complete as they are: with the number of their request, and
+        # their size.
         self._answers: deque[tuple[ForwardedAnswer, int, int]] = deque()
         self._answers_bytes = 0
-        # For each trace, its first and newest request in the journal: waiting, being submitted, or not yet exported.
-        # The key of forwarded answers is the negative number of their request.
+        # For each trace, its first and newest request in the journal: waiting, being submitted, or
+        # not yet exported. The key of forwarded answers is the negative number of their request.
         self._waiting: dict[int, Requests] = {}
         self._submitting: dict[int, Requests] = {}
         self._submitted: dict[int, Requests] = {}
-        self._reading: int | None = None  # the request of an earlier process that is read next, or was last
+        # the request of an earlier process that is read next, or was last
+        self._reading: int | None = None
         tick_s = min(max(settings.quiet_s / 4, 0.05), _TICK_S)
-        self._worker = Worker("agenteval-sidecar", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True)
+        self._worker = Worker(
+            "agenteval-sidecar", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True
+        )
         self._checkpoints = Worker(
-            "agenteval-journal", max_waiting=1, idle_s=_CHECKPOINT_S, on_idle=self._checkpoint, stays=True
+            "agenteval-journal",
+            max_waiting=1,
+            idle_s=_CHECKPOINT_S,
+            on_idle=self._checkpoint,
+            stays=True,
         )
         self.messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
         if settings.durable is not None:
@@ -99,7 +120,9 @@ class Intake:
             self._checkpoints.start()
 
     def read_left(self, ending: threading.Event) -> int:
-        """Take what an earlier process has left, and return how many requests; blocks until then, or `ending`."""
+        """Take what an earlier process has left, and return how many requests; blocks until then,
+        or `ending`.
+        """
         journal, count = self._journal, 0
         if journal is None:
             return count
@@ -114,7 +137,9 @@ class Intake:
         return count
 
     def _take_again(self, number: int, kind: int, data: bytes, ending: threading.Event) -> bool:
-        """Take a request of an earlier process as soon as there is room; False where it ended before."""
+        """Take a request of an earlier process as soon as there is room; False where it ended
+        before.
+        """
         request = self.messages[kind].request.FromString(data)
         while True:
             try:
@@ -127,7 +152,8 @@ class Intake:
                 return True
 
     def take(self, kind: int, request: Any, data: bytes | None = None) -> int:
-        """Take a request; returns how many of its records have no ids and are not taken. Raises `Full`; may block.
+        """Take a request; returns how many of its records have no ids and are not taken. Raises
+        `Full`; may block.
 
         Args:
             kind: `TRACES` or `LOGS`.
@@ -136,13 +162,17 @@ class Intake:
         """
         journal = self._journal
         if journal is None:
-            return self._add(kind, request, len(data) if data is not None else request.ByteSize(), None)
+            return self._add(
+                kind, request, len(data) if data is not None else request.ByteSize(), None
+            )
         if self._reading is not None or len(self._submitted) > _MAX_UNEXPORTED:
             raise Full
         written = request.SerializeToString() if data is None else data
         if not journal.fits(len(written)):
             self._count("refused", _count_of(kind, request))
-            raise BodyError(413, f"larger than the {journal.max_bytes:,} bytes of durable_max_bytes")
+            raise BodyError(
+                413, f"larger than the {journal.max_bytes:,} bytes of durable_max_bytes"
+            )
         return self._add(kind, request, len(written), partial(journal.write, kind, written))
 
     def has_room(self) -> bool:
@@ -152,9 +182,10 @@ class Intake:
     def state(self) -> dict[str, int]:
         """What waits: traces, and bytes."""
         return {
-            "size": self._assembler.traces + len(self._answers), "bytes": self._memory.used_bytes,
+            "size": self._assembler.traces + len(self._answers),
+            "bytes": self._memory.used_bytes,
             "max_bytes": self._memory.max_bytes,
-        }  # fmt: skip
+        }
 
     def _usage(self) -> float:
         """The share of memory or disk that is taken."""
@@ -163,32 +194,45 @@ class Intake:
         return max(on_disk, self._memory.used_bytes / self._memory.max_bytes)
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Submit the answers that have come so far, `last` also those that wait for a parent; False out of time."""
+        """Submit the answers that have come so far, `last` also those that wait for a parent; False
+        out of time.
+        """
         if not self._worker.has_thread:
             return True
         done = threading.Event()
         return self._worker.submit(partial(self._look, done, last)) and done.wait(timeout_s)
 
     def erase(self, erasure: Erasure) -> int:
-        """Give up the traces and answers that wait and are concerned, on the disk too; their number. Blocks.
+        """Give up the traces and answers that wait and are concerned, on the disk too; their
+        number. Blocks.
 
         Raises `StorageError` where the journal is being read, or the disk refuses.
         """
         traces: set[int] = set()
         if self._journal is not None:
             if self._reading is not None:
-                raise StorageError("what an earlier process left is being read: try again once /readyz says yes")
+                raise StorageError(
+                    "what an earlier process left is being read: try again once /readyz says yes"
+                )
             traces = erase_from_journal(self._journal, self.messages, erasure, self._lock)
         assembler = self._assembler
         with self._lock:
             before = assembler.size_bytes + self._answers_bytes
-            traces |= {*assembler.remove(
-                lambda trace, spans, events: trace in traces or trace_is_concerned(erasure, trace, spans, events)
-            )}  # fmt: skip
+            traces |= {
+                *assembler.remove(
+                    lambda trace, spans, events: (
+                        trace in traces or trace_is_concerned(erasure, trace, spans, events)
+                    )
+                )
+            }
             answers = [
-                item for item in self._answers
-                if not (item[0].trace_id in traces or trace_is_concerned(erasure, 0, (), [item[0].event]))
-            ]  # fmt: skip
+                item
+                for item in self._answers
+                if not (
+                    item[0].trace_id in traces
+                    or trace_is_concerned(erasure, 0, (), [item[0].event])
+                )
+            ]
             removed = len(self._answers) - len(answers)
             self._answers = deque(answers)
             self._answers_bytes = sum(size_bytes for _, _, size_bytes in answers)
@@ -207,7 +251,9 @@ class Intake:
             self._journal.close()
         return drained
 
-    def _add(self, kind: int, request: Any, size_bytes: int, number: Callable[[], int] | None) -> int:
+    def _add(
+        self, kind: int, request: Any, size_bytes: int, number: Callable[[], int] | None
+    ) -> int:
         """Reserve memory, write the request down, and add it to the assembler, in this order."""
         memory, count = self._memory, _count_of(kind, request)
         least = size_bytes + SPAN_BYTES * count
@@ -240,7 +286,9 @@ class Intake:
     def _refuse(self, count: int, size_bytes: int) -> NoReturn:
         self._count("refused", count)
         if size_bytes > self._memory.max_bytes:
-            raise BodyError(413, f"takes more than the {self._memory.max_bytes:,} bytes of max_waiting_bytes")
+            raise BodyError(
+                413, f"takes more than the {self._memory.max_bytes:,} bytes of max_waiting_bytes"
+            )
         log.warning("spans_refused", part="receiver", taken=f"{self._usage():.0%}")
         raise Full
 
@@ -253,14 +301,17 @@ class Intake:
                     self._keep_answer(record, number, size_bytes)
                 continue
             if number:
-                if done and number <= done.get((record.trace_id, 0), 0):  # read again, and evaluated before the crash
+                # read again, and evaluated before the crash
+                if done and number <= done.get((record.trace_id, 0), 0):
                     if isinstance(record, ReadSpan) and role_of(record) is not None:
                         assembler.know(record.trace_id, record.span_id)
                     continue
                 first, _ = self._waiting.get(record.trace_id, (number, number))
                 self._waiting[record.trace_id] = first, number
             if isinstance(record, _Event):
-                kept = assembler.add_event(record.event, record.trace_id, record.span_id, size_bytes, now_s)
+                kept = assembler.add_event(
+                    record.event, record.trace_id, record.span_id, size_bytes, now_s
+                )
             else:
                 kept = assembler.add(record, size_bytes, now_s)
             if not kept:
@@ -273,10 +324,14 @@ class Intake:
             self._waiting[-number] = number, number
 
     def _look(self, done: threading.Event | None = None, last: bool = False) -> None:
-        """Evaluate what is complete, while the queue has room. With `done` there is no wait for a quiet trace."""
+        """Evaluate what is complete, while the queue has room. With `done` there is no wait for a
+        quiet trace.
+        """
         try:
             CURRENT.set(EVALUATING)
-            while self._submit_answers() or self._submit_traces(quiet_s=0.0 if done else None, last=last):
+            while self._submit_answers() or self._submit_traces(
+                quiet_s=0.0 if done else None, last=last
+            ):
                 self._note_submitted()
                 while not default_pipeline().has_room():
                     time.sleep(_LOOK_AGAIN_S)
@@ -315,9 +370,10 @@ class Intake:
             before = assembler.size_bytes
             max_age_s = self._parent_wait_s if self._usage() > _CROWDED else None
             complete: Iterable[AssembledTrace] = (
-                assembler.take_all() if last
+                assembler.take_all()
+                if last
                 else assembler.take(time.monotonic(), quiet_s=quiet_s, max_age_s=max_age_s)
-            )  # fmt: skip
+            )
             traces = list(islice(complete, _AT_ONCE))
             self._memory.release(before - assembler.size_bytes)
             for trace in traces:
@@ -329,7 +385,10 @@ class Intake:
     def _note_submitted(self) -> None:
         with self._lock:
             for trace_id, (first, newest) in self._submitting.items():
-                self._submitted[trace_id] = self._submitted.get(trace_id, (first, newest))[0], newest
+                self._submitted[trace_id] = (
+                    self._submitted.get(trace_id, (first, newest))[0],
+                    newest,
+                )
             self._submitting.clear()
 
     def _checkpoint(self, timeout_s: float = _EXPORT_S) -> None:
@@ -343,7 +402,9 @@ class Intake:
         with self._lock:
             waiting = self._assembler.trace_ids()
             self._waiting = {
-                trace: numbers for trace, numbers in self._waiting.items() if trace in waiting or trace < 0
+                trace: numbers
+                for trace, numbers in self._waiting.items()
+                if trace in waiting or trace < 0
             }
             if is_exported:
                 unread = self._reading
@@ -369,7 +430,9 @@ def _key(trace: int) -> Key:
 
 def _count_of(kind: int, request: Any) -> int:
     if kind == LOGS:
-        return sum(len(scope.log_records) for group in request.resource_logs for scope in group.scope_logs)
+        return sum(
+            len(scope.log_records) for group in request.resource_logs for scope in group.scope_logs
+        )
     return sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans)
 
 
@@ -393,8 +456,8 @@ _CONTAINERS: Final = frozenset({list, dict})
 
 
 def _events_of(request: Any) -> tuple[list[_Record], int]:
-    """The log records of spans, the forwarded answers, and 0: other records without a span are ordinary log lines,
-    which are ignored."""
+    """The log records of spans, the forwarded answers, and 0: other records without a span are
+    ordinary log lines, which are ignored."""
     events: list[_Record] = []
     for group in request.resource_logs:
         resource: dict[str, Any] | None = None
@@ -403,17 +466,27 @@ def _events_of(request: Any) -> tuple[list[_Record], int]:
             for record in scope_logs.log_records:
                 ids = int.from_bytes(record.trace_id), int.from_bytes(record.span_id)
                 if is_ours and record.event_name == EVENT_DETAILS:
-                    resource = plain_attributes(group.resource.attributes) if resource is None else resource
-                    events.append(ForwardedAnswer(*ids, record.flags & 0xFF, event_of_log(record), resource))
+                    resource = (
+                        plain_attributes(group.resource.attributes)
+                        if resource is None
+                        else resource
+                    )
+                    events.append(
+                        ForwardedAnswer(*ids, record.flags & 0xFF, event_of_log(record), resource)
+                    )
                 elif all(ids) and record.event_name != EVENT_RESULT:  # a result of ours comes back
                     events.append(_Event(*ids, event_of_log(record)))
     return events, 0
 
 
 def _size_of(record: _Record) -> int:
-    """About how much memory a record takes beside its texts: many small attributes take far more than their bytes."""
+    """About how much memory a record takes beside its texts: many small attributes take far more
+    than their bytes.
+    """
     if isinstance(record, _Event | ForwardedAnswer):
-        return SPAN_BYTES + ATTRIBUTE_BYTES * (_items(record.event.attributes) + _items([record.event.body]))
+        return SPAN_BYTES + ATTRIBUTE_BYTES * (
+            _items(record.event.attributes) + _items([record.event.body])
+        )
     size_bytes = SPAN_BYTES + ATTRIBUTE_BYTES * _items(record.attributes)
     for event in record.events:
         size_bytes += SPAN_BYTES + ATTRIBUTE_BYTES * _items(event.attributes)

@@ -1,8 +1,9 @@
-"""Requests on disk until their answers are evaluated and exported: what was acknowledged survives a crash.
+"""Requests on disk until their answers are evaluated and exported: what was acknowledged survives a
+crash.
 
-A folder of segments. A segment is a sequence of records: mark, kind, length, number, checksum, payload. Requests are
-numbered; a "done" record lists traces, each with its last finished request. A segment is deleted when none of its
-requests is needed.
+A folder of segments. A segment is a sequence of records: mark, kind, length, number, checksum,
+payload. Requests are numbered; a "done" record lists traces, each with its last finished request. A
+segment is deleted when none of its requests is needed.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ _DONE: Final = 3
 _MARK: Final = b"\xf7OTL"
 """Starts each record, and locates the next one after a damaged record; it cannot occur in UTF-8."""
 _HEADER: Final = struct.Struct(">4sBIQI")
-_CHECKED: Final = struct.Struct(">BIQ")  # of the header, what the checksum covers beside the payload
+# of the header, what the checksum covers beside the payload
+_CHECKED: Final = struct.Struct(">BIQ")
 _ENTRY: Final = struct.Struct(">16s8sQ")
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _ERASING: Final = ".erasing"
 _NAME: Final = re.compile(r"[0-7][0-9a-f]{15}\.otlp")
 
 Key = tuple[int, int]
-"""What is done: a trace's id, and a span's, 0 for all of the trace; or 0, and a request with answers of `@monitor`."""
+"""What is done: a trace's id, and a span's, 0 for all of the trace; or 0, and a request with
+answers of `@monitor`.
+"""
 
 
 class JournalFull(Exception):
@@ -75,7 +79,9 @@ class Journal:
             for unfinished in folder.glob(f"*{_ERASING}"):  # an erasure that was killed
                 unfinished.unlink()
             # A segment's name is the number of its first request.
-            files = [file for file in folder.iterdir() if _NAME.fullmatch(file.name) and file.is_file()]
+            files = [
+                file for file in folder.iterdir() if _NAME.fullmatch(file.name) and file.is_file()
+            ]
             self._segments = {int(file.stem, 16): file.stat().st_size for file in files}
             self._left = sorted(self._segments)
             self.number = max(self._segments, default=0)
@@ -103,28 +109,43 @@ class Journal:
         return size_bytes + _HEADER.size <= self.max_bytes
 
     def write(self, kind: int, data: bytes) -> int:
-        """Write a request, on the disk when this returns; gives its number. Raises `JournalFull`; blocks."""
+        """Write a request, on the disk when this returns; gives its number. Raises `JournalFull`;
+        blocks.
+        """
         if self.size_bytes + len(data) + _HEADER.size > self.max_bytes:
             raise JournalFull
         try:
             self._append(kind, data)
         except OSError as error:
-            log.warning("journal_failed", part="durable", error_type=type(error).__name__, error=error.strerror)
+            log.warning(
+                "journal_failed",
+                part="durable",
+                error_type=type(error).__name__,
+                error=error.strerror,
+            )
             raise JournalFull from None
         return self.number
 
     def finish(self, done: dict[Key, int], needed_from: int) -> bool:
-        """Note what is done, each up to a request's number, and delete segments with only requests before
-        `needed_from`; False if the note was not written."""
+        """Note what is done, each up to a request's number, and delete segments with only requests
+        before `needed_from`; False if the note was not written."""
         try:
             try:
                 if done and self.number >= needed_from:  # else its segments are deleted
-                    at = ((trace.to_bytes(16), span.to_bytes(8), upto) for (trace, span), upto in done.items())
+                    at = (
+                        (trace.to_bytes(16), span.to_bytes(8), upto)
+                        for (trace, span), upto in done.items()
+                    )
                     self._append(_DONE, b"".join(_ENTRY.pack(*entry) for entry in at))
             finally:
                 self._drop(needed_from)  # on a full disk this frees space for the next try
         except OSError as error:
-            log.warning("journal_failed", part="durable", error_type=type(error).__name__, error=error.strerror)
+            log.warning(
+                "journal_failed",
+                part="durable",
+                error_type=type(error).__name__,
+                error=error.strerror,
+            )
             return False
         return True
 
@@ -140,10 +161,11 @@ class Journal:
                     yield Entry(number, kind, payload)
 
     def rewrite(self, segment: int, changed: Mapping[int, bytes]) -> None:
-        """Write a segment anew, with other bytes for the requests with these numbers; blocks for the disk.
+        """Write a segment anew, with other bytes for the requests with these numbers; blocks for
+        the disk.
 
-        Numbers stay, so what is done stays done; damaged parts are left out. After a crash the old file is there, or
-        the new one. Raises `OSError`.
+        Numbers stay, so what is done stays done; damaged parts are left out. After a crash the old
+        file is there, or the new one. Raises `OSError`.
         """
         if segment not in self._segments:
             return
@@ -155,7 +177,11 @@ class Journal:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 for number, kind, payload in self._records(segment):
-                    file.write(_packed(kind, payload if kind == _DONE else changed.get(number, payload), number))
+                    file.write(
+                        _packed(
+                            kind, payload if kind == _DONE else changed.get(number, payload), number
+                        )
+                    )
                 file.flush()
                 os.fsync(file.fileno())
                 size_bytes = file.tell()
@@ -173,7 +199,8 @@ class Journal:
     def _drop(self, needed_from: int) -> None:
         starts = sorted(self._segments)
         ends = [*starts[1:], self.number + 1]
-        for start, end in zip(starts, ends, strict=False):  # ends has one more where there is no segment
+        # ends has one more where there is no segment
+        for start, end in zip(starts, ends, strict=False):
             if end > needed_from:
                 break
             if start == self._begun:
@@ -205,7 +232,9 @@ class Journal:
         if self.number + 1 in self._segments:  # it has notes alone
             self.number += 1
         begun = self.number + 1
-        descriptor = os.open(self._folder / _name(begun), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        descriptor = os.open(
+            self._folder / _name(begun), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600
+        )
         file = self._file = os.fdopen(descriptor, "ab", buffering=0)
         self._begun, self._segments[begun] = begun, 0
         _sync_folder(self._folder)
@@ -229,13 +258,17 @@ class Journal:
             self.number = max(self.number, number)
             if kind == _DONE:
                 usable = len(payload) - len(payload) % _ENTRY.size
-                self.done.update({
-                    (int.from_bytes(trace), int.from_bytes(span)): upto
-                    for trace, span, upto in _ENTRY.iter_unpack(payload[:usable])
-                })  # fmt: skip
+                self.done.update(
+                    {
+                        (int.from_bytes(trace), int.from_bytes(span)): upto
+                        for trace, span, upto in _ENTRY.iter_unpack(payload[:usable])
+                    }
+                )
 
     def _records(self, first: int, *, complain: bool = False) -> Iterator[tuple[int, int, bytes]]:
-        """Number, kind and payload of a segment's records; damaged ones are left out, and what a crash cut off."""
+        """Number, kind and payload of a segment's records; damaged ones are left out, and what a
+        crash cut off.
+        """
         lost_bytes = at = 0
         with (self._folder / _name(first)).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -252,7 +285,9 @@ class Journal:
                         yield record
                     at = end
         if lost_bytes and complain:
-            log.warning("journal_damaged", part="durable", segment=_name(first), lost_bytes=lost_bytes)
+            log.warning(
+                "journal_damaged", part="durable", segment=_name(first), lost_bytes=lost_bytes
+            )
 
 
 def _record(data: mmap.mmap, at: int) -> tuple[tuple[int, int, bytes] | None, int]:

@@ -1,4 +1,6 @@
-"""The sidecar as a whole: its receivers on one event loop, the intake, the settings file that is watched."""
+"""The sidecar as a whole: its receivers on one event loop, the intake, the settings file that is
+watched.
+"""
 
 from __future__ import annotations
 
@@ -59,16 +61,21 @@ class Sidecar:
         return self._addresses.result(_START_S)
 
     def read_left(self, ending: threading.Event) -> int:
-        """Take what an earlier process has left, and be ready; blocks, up to `ending`. Returns how many requests."""
+        """Take what an earlier process has left, and be ready; blocks, up to `ending`. Returns how
+        many requests.
+        """
         count = self.intake.read_left(ending)
         self._is_ready = not ending.is_set()
         return count
 
     def stop(self, timeout_s: float) -> bool:
-        """Take no further request, evaluate and export what was taken; False where something was left."""
+        """Take no further request, evaluate and export what was taken; False where something was
+        left.
+        """
         deadline = time.monotonic() + timeout_s
         self._is_ready = False
-        with contextlib.suppress(RuntimeError):  # the event loop is closed: the receivers have ended by themselves
+        # the event loop is closed: the receivers have ended by themselves
+        with contextlib.suppress(RuntimeError):
             self._end()
         self._thread.join(min(_STOP_S + 1, timeout_s))
         drained = self.intake.close(max(0.0, deadline - time.monotonic()))
@@ -91,14 +98,20 @@ class Sidecar:
         decoding = Decoding(settings.max_request_bytes)
         self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set)
         grpc = GrpcReceiver(self.intake, settings, decoding)
-        http = HttpServer(HttpReceiver(self.intake, settings, decoding, self._takes_requests), settings)
+        http = HttpServer(
+            HttpReceiver(self.intake, settings, decoding, self._takes_requests), settings
+        )
         listener = _listener(settings)
         grpc_port = await grpc.start()
         serving = asyncio.create_task(http.serve(listener))
         scheme = "http" if settings.certificate is None else "https"
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        self._addresses.set_result(Addresses(f"{host}:{grpc_port}", f"{scheme}://{host}:{listener.getsockname()[1]}"))
-        await asyncio.wait({serving, asyncio.create_task(ending.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        self._addresses.set_result(
+            Addresses(f"{host}:{grpc_port}", f"{scheme}://{host}:{listener.getsockname()[1]}")
+        )
+        await asyncio.wait(
+            {serving, asyncio.create_task(ending.wait())}, return_when=asyncio.FIRST_COMPLETED
+        )
         http.stop()
         await asyncio.gather(serving, grpc.stop(_STOP_S))
         decoding.close()
@@ -108,14 +121,20 @@ class Sidecar:
 
 
 def _check_certificates(settings: SidecarSettings) -> None:
-    """Raise `ConfigurationError` for an unusable file, before the servers raise less helpful errors."""
+    """Raise `ConfigurationError` for an unusable file, before the servers raise less helpful
+    errors.
+    """
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     uses: list[tuple[str, str | None, Callable[[str], object]]] = [
         ("key", settings.key, lambda key: Path(key).read_bytes()),
         # Without the password it would ask for one on a terminal.
-        ("certificate", settings.certificate, lambda file: context.load_cert_chain(file, settings.key, lambda: b"")),
+        (
+            "certificate",
+            settings.certificate,
+            lambda file: context.load_cert_chain(file, settings.key, lambda: b""),
+        ),
         ("client_ca", settings.client_ca, lambda file: context.load_verify_locations(file)),
     ]
     for field, file, use in uses:
@@ -126,19 +145,25 @@ def _check_certificates(settings: SidecarSettings) -> None:
             wrong = "with its key no chain in PEM" if field == "certificate" else "not in PEM"
             raise ConfigurationError(f"{file} is {wrong}", path=f"sidecar.{field}") from None
         except OSError as error:
-            raise ConfigurationError(f"{file} cannot be read: {error.strerror}", path=f"sidecar.{field}") from None
+            raise ConfigurationError(
+                f"{file} cannot be read: {error.strerror}", path=f"sidecar.{field}"
+            ) from None
 
 
 def _listener(settings: SidecarSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.http_port), family=family, backlog=_BACKLOG)
+        return socket.create_server(
+            (settings.host, settings.http_port), family=family, backlog=_BACKLOG
+        )
     except OSError:
         raise cannot_bind("http_port", f"{settings.host}:{settings.http_port}") from None
 
 
 class SettingsWatch:
-    """Reads the settings file again when its content changes, also where it is swapped by a link, as a ConfigMap is."""
+    """Reads the settings file again when its content changes, also where it is swapped by a link,
+    as a ConfigMap is.
+    """
 
     def __init__(self, path: Path, settings: SidecarSettings) -> None:
         self._path, self._settings, self._digest = path, settings, _digest(path)
@@ -149,7 +174,11 @@ class SettingsWatch:
         if digest is None or digest == self._digest:
             return None
         self._digest = digest
-        return "in force" if reload() else "wrong, the ones from before are kept; `agenteval-otel check` says why"
+        return (
+            "in force"
+            if reload()
+            else "wrong, the ones from before are kept; `agenteval-otel check` says why"
+        )
 
 
 def _digest(path: Path) -> bytes | None:
@@ -160,11 +189,13 @@ def _digest(path: Path) -> bytes | None:
 
 
 def evaluate_files(settings: SidecarSettings, files: list[str]) -> bool:
-    """Take files with OTLP instead of requests, then end the pipeline; blocks until their answers are evaluated.
+    """Take files with OTLP instead of requests, then end the pipeline; blocks until their answers
+    are evaluated.
 
     False where something was not delivered within `drain_s`.
 
-    Raises `ConfigurationError` for a file that `requests_in` cannot read, and for a line that is wrong.
+    Raises `ConfigurationError` for a file that `requests_in` cannot read, and for a line that is
+    wrong.
     """
     intake = Intake(settings.model_copy(update={"durable": None}))  # the files are there
     intake.start()

@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from agenteval_otel.storage.sql_rows import StoredResult
 
 _PROVIDERS = {
-    "console": ("console", "ConsoleStorageProvider"), "json_file": ("json_file", "JsonFileStorageProvider"),
-    "langfuse": ("langfuse", "LangfuseStorageProvider"), "mlflow": ("mlflow", "MlflowStorageProvider"),
-    "phoenix": ("phoenix", "PhoenixStorageProvider"), "sql": ("sql", "SqlStorageProvider"),
+    "console": ("console", "ConsoleStorageProvider"),
+    "json_file": ("json_file", "JsonFileStorageProvider"),
+    "langfuse": ("langfuse", "LangfuseStorageProvider"),
+    "mlflow": ("mlflow", "MlflowStorageProvider"),
+    "phoenix": ("phoenix", "PhoenixStorageProvider"),
+    "sql": ("sql", "SqlStorageProvider"),
     "sqlite": ("sql", "SqliteStorageProvider"),
-}  # fmt: skip
+}
 _MODULE_OF = {name: f"{__name__}.{module}" for module, name in _PROVIDERS.values()}
 for _type, (_module, _) in _PROVIDERS.items():
     EvaluationStorageProvider.registry.announce(f"{__name__}.{_module}", _type)

@@ -30,22 +30,36 @@ class DeliveryError(StorageError):
     """
 
     def __init__(
-        self, message: str, *, error_type: str, status: int | None = None, retryable: bool = False,
+        self,
+        message: str,
+        *,
+        error_type: str,
+        status: int | None = None,
+        retryable: bool = False,
         retry_after_s: float | None = None,
-    ) -> None:  # fmt: skip
-        self.error_type, self.status, self.retryable, self.retry_after_s = error_type, status, retryable, retry_after_s
+    ) -> None:
+        self.error_type, self.status, self.retryable, self.retry_after_s = (
+            error_type,
+            status,
+            retryable,
+            retry_after_s,
+        )
         super().__init__(message)
 
 
 class EvaluationStorageProvider(Component, contract="storage"):
-    """Saves finished results. Implement `save_result`; called on the background thread, once for each response."""
+    """Saves finished results. Implement `save_result`; called on the background thread, once for
+    each response.
+    """
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Save one aggregated result; errors are counted and the other providers still save."""
         raise NotImplementedError
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether what was taken is saved within the time; blocks. Only for providers that save later."""
+        """Whether what was taken is saved within the time; blocks. Only for providers that save
+        later.
+        """
         return True
 
     async def close(self) -> None:
@@ -55,9 +69,11 @@ class EvaluationStorageProvider(Component, contract="storage"):
         """Call this, from any thread, for each result that was taken and could not be saved later."""
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Remove the content of the results that are concerned, or with `dry_run` count them; blocks.
+        """Remove the content of the results that are concerned, or with `dry_run` count them;
+        blocks.
 
-        Not called on the background thread. A provider that cannot erase sets `problem`; raises `StorageError`.
+        Not called on the background thread. A provider that cannot erase sets `problem`; raises
+        `StorageError`.
         """
         return ErasedPlace(self.type, problem="erase it there", is_out_of_reach=True)
 
@@ -66,17 +82,29 @@ class EvaluationStorageProvider(Component, contract="storage"):
         return None
 
     def prepare(self) -> None:
-        """Import what saving needs; blocks. Called at start, unless `config_problem` names a problem."""
+        """Import what saving needs; blocks. Called at start, unless `config_problem` names a
+        problem.
+        """
 
 
 class FanOutStorage:
-    """Saves to every provider, each within `timeout_s`; one that raises or hangs is reported by its name."""
+    """Saves to every provider, each within `timeout_s`; one that raises or hangs is reported by its
+    name.
+    """
 
     def __init__(
-        self, providers: Sequence[Any], on_failure: Callable[[str, BaseException], None], *, timeout_s: float = 10.0
+        self,
+        providers: Sequence[Any],
+        on_failure: Callable[[str, BaseException], None],
+        *,
+        timeout_s: float = 10.0,
     ) -> None:
         self.providers, self._on_failure, self._timeout_s = tuple(providers), on_failure, timeout_s
-        self._typed = [provider for provider in self.providers if isinstance(provider, EvaluationStorageProvider)]
+        self._typed = [
+            provider
+            for provider in self.providers
+            if isinstance(provider, EvaluationStorageProvider)
+        ]
 
     def __repr__(self) -> str:
         return f"<FanOutStorage {', '.join(map(_name, self.providers))}>"
@@ -106,7 +134,9 @@ class FanOutStorage:
             self._on_failure(_name(provider), error)
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether all providers saved their results in time; each gets a share of it, so none blocks the others."""
+        """Whether all providers saved their results in time; each gets a share of it, so none
+        blocks the others.
+        """
         deadline, saved = time.monotonic() + timeout_s, True
         for left, provider in zip(range(len(self._typed), 0, -1), self._typed, strict=True):
             try:
@@ -124,7 +154,9 @@ class FanOutStorage:
                 self._on_failure(_name(provider), error)
 
     def close_within(self, timeout_s: float) -> None:
-        """`close` on another thread, waiting at most so long: for code without an event loop, or inside one."""
+        """`close` on another thread, waiting at most so long: for code without an event loop, or
+        inside one.
+        """
 
         def close_here() -> None:
             # Without a free descriptor there is no loop.
@@ -145,5 +177,9 @@ def _name(provider: Any) -> str:
 
 
 def without_objects(aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
-    """The result with JSON's types alone, where pydantic refuses to dump it: offline inputs may contain anything."""
-    return AggregatedEvaluationResult.model_validate(plain(aggregated.model_dump(exclude_none=True)))
+    """The result with JSON's types alone, where pydantic refuses to dump it: offline inputs may
+    contain anything.
+    """
+    return AggregatedEvaluationResult.model_validate(
+        plain(aggregated.model_dump(exclude_none=True))
+    )

@@ -1,4 +1,6 @@
-"""The background writer of results, which wait within `MEMORY.results`; while a write hangs, saves fail at once."""
+"""The background writer of results, which wait within `MEMORY.results`; while a write hangs, saves
+fail at once.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Sink(Protocol):
     """Where batches are written. One thread at a time calls it."""
 
     def write(self, items: Sequence[Any], *, may_wait: bool) -> Sequence[Exception | None]:
-        """Save the items, on a thread that may be blocked if `may_wait`; None or the error for each."""
+        """Save the items, on a thread that may be blocked if `may_wait`; None or the error for
+        each.
+        """
         ...
 
     def close(self) -> None: ...  # the next write opens it again
@@ -56,7 +60,9 @@ class BatchedStorageProvider(EvaluationStorageProvider):
 
 
 class ResultBatcher:
-    """Saves the items of one process in batches, to the sink that `open_sink` makes on the thread that writes."""
+    """Saves the items of one process in batches, to the sink that `open_sink` makes on the thread
+    that writes.
+    """
 
     def __init__(self, place: str, open_sink: Callable[[], Sink]) -> None:
         self._place, self._open_sink = place, open_sink
@@ -66,7 +72,9 @@ class ResultBatcher:
         reset_in_child(self._reset_in_child)
 
     def _reset_in_child(self) -> None:
-        """Waiting items and the sink are the parent's; the sink is kept, as freeing it would close its connection."""
+        """Waiting items and the sink are the parent's; the sink is kept, as freeing it would close
+        its connection.
+        """
         _INHERITED.append(self._sink)
         self._reset()
 
@@ -81,7 +89,9 @@ class ResultBatcher:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
 
     async def save(self, value: Any, size: int) -> None:
-        """Save an item of `size` bytes and wait for it; raises `StorageError`, or `OSError` of the file."""
+        """Save an item of `size` bytes and wait for it; raises `StorageError`, or `OSError` of the
+        file.
+        """
         item = _Item(value, size)
         with self._lock:
             if self._closed:
@@ -89,8 +99,11 @@ class ResultBatcher:
             if self._remaining_s() <= 0.0:
                 raise self._hung()
             item.is_reserved = MEMORY.results.reserve(size)
-            if self._waiting_bytes and not item.is_reserved:  # a single item is saved whatever else waits
-                raise StorageError(f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait")
+            # a single item is saved whatever else waits
+            if self._waiting_bytes and not item.is_reserved:
+                raise StorageError(
+                    f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait"
+                )
             self._waiting_bytes += size
             self._waiting.append(item)
             # A waiting job will save this item too.
@@ -147,7 +160,9 @@ class ResultBatcher:
         try:
             self._sink = sink = self._sink or self._open_sink()  # not timed: it may load a library
             self._write_began = time.monotonic()
-            errors = sink.write([item.value for item in wanted], may_wait=may_wait) if wanted else ()
+            errors = (
+                sink.write([item.value for item in wanted], may_wait=may_wait) if wanted else ()
+            )
         except Exception as failure:
             errors = [failure] * len(wanted)
         self._write_began = None

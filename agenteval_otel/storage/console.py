@@ -16,14 +16,19 @@ class ConsoleStorageProvider(EvaluationStorageProvider, type="console"):
     """Writes ``agent  overall 0.83  tone pass  length fail (too_long)`` for each result.
 
     Attributes:
-        stream: Where to; the present standard error when left out, so that the host's output stays its own.
+        stream: Where to; the present standard error when left out, so that the host's output stays
+            its own.
     """
 
     stream: Any = Field(default=None, exclude=True, repr=False)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         overall = "-" if aggregated.overall_score is None else f"{aggregated.overall_score:.2f}"
-        parts = [f"{aggregated.agent or 'evaluation'}", f"overall {overall}", *map(_shown, aggregated.results)]
+        parts = [
+            f"{aggregated.agent or 'evaluation'}",
+            f"overall {overall}",
+            *map(_shown, aggregated.results),
+        ]
         # Control characters never reach a terminal, whatever a category or an agent is called.
         print(printable("  ".join(parts)), file=self.stream or sys.stderr)
 

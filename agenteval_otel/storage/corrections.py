@@ -1,4 +1,6 @@
-"""Corrections that people recorded, read back from storage with the question and the answer that they are about."""
+"""Corrections that people recorded, read back from storage with the question and the answer that
+they are about.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ class Correction(NamedTuple):
     """What an answer should have been, as a person said.
 
     Attributes:
-        id: 12 hexadecimal digits of text, user and answer: a correction that is stored twice has one id.
+        id: 12 hexadecimal digits of text, user and answer: a correction that is stored twice has
+            one id.
         recorded_ns: When it was recorded, in nanoseconds since the epoch.
         prompt: The question; None where it was stored without content, or is not stored at all.
         answer: What the agent said.
@@ -41,7 +44,9 @@ class Correction(NamedTuple):
     module: str | None = None
 
     def ids(self) -> Iterator[tuple[str, str]]:
-        """Ids of its answer, the most exact first; for a trace or conversation, of the newest answer before it."""
+        """Ids of its answer, the most exact first; for a trace or conversation, of the newest
+        answer before it.
+        """
         if self.trace_id and self.span_id:
             yield "span", f"{self.trace_id}/{self.span_id}"
         for kind in ("trace", "response", "conversation"):
@@ -50,7 +55,8 @@ class Correction(NamedTuple):
 
 
 def read_corrections(places: Sequence[str], known: Iterable[str] = ()) -> list[Correction]:
-    """The corrections in files of JSON lines and in databases, oldest first, without those of `known` ids.
+    """The corrections in files of JSON lines and in databases, oldest first, without those of
+    `known` ids.
 
     Blocks. Raises `StorageError` for a place that cannot be read.
     """
@@ -81,10 +87,12 @@ def _corrections_of(evaluation: AggregatedEvaluationResult) -> Iterator[Correcti
         if not isinstance(text, str) or not text.strip():
             continue
         about: dict[str, Any] = {
-            "user_id": evaluation.user_id, "trace_id": span.trace_id if span else None,
-            "span_id": span.span_id if span else None, "response_id": evaluation.response_id,
+            "user_id": evaluation.user_id,
+            "trace_id": span.trace_id if span else None,
+            "span_id": span.span_id if span else None,
+            "response_id": evaluation.response_id,
             "conversation_id": evaluation.conversation_id,
-        }  # fmt: skip
+        }
         id = sha256(json.dumps([text, *about.values()]).encode()).hexdigest()[:12]
         recorded_ns = result.ended_ns or evaluation.ended_ns or 0
         yield Correction(
@@ -99,16 +107,23 @@ def _corrections_of(evaluation: AggregatedEvaluationResult) -> Iterator[Correcti
 
 
 def _with_answer(
-    correction: Correction, answers: dict[tuple[str, str], list[tuple[int, AggregatedEvaluationResult]]]
+    correction: Correction,
+    answers: dict[tuple[str, str], list[tuple[int, AggregatedEvaluationResult]]],
 ) -> Correction:
     for key in correction.ids():
         is_exact = key[0] in ("span", "response")
-        some = [entry for entry in answers.get(key, ()) if is_exact or entry[0] <= correction.recorded_ns]
+        some = [
+            entry
+            for entry in answers.get(key, ())
+            if is_exact or entry[0] <= correction.recorded_ns
+        ]
         for _, evaluation in sorted(some, key=lambda entry: entry[0], reverse=True):
             known = evaluation.input_snapshot
             if known is not None and known.prompt and known.prompt.strip():
                 module = known.module or correction.module
-                return correction._replace(prompt=known.prompt, answer=known.response_text, module=module)
+                return correction._replace(
+                    prompt=known.prompt, answer=known.response_text, module=module
+                )
     return correction
 
 
@@ -137,9 +152,18 @@ def _answers_in(place: str, keys: set[tuple[str, str]]) -> Iterator[AggregatedEv
     from agenteval_otel.storage.sql_database import read_answers
 
     traces = {value.partition("/")[0] for kind, value in keys if kind in ("span", "trace")}
-    others = {kind: {value for name, value in keys if name == kind} for kind in ("response", "conversation")}
-    return read_answers(_target(place), {"trace_id": traces, "response_id": others["response"],
-                                         "conversation_id": others["conversation"]})  # fmt: skip
+    others = {
+        kind: {value for name, value in keys if name == kind}
+        for kind in ("response", "conversation")
+    }
+    return read_answers(
+        _target(place),
+        {
+            "trace_id": traces,
+            "response_id": others["response"],
+            "conversation_id": others["conversation"],
+        },
+    )
 
 
 def _is_file_of_lines(place: str) -> bool:
@@ -148,7 +172,9 @@ def _is_file_of_lines(place: str) -> bool:
     try:
         return not is_sqlite(place)
     except OSError as error:
-        raise StorageError(f"{place}: cannot be read: {error.strerror or type(error).__name__}") from None
+        raise StorageError(
+            f"{place}: cannot be read: {error.strerror or type(error).__name__}"
+        ) from None
 
 
 def _target(place: str) -> Any:
@@ -159,7 +185,9 @@ def _target(place: str) -> Any:
 
 
 def _lines(place: str, part: bytes) -> Iterator[AggregatedEvaluationResult]:
-    """The results in lines that hold this part; what is cut off, or of another kind, is passed over."""
+    """The results in lines that hold this part; what is cut off, or of another kind, is passed
+    over.
+    """
     with open(place, "rb") as file:
         for line in file:
             if part in line:

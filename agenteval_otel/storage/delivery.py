@@ -1,7 +1,9 @@
-"""Delivery to a receiver that may be away: a bounded queue, and a thread that sends batches, again where that may help.
+"""Delivery to a receiver that may be away: a bounded queue, and a thread that sends batches, again
+where that may help.
 
-`ResultBatcher` has each save wait for its write, which is right for a disk. A receiver on the network may be away for
-minutes, or not know a trace yet: no evaluation may wait for that, so what is lost is reported later.
+`ResultBatcher` has each save wait for its write, which is right for a disk. A receiver on the
+network may be away for minutes, or not know a trace yet: no evaluation may wait for that, so what
+is lost is reported later.
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ from agenteval_otel.runtime.worker import Worker, new_loop
 from agenteval_otel.storage.base import DeliveryError
 
 NOT_THERE_YET = "not_there_yet"
-"""The error type of what the receiver may take later, such as a score of a trace that it has not got: that value waits,
-the others go on. Every other error that is worth a retry holds up everything."""
+"""The error type of what the receiver may take later, such as a score of a trace that it has not
+got: that value waits, the others go on. Every other error that is worth a retry holds up
+everything.
+"""
 
 _BATCH_BYTES, _BATCH_ITEMS = 512 * 1024, 100
-_MAX_BYTES = 8 * 1024 * 1024  # of one receiver, so that one that is away leaves room for other providers
+# of one receiver, so that one that is away leaves room for other providers
+_MAX_BYTES = 8 * 1024 * 1024
 _IDLE_S = 10.0  # after which the connections are closed and the thread ends
 _FIRST_RETRY_S, _LATE_S, _LATEST_S = 0.5, 1.0, 8.0
 _HURRIED_S = 0.25
@@ -62,9 +67,14 @@ class Delivery:
     """
 
     def __init__(
-        self, place: str, open_sender: Callable[[], Sender], lose: Callable[[Exception], None], *, give_up_s: float,
+        self,
+        place: str,
+        open_sender: Callable[[], Sender],
+        lose: Callable[[Exception], None],
+        *,
+        give_up_s: float,
         linger_s: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._place, self._open_sender, self._lose = place, open_sender, lose
         self._give_up_s, self._linger_s = give_up_s, linger_s
         self._closed = False
@@ -112,7 +122,9 @@ class Delivery:
             raise self._error("no thread can be started", "no_thread")
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether what waits is sent, or given up, within the time; blocks. Nothing lingers meanwhile."""
+        """Whether what waits is sent, or given up, within the time; blocks. Nothing lingers
+        meanwhile.
+        """
         with self._changed, self._in_a_hurry():
             left = [*self._sending, *self._late, *self._waiting]
             return self._changed.wait_for(lambda: all(item.is_over for item in left), timeout_s)
@@ -148,7 +160,8 @@ class Delivery:
         MEMORY.results.release(size)
         self._changed.notify_all()
 
-    # --- the thread --------------------------------------------------------------------------------------------------
+    # --- the thread
+    # --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         changed = self._changed  # a child that a job has forked has another one
@@ -209,7 +222,9 @@ class Delivery:
         return items
 
     def _settle(self, items: list[_Item], outcomes: Sequence[Exception | None]) -> None:
-        """Release what is delivered, queue what is worth a retry and young enough, and give up the rest."""
+        """Release what is delivered, queue what is worth a retry and young enough, and give up the
+        rest.
+        """
         lost: list[tuple[_Item, Exception]] = []
         with self._changed:
             if self._sending is not items:
@@ -220,7 +235,9 @@ class Delivery:
             self._failures = self._failures + 1 if delays else 0
             if delays:
                 retry_after_s = max(error.retry_after_s or 0.0 for error in delays) or None
-                self._not_before = now + wait_before(min(self._failures - 1, 8), _FIRST_RETRY_S, retry_after_s)
+                self._not_before = now + wait_before(
+                    min(self._failures - 1, 8), _FIRST_RETRY_S, retry_after_s
+                )
             for item, error in zip(items, outcomes, strict=True):
                 wait_s = self._not_before - now if _holds_up(error) else _late_wait_s(item, error)
                 if error is None:
@@ -254,7 +271,9 @@ class Delivery:
         self._give_up([(item, self._error(why, "not_sent")) for item in left])
 
     def _give_up(self, lost: list[tuple[_Item, Exception]]) -> None:
-        """Report losses without the lock, then release them: they are counted before `flush` returns."""
+        """Report losses without the lock, then release them: they are counted before `flush`
+        returns.
+        """
         for _, error in lost:
             self._lose(error)
         with self._changed:
@@ -262,7 +281,9 @@ class Delivery:
 
 
 def _holds_up(error: Exception | None) -> TypeGuard[DeliveryError]:
-    return isinstance(error, DeliveryError) and error.retryable and error.error_type != NOT_THERE_YET
+    return (
+        isinstance(error, DeliveryError) and error.retryable and error.error_type != NOT_THERE_YET
+    )
 
 
 def _late_wait_s(item: _Item, error: Exception | None) -> float | None:

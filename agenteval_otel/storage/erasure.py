@@ -1,6 +1,8 @@
-"""Erasure for a person or before a time, and what stays of a stored result: scores without personal data.
+"""Erasure for a person or before a time, and what stays of a stored result: scores without personal
+data.
 
-A rewritten result keeps an allow-list of fields, so a field that is added later is removed until it is listed here.
+A rewritten result keeps an allow-list of fields, so a field that is added later is removed until it
+is listed here.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ _REDACTED: Final = re.compile(r"\[[A-Z_]+\]|\[redaction failed\]")
 class Erasure:
     """What is to be erased: a conversation, a user, or all before a moment.
 
-    A user's conversations are included, since later turns repeat earlier ones. They are collected while stored results
-    are read; a conversation on which the user only recorded feedback is not included.
+    A user's conversations are included, since later turns repeat earlier ones. They are collected
+    while stored results are read; a conversation on which the user only recorded feedback is not
+    included.
 
     Args:
         conversations: Their ids, as ``conversation_id`` or ``session_id``.
@@ -52,29 +55,43 @@ class Erasure:
     """
 
     def __init__(
-        self, *, conversations: Iterable[str] = (), users: Iterable[str] = (), before: datetime | None = None,
+        self,
+        *,
+        conversations: Iterable[str] = (),
+        users: Iterable[str] = (),
+        before: datetime | None = None,
         salts: Iterable[str | None] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.conversations = set(conversations)
         self.users = frozenset(
-            form for user in map(str.strip, users)
+            form
+            for user in map(str.strip, users)
             for form in (clean(user, _MAX_CHARS), *(hashed(user, salt) for salt in {None, *salts}))
-        )  # fmt: skip
+        )
         self.before = before if before is None or before.tzinfo else before.replace(tzinfo=UTC)
         if [bool(self.conversations), bool(self.users), before is not None].count(True) != 1:
-            raise ConfigurationError("expected one of: a conversation, a user, a time", path="erase")
+            raise ConfigurationError(
+                "expected one of: a conversation, a user, a time", path="erase"
+            )
 
     def __repr__(self) -> str:
         return f"<Erasure conversations={len(self.conversations)} users={len(self.users)} before={self.before}>"
 
     @classmethod
     def of(cls, fields: Any, salt: str | None = None) -> Erasure:
-        """What a request or a call asks for: `conversation`, `user` or `before`, as text or a list of texts.
+        """What a request or a call asks for: `conversation`, `user` or `before`, as text or a list
+        of texts.
 
         Raises `ConfigurationError` with the field, its value's kind and what is expected.
         """
-        if not isinstance(fields, Mapping) or not fields or not {*fields} <= {"conversation", "user", "before"}:
-            raise ConfigurationError('expected {"conversation": ID}, {"user": ID} or {"before": TIME}')
+        if (
+            not isinstance(fields, Mapping)
+            or not fields
+            or not {*fields} <= {"conversation", "user", "before"}
+        ):
+            raise ConfigurationError(
+                'expected {"conversation": ID}, {"user": ID} or {"before": TIME}'
+            )
         conversations, users = (_texts(fields, name) for name in ("conversation", "user"))
         before = fields.get("before")
         moment = before if before is None or isinstance(before, datetime) else moment_of(before)
@@ -99,7 +116,12 @@ class Erasure:
         if self.before is not None:
             return self.is_before(aggregated.ended_ns or aggregated.timestamp * 1_000_000)
         values: list[Any] = [aggregated, *_inputs(aggregated.input_snapshot)]
-        conversations = {id for value in values for id in (value.conversation_id, value.session_id) if id is not None}
+        conversations = {
+            id
+            for value in values
+            for id in (value.conversation_id, value.session_id)
+            if id is not None
+        }
         is_theirs = any(value.user_id in self.users for value in values)
         if is_theirs and any(result.evaluator_kind != _HUMAN for result in aggregated.results):
             # A redacted id may be shared with other users.
@@ -111,9 +133,10 @@ class Erasure:
         parts = _inputs(value)
         conversations = {id for part in parts for id in (part.conversation_id, part.session_id)}
         return (
-            self.is_before(ended_ns) or any(part.user_id in self.users for part in parts)
+            self.is_before(ended_ns)
+            or any(part.user_id in self.users for part in parts)
             or not self.conversations.isdisjoint(conversations)
-        )  # fmt: skip
+        )
 
     def is_mentioned(self, value: Any) -> bool:
         """Whether one of the ids is in the value, at any depth, or in JSON text within it."""
@@ -173,7 +196,9 @@ def without_person(aggregated: AggregatedEvaluationResult) -> AggregatedEvaluati
 
 def _result_without_person(result: EvaluationResult) -> EvaluationResult:
     fields = EvaluationResult.model_fields
-    changes: dict[str, Any] = {name: fields[name].default for name in fields if name not in _KEPT_OF_RESULT}
+    changes: dict[str, Any] = {
+        name: fields[name].default for name in fields if name not in _KEPT_OF_RESULT
+    }
     for name in _WORDS:
         value = getattr(result, name)
         if isinstance(value, str) and not is_category(value):
@@ -187,7 +212,13 @@ def _inputs(value: EvaluationInput | None) -> list[EvaluationInput]:
 
 def _texts(fields: Mapping[str, Any], name: str) -> list[str]:
     value = fields.get(name)
-    texts = value if isinstance(value, list | tuple | set | frozenset) else [] if value is None else [value]
+    texts = (
+        value
+        if isinstance(value, list | tuple | set | frozenset)
+        else []
+        if value is None
+        else [value]
+    )
     if not all(isinstance(text, str) and text.strip() for text in texts):
         raise ConfigurationError(f"expected text, found {type(value).__name__}", path=name)
     return list(texts)

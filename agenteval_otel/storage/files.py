@@ -28,7 +28,9 @@ def identity(place: int | Path) -> tuple[int, int] | None:
 
 
 def lock_of(path: Path) -> Path:
-    """The lock file of a file that must not be opened, because closing any descriptor of it releases its locks."""
+    """The lock file of a file that must not be opened, because closing any descriptor of it
+    releases its locks.
+    """
     return path.with_name(f"{path.name}.lock")
 
 
@@ -36,8 +38,9 @@ def lock_of(path: Path) -> Path:
 def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Iterator[int]:
     """Open the file at the path, alone among all processes and threads that open it so.
 
-    Missing files and folders are created, for their owner alone. The end of a process releases the lock (`flock`).
-    Where there are no locks (Windows), one process writes a file. Without `wait` a locked file raises `StorageError`.
+    Missing files and folders are created, for their owner alone. The end of a process releases the
+    lock (`flock`). Where there are no locks (Windows), one process writes a file. Without `wait` a
+    locked file raises `StorageError`.
     """
     for folder in () if path.parent.is_dir() else reversed(path.parents):
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -55,7 +58,8 @@ def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Ite
             _OPEN.discard(descriptor)
             if sys.platform != "win32":
                 with contextlib.suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # also for a child that was forked meanwhile and shares it
+                    # also for a child that was forked meanwhile and shares it
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
             with contextlib.suppress(OSError):  # it is closed all the same
                 os.close(descriptor)
 
@@ -72,6 +76,7 @@ def _lock(descriptor: int, path: Path, wait: bool) -> None:
 
 @reset_in_child
 def _close_in_child() -> None:
-    # The child shares the locks of its parent's threads, and would keep them if the parent is killed.
+    # The child shares the locks of its parent's threads, and would keep them if the parent is
+    # killed.
     while _OPEN:
         os.close(_OPEN.pop())

@@ -26,18 +26,20 @@ _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
     """Appends each result as one compact JSON line, readable and writable by its owner only.
 
-    A thread writes the lines; processes that write one file take turns by a lock on it. A saved line survives the end
-    of its process, `SIGKILL` included. Where a full disk or a killed process cut a line off, the next one starts on a
-    new line: readers skip what is not JSON. Missing folders, and a file that was removed, are created. NaN is written
-    as null; line separators are escaped, so one result is one line for every reader.
+    A thread writes the lines; processes that write one file take turns by a lock on it. A saved
+    line survives the end of its process, `SIGKILL` included. Where a full disk or a killed process
+    cut a line off, the next one starts on a new line: readers skip what is not JSON. Missing
+    folders, and a file that was removed, are created. NaN is written as null; line separators are
+    escaped, so one result is one line for every reader.
 
     Attributes:
         path: The file.
-        max_bytes: Size above which the file is renamed to ``<name>.1``, that one to ``<name>.2`` and so on; None never
-            rotates.
+        max_bytes: Size above which the file is renamed to ``<name>.1``, that one to ``<name>.2``
+            and so on; None never rotates.
         keep: How many rotated files are kept; the oldest is deleted.
-        fsync: ``never`` leaves syncing to the system: lines survive the process, not a failure of the machine.
-            ``batch`` waits for the disk with each batch, before its lines count as saved.
+        fsync: ``never`` leaves syncing to the system: lines survive the process, not a failure of
+            the machine. ``batch`` waits for the disk with each batch, before its lines count as
+            saved.
     """
 
     path: Path = Field(validation_alias="filePath", serialization_alias="filePath")
@@ -54,29 +56,41 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         return str(self.path)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result and wait for the write; one that is incomplete or hangs for 5 s raises `StorageError`."""
+        """Append the result and wait for the write; one that is incomplete or hangs for 5 s raises
+        `StorageError`.
+        """
         line = _line_of(aggregated)
         await self.batcher.save(line, len(line))
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Rewrite the file and those that were rotated, each at once, without content where it is concerned.
+        """Rewrite the file and those that were rotated, each at once, without content where it is
+        concerned.
 
-        Results may be saved meanwhile: they wait for the last lines alone. Lines that cannot be read go.
+        Results may be saved meanwhile: they wait for the last lines alone. Lines that cannot be
+        read go.
         """
         return erase_lines(self.path, erasure, dry_run=dry_run)
 
     def open_sink(self) -> LineFile:
-        return LineFile(self.path, max_bytes=self.max_bytes, keep=self.keep, durable=self.fsync == "batch")
+        return LineFile(
+            self.path, max_bytes=self.max_bytes, keep=self.keep, durable=self.fsync == "batch"
+        )
 
 
 class LineFile:
-    """Appends whole lines, as the sink of a `ResultBatcher`; open, and locked, during a write alone."""
+    """Appends whole lines, as the sink of a `ResultBatcher`; open, and locked, during a write
+    alone.
+    """
 
-    def __init__(self, path: Path, *, max_bytes: int | None = None, keep: int = 5, durable: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, max_bytes: int | None = None, keep: int = 5, durable: bool = False
+    ) -> None:
         self.path, self._max_bytes, self._keep, self._durable = path, max_bytes, keep, durable
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
-        """Append the lines, line ends included; for each None once it is in the file, else the error."""
+        """Append the lines, line ends included; for each None once it is in the file, else the
+        error.
+        """
         # A pipe is opened write-only: otherwise writes succeed without a reader.
         flags, saved = os.O_APPEND | (os.O_WRONLY if self.path.is_fifo() else os.O_RDWR), 0
         try:
@@ -93,7 +107,9 @@ class LineFile:
     def close(self) -> None: ...
 
     def _append(self, descriptor: int, lines: Sequence[bytes]) -> int:
-        """Append as many of the lines as there is room for; their number, 0 where the file was renamed instead."""
+        """Append as many of the lines as there is room for; their number, 0 where the file was
+        renamed instead.
+        """
         size = os.fstat(descriptor).st_size
         if self._max_bytes is not None:
             if size and size + len(lines[0]) > self._max_bytes:
@@ -111,7 +127,10 @@ class LineFile:
     def _rotate(self) -> None:
         """Rename the file; older ones move up to the first gap, or the oldest is deleted."""
         file = Path(os.path.realpath(self.path))  # a link stays
-        places = [file, *(file.with_name(f"{file.name}.{number}") for number in range(1, self._keep + 1))]
+        places = [
+            file,
+            *(file.with_name(f"{file.name}.{number}") for number in range(1, self._keep + 1)),
+        ]
         gap = next((at for at, place in enumerate(places) if not place.exists()), self._keep)
         for at in range(gap, 0, -1):
             os.replace(places[at - 1], places[at])
@@ -133,18 +152,28 @@ def _line_of(aggregated: AggregatedEvaluationResult) -> bytes:
         text = aggregated.model_dump_json(by_alias=True, exclude_none=True)
     except ValueError:
         text = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
-    return (text if text.isascii() else text.translate(_LINE_BREAKS)).encode("utf-8", "replace") + b"\n"
+    return (text if text.isascii() else text.translate(_LINE_BREAKS)).encode(
+        "utf-8", "replace"
+    ) + b"\n"
 
 
 def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
-    """Erase from a file of lines and from its rotated files; the place says how much. Blocks, minutes for gigabytes."""
+    """Erase from a file of lines and from its rotated files; the place says how much. Blocks,
+    minutes for gigabytes.
+    """
     file = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
-        return ErasedPlace(str(path), problem="is not a file: what was written must be erased by its reader")
+        return ErasedPlace(
+            str(path), problem="is not a file: what was written must be erased by its reader"
+        )
     counts: Counter[str] = Counter()
     # Upwards: a file that is rotated meanwhile only moves to a higher number.
     for place in _rotated(file):
-        counts += _Rewriting(file, place, erasure).counts() if dry_run else _Rewriting(file, place, erasure).run()
+        counts += (
+            _Rewriting(file, place, erasure).counts()
+            if dry_run
+            else _Rewriting(file, place, erasure).run()
+        )
     return ErasedPlace(str(path), counts["erased"], counts["unreadable"])
 
 
@@ -157,12 +186,16 @@ def _rotated(file: Path) -> Iterator[Path]:
 
 
 def _numbers(file: Path) -> list[int]:
-    ends = (other.name.removeprefix(f"{file.name}.") for other in file.parent.glob(f"{file.name}.*"))
+    ends = (
+        other.name.removeprefix(f"{file.name}.") for other in file.parent.glob(f"{file.name}.*")
+    )
     return [int(end) for end in ends if end.isdecimal()]
 
 
 class _Rewriting:
-    """Rewrites one file of those that belong to `live`, whose lock keeps writers and their rotation away."""
+    """Rewrites one file of those that belong to `live`, whose lock keeps writers and their rotation
+    away.
+    """
 
     def __init__(self, live: Path, file: Path, erasure: Erasure) -> None:
         self._live, self._file, self._erasure = live, file, erasure
@@ -184,7 +217,8 @@ class _Rewriting:
     def run(self) -> Counter[str]:
         """Rewrite it where there is something to erase."""
         temporary = self._file.with_name(f"{self._file.name}.erasing")
-        with open_locked(temporary) as target:  # keeps a second erasure away; one that was killed may have left it
+        # keeps a second erasure away; one that was killed may have left it
+        with open_locked(temporary) as target:
             is_done = False
             try:
                 while not is_done and self.counts():
@@ -195,7 +229,9 @@ class _Rewriting:
         return self._counts
 
     def _rewritten(self, target: int, temporary: Path) -> bool:
-        """Put the rewritten file in its place; False where another one, or none, is there meanwhile."""
+        """Put the rewritten file in its place; False where another one, or none, is there
+        meanwhile.
+        """
         self._counts.clear()
         with contextlib.ExitStack() as stack:
             try:
@@ -228,7 +264,9 @@ class _Rewriting:
     def _changed(self, line: bytes) -> bytes:
         """The line as it stays; empty for one that cannot be read."""
         is_whole = line.startswith(b"{") and line.rstrip().endswith(b"}")
-        if not line.strip() or (is_whole and self._needles and not any(needle in line for needle in self._needles)):
+        if not line.strip() or (
+            is_whole and self._needles and not any(needle in line for needle in self._needles)
+        ):
             return line
         try:
             aggregated = AggregatedEvaluationResult.model_validate_json(line)

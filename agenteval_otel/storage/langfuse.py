@@ -17,13 +17,16 @@ _ENVIRONMENT: Final = re.compile(r"(?!langfuse)[a-z0-9_-]{1,40}")
 
 
 class LangfuseStorageProvider(ScoreStorageProvider, type="langfuse"):
-    """Sends each score to Langfuse, to the trace and the observation with the ids of the evaluated span.
+    """Sends each score to Langfuse, to the trace and the observation with the ids of the evaluated
+    span.
 
-    Numbers, booleans and categories keep their data type; the reasoning is the comment. A score has an id that is made
-    of trace, span, evaluator, version and criterion: sent again it replaces itself. Scores may come before their trace.
+    Numbers, booleans and categories keep their data type; the reasoning is the comment. A score has
+    an id that is made of trace, span, evaluator, version and criterion: sent again it replaces
+    itself. Scores may come before their trace.
 
     Attributes:
-        host: Address of Langfuse; else ``LANGFUSE_BASE_URL``, ``LANGFUSE_HOST``, or Langfuse Cloud in the EU.
+        host: Address of Langfuse; else ``LANGFUSE_BASE_URL``, ``LANGFUSE_HOST``, or Langfuse Cloud
+            in the EU.
         public_key: The project's; else ``LANGFUSE_PUBLIC_KEY``.
         secret_key: The project's; else ``LANGFUSE_SECRET_KEY``. Never shown, dumped or logged.
     """
@@ -48,7 +51,9 @@ class LangfuseStorageProvider(ScoreStorageProvider, type="langfuse"):
 class _Sender:
     def __init__(self, provider: LangfuseStorageProvider) -> None:
         user = f"{provider.setting('public_key')}:{provider.setting('secret_key')}"
-        self._requests = Requests(provider, {"authorization": f"Basic {b64encode(user.encode()).decode()}"})
+        self._requests = Requests(
+            provider, {"authorization": f"Basic {b64encode(user.encode()).decode()}"}
+        )
         self._takes_lists: bool | None = None
 
     async def send(self, values: Sequence[list[SpanScore]]) -> list[DeliveryError | None]:
@@ -69,21 +74,31 @@ class _Sender:
         self._takes_lists = False
 
     async def _send_list(self, scores: list[SpanScore]) -> None:
-        message = await self._requests.ask("POST", "/api/public/scores", list(map(_body_of, scores)))
-        if message.get("rejected"):  # it does not say which: sending all again is harmless, as they have ids
+        message = await self._requests.ask(
+            "POST", "/api/public/scores", list(map(_body_of, scores))
+        )
+        # it does not say which: sending all again is harmless, as they have ids
+        if message.get("rejected"):
             raise DeliveryError("langfuse: rejects scores", error_type="bad_request", status=422)
 
     async def _send_events(self, scores: list[SpanScore]) -> None:
         # An event is processed once, by its own id; the score's id says what it replaces.
         events = [
-            {"id": os.urandom(16).hex(), "type": "score-create", "timestamp": score.evaluated_at, "body": body}
+            {
+                "id": os.urandom(16).hex(),
+                "type": "score-create",
+                "timestamp": score.evaluated_at,
+                "body": body,
+            }
             for score, body in zip(scores, map(_body_of, scores), strict=True)
         ]
         message = await self._requests.ask("POST", "/api/public/ingestion", {"batch": events})
         statuses = [_status_of(error) for error in message.get("errors") or ()]
         if any(status >= 500 or status == 429 for status in statuses):
             problem = "langfuse: could not take all scores"
-            raise DeliveryError(problem, error_type="server_error", status=max(statuses), retryable=True)
+            raise DeliveryError(
+                problem, error_type="server_error", status=max(statuses), retryable=True
+            )
         if statuses:
             raise DeliveryError("langfuse: rejects scores", error_type="bad_request", status=422)
 
@@ -102,10 +117,20 @@ def _body_of(score: SpanScore) -> dict[str, Any]:
         value, kind = int(value), "BOOLEAN"
     elif isinstance(value, str):
         kind = "CATEGORICAL"
-    environment = score.environment if score.environment and _ENVIRONMENT.fullmatch(score.environment) else None
+    environment = (
+        score.environment
+        if score.environment and _ENVIRONMENT.fullmatch(score.environment)
+        else None
+    )
     optional = {"comment": score.comment, "environment": environment}
     return {
-        "id": score.id, "traceId": score.trace_id, "observationId": score.span_id, "name": score.name, "value": value,
-        "dataType": kind, "timestamp": score.evaluated_at, "metadata": score.about,
+        "id": score.id,
+        "traceId": score.trace_id,
+        "observationId": score.span_id,
+        "name": score.name,
+        "value": value,
+        "dataType": kind,
+        "timestamp": score.evaluated_at,
+        "metadata": score.about,
         **{name: text for name, text in optional.items() if text is not None},
-    }  # fmt: skip
+    }

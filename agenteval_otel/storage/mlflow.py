@@ -1,4 +1,6 @@
-"""MlflowStorageProvider: each score as an assessment of MLflow, at the trace and the span that it judges."""
+"""MlflowStorageProvider: each score as an assessment of MLflow, at the trace and the span that it
+judges.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,18 @@ _CHANGEABLE: Final = "feedback,rationale,metadata"
 
 
 class MlflowStorageProvider(ScoreStorageProvider, type="mlflow"):
-    """Sends each score to MLflow's tracking server, as feedback on the trace ``tr-<trace id>`` and the evaluated span.
+    """Sends each score to MLflow's tracking server, as feedback on the trace ``tr-<trace id>`` and
+    the evaluated span.
 
-    MLflow uses this id for traces received by OTLP. It rejects assessments that arrive before their trace, so scores
-    wait for it, up to `give_up_s`. An assessment's id is made of trace, span, evaluator, version and criterion; sent
-    again, it replaces the value, rationale and metadata. Failures are sent as assessments with an error.
+    MLflow uses this id for traces received by OTLP. It rejects assessments that arrive before their
+    trace, so scores wait for it, up to `give_up_s`. An assessment's id is made of trace, span,
+    evaluator, version and criterion; sent again, it replaces the value, rationale and metadata.
+    Failures are sent as assessments with an error.
 
     Attributes:
         tracking_uri: Address of the tracking server; else ``MLFLOW_TRACKING_URI``.
-        token: Sent as a bearer token; else ``MLFLOW_TRACKING_TOKEN``. Never shown, dumped or logged.
+        token: Sent as a bearer token; else ``MLFLOW_TRACKING_TOKEN``. Never shown, dumped or
+            logged.
         username: With `password` instead of a token; else ``MLFLOW_TRACKING_USERNAME``.
         password: Else ``MLFLOW_TRACKING_PASSWORD``. Never shown, dumped or logged.
     """
@@ -58,12 +63,15 @@ class _Sender:
 
     def __init__(self, provider: MlflowStorageProvider) -> None:
         authorization = None
-        if (username := provider.setting("username")) is not None:  # before the token, as MLflow's own client
+        # before the token, as MLflow's own client
+        if (username := provider.setting("username")) is not None:
             user = f"{username}:{provider.setting('password') or ''}"
             authorization = f"Basic {b64encode(user.encode()).decode()}"
         elif (token := provider.setting("token")) is not None:
             authorization = f"Bearer {token}"
-        self._requests = Requests(provider, {} if authorization is None else {"authorization": authorization})
+        self._requests = Requests(
+            provider, {} if authorization is None else {"authorization": authorization}
+        )
 
     async def send(self, values: Sequence[list[SpanScore]]) -> list[DeliveryError | None]:
         turns, stopped = asyncio.Semaphore(_AT_ONCE), list[DeliveryError]()
@@ -89,7 +97,9 @@ class _Sender:
         except DeliveryError as error:
             if error.status == 404:
                 problem = f"{error}: it does not know the trace"
-                raise DeliveryError(problem, error_type=NOT_THERE_YET, status=404, retryable=True) from None
+                raise DeliveryError(
+                    problem, error_type=NOT_THERE_YET, status=404, retryable=True
+                ) from None
             if error.status != 500 or not await self._is_replaced(path, body):
                 raise
 
@@ -117,12 +127,21 @@ def _body_of(score: SpanScore) -> dict[str, Any]:
     else:
         feedback["value"] = score.value
     return {
-        "assessment_id": f"a-{score.id}", "assessment_name": score.name, "trace_id": f"tr-{score.trace_id}",
-        "span_id": score.span_id, "feedback": feedback, "valid": True,
-        "source": {"source_type": _SOURCES.get(result.evaluator_kind, "CODE"), "source_id": score.evaluator},
-        "create_time": score.evaluated_at, "last_update_time": score.evaluated_at,
+        "assessment_id": f"a-{score.id}",
+        "assessment_name": score.name,
+        "trace_id": f"tr-{score.trace_id}",
+        "span_id": score.span_id,
+        "feedback": feedback,
+        "valid": True,
+        "source": {
+            "source_type": _SOURCES.get(result.evaluator_kind, "CODE"),
+            "source_id": score.evaluator,
+        },
+        "create_time": score.evaluated_at,
+        "last_update_time": score.evaluated_at,
         "metadata": {
-            name: value if isinstance(value, str) else json.dumps(value) for name, value in score.about.items()
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in score.about.items()
         },
         **({} if score.comment is None else {"rationale": score.comment}),
-    }  # fmt: skip
+    }

@@ -1,4 +1,6 @@
-"""OtlpStorageProvider: the emitter's name among the storage providers; the pipeline takes its `emitter`."""
+"""OtlpStorageProvider: the emitter's name among the storage providers; the pipeline takes its
+`emitter`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from pydantic import Field, field_validator
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.base import EvaluationStorageProvider
-from agenteval_otel.telemetry.emitter import ContentCapture, Detail, Emitter, Signal, score_attributes
+from agenteval_otel.telemetry.emitter import (
+    ContentCapture,
+    Detail,
+    Emitter,
+    Signal,
+    score_attributes,
+)
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import Placement, span_context_of
 from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
@@ -19,16 +27,19 @@ from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
 class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     """Emits results through OpenTelemetry.
 
-    Providers are resolved per signal when the first result comes: the explicit one, else the application's, else a
-    private one when an endpoint is known (here or in ``OTEL_EXPORTER_OTLP_*``), else none and one warning.
+    Providers are resolved per signal when the first result comes: the explicit one, else the
+    application's, else a private one when an endpoint is known (here or in
+    ``OTEL_EXPORTER_OTLP_*``), else none and one warning.
 
     Attributes:
         endpoint: OTLP endpoint, such as ``http://localhost:4317``.
-        protocol: ``grpc`` or ``http/protobuf``; from the environment, else by the port, when left out.
+        protocol: ``grpc`` or ``http/protobuf``; from the environment, else by the port, when left
+            out.
         headers: Sent with everything that is exported, such as an authorization; never shown.
-        detail: ``auto`` writes result spans for evaluators that call a model and for failures, ``result`` for all;
-            ``response`` writes only the run span, ``none`` no span at all.
-        placement: The run span as a ``child`` of the evaluated span, or ``linked`` from a trace of its own.
+        detail: ``auto`` writes result spans for evaluators that call a model and for failures,
+            ``result`` for all; ``response`` writes only the run span, ``none`` no span at all.
+        placement: The run span as a ``child`` of the evaluated span, or ``linked`` from a trace of
+            its own.
         signals: The signals to emit.
         content: Which signals may carry content (prompt, answer, explanations); None follows
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, whose default is none.
@@ -55,24 +66,34 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     @field_validator("headers")
     @classmethod
     def _are_one_line_each(cls, value: dict[str, str]) -> dict[str, str]:
-        if any(character in text for pair in value.items() for text in pair for character in "\r\n\0"):
+        if any(
+            character in text for pair in value.items() for text in pair for character in "\r\n\0"
+        ):
             raise ValueError("a name and a value are one line each")
         return value
 
     @cached_property
     def emitter(self) -> Emitter:
         providers = Providers(
-            tracer_provider=self.tracer_provider, logger_provider=self.logger_provider,
-            meter_provider=self.meter_provider, target=OtlpTarget(self.endpoint, self.protocol, self.headers),
-        )  # fmt: skip
+            tracer_provider=self.tracer_provider,
+            logger_provider=self.logger_provider,
+            meter_provider=self.meter_provider,
+            target=OtlpTarget(self.endpoint, self.protocol, self.headers),
+        )
         return Emitter(
-            providers, detail=self.detail, placement=self.placement, signals=self.signals, content=self.content
+            providers,
+            detail=self.detail,
+            placement=self.placement,
+            signals=self.signals,
+            content=self.content,
         )
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Emit the result; exporters send it later, in the background."""
         evaluated = span_context_of(aggregated.span) or trace.get_current_span().get_span_context()
-        self.emitter.emit(aggregated, evaluated=evaluated, scores=score_attributes(aggregated.results))
+        self.emitter.emit(
+            aggregated, evaluated=evaluated, scores=score_attributes(aggregated.results)
+        )
 
     async def close(self) -> None:
         """Shut our own providers down; blocks its thread, so it is called on one of its own."""

@@ -17,9 +17,10 @@ _TRACES: Final = "/v1/traces"
 class PhoenixStorageProvider(ScoreStorageProvider, type="phoenix"):
     """Sends each score to Phoenix, as an annotation of the evaluated span.
 
-    The annotation has the score as a number, the label, and the reasoning as its explanation. Its identifier is made of
-    trace, span, evaluator, version and criterion: sent again, it replaces the earlier one. Phoenix keeps annotations
-    of spans that have not arrived for about ten minutes; those that it then drops are not counted here.
+    The annotation has the score as a number, the label, and the reasoning as its explanation. Its
+    identifier is made of trace, span, evaluator, version and criterion: sent again, it replaces the
+    earlier one. Phoenix keeps annotations of spans that have not arrived for about ten minutes;
+    those that it then drops are not counted here.
 
     Attributes:
         endpoint: Its HTTP address; else ``PHOENIX_ENDPOINT`` or ``PHOENIX_COLLECTOR_ENDPOINT``.
@@ -46,14 +47,17 @@ class PhoenixStorageProvider(ScoreStorageProvider, type="phoenix"):
 class _Sender:
     def __init__(self, provider: PhoenixStorageProvider) -> None:
         key = provider.setting("api_key")
-        self._requests = Requests(provider, {} if key is None else {"authorization": f"Bearer {key}"})
+        self._requests = Requests(
+            provider, {} if key is None else {"authorization": f"Bearer {key}"}
+        )
 
     async def send(self, values: Sequence[list[SpanScore]]) -> list[DeliveryError | None]:
         return await in_parts(self._send, values)
 
     async def _send(self, values: Sequence[list[SpanScore]]) -> None:
         annotations = [_body_of(score) for answer in values for score in answer]
-        # Not `?sync=true`, which refuses them all where one span is missing: spans mostly come later than their scores.
+        # Not `?sync=true`, which refuses them all where one span is missing: spans mostly come
+        # later than their scores.
         await self._requests.ask("POST", "/v1/span_annotations", {"data": annotations})
 
     async def close(self) -> None:
@@ -64,9 +68,16 @@ def _body_of(score: SpanScore) -> dict[str, Any]:
     number, label = score.value, score.result.label
     if isinstance(number, str):  # a category
         label, number = number, score.result.normalized
-    fields = {"score": None if number is None else float(number), "label": label, "explanation": score.comment}
+    fields = {
+        "score": None if number is None else float(number),
+        "label": label,
+        "explanation": score.comment,
+    }
     return {
-        "span_id": score.span_id, "name": score.name, "identifier": score.id, "metadata": score.about,
+        "span_id": score.span_id,
+        "name": score.name,
+        "identifier": score.id,
+        "metadata": score.about,
         "annotator_kind": _KINDS.get(score.result.evaluator_kind, "CODE"),
         "result": {name: field for name, field in fields.items() if field is not None},
-    }  # fmt: skip
+    }

@@ -1,7 +1,8 @@
-"""What the providers for Langfuse, Phoenix and MLflow share: results as scores of a span, and requests that carry them.
+"""What the providers for Langfuse, Phoenix and MLflow share: results as scores of a span, and
+requests that carry them.
 
-Each sends a result's scores to where the team already looks at the traces. Sending is late and apart: `save_result`
-puts the scores into a `Delivery`.
+Each sends a result's scores to where the team already looks at the traces. Sending is late and
+apart: `save_result` puts the scores into a `Delivery`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from pydantic import field_serializer as serializer
 from agenteval_otel.capture.text import cap, sanitise
 from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.errors import ConfigurationError, ModelError
-from agenteval_otel.http_client.client import can_be_sent, client_for, load_clients, no_connection, problem_of, quietly
+from agenteval_otel.http_client.client import (
+    can_be_sent,
+    client_for,
+    load_clients,
+    no_connection,
+    problem_of,
+    quietly,
+)
 from agenteval_otel.http_client.replies import Reply, error_of, object_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import mask_text
@@ -45,7 +53,8 @@ class SpanScore(NamedTuple):
         id: 32 hexadecimal digits; the same when the same result is sent again.
         value: The raw score; None for a failure.
         comment: The reasoning, where it may leave.
-        about: Evaluator, version, kind, sampling probability, verdict, reason code; those that are known.
+        about: Evaluator, version, kind, sampling probability, verdict, reason code; those that are
+            known.
     """
 
     id: str
@@ -71,8 +80,9 @@ class SpanScore(NamedTuple):
 class ScoreStorageProvider(EvaluationStorageProvider):
     """Sends each score to the span that it judges. Implement `open_sender`.
 
-    A result without a span, or of a span that is not sampled, has nowhere to go: it counts as a failed save. So does
-    what the receiver refuses, and what is still unsent after `give_up_s`. Skipped results are not sent.
+    A result without a span, or of a span that is not sampled, has nowhere to go: it counts as a
+    failed save. So does what the receiver refuses, and what is still unsent after `give_up_s`.
+    Skipped results are not sent.
 
     Attributes:
         headers: Sent with every request, such as those that a proxy requires; never shown.
@@ -93,20 +103,26 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     @abstractmethod
     def open_sender(self) -> Sender:
-        """A new sender of lists of `SpanScore`, each the scores of one answer; called on the thread that sends."""
+        """A new sender of lists of `SpanScore`, each the scores of one answer; called on the thread
+        that sends.
+        """
 
     @model_validator(mode="after")
     def _has_an_address(self) -> Self:
         url = getattr(self, self.address_field)
         problem = None if url is None else problem_of(url)
         if problem is not None:  # an error of a field would show its value, with a password
-            raise ComponentError(ConfigurationError(problem, path=self.address_field), of_model=True)
+            raise ComponentError(
+                ConfigurationError(problem, path=self.address_field), of_model=True
+            )
         return self
 
     @field_validator("headers")
     @classmethod
     def _are_one_line_each(cls, value: dict[str, str]) -> dict[str, str]:
-        if any(not text.isascii() or not text.isprintable() for pair in value.items() for text in pair):
+        if any(
+            not text.isascii() or not text.isprintable() for pair in value.items() for text in pair
+        ):
             raise ValueError("a name and a value are one line of ASCII characters each")
         return value
 
@@ -133,16 +149,25 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
         """Erases nothing: the receiver stores the scores itself, with their traces."""
-        return ErasedPlace(f"{self.type} at {mask_text(self.address)}", problem=_ERASE_THERE, is_out_of_reach=True)
+        return ErasedPlace(
+            f"{self.type} at {mask_text(self.address)}", problem=_ERASE_THERE, is_out_of_reach=True
+        )
 
     def config_problem(self) -> str | None:
         """What keeps it from saving: an address or a key that is missing or cannot be sent."""
         for name in (self.address_field, *self.needs):
             if not self.setting(name) and not (name == self.address_field and self.default_address):
-                return f"{name} is missing, and so is the variable {' or '.join(self.variables[name])}"
-        if (problem := problem_of(self.address)) is not None:  # of a variable: a setting is checked before
+                return (
+                    f"{name} is missing, and so is the variable {' or '.join(self.variables[name])}"
+                )
+        # of a variable: a setting is checked before
+        if (problem := problem_of(self.address)) is not None:
             return f"{self.address_field}: {problem}"
-        wrong = [name for name in self.variables if name != self.address_field and not _can_go(self.setting(name))]
+        wrong = [
+            name
+            for name in self.variables
+            if name != self.address_field and not _can_go(self.setting(name))
+        ]
         return f"{wrong[0]}: expected visible ASCII characters" if wrong else None
 
     def prepare(self) -> None:
@@ -150,14 +175,18 @@ class ScoreStorageProvider(EvaluationStorageProvider):
         load_clients(("httpx2",))
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Have the scores sent; raises `DeliveryError` where they have no span, or too much waits already."""
+        """Have the scores sent; raises `DeliveryError` where they have no span, or too much waits
+        already.
+        """
         scores = scores_of(aggregated, with_failures=self.sends_failures)
         if not scores:
             return
         span = aggregated.span
         if span is None or not (span.is_remote or span.trace_flags & 1):
             kind = "is not sampled" if span else "is missing"
-            raise DeliveryError(f"{self.type}: the trace of the answer {kind}", error_type="no_trace")
+            raise DeliveryError(
+                f"{self.type}: the trace of the answer {kind}", error_type="no_trace"
+            )
         if (problem := self.config_problem()) is not None:
             raise DeliveryError(f"{self.type}: {problem}", error_type="not_configured")
         self.delivery.add(scores, sum(score.size for score in scores))
@@ -165,7 +194,13 @@ class ScoreStorageProvider(EvaluationStorageProvider):
     @cached_property
     def delivery(self) -> Delivery:
         """The queue and its thread, which the first result starts, also after `close`."""
-        return Delivery(self.type, self.open_sender, self._lose, give_up_s=self.give_up_s, linger_s=self.linger_s)
+        return Delivery(
+            self.type,
+            self.open_sender,
+            self._lose,
+            give_up_s=self.give_up_s,
+            linger_s=self.linger_s,
+        )
 
     @cached_property
     def _reports(self) -> list[Callable[[BaseException], None]]:
@@ -209,7 +244,9 @@ class Requests:
             raise self._error(f"answered with status {reply.status}", failure, reply.status)
         except TimeoutError:
             problem = f"no answer within {self._timeout_s:g} s"
-            raise self._error(problem, ModelError("", error_type="timeout", retryable=True)) from None
+            raise self._error(
+                problem, ModelError("", error_type="timeout", retryable=True)
+            ) from None
         except (TypeError, ValueError) as error:  # such as NaN
             failure = ModelError("", error_type="bad_request")
             raise self._error(f"cannot be written ({type(error).__name__})", failure, 400) from None
@@ -218,13 +255,18 @@ class Requests:
         except DeliveryError:
             raise
         except Exception as error:
-            raise self._error(f"no connection ({type(error).__name__})", no_connection(error)) from None
+            raise self._error(
+                f"no connection ({type(error).__name__})", no_connection(error)
+            ) from None
 
     def _error(self, problem: str, failure: ModelError, status: int | None = None) -> DeliveryError:
         return DeliveryError(
-            f"{self._place}: {problem}", error_type=failure.error_type, status=status, retryable=failure.retryable,
+            f"{self._place}: {problem}",
+            error_type=failure.error_type,
+            status=status,
+            retryable=failure.retryable,
             retry_after_s=failure.retry_after_s,
-        )  # fmt: skip
+        )
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -233,7 +275,9 @@ class Requests:
 async def in_parts(
     send: Callable[[Sequence[Any]], Awaitable[None]], values: Sequence[Any]
 ) -> list[DeliveryError | None]:
-    """Send the values together; if the receiver rejects them, in halves, so that only a bad value is lost."""
+    """Send the values together; if the receiver rejects them, in halves, so that only a bad value
+    is lost.
+    """
     try:
         await send(values)
     except DeliveryError as error:
@@ -245,31 +289,57 @@ async def in_parts(
 
 
 def scores_of(aggregated: AggregatedEvaluationResult, *, with_failures: bool) -> list[SpanScore]:
-    """The scores of a result, with those that failed where the receiver has a form for them; no skips."""
+    """The scores of a result, with those that failed where the receiver has a form for them; no
+    skips.
+    """
     statuses = ("scored", "failed") if with_failures else ("scored",)
-    return [_score_of(result, aggregated) for result in aggregated.results if result.status in statuses]
+    return [
+        _score_of(result, aggregated) for result in aggregated.results if result.status in statuses
+    ]
 
 
 def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) -> SpanScore:
-    span, name, evaluator = aggregated.span, _name(result.criterion_name), result.evaluator_id or result.evaluator_type
+    span, name, evaluator = (
+        aggregated.span,
+        _name(result.criterion_name),
+        result.evaluator_id or result.evaluator_type,
+    )
     trace_id, span_id = (span.trace_id, span.span_id) if span else ("", "")
-    # The response's id separates two answers of one span; another person's feedback replaces nothing.
+    # The response's id separates two answers of one span; another person's feedback replaces
+    # nothing.
     by = aggregated.user_id or str(result.ended_ns) if result.evaluator_kind == "human" else ""
-    parts = (trace_id, span_id, evaluator, name, result.evaluator_version or "", aggregated.response_id or "", by)
+    parts = (
+        trace_id,
+        span_id,
+        evaluator,
+        name,
+        result.evaluator_version or "",
+        aggregated.response_id or "",
+        by,
+    )
     about = {
-        "evaluator": _name(evaluator), "evaluator_version": result.evaluator_version,
-        "evaluator_kind": result.evaluator_kind, "sampling_probability": result.probability, "passed": result.passed,
-        "label": result.label and _name(result.label), "reason_code": result.reason_code and _name(result.reason_code),
+        "evaluator": _name(evaluator),
+        "evaluator_version": result.evaluator_version,
+        "evaluator_kind": result.evaluator_kind,
+        "sampling_probability": result.probability,
+        "passed": result.passed,
+        "label": result.label and _name(result.label),
+        "reason_code": result.reason_code and _name(result.reason_code),
         "agent": aggregated.agent and _name(aggregated.agent),
-    }  # fmt: skip
+    }
     value = result.score
     return SpanScore(
-        hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32], name,
+        hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32],
+        name,
         _name(value) if isinstance(value, str) else value,
         cap(sanitise(result.reasoning), _COMMENT_CHARS) if result.reasoning else None,
-        trace_id, span_id, _evaluated_at(result.ended_ns or aggregated.ended_ns or aggregated.timestamp * 1_000_000),
-        {key: item for key, item in about.items() if item is not None}, aggregated.environment, result,
-    )  # fmt: skip
+        trace_id,
+        span_id,
+        _evaluated_at(result.ended_ns or aggregated.ended_ns or aggregated.timestamp * 1_000_000),
+        {key: item for key, item in about.items() if item is not None},
+        aggregated.environment,
+        result,
+    )
 
 
 def _name(text: str) -> str:

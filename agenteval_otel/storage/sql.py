@@ -1,4 +1,6 @@
-"""SqlStorageProvider: results in a database, and queries for them. SQLAlchemy is loaded with the first result."""
+"""SqlStorageProvider: results in a database, and queries for them. SQLAlchemy is loaded with the
+first result.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +19,22 @@ from agenteval_otel.storage.sql_rows import StoredResult, in_utc, name_of, rows_
 
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
-    """Inserts each result into a database: a row for the evaluation, and one for each score, skip and failure.
+    """Inserts each result into a database: a row for the evaluation, and one for each score, skip
+    and failure.
 
-    A thread inserts the rows. A saved result is committed: it survives the end of its process, `SIGKILL` included.
-    Tables are created with the first result. An SQLite file belongs to its owner only; processes that write it take
-    turns by the lock ``<name>.lock``. Needs the extra ``sql``, for PostgreSQL ``postgresql``.
+    A thread inserts the rows. A saved result is committed: it survives the end of its process,
+    `SIGKILL` included. Tables are created with the first result. An SQLite file belongs to its
+    owner only; processes that write it take turns by the lock ``<name>.lock``. Needs the extra
+    ``sql``, for PostgreSQL ``postgresql``.
 
     Attributes:
         path: An SQLite file. Either this or `url`.
-        url: ``postgresql://user:password@host/database`` or ``sqlite:///file``. Shown with its user masked. Without a
-            password the server's own ways apply (``PGPASSWORD``, ``~/.pgpass``).
+        url: ``postgresql://user:password@host/database`` or ``sqlite:///file``. Shown with its user
+            masked. Without a password the server's own ways apply (``PGPASSWORD``, ``~/.pgpass``).
         keep_days: Older evaluations are deleted, a few with each batch; None keeps all.
-        fsync: For SQLite: with ``never`` commits survive the process, and a failure of the machine may cost the last
-            ones; ``batch`` waits for the disk with each. A server follows its own settings.
+        fsync: For SQLite: with ``never`` commits survive the process, and a failure of the machine
+            may cost the last ones; ``batch`` waits for the disk with each. A server follows its own
+            settings.
     """
 
     path: Path | None = None
@@ -48,22 +53,40 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return target_of(self.path, self.url)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Insert the result and wait for the commit; a commit that fails or hangs for 5 s raises `StorageError`."""
+        """Insert the result and wait for the commit; a commit that fails or hangs for 5 s raises
+        `StorageError`.
+        """
         rows = rows_of(aggregated)
         await self.batcher.save(rows, rows.size)
 
     def query(
-        self, *, criterion: str | None = None, agent: str | None = None, since: datetime | None = None,
-        until: datetime | None = None, min_score: float | None = None, max_score: float | None = None,
-        status: Literal["scored", "skipped", "failed"] | None = None, passed: bool | None = None,
-        trace_id: str | None = None, prompt_name: str | None = None, prompt_version: str | None = None,
-        user_id: str | None = None, environment: str | None = None, experiment: str | None = None,
-        arm: str | None = None, service: str | None = None, service_version: str | None = None,
-        tags: Mapping[str, str] | None = None, limit: int = 100, offset: int = 0,
-    ) -> list[StoredResult]:  # fmt: skip
+        self,
+        *,
+        criterion: str | None = None,
+        agent: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        min_score: float | None = None,
+        max_score: float | None = None,
+        status: Literal["scored", "skipped", "failed"] | None = None,
+        passed: bool | None = None,
+        trace_id: str | None = None,
+        prompt_name: str | None = None,
+        prompt_version: str | None = None,
+        user_id: str | None = None,
+        environment: str | None = None,
+        experiment: str | None = None,
+        arm: str | None = None,
+        service: str | None = None,
+        service_version: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        limit: int = 100,
+        offset: int = 0,
+    ) -> list[StoredResult]:
         """The stored results that match all filters, newest first.
 
-        Blocks, over a separate read-only connection. On an event loop call it by `asyncio.to_thread`.
+        Blocks, over a separate read-only connection. On an event loop call it by
+        `asyncio.to_thread`.
 
         Args:
             criterion: Its name.
@@ -87,30 +110,47 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             limit: How many at most, from 1.
             offset: How many of the newest are skipped, from 0.
 
-        Raises `StorageError` where the database is not there, cannot be reached or read, or is of a newer version.
+        Raises `StorageError` where the database is not there, cannot be reached or read, or is of a
+        newer version.
         """
         from agenteval_otel.storage.sql_database import find_results
 
         filters = {
-            "criterion": name_of(criterion), "agent": name_of(agent), "trace_id": name_of(trace_id), "status": status,
-            "passed": passed, "since": in_utc(since), "until": in_utc(until), "min_score": min_score,
-            "max_score": max_score, "prompt_name": name_of(prompt_name), "prompt_version": name_of(prompt_version),
-            "user_id": name_of(user_id), "environment": name_of(environment), "experiment": name_of(experiment),
-            "arm": name_of(arm), "service": name_of(service), "service_version": name_of(service_version),
+            "criterion": name_of(criterion),
+            "agent": name_of(agent),
+            "trace_id": name_of(trace_id),
+            "status": status,
+            "passed": passed,
+            "since": in_utc(since),
+            "until": in_utc(until),
+            "min_score": min_score,
+            "max_score": max_score,
+            "prompt_name": name_of(prompt_name),
+            "prompt_version": name_of(prompt_version),
+            "user_id": name_of(user_id),
+            "environment": name_of(environment),
+            "experiment": name_of(experiment),
+            "arm": name_of(arm),
+            "service": name_of(service),
+            "service_version": name_of(service_version),
             "tags": tags_of(tags),
-        }  # fmt: skip
+        }
         return find_results(self.target, filters, limit=limit, offset=offset)
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
-        """All of one evaluation as it was saved, by its id from `query`; None if there is none. Blocks."""
+        """All of one evaluation as it was saved, by its id from `query`; None if there is none.
+        Blocks.
+        """
         from agenteval_otel.storage.sql_database import read_evaluation
 
         return read_evaluation(self.target, evaluation_id)
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Remove content and ids from the rows that are concerned; blocks, in transactions of 200 evaluations.
+        """Remove content and ids from the rows that are concerned; blocks, in transactions of 200
+        evaluations.
 
-        An SQLite file is then compacted, so that nothing is left in its free pages: saves wait for that.
+        An SQLite file is then compacted, so that nothing is left in its free pages: saves wait for
+        that.
         """
         from agenteval_otel.storage.sql_erasure import erase_rows
 

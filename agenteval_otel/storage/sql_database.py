@@ -1,7 +1,9 @@
-"""The one connection by which a process writes results to a database, and queries. Loads SQLAlchemy.
+"""The one connection by which a process writes results to a database, and queries. Loads
+SQLAlchemy.
 
-A batch is one transaction. After a lost connection to a server it is tried once more; rows have their own ids, so none
-is stored twice. Processes that write an SQLite file take turns by the lock beside it, for its check-points too.
+A batch is one transaction. After a lost connection to a server it is tried once more; rows have
+their own ids, so none is stored twice. Processes that write an SQLite file take turns by the lock
+beside it, for its check-points too.
 """
 
 from __future__ import annotations
@@ -20,14 +22,27 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
-from agenteval_otel.database.engines import error_of, is_database_failure, open_sqlite, server_engine, sqlite_engine
+from agenteval_otel.database.engines import (
+    error_of,
+    is_database_failure,
+    open_sqlite,
+    server_engine,
+    sqlite_engine,
+)
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
-from agenteval_otel.storage.sql_rows import Rows, StoredResult, evaluation_of, in_utc, name_of, stored_of
+from agenteval_otel.storage.sql_rows import (
+    Rows,
+    StoredResult,
+    evaluation_of,
+    in_utc,
+    name_of,
+    stored_of,
+)
 
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
@@ -36,13 +51,16 @@ _SWEEP_ROWS = 500
 _PAGE_ROWS = 200
 _AT_ONCE = 500  # values of one statement
 _FORK_WAIT_S = 0.05
-_INHERITED: list[sa.Connection | None] = []  # kept alive: closing them would touch what the parent process uses
+# kept alive: closing them would touch what the parent process uses
+_INHERITED: list[sa.Connection | None] = []
 _FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
 
 
 def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
     """Columns, not null where their name ends with ``!``."""
-    return [sa.Column(name.rstrip("!"), kind, nullable=not name.endswith("!")) for name in names.split()]
+    return [
+        sa.Column(name.rstrip("!"), kind, nullable=not name.endswith("!")) for name in names.split()
+    ]
 
 
 def _indices(table: str, columns: dict[str, str]) -> list[sa.Index]:
@@ -52,51 +70,97 @@ def _indices(table: str, columns: dict[str, str]) -> list[sa.Index]:
 _MOMENT = sa.DateTime(timezone=True)  # SQLite has no time zones: there its text is in UTC
 _METADATA = sa.MetaData()
 _SCHEMA = sa.Table(
-    "agenteval_schema", _METADATA, sa.Column("version", sa.Integer, primary_key=True, autoincrement=False)
+    "agenteval_schema",
+    _METADATA,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
 )
-_ANNOTATIONS = "prompt_name prompt_version user_id environment experiment arm service service_version"
+_ANNOTATIONS = (
+    "prompt_name prompt_version user_id environment experiment arm service service_version"
+)
 _JSON = sa.JSON(none_as_null=True)
 EVALUATIONS = sa.Table(
-    "agenteval_evaluations", _METADATA,
-    sa.Column("id", sa.String(32), primary_key=True), *_columns(_MOMENT, "evaluated_at!"),
-    *_columns(sa.Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"),
-    *_columns(sa.Double, "overall_score sampling_probability"), *_columns(sa.Text, "sampling_reason stream_end"),
-    *_columns(sa.Boolean, "has_ground_truth!"), *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
-    *_columns(sa.Text, "details!"), *_columns(sa.Text, _ANNOTATIONS), *_columns(_JSON, "tags"),
-    *_indices("agenteval_evaluations", {
-        "time": "evaluated_at", "trace": "trace_id", "conversation": "conversation_id", "response": "response_id",
-    }),
-)  # fmt: skip
+    "agenteval_evaluations",
+    _METADATA,
+    sa.Column("id", sa.String(32), primary_key=True),
+    *_columns(_MOMENT, "evaluated_at!"),
+    *_columns(
+        sa.Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"
+    ),
+    *_columns(sa.Double, "overall_score sampling_probability"),
+    *_columns(sa.Text, "sampling_reason stream_end"),
+    *_columns(sa.Boolean, "has_ground_truth!"),
+    *_columns(sa.BigInteger, "started_ns ended_ns response_ended_ns"),
+    *_columns(sa.Text, "details!"),
+    *_columns(sa.Text, _ANNOTATIONS),
+    *_columns(_JSON, "tags"),
+    *_indices(
+        "agenteval_evaluations",
+        {
+            "time": "evaluated_at",
+            "trace": "trace_id",
+            "conversation": "conversation_id",
+            "response": "response_id",
+        },
+    ),
+)
 RESULTS = sa.Table(
-    "agenteval_results", _METADATA,
-    sa.Column("evaluation_id", sa.String(32), sa.ForeignKey(EVALUATIONS.c.id, ondelete="CASCADE"), primary_key=True),
-    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False), *_columns(_MOMENT, "evaluated_at!"),
-    *_columns(sa.Text, "agent trace_id span_id criterion! evaluator! evaluator_type! evaluator_version"),
-    *_columns(sa.Text, "evaluator_kind! status!"), *_columns(sa.Double, "score normalized"),
-    *_columns(sa.Text, "label"), *_columns(sa.Boolean, "passed"), *_columns(sa.Double, "threshold"),
+    "agenteval_results",
+    _METADATA,
+    sa.Column(
+        "evaluation_id",
+        sa.String(32),
+        sa.ForeignKey(EVALUATIONS.c.id, ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
+    *_columns(_MOMENT, "evaluated_at!"),
+    *_columns(
+        sa.Text, "agent trace_id span_id criterion! evaluator! evaluator_type! evaluator_version"
+    ),
+    *_columns(sa.Text, "evaluator_kind! status!"),
+    *_columns(sa.Double, "score normalized"),
+    *_columns(sa.Text, "label"),
+    *_columns(sa.Boolean, "passed"),
+    *_columns(sa.Double, "threshold"),
     *_columns(sa.Text, "reason_code reasoning error_type error skip_reason"),
-    *_columns(sa.Double, "probability weight!"), *_columns(sa.BigInteger, "started_ns ended_ns"),
-    *_columns(sa.Text, "details!"), *_columns(sa.Text, _ANNOTATIONS), *_columns(_JSON, "tags"),
-    *_indices("agenteval_results", {
-        "time": "evaluated_at", "criterion": "criterion evaluated_at", "agent": "agent evaluated_at",
-        "score": "criterion score", "trace": "trace_id",
-    }),
-)  # fmt: skip
+    *_columns(sa.Double, "probability weight!"),
+    *_columns(sa.BigInteger, "started_ns ended_ns"),
+    *_columns(sa.Text, "details!"),
+    *_columns(sa.Text, _ANNOTATIONS),
+    *_columns(_JSON, "tags"),
+    *_indices(
+        "agenteval_results",
+        {
+            "time": "evaluated_at",
+            "criterion": "criterion evaluated_at",
+            "agent": "agent evaluated_at",
+            "score": "criterion score",
+            "trace": "trace_id",
+        },
+    ),
+)
 
 
 def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
-    """Connect for writing, and create missing tables; on SQLite each transaction begins by taking the write lock."""
+    """Connect for writing, and create missing tables; on SQLite each transaction begins by taking
+    the write lock.
+    """
     engine = server_engine(target) if target.path is None else _sqlite_writer(target.path, durable)
     connection = engine.connect()
     try:
         with connection.begin():
             if _missing_columns(connection):
                 if target.path is None:  # several processes may create them at once
-                    connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK})
+                    connection.execute(
+                        sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATE_LOCK}
+                    )
                 _METADATA.create_all(connection)
-                for column in _missing_columns(connection):  # tables of a package that did not have them yet
+                # tables of a package that did not have them yet
+                for column in _missing_columns(connection):
                     kind = column.type.compile(connection.dialect)
-                    connection.execute(sa.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
+                    connection.execute(
+                        sa.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}")
+                    )
             if not _has_version(connection):
                 connection.execute(_SCHEMA.insert().values(version=VERSION))
     except BaseException:
@@ -109,14 +173,17 @@ def _missing_columns(connection: sa.Connection) -> list[sa.Column[Any]]:
     inspector, missing = sa.inspect(connection), []
     for table in _METADATA.sorted_tables:
         present = (
-            {column["name"] for column in inspector.get_columns(table.name)} if inspector.has_table(table.name) else ()
+            {column["name"] for column in inspector.get_columns(table.name)}
+            if inspector.has_table(table.name)
+            else ()
         )
         missing += [column for column in table.columns if column.name not in present]
     return missing
 
 
 def add_missing_indices(target: Target) -> list[str]:
-    """Make the indices that tables of an older package lack; their names. Blocks, and keeps writers waiting meanwhile.
+    """Make the indices that tables of an older package lack; their names. Blocks, and keeps writers
+    waiting meanwhile.
 
     The first result does not make them: in a large database that takes longer than a save may.
     """
@@ -124,14 +191,19 @@ def add_missing_indices(target: Target) -> list[str]:
         if target.path is not None:
             stack.enter_context(open_locked(lock_of(target.path)))
         try:
-            connection = stack.enter_context(contextlib.closing(connect_writer(target, durable=False)))
+            connection = stack.enter_context(
+                contextlib.closing(connect_writer(target, durable=False))
+            )
             present = {
                 index["name"]
                 for table in _METADATA.sorted_tables
                 for index in sa.inspect(connection).get_indexes(table.name)
             }
             missing = [
-                index for table in (EVALUATIONS, RESULTS) for index in table.indexes if index.name not in present
+                index
+                for table in (EVALUATIONS, RESULTS)
+                for index in table.indexes
+                if index.name not in present
             ]
             connection.rollback()
             with connection.begin():
@@ -149,13 +221,16 @@ def _has_version(connection: sa.Connection) -> bool:
     newest = max(versions, default=VERSION)
     if newest > VERSION:
         wanted = "install a newer agenteval-otel, or use another database"
-        raise StorageError(f"the tables have version {newest}, this package knows {VERSION}: {wanted}")
+        raise StorageError(
+            f"the tables have version {newest}, this package knows {VERSION}: {wanted}"
+        )
     return bool(versions)
 
 
 def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
-    # SQLite would create it readable for everybody; what it creates beside it gets the same rights. An existing file
-    # must not be opened here: closing it would end all locks that this process has on it.
+    # SQLite would create it readable for everybody; what it creates beside it gets the same rights.
+    # An existing file must not be opened here: closing it would end all locks that this process has
+    # on it.
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     engine = sqlite_engine(path)
@@ -166,14 +241,20 @@ def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
         for pragma in ("journal_mode=WAL", sync, "foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")
 
-    sa.event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    sa.event.listen(
+        engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE")
+    )
     return engine
 
 
 class Database:
-    """Inserts results, as the sink of a `ResultBatcher`. On SQLite `durable` commits wait for the disk."""
+    """Inserts results, as the sink of a `ResultBatcher`. On SQLite `durable` commits wait for the
+    disk.
+    """
 
-    def __init__(self, target: Target, *, durable: bool = False, keep_days: float | None = None) -> None:
+    def __init__(
+        self, target: Target, *, durable: bool = False, keep_days: float | None = None
+    ) -> None:
         self._target, self._durable, self._keep_days = target, durable, keep_days
         self._connection: sa.Connection | None = None
         self._identity: tuple[int, int] | None = None
@@ -189,7 +270,9 @@ class Database:
         with contextlib.ExitStack() as stack:
             if path is not None:
                 if identity(path) in _FORKED_DURING_WRITE:
-                    raise StorageError(f"{path}: this process was forked during a write, and cannot use it")
+                    raise StorageError(
+                        f"{path}: this process was forked during a write, and cannot use it"
+                    )
                 stack.enter_context(open_locked(lock_of(path), wait=may_wait))
             stack.enter_context(self._working)
             errors = self._saved(items)
@@ -209,7 +292,12 @@ class Database:
     def _saved(self, items: Sequence[Rows]) -> list[Exception | None]:
         had_connection = self._connection is not None
         error = self._tried(items)
-        if error is not None and had_connection and self._target.path is None and is_database_failure(error):
+        if (
+            error is not None
+            and had_connection
+            and self._target.path is None
+            and is_database_failure(error)
+        ):
             error = self._tried(items)  # the server restarted or disconnected
         is_of_one = error is not None and len(items) > 1 and not is_database_failure(error)
         errors = [self._tried([item]) for item in items] if is_of_one else [error] * len(items)
@@ -235,22 +323,31 @@ class Database:
         return self._connection
 
     def _sweep_if_due(self) -> None:
-        """Delete a few of the evaluations that are too old, with their results; the next batch continues."""
+        """Delete a few of the evaluations that are too old, with their results; the next batch
+        continues.
+        """
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
             return
         before, deleted = datetime.now(UTC) - timedelta(days=self._keep_days), 0
-        old = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.evaluated_at < before).limit(_SWEEP_ROWS)
+        old = (
+            sa.select(EVALUATIONS.c.id)
+            .where(EVALUATIONS.c.evaluated_at < before)
+            .limit(_SWEEP_ROWS)
+        )
         try:
             with self._connection.begin():
-                deleted = self._connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))).rowcount
+                deleted = self._connection.execute(
+                    sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))
+                ).rowcount
         except Exception as error:  # the results are saved all the same
             self._drop()
             log.warning("storage_sweep_failed", part="sql", error_type=type(error).__name__)
         self._sweep_at = time.monotonic() + (0.0 if deleted == _SWEEP_ROWS else _SWEEP_EVERY_S)
 
-    # SQLite keeps its locks by file for the whole process: a child that inherits an open database and opens it again
-    # would take its parent's locks for its own. So the connection is closed before a fork, unless a write takes too
-    # long. A server's connection is left alone: the child connects by itself, and must not close the inherited one.
+    # SQLite keeps its locks by file for the whole process: a child that inherits an open database
+    # and opens it again would take its parent's locks for its own. So the connection is closed
+    # before a fork, unless a write takes too long. A server's connection is left alone: the child
+    # connects by itself, and must not close the inherited one.
 
     def _before_fork(self) -> None:
         """Close SQLite's connection, without a check-point, for which the host would wait."""
@@ -279,7 +376,9 @@ class Database:
 
 @contextlib.contextmanager
 def _holding_log(path: Path) -> Iterator[None]:
-    """A connection that cannot write: while it is open, closing another one does not check-point SQLite's log."""
+    """A connection that cannot write: while it is open, closing another one does not check-point
+    SQLite's log.
+    """
     with contextlib.closing(open_sqlite(path, timeout_s=0.0, read_only=True)) as connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # reading takes its lock
         yield
@@ -293,18 +392,27 @@ def insert_rows(connection: sa.Connection, items: Sequence[Rows]) -> None:
             connection.execute(build(table).on_conflict_do_nothing(), rows)
 
 
-def find_results(target: Target, filters: Mapping[str, Any], *, limit: int, offset: int) -> list[StoredResult]:
-    """The results that match, newest first. Values are always bound, never part of the statement's text."""
+def find_results(
+    target: Target, filters: Mapping[str, Any], *, limit: int, offset: int
+) -> list[StoredResult]:
+    """The results that match, newest first. Values are always bound, never part of the statement's
+    text.
+    """
     columns = RESULTS.c
     ranges = {
-        "since": columns.evaluated_at.__ge__, "until": columns.evaluated_at.__lt__,
-        "min_score": columns.score.__ge__, "max_score": columns.score.__le__,
-    }  # fmt: skip
+        "since": columns.evaluated_at.__ge__,
+        "until": columns.evaluated_at.__lt__,
+        "min_score": columns.score.__ge__,
+        "max_score": columns.score.__le__,
+    }
     conditions = [
         ranges[name](value) if name in ranges else columns[name] == value
-        for name, value in filters.items() if value is not None and name != "tags"
-    ]  # fmt: skip
-    conditions += [columns.tags[key].as_string() == value for key, value in (filters.get("tags") or {}).items()]
+        for name, value in filters.items()
+        if value is not None and name != "tags"
+    ]
+    conditions += [
+        columns.tags[key].as_string() == value for key, value in (filters.get("tags") or {}).items()
+    ]
     newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
     statement = sa.select(RESULTS).where(*conditions).order_by(*newest).limit(limit).offset(offset)
     with connect_reader(target) as connection:
@@ -316,14 +424,28 @@ def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationR
     key = name_of(evaluation_id)
     results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
     with connect_reader(target) as connection:
-        row = connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key)).mappings().first()
-        return None if row is None else evaluation_of(row, connection.execute(results).mappings().all())
+        row = (
+            connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key))
+            .mappings()
+            .first()
+        )
+        return (
+            None
+            if row is None
+            else evaluation_of(row, connection.execute(results).mappings().all())
+        )
 
 
 def read_records(
-    target: Target, labels: Mapping[str, str], *, since: datetime | None = None, until: datetime | None = None
+    target: Target,
+    labels: Mapping[str, str],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The evaluations with these values in columns of their own, by id, in their JSON form with their results."""
+    """The evaluations with these values in columns of their own, by id, in their JSON form with
+    their results.
+    """
     columns = EVALUATIONS.c
     conditions = [columns[name] == value for name, value in labels.items() if name in columns]
     conditions += [] if since is None else [columns.evaluated_at >= in_utc(since)]
@@ -331,24 +453,55 @@ def read_records(
     chosen = sa.select(EVALUATIONS).where(*conditions).order_by(columns.id)
     of = RESULTS.c
     of_results = (
-        sa.select(of.evaluation_id, of.criterion, of.evaluator, of.evaluator_version, of.status, of.normalized,
-                  of.passed, of.probability)
-        .join(EVALUATIONS).where(*conditions).order_by(of.evaluation_id, of.position)
-    )  # fmt: skip
+        sa.select(
+            of.evaluation_id,
+            of.criterion,
+            of.evaluator,
+            of.evaluator_version,
+            of.status,
+            of.normalized,
+            of.passed,
+            of.probability,
+        )
+        .join(EVALUATIONS)
+        .where(*conditions)
+        .order_by(of.evaluation_id, of.position)
+    )
     with connect_reader(target) as connection:
         results: dict[str, list[dict[str, Any]]] = {}
-        for id, criterion, evaluator, version, status, normalized, passed, probability in connection.execute(
-            of_results
-        ):
-            results.setdefault(id, []).append({
-                "criterion_name": criterion, "evaluator_id": evaluator, "evaluator_version": version,
-                "normalized": normalized, "passed": passed, "probability": probability,
-                "error": status if status == "failed" else None, "skip_reason": status if status == "skipped" else None,
-            })  # fmt: skip
+        for (
+            id,
+            criterion,
+            evaluator,
+            version,
+            status,
+            normalized,
+            passed,
+            probability,
+        ) in connection.execute(of_results):
+            results.setdefault(id, []).append(
+                {
+                    "criterion_name": criterion,
+                    "evaluator_id": evaluator,
+                    "evaluator_version": version,
+                    "normalized": normalized,
+                    "passed": passed,
+                    "probability": probability,
+                    "error": status if status == "failed" else None,
+                    "skip_reason": status if status == "skipped" else None,
+                }
+            )
         for row in connection.execution_options(yield_per=500).execute(chosen).mappings():
-            record = {name: value for name, value in row.items() if value is not None and name != "details"}
+            record = {
+                name: value
+                for name, value in row.items()
+                if value is not None and name != "details"
+            }
             span = {"trace_id": row["trace_id"]} if row["trace_id"] else None
-            record |= json.loads(row["details"]) | {"results": results.get(row["id"], ()), "span": span}
+            record |= json.loads(row["details"]) | {
+                "results": results.get(row["id"], ()),
+                "span": span,
+            }
             yield row["id"], record
 
 
@@ -361,7 +514,11 @@ def read_inputs(target: Target) -> Iterator[EvaluationInput | None]:
 
 
 def read_evaluations(
-    target: Target, *, since: datetime | None = None, agents: Collection[str] = (), services: Collection[str] = ()
+    target: Target,
+    *,
+    since: datetime | None = None,
+    agents: Collection[str] = (),
+    services: Collection[str] = (),
 ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
     """All evaluations by their ids, in the order in which they were stored; a page is in memory.
 
@@ -370,11 +527,18 @@ def read_evaluations(
     columns = EVALUATIONS.c
     conditions = [] if since is None else [columns.evaluated_at >= since]
     conditions += [
-        column.in_(names) for column, names in ((columns.agent, agents), (columns.service, services)) if names
+        column.in_(names)
+        for column, names in ((columns.agent, agents), (columns.service, services))
+        if names
     ]
     newest = ""
     while True:
-        page = sa.select(EVALUATIONS).where(columns.id > newest, *conditions).order_by(columns.id).limit(_PAGE_ROWS)
+        page = (
+            sa.select(EVALUATIONS)
+            .where(columns.id > newest, *conditions)
+            .order_by(columns.id)
+            .limit(_PAGE_ROWS)
+        )
         with connect_reader(target) as connection:
             evaluations = _with_results(connection, page)
         if not evaluations:
@@ -383,24 +547,35 @@ def read_evaluations(
         yield from evaluations
 
 
-def read_others(target: Target, evaluations: Mapping[str, tuple[str, str]]) -> list[AggregatedEvaluationResult]:
+def read_others(
+    target: Target, evaluations: Mapping[str, tuple[str, str]]
+) -> list[AggregatedEvaluationResult]:
     """The other evaluations of the same spans; `evaluations` maps ids to their trace and span ids."""
     columns = EVALUATIONS.c
-    traces, spans = map(set, zip(*evaluations.values(), strict=True)) if evaluations else (set(), set())
-    others = columns.trace_id.in_(traces) & columns.span_id.in_(spans) & columns.id.not_in(evaluations)
+    traces, spans = (
+        map(set, zip(*evaluations.values(), strict=True)) if evaluations else (set(), set())
+    )
+    others = (
+        columns.trace_id.in_(traces) & columns.span_id.in_(spans) & columns.id.not_in(evaluations)
+    )
     with connect_reader(target) as connection:
-        return [evaluation for _, evaluation in _with_results(connection, sa.select(EVALUATIONS).where(others))]
+        return [
+            evaluation
+            for _, evaluation in _with_results(connection, sa.select(EVALUATIONS).where(others))
+        ]
 
 
 def _with_results(
     connection: sa.Connection, statement: sa.Select[Any]
-) -> list[tuple[str, AggregatedEvaluationResult]]:  # fmt: skip
+) -> list[tuple[str, AggregatedEvaluationResult]]:
     """The evaluations of a statement by their ids, with their results."""
     rows = connection.execute(statement).mappings().all()
     results: dict[str, list[Any]] = {}
     for at in range(0, len(rows), _AT_ONCE):
         of_rows = RESULTS.c.evaluation_id.in_([row["id"] for row in rows[at : at + _AT_ONCE]])
-        for result in connection.execute(sa.select(RESULTS).where(of_rows).order_by(RESULTS.c.position)).mappings():
+        for result in connection.execute(
+            sa.select(RESULTS).where(of_rows).order_by(RESULTS.c.position)
+        ).mappings():
             results.setdefault(result["evaluation_id"], []).append(result)
     return [(row["id"], evaluation_of(row, results.get(row["id"], ()))) for row in rows]
 
@@ -409,20 +584,32 @@ def read_feedback(target: Target, key: str) -> Iterator[AggregatedEvaluationResu
     """The evaluations with results of people that have this key in their metadata, oldest first."""
     has_key = RESULTS.c.details.contains(f'"{key}":', autoescape=True)
     ids = sa.select(RESULTS.c.evaluation_id).where(RESULTS.c.evaluator_kind == "human", has_key)
-    statement = sa.select(EVALUATIONS).where(EVALUATIONS.c.id.in_(ids)).order_by(EVALUATIONS.c.evaluated_at)
+    statement = (
+        sa.select(EVALUATIONS).where(EVALUATIONS.c.id.in_(ids)).order_by(EVALUATIONS.c.evaluated_at)
+    )
     with connect_reader(target) as connection:
         for row in connection.execute(statement).mappings().all():
-            results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == row["id"]).order_by(RESULTS.c.position)
+            results = (
+                sa.select(RESULTS)
+                .where(RESULTS.c.evaluation_id == row["id"])
+                .order_by(RESULTS.c.position)
+            )
             yield evaluation_of(row, connection.execute(results).mappings().all())
 
 
-def read_answers(target: Target, ids: Mapping[str, Collection[str]]) -> Iterator[AggregatedEvaluationResult]:
-    """The evaluations, without their results, that have one of these values in one of these columns."""
+def read_answers(
+    target: Target, ids: Mapping[str, Collection[str]]
+) -> Iterator[AggregatedEvaluationResult]:
+    """The evaluations, without their results, that have one of these values in one of these
+    columns.
+    """
     with connect_reader(target) as connection:
         for column, values in ids.items():
             names = sorted(values)
             for at in range(0, len(names), _AT_ONCE):
-                statement = sa.select(EVALUATIONS).where(EVALUATIONS.c[column].in_(names[at : at + _AT_ONCE]))
+                statement = sa.select(EVALUATIONS).where(
+                    EVALUATIONS.c[column].in_(names[at : at + _AT_ONCE])
+                )
                 for row in connection.execute(statement).mappings():
                     yield evaluation_of(row, ())
 
@@ -433,7 +620,9 @@ def connect_reader(target: Target) -> Iterator[sa.Connection]:
     if target.path is not None and not target.path.is_file():
         raise StorageError(f"{target.place}: there is no such database")
     engine = (
-        server_engine(target, read_only=True) if target.path is None else sqlite_engine(target.path, read_only=True)
+        server_engine(target, read_only=True)
+        if target.path is None
+        else sqlite_engine(target.path, read_only=True)
     )
     try:
         with engine.connect() as connection:
@@ -442,4 +631,6 @@ def connect_reader(target: Target) -> Iterator[sa.Connection]:
     except SQLAlchemyError as error:
         raise error_of(error, target) from None
     except ValueError as error:  # its text may contain content
-        raise StorageError(f"{target.place}: a row cannot be read ({type(error).__name__}): changed by hand?") from None
+        raise StorageError(
+            f"{target.place}: a row cannot be read ({type(error).__name__}): changed by hand?"
+        ) from None

@@ -1,4 +1,6 @@
-"""Erasing from a database: rows are replaced by those of a result without content; loads SQLAlchemy."""
+"""Erasing from a database: rows are replaced by those of a result without content; loads
+SQLAlchemy.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,17 @@ def erase_rows(target: Target, erasure: Erasure, *, dry_run: bool) -> ErasedPlac
     return place if target.path is None else place._replace(problem=_compacted(target))
 
 
-def _erased(target: Target, connection: sa.Connection, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
+def _erased(
+    target: Target, connection: sa.Connection, erasure: Erasure, *, dry_run: bool
+) -> ErasedPlace:
     removed, unreadable, last = 0, 0, ""
     while True:
         with _turn(target, connection, dry_run=dry_run):
             candidates = connection.execute(_candidates(erasure, last)).mappings().all()
             gone, rows = _changed(connection, candidates, erasure)
             if gone and not dry_run:
-                # Results go with their evaluation; deleted text is overwritten (`secure_delete`), an updated one not.
+                # Results go with their evaluation; deleted text is overwritten (`secure_delete`),
+                # an updated one not.
                 connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(gone)))
                 insert_rows(connection, rows)
         removed, unreadable = removed + len(rows), unreadable + len(gone) - len(rows)
@@ -81,22 +86,33 @@ def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
     else:
         conversations = [name_of(id) for id in erasure.conversations]
         condition = sa.or_(
-            columns.conversation_id.in_(conversations), columns.session_id.in_(conversations),
+            columns.conversation_id.in_(conversations),
+            columns.session_id.in_(conversations),
             columns.user_id.in_(map(name_of, erasure.users)),
             # A whole conversation has its users in its turns.
-            *(columns.details.contains(needle.decode(), autoescape=True) for needle in erasure.user_needles()),
-        )  # fmt: skip
-    return sa.select(EVALUATIONS).where(columns.id > last, condition).order_by(columns.id).limit(_BATCH)
+            *(
+                columns.details.contains(needle.decode(), autoescape=True)
+                for needle in erasure.user_needles()
+            ),
+        )
+    return (
+        sa.select(EVALUATIONS)
+        .where(columns.id > last, condition)
+        .order_by(columns.id)
+        .limit(_BATCH)
+    )
 
 
 def _changed(
     connection: sa.Connection, candidates: Sequence[Any], erasure: Erasure
-) -> tuple[list[str], list[Rows]]:  # fmt: skip
-    """The ids of the evaluations that are concerned or cannot be read, and the rows that take the place of the
-    former."""
+) -> tuple[list[str], list[Rows]]:
+    """The ids of the evaluations that are concerned or cannot be read, and the rows that take the
+    place of the former."""
     ids = [row["id"] for row in candidates]
     results: dict[str, list[Any]] = {id: [] for id in ids}
-    statement = sa.select(RESULTS).where(RESULTS.c.evaluation_id.in_(ids)).order_by(RESULTS.c.position)
+    statement = (
+        sa.select(RESULTS).where(RESULTS.c.evaluation_id.in_(ids)).order_by(RESULTS.c.position)
+    )
     for row in connection.execute(statement).mappings():
         results[row["evaluation_id"]].append(row)
     gone, rows = [], []
@@ -113,12 +129,16 @@ def _changed(
 
 
 def _compacted(target: Target) -> str:
-    """Rewrite an SQLite file and empty its log, which may hold old content; returns what is left to do."""
+    """Rewrite an SQLite file and empty its log, which may hold old content; returns what is left to
+    do.
+    """
     assert target.path is not None
     try:
         with (
             open_locked(lock_of(target.path)),
-            contextlib.closing(open_sqlite(target.path, timeout_s=_BUSY_S, read_only=False)) as connection,
+            contextlib.closing(
+                open_sqlite(target.path, timeout_s=_BUSY_S, read_only=False)
+            ) as connection,
         ):
             connection.execute("VACUUM")
             deadline = time.monotonic() + _CHECKPOINT_S
@@ -127,6 +147,8 @@ def _compacted(target: Target) -> str:
                     return "another program reads it, so old content is still in its -wal file: run this again"
                 time.sleep(0.05)
     except Exception as error:
-        again = "free pages may still hold old content: make room or end what uses it, then run VACUUM"
+        again = (
+            "free pages may still hold old content: make room or end what uses it, then run VACUUM"
+        )
         raise StorageError(f"{target.place}: {type(error).__name__}: {again}") from None
     return ""

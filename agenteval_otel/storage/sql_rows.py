@@ -1,6 +1,7 @@
 """A result as the rows of a database's two tables, and back, without SQLAlchemy.
 
-Fields that queries filter by have a column; all others are JSON in `details`, so a new field needs no new column.
+Fields that queries filter by have a column; all others are JSON in `details`, so a new field needs
+no new column.
 """
 
 from __future__ import annotations
@@ -21,16 +22,30 @@ from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.base import without_objects
 
 _NAME_CHARS = 256
-_TEXTS = frozenset({"reasoning", "error", "skip_reason"})  # texts that may be long; all others are names
+# texts that may be long; all others are names
+_TEXTS = frozenset({"reasoning", "error", "skip_reason"})
 _EVALUATION_COLUMNS = frozenset({
     "agent", "agent_id", "session_id", "conversation_id", "response_id", "model", "sampling_reason", "stream_end",
     "started_ns", "ended_ns", "response_ended_ns", "overall_score", "sampling_probability", "has_ground_truth",
 })  # fmt: skip
 _ANNOTATIONS = frozenset(Annotations.model_fields)  # in both tables
-_RESULT_COLUMNS = frozenset({
-    "evaluator_type", "evaluator_version", "evaluator_kind", "label", "reason_code", "error_type", "normalized",
-    "threshold", "probability", "passed", "started_ns", "ended_ns", *_TEXTS,
-})  # fmt: skip
+_RESULT_COLUMNS = frozenset(
+    {
+        "evaluator_type",
+        "evaluator_version",
+        "evaluator_kind",
+        "label",
+        "reason_code",
+        "error_type",
+        "normalized",
+        "threshold",
+        "probability",
+        "passed",
+        "started_ns",
+        "ended_ns",
+        *_TEXTS,
+    }
+)
 _ROW_BYTES = 200
 _LARGEST = 2**63 - 1
 _MAX_DIGITS = 4_300  # Python does not parse longer integers
@@ -67,7 +82,9 @@ class StoredResult(Annotations):
 
 
 def rows_of(aggregated: AggregatedEvaluationResult, key: str | None = None) -> Rows:
-    """The rows of a result, with values that every database takes: no NUL, lone surrogate, NaN or endless name."""
+    """The rows of a result, with values that every database takes: no NUL, lone surrogate, NaN or
+    endless name.
+    """
     key = key or f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     try:
         return _rows_of(aggregated, key)
@@ -78,18 +95,28 @@ def rows_of(aggregated: AggregatedEvaluationResult, key: str | None = None) -> R
 def _rows_of(aggregated: AggregatedEvaluationResult, key: str) -> Rows:
     span = aggregated.span
     common: dict[str, Any] = {
-        "evaluated_at": _evaluated_at(aggregated), "agent": name_of(aggregated.agent),
-        "trace_id": name_of(span.trace_id if span else None), "span_id": name_of(span.span_id if span else None),
-        **_cells(aggregated, _ANNOTATIONS - {"tags"}), "tags": tags_of(aggregated.tags),
-    }  # fmt: skip
+        "evaluated_at": _evaluated_at(aggregated),
+        "agent": name_of(aggregated.agent),
+        "trace_id": name_of(span.trace_id if span else None),
+        "span_id": name_of(span.span_id if span else None),
+        **_cells(aggregated, _ANNOTATIONS - {"tags"}),
+        "tags": tags_of(aggregated.tags),
+    }
     in_columns = {*_EVALUATION_COLUMNS, *_ANNOTATIONS, "results"}
     details = aggregated.model_dump_json(exclude=in_columns, exclude_defaults=True)
-    evaluation = {"id": key, **common, **_cells(aggregated, _EVALUATION_COLUMNS), "details": details}
+    evaluation = {
+        "id": key,
+        **common,
+        **_cells(aggregated, _EVALUATION_COLUMNS),
+        "details": details,
+    }
     results = [
         {"evaluation_id": key, "position": position, **common, **_result_cells(result)}
         for position, result in enumerate(aggregated.results)
     ]
-    texts = sum(len(row["details"]) + sum(len(row[name] or "") for name in _TEXTS) for row in results)
+    texts = sum(
+        len(row["details"]) + sum(len(row[name] or "") for name in _TEXTS) for row in results
+    )
     return Rows(evaluation, results, _ROW_BYTES * (1 + len(results)) + len(details) + texts)
 
 
@@ -98,11 +125,14 @@ def _result_cells(result: EvaluationResult) -> dict[str, Any]:
     if type(result.score) is float and math.isfinite(result.score):
         in_columns.add("score")  # others are not exact as a float
     return {
-        **_cells(result, _RESULT_COLUMNS), "criterion": name_of(result.criterion_name),
-        "evaluator": name_of(result.evaluator_id or result.evaluator_type), "status": result.status,
-        "score": _real(result.score), "weight": weight(_real(result.probability)),
+        **_cells(result, _RESULT_COLUMNS),
+        "criterion": name_of(result.criterion_name),
+        "evaluator": name_of(result.evaluator_id or result.evaluator_type),
+        "status": result.status,
+        "score": _real(result.score),
+        "weight": weight(_real(result.probability)),
         "details": result.model_dump_json(exclude=in_columns, exclude_defaults=True),
-    }  # fmt: skip
+    }
 
 
 def _cells(value: Value, columns: frozenset[str]) -> dict[str, Any]:
@@ -148,20 +178,31 @@ def _evaluated_at(aggregated: AggregatedEvaluationResult) -> datetime:
 
 def stored_of(row: Mapping[Any, Any]) -> StoredResult:
     # The row's other columns are left out.
-    return StoredResult(**{**row, "evaluated_at": in_utc(row["evaluated_at"])}, result=_result_of(row))
+    return StoredResult(
+        **{**row, "evaluated_at": in_utc(row["evaluated_at"])}, result=_result_of(row)
+    )
 
 
-def evaluation_of(row: Mapping[Any, Any], results: Sequence[Mapping[Any, Any]]) -> AggregatedEvaluationResult:
+def evaluation_of(
+    row: Mapping[Any, Any], results: Sequence[Mapping[Any, Any]]
+) -> AggregatedEvaluationResult:
     columns = _EVALUATION_COLUMNS | _ANNOTATIONS
-    return AggregatedEvaluationResult(**_fields_of(row, columns), results=tuple(map(_result_of, results)))
+    return AggregatedEvaluationResult(
+        **_fields_of(row, columns), results=tuple(map(_result_of, results))
+    )
 
 
 def _result_of(row: Mapping[Any, Any]) -> EvaluationResult:
-    return EvaluationResult(**_fields_of(row, _RESULT_COLUMNS | {"score"}), criterion_name=row["criterion"])
+    return EvaluationResult(
+        **_fields_of(row, _RESULT_COLUMNS | {"score"}), criterion_name=row["criterion"]
+    )
 
 
 def _fields_of(row: Mapping[Any, Any], columns: frozenset[str]) -> dict[str, Any]:
-    return {**{name: row[name] for name in columns}, **json.loads(row["details"], parse_int=_number)}
+    return {
+        **{name: row[name] for name in columns},
+        **json.loads(row["details"], parse_int=_number),
+    }
 
 
 def _number(digits: str) -> int | float:

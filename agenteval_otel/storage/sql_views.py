@@ -1,4 +1,6 @@
-"""Queries of the pages of `agenteval-otel ui`: all results as columns, and what belongs to one answer. Read only."""
+"""Queries of the pages of `agenteval-otel ui`: all results as columns, and what belongs to one
+answer. Read only.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ import sqlalchemy as sa
 
 from agenteval_otel.database.target import Target
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.sql_database import EVALUATIONS, RESULTS, connect_reader, read_evaluation
+from agenteval_otel.storage.sql_database import (
+    EVALUATIONS,
+    RESULTS,
+    connect_reader,
+    read_evaluation,
+)
 from agenteval_otel.storage.sql_rows import name_of
 
 COLUMNS: Final = (
@@ -49,7 +56,8 @@ def count_results(target: Target) -> int:
 
 
 def read_columns(target: Target, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
-    """Rows of `COLUMNS`, in parts, of the evaluations whose id is larger than `after`, in the order of the ids.
+    """Rows of `COLUMNS`, in parts, of the evaluations whose id is larger than `after`, in the order
+    of the ids.
 
     `skip` leaves out so many of the oldest results.
     """
@@ -61,19 +69,39 @@ def read_columns(target: Target, *, after: str, skip: int = 0) -> Iterator[Seque
         moment = sa.func.strftime("%s", results.evaluated_at)
         is_shadow = sa.func.instr(results.details, '"shadow":true') > 0
     selected = (
-        results.evaluation_id, sa.cast(moment, sa.BigInteger), results.criterion, results.agent, evaluations.model,
-        results.prompt_version, results.evaluator_version, results.environment, results.arm,
-        sa.func.coalesce(results.reason_code, results.error_type, results.label), results.evaluator_kind,
-        results.status, results.passed, results.weight, results.probability, results.normalized,
-        sa.func.coalesce(evaluations.conversation_id, results.trace_id, results.evaluation_id), is_shadow,
-    )  # fmt: skip
+        results.evaluation_id,
+        sa.cast(moment, sa.BigInteger),
+        results.criterion,
+        results.agent,
+        evaluations.model,
+        results.prompt_version,
+        results.evaluator_version,
+        results.environment,
+        results.arm,
+        sa.func.coalesce(results.reason_code, results.error_type, results.label),
+        results.evaluator_kind,
+        results.status,
+        results.passed,
+        results.weight,
+        results.probability,
+        results.normalized,
+        sa.func.coalesce(evaluations.conversation_id, results.trace_id, results.evaluation_id),
+        is_shadow,
+    )
     joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
     with connect_reader(target) as connection:
         if skip:
-            oldest = sa.select(results.evaluation_id).order_by(results.evaluation_id).limit(1).offset(skip)
+            oldest = (
+                sa.select(results.evaluation_id)
+                .order_by(results.evaluation_id)
+                .limit(1)
+                .offset(skip)
+            )
             after = max(after, connection.execute(oldest).scalar() or "")
         statement = sa.select(*selected).select_from(joined).where(results.evaluation_id > after)
-        rows = connection.execution_options(yield_per=_AT_ONCE).execute(statement.order_by(results.evaluation_id))
+        rows = connection.execution_options(yield_per=_AT_ONCE).execute(
+            statement.order_by(results.evaluation_id)
+        )
         yield from rows.partitions()
 
 
@@ -90,18 +118,30 @@ def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list
     results, evaluations = RESULTS.c, EVALUATIONS.c
     joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
     selected = (
-        evaluations.id, evaluations.response_id, evaluations.trace_id, evaluations.span_id, results.criterion,
+        evaluations.id,
+        evaluations.response_id,
+        evaluations.trace_id,
+        evaluations.span_id,
+        results.criterion,
         results.passed,
-    )  # fmt: skip
+    )
     is_human = results.evaluator_kind == "human"
-    of_people = sa.select(*selected).select_from(joined).where(evaluations.id.in_(evaluation_ids), is_human)
+    of_people = (
+        sa.select(*selected).select_from(joined).where(evaluations.id.in_(evaluation_ids), is_human)
+    )
     labels = connection.execute(of_people.order_by(evaluations.id)).all()
     traces = sorted({label.trace_id for label in labels if label.trace_id})
     ids = sorted({label.response_id for label in labels if label.response_id})
     # What leads to an answer: its span, its own id, or the id of its evaluation.
     answers: dict[tuple[str | None, str], tuple[str, dict[str, bool]]] = {}
-    for condition in (evaluations.trace_id.in_(traces), evaluations.id.in_(ids), evaluations.response_id.in_(ids)):
-        for row in connection.execute(sa.select(*selected).select_from(joined).where(condition, ~is_human)):
+    for condition in (
+        evaluations.trace_id.in_(traces),
+        evaluations.id.in_(ids),
+        evaluations.response_id.in_(ids),
+    ):
+        for row in connection.execute(
+            sa.select(*selected).select_from(joined).where(condition, ~is_human)
+        ):
             for key in ((row.trace_id, row.span_id), (None, row.id), (None, row.response_id)):
                 if key[1] is not None:
                     others = answers.setdefault(key, (row.id, {}))[1]
@@ -112,13 +152,19 @@ def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list
         Label(answer[0], label.criterion, label.passed, answer[1])
         for label in labels
         for answer in [
-            answers.get((label.trace_id, label.span_id)) or answers.get((None, label.response_id)) or unknown
+            answers.get((label.trace_id, label.span_id))
+            or answers.get((None, label.response_id))
+            or unknown
         ]
     ]
 
 
-def find_answer(target: Target, evaluation_id: str) -> tuple[AggregatedEvaluationResult, list[Answer]] | None:
-    """An evaluation, and what people and the application said of its answer; None if there is none with this id."""
+def find_answer(
+    target: Target, evaluation_id: str
+) -> tuple[AggregatedEvaluationResult, list[Answer]] | None:
+    """An evaluation, and what people and the application said of its answer; None if there is none
+    with this id.
+    """
     evaluation = read_evaluation(target, evaluation_id)
     if evaluation is None:
         return None
@@ -127,8 +173,14 @@ def find_answer(target: Target, evaluation_id: str) -> tuple[AggregatedEvaluatio
         columns.response_id.in_([name_of(evaluation_id), *filter(None, [evaluation.response_id])])
     ]
     if span is not None:
-        conditions.append(sa.and_(columns.trace_id == span.trace_id, columns.span_id == span.span_id))
-    same = {answer.evaluation_id: answer for condition in conditions for answer in _answers(target, condition)}
+        conditions.append(
+            sa.and_(columns.trace_id == span.trace_id, columns.span_id == span.span_id)
+        )
+    same = {
+        answer.evaluation_id: answer
+        for condition in conditions
+        for answer in _answers(target, condition)
+    }
     same.pop(evaluation_id, None)
     return evaluation, [same[key] for key in sorted(same)]
 
@@ -138,7 +190,9 @@ def find_conversation(target: Target, conversation_id: str, *, limit: int = 200)
     return _answers(target, EVALUATIONS.c.conversation_id == name_of(conversation_id), limit=limit)
 
 
-def find_evaluations(target: Target, evaluation_ids: Sequence[str]) -> dict[str, AggregatedEvaluationResult]:
+def find_evaluations(
+    target: Target, evaluation_ids: Sequence[str]
+) -> dict[str, AggregatedEvaluationResult]:
     """Evaluations by their ids, at most a few hundred."""
     answers = _answers(target, EVALUATIONS.c.id.in_(list(evaluation_ids)), limit=_MOST_IN)
     return {answer.evaluation_id: answer.evaluation for answer in answers}
@@ -148,7 +202,12 @@ def _answers(target: Target, condition: sa.ColumnElement[bool], *, limit: int = 
     from agenteval_otel.storage.sql_rows import evaluation_of
 
     columns = EVALUATIONS.c
-    statement = sa.select(EVALUATIONS).where(condition).order_by(columns.evaluated_at, columns.id).limit(limit)
+    statement = (
+        sa.select(EVALUATIONS)
+        .where(condition)
+        .order_by(columns.evaluated_at, columns.id)
+        .limit(limit)
+    )
     with connect_reader(target) as connection:
         rows = connection.execute(statement).mappings().all()
         by_id: dict[str, list[Any]] = {row["id"]: [] for row in rows}

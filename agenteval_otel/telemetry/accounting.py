@@ -1,7 +1,8 @@
 """Accounting: the outcome of every call, and what broke.
 
-No lock, which could deadlock in a signal handler: with a global interpreter lock ``counts[outcome] += 1`` cannot lose
-an update, because threads switch and signal handlers run only at calls and jumps.
+No lock, which could deadlock in a signal handler: with a global interpreter lock
+``counts[outcome] += 1`` cannot lose an update, because threads switch and signal handlers run only
+at calls and jumps.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class FastCounters:
-    """An agent's calls that are not evaluated, for ``counters.disabled += 1``: a third of a dictionary entry's time."""
+    """An agent's calls that are not evaluated, for ``counters.disabled += 1``: a third of a
+    dictionary entry's time.
+    """
 
     __slots__ = ("disabled", "not_sampled")
 
@@ -35,10 +38,12 @@ class FastCounters:
 
 
 class Accounting:
-    """Outcomes by agent, results by status, failures by the part that broke. Cheap to add to, from any thread.
+    """Outcomes by agent, results by status, failures by the part that broke. Cheap to add to, from
+    any thread.
 
     Attributes:
-        not_understood: Spans of no known dialect, by their scope; of more scopes than are kept apart, ``_other``.
+        not_understood: Spans of no known dialect, by their scope; of more scopes than are kept
+            apart, ``_other``.
     """
 
     def __init__(self) -> None:
@@ -53,40 +58,52 @@ class Accounting:
         reset_in_child(self.reset)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{outcome}={count}" for outcome, count in self.outcomes().items() if count)
+        shown = ", ".join(
+            f"{outcome}={count}" for outcome, count in self.outcomes().items() if count
+        )
         return f"<Accounting {shown or 'no calls'}>"
 
     def outcome_counts(self, agent: str, origin: Labels = ()) -> dict[str, int]:
         """The agent's outcomes, for ``counts[outcome] += 1``; the same dictionary every time.
 
-        `origin` are the attributes of the service that the agent is part of, where that is not this process.
+        `origin` are the attributes of the service that the agent is part of, where that is not this
+        process.
         """
         key = (agent, origin)
         return self._outcomes.get(key) or self._outcomes.setdefault(key, dict.fromkeys(OUTCOMES, 0))
 
     def fast_counters(self, agent: str, origin: Labels = ()) -> FastCounters:
-        """The agent's calls that are not evaluated, counted beside its outcomes; the same object every time."""
+        """The agent's calls that are not evaluated, counted beside its outcomes; the same object
+        every time.
+        """
         self.outcome_counts(agent, origin)
         return self._fast.setdefault((agent, origin), FastCounters())
 
     def conversation_counts(self, agent: str) -> dict[str, int]:
         """The agent's closed conversations by outcome; its turns are calls as ever."""
         counts = self._conversations.get(agent)
-        return counts or self._conversations.setdefault(agent, dict.fromkeys(CONVERSATION_OUTCOMES, 0))
+        return counts or self._conversations.setdefault(
+            agent, dict.fromkeys(CONVERSATION_OUTCOMES, 0)
+        )
 
     def conversations(self) -> dict[tuple[str, Labels], dict[str, int]]:
         """Closed conversations by agent, of whatever origin, and outcome."""
         return {(agent, ()): dict(counts) for agent, counts in self._conversations.copy().items()}
 
     def fail(self, part: str, times: int = 1) -> int:
-        """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``); returns the new total."""
-        # In two steps, as above: several threads meet here, and a call between the load and the store loses counts.
+        """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``);
+        returns the new total.
+        """
+        # In two steps, as above: several threads meet here, and a call between the load and the
+        # store loses counts.
         self.failures.setdefault(part, 0)
         self.failures[part] += times
         return self.failures[part]
 
     def count_spans(self, outcome: str, count: int, scope: str = "") -> None:
-        """Count spans that ended in this one of `SPANS_OUTCOMES`; those that are not understood by their scope."""
+        """Count spans that ended in this one of `SPANS_OUTCOMES`; those that are not understood by
+        their scope.
+        """
         if count <= 0:
             return
         if outcome in SPANS_LOST:
@@ -101,8 +118,14 @@ class Accounting:
         totals[key] += count
 
     def spans(self) -> dict[str, int]:
-        """Spans of other libraries by what became of them, every outcome named; empty where none was read."""
-        if not self._spans and not self.not_understood and not any(key.startswith("spans:") for key in self.failures):
+        """Spans of other libraries by what became of them, every outcome named; empty where none
+        was read.
+        """
+        if (
+            not self._spans
+            and not self.not_understood
+            and not any(key.startswith("spans:") for key in self.failures)
+        ):
             return {}
         totals = {outcome: self._spans.get(outcome, 0) for outcome in SPANS_OUTCOMES}
         totals |= {outcome: self.failures.get(f"spans:{outcome}", 0) for outcome in SPANS_LOST}

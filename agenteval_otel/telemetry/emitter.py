@@ -54,14 +54,17 @@ def _content_by_variable() -> ContentCapture:
 
 
 Response = Any
-"""What is emitted of one evaluated response: an `AggregatedEvaluationResult`, or an object with its attributes."""
+"""What is emitted of one evaluated response: an `AggregatedEvaluationResult`, or an object with its
+attributes.
+"""
 
 
 class Emission(NamedTuple):
     """A response on its way out: what its metrics, events and spans have in common.
 
     Attributes:
-        shown: The results that have an event, with the attributes of event and span, and the event's explanation.
+        shown: The results that have an event, with the attributes of event and span, and the
+            event's explanation.
     """
 
     response: Response
@@ -77,12 +80,19 @@ class Emission(NamedTuple):
 
 
 class Emitter:
-    """Emits results, with `OtlpStorageProvider`'s settings. On the background thread, but for `tracer_now`."""
+    """Emits results, with `OtlpStorageProvider`'s settings. On the background thread, but for
+    `tracer_now`.
+    """
 
     def __init__(
-        self, providers: Providers, *, detail: Detail = "auto", placement: Placement = "child",
-        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}), content: ContentCapture | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        providers: Providers,
+        *,
+        detail: Detail = "auto",
+        placement: Placement = "child",
+        signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}),
+        content: ContentCapture | None = None,
+    ) -> None:
         self.providers, self.placement, self._detail = providers, placement, detail
         self.content = content = content or _content_by_variable()
         self.wants_spans = "traces" in signals and detail != "none"
@@ -98,9 +108,14 @@ class Emitter:
         self._failure: Exception | None = None
         self._instruments: Instruments | None = None
         self.readings = Readings(
-            self.totals, self.judge_totals, lambda: self._accounting, gauges=lambda: self._gauges(),
-            objectives=lambda: self._objectives(), lost=providers.lost, reach=providers.reach,
-        )  # fmt: skip
+            self.totals,
+            self.judge_totals,
+            lambda: self._accounting,
+            gauges=lambda: self._gauges(),
+            objectives=lambda: self._objectives(),
+            lost=providers.lost,
+            reach=providers.reach,
+        )
         reset_in_child(self._reset)
 
     def __repr__(self) -> str:
@@ -112,10 +127,15 @@ class Emitter:
         self.judge_totals.reset()
 
     def observe(
-        self, accounting: Accounting, queue: Callable[[], Mapping[str, float]], load: Callable[[], Mapping[str, float]],
-        objectives: Callable[[], ObjectiveStates] = dict, judges: Iterable[Any] = (),
-        dimensions: Mapping[str, int] | None = None, judge_health: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        accounting: Accounting,
+        queue: Callable[[], Mapping[str, float]],
+        load: Callable[[], Mapping[str, float]],
+        objectives: Callable[[], ObjectiveStates] = dict,
+        judges: Iterable[Any] = (),
+        dimensions: Mapping[str, int] | None = None,
+        judge_health: Any = None,
+    ) -> None:
         """Set, at start, the sources of our own metrics; imports what exporters will need."""
         self.totals.dimensions = dict(dimensions or {})
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
@@ -134,7 +154,11 @@ class Emitter:
 
     def prepare(self) -> None:
         """Create the instruments: metrics must also show that nothing was evaluated."""
-        if self._wants_metrics and self._instruments is None and (meter := self.providers.meter()) is not None:
+        if (
+            self._wants_metrics
+            and self._instruments is None
+            and (meter := self.providers.meter()) is not None
+        ):
             self._instruments = Instruments(meter, self.readings, self.totals.bounded)
 
     def tracer(self) -> trace.Tracer | None:
@@ -146,51 +170,79 @@ class Emitter:
         return self.providers.tracer_now() if self.wants_spans else None
 
     def open_run_span(
-        self, agent: str, evaluated: SpanContext | None, started_ns: int, turns: Sequence[SpanContext] = ()
+        self,
+        agent: str,
+        evaluated: SpanContext | None,
+        started_ns: int,
+        turns: Sequence[SpanContext] = (),
     ) -> Span | None:
         """Start the run span, before evaluators make spans of their own; None where none is wanted."""
         if (tracer := self.tracer()) is None:
             return None
         parent = evaluated if self.placement == "linked" else marked_context(evaluated)
-        return open_run_span(tracer, agent, parent, self.placement, started_ns=started_ns, turns=turns)
+        return open_run_span(
+            tracer, agent, parent, self.placement, started_ns=started_ns, turns=turns
+        )
 
     def watch_judges(self, evaluated: SpanContext | None) -> None:
         """Count what the running task asks judges, with exemplars of the evaluated span."""
         if self._wants_metrics:
-            OBSERVER.set(JudgeWatch(self.judge_totals, self._instruments, context_of_span(evaluated)))
+            OBSERVER.set(
+                JudgeWatch(self.judge_totals, self._instruments, context_of_span(evaluated))
+            )
 
     def emit(
-        self, response: Response, *, evaluated: SpanContext | None, scores: Mapping[str, Any],
-        run_span: Span | None = None, redact: Callable[[str], str] = str, spans: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        response: Response,
+        *,
+        evaluated: SpanContext | None,
+        scores: Mapping[str, Any],
+        run_span: Span | None = None,
+        redact: Callable[[str], str] = str,
+        spans: bool = True,
+    ) -> None:
         """`send` one response."""
         self.send([self.emission(response, evaluated, scores, run_span, redact)], spans=spans)
 
     def emission(
-        self, response: Response, evaluated: SpanContext | None, scores: Mapping[str, Any],
-        run_span: Span | None = None, redact: Callable[[str], str] = str,
-    ) -> Emission:  # fmt: skip
-        """The emission of one response, for `send`; `scores` are its `score_attributes`. Blocks while `redact` runs.
+        self,
+        response: Response,
+        evaluated: SpanContext | None,
+        scores: Mapping[str, Any],
+        run_span: Span | None = None,
+        redact: Callable[[str], str] = str,
+    ) -> Emission:
+        """The emission of one response, for `send`; `scores` are its `score_attributes`. Blocks
+        while `redact` runs.
 
-        Only explanations are redacted here: the rest already is. `send` ends a `run_span` started before.
+        Only explanations are redacted here: the rest already is. `send` ends a `run_span` started
+        before.
         """
         totals, common = self.totals, response_attributes(response)
         # A skip has neither an event nor a span.
         shown = [
             (result, event_attributes(result, common), self._explanation(result, redact))
-            for result in response.results if result.skip_reason is None or result.error
-        ]  # fmt: skip
+            for result in response.results
+            if result.skip_reason is None or result.error
+        ]
         return Emission(
-            response, evaluated, scores, run_span, context_of_span(evaluated),
-            totals.bounded("agent", response.agent), totals.bounded("model", response.model), common,
-            totals.dimensions_of(common), shown,
-        )  # fmt: skip
+            response,
+            evaluated,
+            scores,
+            run_span,
+            context_of_span(evaluated),
+            totals.bounded("agent", response.agent),
+            totals.bounded("model", response.model),
+            common,
+            totals.dimensions_of(common),
+            shown,
+        )
 
     def send(self, emissions: Sequence[Emission], *, spans: bool = True) -> None:
         """Emit the results of responses, one signal after the other; exporters send them later.
 
-        Without `spans` none is written, because the host's span processor is full. Raises the first exception of a
-        provider of the host's; what it should have taken counts as lost.
+        Without `spans` none is written, because the host's span processor is full. Raises the first
+        exception of a provider of the host's; what it should have taken counts as lost.
         """
         self._guarded("metrics", self.prepare)
         for emission in emissions:
@@ -207,7 +259,9 @@ class Emitter:
                 sent += self._guarded("traces", self._write_spans, emission) or 0
         elif self.wants_spans:
             self.providers.lose("traces", "host_queue_full", len(emissions))
-            log.warning("spans_left_out", part="traces", reason="the application's span processor is full")
+            log.warning(
+                "spans_left_out", part="traces", reason="the application's span processor is full"
+            )
         self.providers.backpressure.sent(sent)
         failure, self._failure = self._failure, None
         if failure is not None:
@@ -223,16 +277,31 @@ class Emitter:
             self._failure = self._failure or error
 
     def emit_event(
-        self, name: str, *, span: SpanReference | None, body: str, attributes: Mapping[str, Any], warn: bool
+        self,
+        name: str,
+        *,
+        span: SpanReference | None,
+        body: str,
+        attributes: Mapping[str, Any],
+        warn: bool,
     ) -> None:
         """Emit an event about several results, in the context of the evaluated span."""
         events = self.providers.events() if self._wants_events else None
         if events is not None:
             context, now_ns = context_of_span(span_context_of(span)), time.time_ns()
-            events.emit(name, context, timestamp_ns=now_ns, body=clean(body, 256), attributes=attributes, warn=warn)
+            events.emit(
+                name,
+                context,
+                timestamp_ns=now_ns,
+                body=clean(body, 256),
+                attributes=attributes,
+                warn=warn,
+            )
 
     def close(self) -> None:
-        """Shut our own providers down; blocks for as long as the SDK takes. The next result builds them anew."""
+        """Shut our own providers down; blocks for as long as the SDK takes. The next result builds
+        them anew.
+        """
         self._instruments = None
         self.providers.close()
 
@@ -241,10 +310,17 @@ class Emitter:
         for result in response.results:
             scores_of = totals.add(result, emission.agent, emission.model, emission.dimensions)
             if instruments is not None:
-                self._guarded("metrics", instruments.record_score, result, scores_of, emission.context)
+                self._guarded(
+                    "metrics", instruments.record_score, result, scores_of, emission.context
+                )
         if instruments is not None:
             self._guarded(
-                "metrics", instruments.record_run, response, emission.agent, emission.context, emission.dimensions
+                "metrics",
+                instruments.record_run,
+                response,
+                emission.agent,
+                emission.context,
+                emission.dimensions,
             )
 
     def _explanation(self, result: EvaluationResult, redact: Callable[[str], str]) -> str | None:
@@ -253,31 +329,47 @@ class Emitter:
         return clean(redact(result.reasoning), 4_096)
 
     def _emit_event(
-        self, events: EventLog, context: Context, result: EvaluationResult, attributes: dict[str, Any],
+        self,
+        events: EventLog,
+        context: Context,
+        result: EvaluationResult,
+        attributes: dict[str, Any],
         explanation: str | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if explanation is not None:
             attributes = {**attributes, names.EXPLANATION: explanation}
         events.emit(
-            names.EVENT_RESULT, context, timestamp_ns=result.ended_ns or time.time_ns(), body=event_body(result),
-            attributes=attributes, warn=bool(result.error),
-        )  # fmt: skip
+            names.EVENT_RESULT,
+            context,
+            timestamp_ns=result.ended_ns or time.time_ns(),
+            body=event_body(result),
+            attributes=attributes,
+            warn=bool(result.error),
+        )
 
     def _write_spans(self, emission: Emission) -> int:
         """Write the run span, and those of results that have one; gives the number of these."""
         response, evaluated, run_span = emission.response, emission.evaluated, emission.run_span
         tracer, conversation = self.tracer(), getattr(response, "conversation", None)
         attributes = run_attributes(
-            response, scores=emission.scores, common=emission.common, with_content=self._span_content
+            response,
+            scores=emission.scores,
+            common=emission.common,
+            with_content=self._span_content,
         )
         if run_span is not None:
             run_span.set_attributes(attributes)
         elif tracer is not None and response.started_ns is not None:
             run_span = open_run_span(
-                tracer, response.agent or "", evaluated, self.placement, started_ns=response.started_ns,
-                attributes=attributes, turns=() if conversation is None else conversation.spans(),
+                tracer,
+                response.agent or "",
+                evaluated,
+                self.placement,
+                started_ns=response.started_ns,
+                attributes=attributes,
+                turns=() if conversation is None else conversation.spans(),
                 context=emission.context,
-            )  # fmt: skip
+            )
         if run_span is None:
             return 0
         shown = [item for item in emission.shown if self._has_span(item[0])]
@@ -286,7 +378,9 @@ class Emitter:
             for result, of_event, _ in shown:
                 if result.started_ns is not None and result.ended_ns is not None:
                     name, began = f"evaluation {result.criterion_name}", result.started_ns
-                    span = tracer.start_span(name, context=below, attributes=of_event, start_time=began)
+                    span = tracer.start_span(
+                        name, context=below, attributes=of_event, start_time=began
+                    )
                     if result.error:
                         span.set_status(StatusCode.ERROR)
                     span.end(end_time=result.ended_ns)
@@ -301,20 +395,28 @@ class Emitter:
 def response_attributes(response: Any) -> dict[str, Any]:
     """What the events and the run span of one response have in common."""
     conversation = getattr(response, "conversation", None)
-    return _sanitised({
-        names.RESPONSE_ID: response.response_id, names.AGENT_NAME: response.agent,
-        names.CONVERSATION_ID: response.conversation_id, names.REQUEST_MODEL: response.model,
-        names.SAMPLING_REASON: response.sampling_reason, names.SAMPLING_SCOPE: response.sampling_scope,
-        names.SAMPLING_CLUSTERED: response.sampling_clustered or None, names.STREAM_END: response.stream_end,
-        names.CONVERSATION_TURNS: None if conversation is None else len(conversation),
-        names.CONVERSATION_END: None if conversation is None else conversation.end,
-        names.EVALUATION_REPLAYED: getattr(response, "replayed", False) or None,
-        **response.annotations,
-    })  # fmt: skip
+    return _sanitised(
+        {
+            names.RESPONSE_ID: response.response_id,
+            names.AGENT_NAME: response.agent,
+            names.CONVERSATION_ID: response.conversation_id,
+            names.REQUEST_MODEL: response.model,
+            names.SAMPLING_REASON: response.sampling_reason,
+            names.SAMPLING_SCOPE: response.sampling_scope,
+            names.SAMPLING_CLUSTERED: response.sampling_clustered or None,
+            names.STREAM_END: response.stream_end,
+            names.CONVERSATION_TURNS: None if conversation is None else len(conversation),
+            names.CONVERSATION_END: None if conversation is None else conversation.end,
+            names.EVALUATION_REPLAYED: getattr(response, "replayed", False) or None,
+            **response.annotations,
+        }
+    )
 
 
 def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of one result, without content; a failure has ``error.type`` and neither score nor label."""
+    """The attributes of one result, without content; a failure has ``error.type`` and neither score
+    nor label.
+    """
     evaluator_id = result.evaluator_id or result.evaluator_type
     about = result.criterion_name, evaluator_id, result.evaluator_version, result.evaluator_kind
     signature = _signature(*about, result.shadow)
@@ -344,29 +446,44 @@ def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dic
 def _of_judgement(judgement: Judgement | None) -> dict[str, Any]:
     if judgement is None:
         return {}
-    return _sanitised({
-        names.JUDGE_MODEL: judgement.model or None, names.JUDGE_RESPONSE_ID: judgement.response_id,
-        names.JUDGE_INPUT_TOKENS: judgement.input_tokens, names.JUDGE_OUTPUT_TOKENS: judgement.output_tokens,
-        names.JUDGE_CACHE_READ_TOKENS: judgement.cache_read_tokens,
-        names.JUDGE_CACHE_WRITE_TOKENS: judgement.cache_write_tokens,
-        names.JUDGE_COST: judgement.cost_usd, names.JUDGE_CACHED: judgement.from_cache or None,
-        names.JUDGE_LEFT_OUT: judgement.left_out_chars, names.JUDGE_FINGERPRINT: judgement.system_fingerprint,
-        names.JUDGE_UNTRUSTED: judgement.untrusted or None,
-    })  # fmt: skip
+    return _sanitised(
+        {
+            names.JUDGE_MODEL: judgement.model or None,
+            names.JUDGE_RESPONSE_ID: judgement.response_id,
+            names.JUDGE_INPUT_TOKENS: judgement.input_tokens,
+            names.JUDGE_OUTPUT_TOKENS: judgement.output_tokens,
+            names.JUDGE_CACHE_READ_TOKENS: judgement.cache_read_tokens,
+            names.JUDGE_CACHE_WRITE_TOKENS: judgement.cache_write_tokens,
+            names.JUDGE_COST: judgement.cost_usd,
+            names.JUDGE_CACHED: judgement.from_cache or None,
+            names.JUDGE_LEFT_OUT: judgement.left_out_chars,
+            names.JUDGE_FINGERPRINT: judgement.system_fingerprint,
+            names.JUDGE_UNTRUSTED: judgement.untrusted or None,
+        }
+    )
 
 
 @lru_cache(maxsize=1024)  # evaluators are configured: the same few come with every response
-def _signature(criterion: str, evaluator: str, version: str | None, kind: str, shadow: bool) -> Mapping[str, Any]:
-    return _sanitised({
-        names.EVALUATION_NAME: criterion, names.EVALUATOR_ID: evaluator, names.EVALUATOR_VERSION: version,
-        names.EVALUATOR_TYPE: kind, names.EVALUATION_SHADOW: shadow or None,
-    })  # fmt: skip
+def _signature(
+    criterion: str, evaluator: str, version: str | None, kind: str, shadow: bool
+) -> Mapping[str, Any]:
+    return _sanitised(
+        {
+            names.EVALUATION_NAME: criterion,
+            names.EVALUATOR_ID: evaluator,
+            names.EVALUATOR_VERSION: version,
+            names.EVALUATOR_TYPE: kind,
+            names.EVALUATION_SHADOW: shadow or None,
+        }
+    )
 
 
 def event_body(result: EvaluationResult) -> str:
     """One short line that reads well by itself, such as ``tone fail (too_harsh)``; no content."""
     if result.status == "failed":
-        return _plain(f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}", 256)
+        return _plain(
+            f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}", 256
+        )
     value = result.label if result.label is not None else _number(result.score)
     reason = f" ({result.reason_code})" if result.reason_code else ""
     return _plain(f"{result.criterion_name} {value}{reason}", 256)
@@ -387,20 +504,34 @@ def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
 def run_attributes(
     response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
 ) -> dict[str, Any]:
-    """The run span's attributes: annotations and scores first, core last, because the SDK evicts the oldest beyond its
-    limit."""
+    """The run span's attributes: annotations and scores first, core last, because the SDK evicts
+    the oldest beyond its limit."""
     snapshot = response.input_snapshot if with_content else None
-    content = {names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text} if snapshot else {}
-    failing = tuple(
-        result.criterion_name for result in response.results if result.passed is False and not result.shadow
+    content = (
+        {names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text}
+        if snapshot
+        else {}
     )
-    return {**response.annotations, **scores, **_sanitised(content), **common, **_sanitised({
-        names.SAMPLING_PROBABILITY: response.sampling_probability,
-        names.EVALUATION_MODULE: response.module,
-        names.HAS_GROUND_TRUTH: response.has_ground_truth,
-        names.FAILED_CRITERIA: failing or None,
-        names.OVERALL_SCORE: response.overall_score,
-    })}  # fmt: skip
+    failing = tuple(
+        result.criterion_name
+        for result in response.results
+        if result.passed is False and not result.shadow
+    )
+    return {
+        **response.annotations,
+        **scores,
+        **_sanitised(content),
+        **common,
+        **_sanitised(
+            {
+                names.SAMPLING_PROBABILITY: response.sampling_probability,
+                names.EVALUATION_MODULE: response.module,
+                names.HAS_GROUND_TRUTH: response.has_ground_truth,
+                names.FAILED_CRITERIA: failing or None,
+                names.OVERALL_SCORE: response.overall_score,
+            }
+        ),
+    }
 
 
 def _number(score: Any) -> float | None:
@@ -410,8 +541,9 @@ def _number(score: Any) -> float | None:
 def _sanitised(attributes: dict[str, Any]) -> dict[str, Any]:
     return {
         name: _plain(value) if isinstance(value, str) else value
-        for name, value in attributes.items() if value is not None
-    }  # fmt: skip
+        for name, value in attributes.items()
+        if value is not None
+    }
 
 
 def _plain(text: str, limit: int = CAP_CHARS) -> str:

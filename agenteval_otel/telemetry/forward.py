@@ -15,7 +15,14 @@ from agenteval_otel.runtime.masking import mask_text
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Flusher
-from agenteval_otel.semconv import DROPPED_SHUTDOWN, DROPPED_UNSENT, EVENT_DETAILS, SCHEMA_URL, SCOPE_NAME, SENT
+from agenteval_otel.semconv import (
+    DROPPED_SHUTDOWN,
+    DROPPED_UNSENT,
+    EVENT_DETAILS,
+    SCHEMA_URL,
+    SCOPE_NAME,
+    SENT,
+)
 from agenteval_otel.telemetry.target import Sender, Signal, direct_sender
 
 _DEBUG: Final = 5  # the severity that the conventions ask for
@@ -38,21 +45,26 @@ class SidecarAddress(NamedTuple):
     ca: str | None = None
 
     def sender(self, signal: Signal) -> Sender:
-        return direct_sender(signal, self.endpoint, is_http=self.is_http, token=self.token, ca=self.ca)
+        return direct_sender(
+            signal, self.endpoint, is_http=self.is_http, token=self.token, ca=self.ca
+        )
 
 
 class EventStream:
-    """Sends events in batches, to the sidecar alone; ignores environment variables, proxies and netrc of the process.
+    """Sends events in batches, to the sidecar alone; ignores environment variables, proxies and
+    netrc of the process.
 
-    While the sidecar is unreachable, a batch is retried for a minute; without room, the oldest are dropped. Each
-    event has one outcome: ``sent`` once the sidecar has acknowledged it, else ``dropped_unsent``, or
-    ``dropped_shutdown`` at the end.
+    While the sidecar is unreachable, a batch is retried for a minute; without room, the oldest are
+    dropped. Each event has one outcome: ``sent`` once the sidecar has acknowledged it, else
+    ``dropped_unsent``, or ``dropped_shutdown`` at the end.
 
     Args:
         resource: Gives the application's resource, or None.
     """
 
-    def __init__(self, address: SidecarAddress, *, resource: Callable[[], Any] = lambda: None) -> None:
+    def __init__(
+        self, address: SidecarAddress, *, resource: Callable[[], Any] = lambda: None
+    ) -> None:
         self._address, self._resource, self.is_local = address, resource, address.is_local
         self._on_outcome: Callable[[str, str], object] = lambda agent, outcome: None
         self._flusher = Flusher(self._flush_here)
@@ -69,15 +81,21 @@ class EventStream:
         self._lost = self._reported = 0
 
     def prepare(self, on_outcome: Callable[[str, str], object]) -> None:
-        """Import at start what sending needs; opens no connection. `on_outcome` gets an agent's name and the outcome
-        of one of its events, on any thread."""
+        """Import at start what sending needs; opens no connection. `on_outcome` gets an agent's
+        name and the outcome of one of its events, on any thread."""
         self._on_outcome = on_outcome
         import agenteval_otel.telemetry.private  # noqa: F401
 
         scope_version()
         self._address.sender(_EventSignal(self._resource)).close()
 
-    def put(self, agent: str, attributes: Mapping[str, Any], span_context: SpanContext | None, ended_ns: int) -> None:
+    def put(
+        self,
+        agent: str,
+        attributes: Mapping[str, Any],
+        span_context: SpanContext | None,
+        ended_ns: int,
+    ) -> None:
         """Take an event; never blocks for the network. On the background thread."""
         signal = self._signal = self._signal or _EventSignal(self._resource)
         event = signal.event(attributes, span_context, ended_ns)
@@ -86,19 +104,23 @@ class EventStream:
         exporter.put(signal.name, (agent, event), signal.size_of(attributes))
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether the sidecar has acknowledged everything since the last flush; blocks at most so long."""
+        """Whether the sidecar has acknowledged everything since the last flush; blocks at most so
+        long.
+        """
         return self._flusher.flush(timeout_s)
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Send what waits, then count the rest as dropped, also what is under way; False where something was."""
+        """Send what waits, then count the rest as dropped, also what is under way; False where
+        something was.
+        """
         acknowledged = self.flush(timeout_s)
         if (exporter := self._exporter) is not None:
             exporter.abandon()
         return acknowledged
 
     async def close(self) -> None:
-        """Send what waits as far as the sidecar takes it, and end the thread; blocks its own. A later event starts
-        another one."""
+        """Send what waits as far as the sidecar takes it, and end the thread; blocks its own. A
+        later event starts another one."""
         exporter, self._exporter = self._exporter, None
         if exporter is not None:
             exporter.close()
@@ -112,14 +134,19 @@ class EventStream:
     def _build(self, signal: _EventSignal) -> Any:
         from agenteval_otel.telemetry import private
 
-        exporter = private.Exporter(_no_telemetry, memory=MEMORY.events, max_age_s=_MAX_AGE_S, on_over=self._over)
+        exporter = private.Exporter(
+            _no_telemetry, memory=MEMORY.events, max_age_s=_MAX_AGE_S, on_over=self._over
+        )
         exporter.add(signal, self._address.sender(signal))
         self._exporter = exporter
         return exporter
 
     def _over(self, items: Sequence[Any], reason: str | None) -> None:
-        outcome = SENT if reason is None else DROPPED_SHUTDOWN if reason == "shutdown" else DROPPED_UNSENT
-        count = len(items)  # before the subtraction, in which another thread's addition must not fall
+        outcome = (
+            SENT if reason is None else DROPPED_SHUTDOWN if reason == "shutdown" else DROPPED_UNSENT
+        )
+        # before the subtraction, in which another thread's addition must not fall
+        count = len(items)
         self.waiting -= count
         if reason is not None:
             self._lost += count
@@ -146,10 +173,14 @@ class _EventSignal(Signal):
         self.size_of = messages.size_of
         self.name, self.encode, self.owner_of = "SIDECAR", self._request_of, itemgetter(0)
 
-    def event(self, attributes: Mapping[str, Any], span_context: SpanContext | None, ended_ns: int) -> Any:
+    def event(
+        self, attributes: Mapping[str, Any], span_context: SpanContext | None, ended_ns: int
+    ) -> Any:
         """An event that waits for its message."""
         place = span_context or INVALID_SPAN_CONTEXT
-        return self._messages.Event(EVENT_DETAILS, place, ended_ns, time.time_ns(), _DEBUG, "", None, attributes)
+        return self._messages.Event(
+            EVENT_DETAILS, place, ended_ns, time.time_ns(), _DEBUG, "", None, attributes
+        )
 
     def _request_of(self, items: Sequence[Any]) -> Any:
         from agenteval_otel.telemetry.private import own_resource

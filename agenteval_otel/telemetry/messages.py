@@ -1,8 +1,10 @@
-"""OTLP messages, filled directly: used instead of the SDK's providers in a sidecar, with our own exporter.
+"""OTLP messages, filled directly: used instead of the SDK's providers in a sidecar, with our own
+exporter.
 
-`SpanMessages`, `EventMessages` and `MetricMessages` implement the part of the providers' interface that the emitter
-uses, with the SDK's sampler and limits, and produce the same messages as the SDK (tests/telemetry/test_messages.py).
-Spans and events stay plain values until a whole batch is filled at once, histograms until they are collected.
+`SpanMessages`, `EventMessages` and `MetricMessages` implement the part of the providers' interface
+that the emitter uses, with the SDK's sampler and limits, and produce the same messages as the SDK
+(tests/telemetry/test_messages.py). Spans and events stay plain values until a whole batch is filled
+at once, histograms until they are collected.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from opentelemetry import trace
 from opentelemetry.context import Context, get_current
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
 
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import SCOPE_NAME
@@ -50,7 +60,8 @@ class Fillable(Protocol):
 
 
 class Encoder:
-    """Encodes a batch below one resource and one scope, which stand in `envelope`; in place of the SDK's function.
+    """Encodes a batch below one resource and one scope, which stand in `envelope`; in place of the
+    SDK's function.
 
     Args:
         envelope: A request without records.
@@ -58,7 +69,9 @@ class Encoder:
         longest: Texts of attributes are cut there.
     """
 
-    def __init__(self, envelope: Any, records_of: Callable[[Any], Any], longest: int | None) -> None:
+    def __init__(
+        self, envelope: Any, records_of: Callable[[Any], Any], longest: int | None
+    ) -> None:
         self._envelope, self._records_of, self._longest = envelope, records_of, longest
 
     def __call__(self, items: Sequence[Fillable]) -> Any:
@@ -81,7 +94,9 @@ class SpanMessages:
         put: Takes spans that have ended.
     """
 
-    def __init__(self, sampler: Any, ids: Any, limits: Limits, max_links: int | None, put: Put) -> None:
+    def __init__(
+        self, sampler: Any, ids: Any, limits: Limits, max_links: int | None, put: Put
+    ) -> None:
         self._sampler, self._ids, self._put = sampler, ids, put
         self._max_attributes, self._max_links = limits.most, max_links
 
@@ -94,18 +109,28 @@ class SpanMessages:
     def shutdown(self) -> None: ...
 
     def start_span(
-        self, name: str, context: Context | None = None, *, attributes: Mapping[str, Any] | None = None,
-        links: Sequence[Link] = (), start_time: int | None = None,
-    ) -> NonRecordingSpan:  # fmt: skip
+        self,
+        name: str,
+        context: Context | None = None,
+        *,
+        attributes: Mapping[str, Any] | None = None,
+        links: Sequence[Link] = (),
+        start_time: int | None = None,
+    ) -> NonRecordingSpan:
         """Start a span, which is exported when it ends; a non-recording one if it is not sampled."""
         parent = trace.get_current_span(context).get_span_context()
         trace_id = parent.trace_id if parent.is_valid else self._ids.generate_trace_id()
-        sampled = self._sampler.should_sample(context, trace_id, name, SpanKind.INTERNAL, attributes, links)
+        sampled = self._sampler.should_sample(
+            context, trace_id, name, SpanKind.INTERNAL, attributes, links
+        )
         is_sampled = sampled.decision.is_sampled()
         span_context = SpanContext(
-            trace_id, self._ids.generate_span_id(), is_remote=False, trace_state=sampled.trace_state,
+            trace_id,
+            self._ids.generate_span_id(),
+            is_remote=False,
+            trace_state=sampled.trace_state,
             trace_flags=TraceFlags((parent.trace_flags & _RANDOM) | is_sampled),
-        )  # fmt: skip
+        )
         if not is_sampled:
             return NonRecordingSpan(span_context)
         span = MessageSpan(span_context, self._max_attributes, self._put)
@@ -113,14 +138,18 @@ class SpanMessages:
         span.parent = parent if parent.is_valid else None
         if links:
             valid = [link for link in links if link.context.is_valid or link.context.trace_state]
-            span.dropped_links = 0 if self._max_links is None else max(0, len(valid) - self._max_links)
+            span.dropped_links = (
+                0 if self._max_links is None else max(0, len(valid) - self._max_links)
+            )
             span.links = valid[span.dropped_links :]
         span.dropped = _add(span.attributes, sampled.attributes or {}, self._max_attributes)
         return span
 
 
 class MessageSpan(NonRecordingSpan):
-    """A span of the emitter's. Of what evaluators may do to it, attributes and status are kept, and events are not."""
+    """A span of the emitter's. Of what evaluators may do to it, attributes and status are kept, and
+    events are not.
+    """
 
     def __init__(self, context: SpanContext, max_attributes: int | None, put: Put) -> None:
         super().__init__(context)
@@ -145,7 +174,11 @@ class MessageSpan(NonRecordingSpan):
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         new = status if isinstance(status, Status) else Status(status, description)
-        if self.end_ns is None and self.status.status_code is not StatusCode.OK and not new.is_unset:
+        if (
+            self.end_ns is None
+            and self.status.status_code is not StatusCode.OK
+            and not new.is_unset
+        ):
             self.status = new
 
     def end(self, end_time: int | None = None) -> None:
@@ -160,16 +193,22 @@ class MessageSpan(NonRecordingSpan):
         if parent is not None:
             message.parent_span_id = parent.span_id.to_bytes(8)
         if own.trace_state:
-            message.trace_state = ",".join(f"{key}={value}" for key, value in own.trace_state.items())
+            message.trace_state = ",".join(
+                f"{key}={value}" for key, value in own.trace_state.items()
+            )
         message.name, message.kind = self.name, _INTERNAL
         message.start_time_unix_nano, message.end_time_unix_nano = self.start_ns, self.end_ns
         fill_attributes(message.attributes, self.attributes, longest)
-        message.dropped_attributes_count, message.dropped_links_count = self.dropped, self.dropped_links
+        message.dropped_attributes_count, message.dropped_links_count = (
+            self.dropped,
+            self.dropped_links,
+        )
         for link in self.links:
             message.links.add(
-                trace_id=link.context.trace_id.to_bytes(16), span_id=link.context.span_id.to_bytes(8),
+                trace_id=link.context.trace_id.to_bytes(16),
+                span_id=link.context.span_id.to_bytes(8),
                 flags=_flags_of(link.context),
-            )  # fmt: skip
+            )
         message.status.SetInParent()  # the SDK's encoder always writes it
         message.status.code = self.status.status_code.value
         if self.status.description:
@@ -191,18 +230,32 @@ class EventMessages:
     def shutdown(self) -> None: ...
 
     def emit(
-        self, *, event_name: str, context: Context, timestamp: int, severity_number: Any, severity_text: str, body: str,
+        self,
+        *,
+        event_name: str,
+        context: Context,
+        timestamp: int,
+        severity_number: Any,
+        severity_text: str,
+        body: str,
         attributes: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         dropped, most = 0, self._max_attributes
         if most is not None and len(attributes) > most:
             kept: dict[str, Any] = {}
             dropped = _add(kept, attributes, most)
             attributes = kept
         event = Event(
-            event_name, _span_context_of(context), timestamp, time.time_ns(), severity_number.value, severity_text,
-            body, attributes, dropped,
-        )  # fmt: skip
+            event_name,
+            _span_context_of(context),
+            timestamp,
+            time.time_ns(),
+            severity_number.value,
+            severity_text,
+            body,
+            attributes,
+            dropped,
+        )
         self._put(event, size_of(attributes))
 
 
@@ -235,11 +288,13 @@ class Event(NamedTuple):
 
 
 class MetricMessages:
-    """A provider of metrics, and its meter: histograms are its own, every other instrument is the SDK's.
+    """A provider of metrics, and its meter: histograms are its own, every other instrument is the
+    SDK's.
 
     Args:
         provider: The SDK's.
-        exemplars: Which measurements may be exemplars: the value of ``OTEL_METRICS_EXEMPLAR_FILTER``.
+        exemplars: Which measurements may be exemplars: the value of
+            ``OTEL_METRICS_EXEMPLAR_FILTER``.
     """
 
     def __init__(self, provider: Any, exemplars: str) -> None:
@@ -255,7 +310,12 @@ class MetricMessages:
         return self
 
     def create_histogram(
-        self, name: str, unit: str = "", description: str = "", *, explicit_bucket_boundaries_advisory: Sequence[float]
+        self,
+        name: str,
+        unit: str = "",
+        description: str = "",
+        *,
+        explicit_bucket_boundaries_advisory: Sequence[float],
     ) -> HistogramMessages:
         boundaries = explicit_bucket_boundaries_advisory
         histogram = HistogramMessages(name, unit, description, boundaries, self._exemplars)
@@ -281,7 +341,9 @@ class MetricMessages:
 
 @dataclass(slots=True)
 class _Point:
-    """The measurements with one set of attributes; of each bucket the newest one that may be an exemplar."""
+    """The measurements with one set of attributes; of each bucket the newest one that may be an
+    exemplar.
+    """
 
     counts: list[int]
     start_ns: int
@@ -294,15 +356,20 @@ class _Point:
 class HistogramMessages:
     """A cumulative histogram. The attributes of one point come in one order. Any thread."""
 
-    def __init__(self, name: str, unit: str, description: str, boundaries: Sequence[float], exemplars: str) -> None:
+    def __init__(
+        self, name: str, unit: str, description: str, boundaries: Sequence[float], exemplars: str
+    ) -> None:
         self._name, self._unit, self._description = name, unit, description
         self._boundaries, self._exemplars = boundaries, exemplars
         self._points: dict[tuple[tuple[str, Any], ...], _Point] = {}
         self._lock = threading.Lock()
 
     def record(
-        self, amount: float, attributes: Mapping[str, Any] | None = None, context: Context | None = None
-    ) -> None:  # fmt: skip
+        self,
+        amount: float,
+        attributes: Mapping[str, Any] | None = None,
+        context: Context | None = None,
+    ) -> None:
         if not 0 <= amount < math.inf:
             return
         now_ns, bucket = time.time_ns(), bisect_left(self._boundaries, amount)
@@ -318,7 +385,11 @@ class HistogramMessages:
                 point.least = amount
             if amount > point.most:
                 point.most = amount
-            if span_context.trace_flags.sampled if self._exemplars == "trace_based" else self._exemplars == "always_on":
+            if (
+                span_context.trace_flags.sampled
+                if self._exemplars == "trace_based"
+                else self._exemplars == "always_on"
+            ):
                 point.exemplars[bucket] = amount, now_ns, span_context
 
     def fill(self, metrics: Any, now_ns: int) -> None:
@@ -327,17 +398,28 @@ class HistogramMessages:
             if not self._points:
                 return
             metric = metrics.add(name=self._name, description=self._description, unit=self._unit)
-            metric.histogram.aggregation_temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+            metric.histogram.aggregation_temporality = (
+                AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+            )
             for key, point in self._points.items():
                 message = metric.histogram.data_points.add(
-                    start_time_unix_nano=point.start_ns, time_unix_nano=now_ns, count=sum(point.counts), sum=point.sum,
-                    bucket_counts=point.counts, explicit_bounds=self._boundaries, min=point.least, max=point.most,
-                )  # fmt: skip
+                    start_time_unix_nano=point.start_ns,
+                    time_unix_nano=now_ns,
+                    count=sum(point.counts),
+                    sum=point.sum,
+                    bucket_counts=point.counts,
+                    explicit_bounds=self._boundaries,
+                    min=point.least,
+                    max=point.most,
+                )
                 fill_attributes(message.attributes, dict(key))
                 for _, (amount, at_ns, of) in sorted(point.exemplars.items()):
                     exemplar = message.exemplars.add(time_unix_nano=at_ns, as_double=amount)
                     if of.is_valid:
-                        exemplar.trace_id, exemplar.span_id = of.trace_id.to_bytes(16), of.span_id.to_bytes(8)
+                        exemplar.trace_id, exemplar.span_id = (
+                            of.trace_id.to_bytes(16),
+                            of.span_id.to_bytes(8),
+                        )
                 point.exemplars.clear()
 
 
@@ -345,7 +427,8 @@ _last: tuple[Context, SpanContext] = Context(), trace.INVALID_SPAN_CONTEXT
 
 
 def _span_context_of(context: Context | None) -> SpanContext:
-    """The context's span context; an empty context means the current one, as in the API. Any thread.
+    """The context's span context; an empty context means the current one, as in the API. Any
+    thread.
 
     The last result is cached: telemetry of one response has the same context.
     """
@@ -368,7 +451,9 @@ def size_of(attributes: Mapping[str, Any]) -> int:
 
 
 def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) -> int:
-    """Add as the SDK does: a key set again moves to the end; returns how many of the oldest the limit removed."""
+    """Add as the SDK does: a key set again moves to the end; returns how many of the oldest the
+    limit removed.
+    """
     if most is None or len(attributes) + len(more) <= most:
         for name in attributes.keys() & more.keys():
             del attributes[name]

@@ -1,8 +1,10 @@
-"""Metrics: histograms recorded for each result and call of a judge, and counters that are read from our own totals.
+"""Metrics: histograms recorded for each result and call of a judge, and counters that are read from
+our own totals.
 
-A dictionary takes an addition in a tenth of a microsecond, a counter of the SDK in five: counters are observable
-instruments over totals. Histograms are recorded with the context of the evaluated span, which makes an exemplar.
-All of it runs on the background thread, or on the exporter's when it reads.
+A dictionary takes an addition in a tenth of a microsecond, a counter of the SDK in five: counters
+are observable instruments over totals. Histograms are recorded with the context of the evaluated
+span, which makes an exemplar. All of it runs on the background thread, or on the exporter's when it
+reads.
 """
 
 from __future__ import annotations
@@ -25,31 +27,50 @@ from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.target import SIGNALS
 
 ObjectiveStates = Mapping[tuple[str, str | None], tuple[bool, float | None]]
-"""By criterion and agent: whether the objective is breached, and the evidence for a breach if any is collected."""
+"""By criterion and agent: whether the objective is breached, and the evidence for a breach if any
+is collected.
+"""
 
 _GAUGES: Final = {
-    "size": names.METRIC_QUEUE_SIZE, "max_bytes": names.METRIC_QUEUE_MAX_BYTES, "bytes": names.METRIC_QUEUE_BYTES,
-    "drain_time": names.METRIC_QUEUE_DRAIN_TIME, "loop_lag": names.METRIC_LOOP_LAG,
+    "size": names.METRIC_QUEUE_SIZE,
+    "max_bytes": names.METRIC_QUEUE_MAX_BYTES,
+    "bytes": names.METRIC_QUEUE_BYTES,
+    "drain_time": names.METRIC_QUEUE_DRAIN_TIME,
+    "loop_lag": names.METRIC_LOOP_LAG,
     "level": names.METRIC_SAMPLING_LEVEL,
-}  # fmt: skip
+}
 _OF_HEALTH: Final = {
-    "agreements": names.METRIC_JUDGE_AGREEMENT, "untrusted": names.METRIC_JUDGE_UNTRUSTED,
-    "drifts": names.METRIC_JUDGE_DRIFT, "length_correlations": names.METRIC_JUDGE_LENGTH_CORRELATION,
-    "checks_by_outcome": names.METRIC_JUDGE_CHECKS, "changes_by_model": names.METRIC_JUDGE_CHANGES,
-}  # fmt: skip
+    "agreements": names.METRIC_JUDGE_AGREEMENT,
+    "untrusted": names.METRIC_JUDGE_UNTRUSTED,
+    "drifts": names.METRIC_JUDGE_DRIFT,
+    "length_correlations": names.METRIC_JUDGE_LENGTH_CORRELATION,
+    "checks_by_outcome": names.METRIC_JUDGE_CHECKS,
+    "changes_by_model": names.METRIC_JUDGE_CHANGES,
+}
 _LIMITS: Final = {
-    "agent": names.MAX_AGENTS, "model": names.MAX_MODELS, "error": names.MAX_ERROR_TYPES,
+    "agent": names.MAX_AGENTS,
+    "model": names.MAX_MODELS,
+    "error": names.MAX_ERROR_TYPES,
     "outcome": names.MAX_JUDGE_OUTCOMES,
-}  # fmt: skip
-# Beside the pairs of model and label: the duration, ``_other`` among the error types, and three sums of the agent.
+}
+# Beside the pairs of model and label: the duration, ``_other`` among the error types, and three
+# sums of the agent.
 _LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 5
 _SERIES_OF_PAIR = 3  # the count and both weights; each model has one of scores, too
 _VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
 _WEIGHTED: Final = (
-    names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED, names.METRIC_WEIGHTED_SCORE, names.METRIC_WEIGHTED_SCORE_W2,
+    names.METRIC_WEIGHT,
+    names.METRIC_WEIGHT_SQUARED,
+    names.METRIC_WEIGHTED_SCORE,
+    names.METRIC_WEIGHTED_SCORE_W2,
     names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
-)  # fmt: skip
-_HISTOGRAMS: Final = (names.METRIC_SCORE, names.METRIC_DURATION, names.METRIC_LAG, names.METRIC_JUDGE_DURATION)
+)
+_HISTOGRAMS: Final = (
+    names.METRIC_SCORE,
+    names.METRIC_DURATION,
+    names.METRIC_LAG,
+    names.METRIC_JUDGE_DURATION,
+)
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _MOST_USD: Final = 1_000_000.0
 _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
@@ -70,19 +91,23 @@ class _Series(NamedTuple):
 class ResultTotals:
     """Sums over results since the process began; read by the observable counters.
 
-    Model names and categories may come from outside: for each criterion and agent, the first pairs of model and label
-    get their own series, and later ones share ``_other``. Both verdicts and ``_other`` always have room.
+    Model names and categories may come from outside: for each criterion and agent, the first pairs
+    of model and label get their own series, and later ones share ``_other``. Both verdicts and
+    ``_other`` always have room.
 
     Attributes:
-        dimensions: How many values each of the metric dimensions may have, by the attribute. What they add stays below
-            `MAX_PROCESS_SERIES` with everything else; later combinations count where every dimension is ``_other``.
+        dimensions: How many values each of the metric dimensions may have, by the attribute. What
+            they add stays below `MAX_PROCESS_SERIES` with everything else; later combinations count
+            where every dimension is ``_other``.
     """
 
     def __init__(self) -> None:
         self.dimensions: Mapping[str, int] = {}
         self.results: dict[Labels, int] = {}
         self.errors: dict[Labels, int] = {}
-        self.sums: dict[str, dict[Labels, float]] = {instrument.name: {} for instrument in _WEIGHTED}
+        self.sums: dict[str, dict[Labels, float]] = {
+            instrument.name: {} for instrument in _WEIGHTED
+        }
         self._weights, self._scores = list(self.sums.values())[:2], list(self.sums.values())[2:]
         self.last_success: float | None = None
         self._begin()
@@ -91,13 +116,17 @@ class ResultTotals:
         self._known: dict[str, set[str]] = {}
         self._pairs: dict[tuple[str, str | None, Labels], set[tuple[str | None, str | None]]] = {}
         self._shared: dict[tuple[str, str | None, Labels], str | None] = {}
-        self._series: dict[tuple[str, str | None, str | None, str | None, bool, Labels], _Series] = {}
+        self._series: dict[
+            tuple[str, str | None, str | None, str | None, bool, Labels], _Series
+        ] = {}
         self._counted: set[tuple[Instrument, Labels]] = set()
         self._of_dimensions = self._of_others = 0
         self._is_full = False
 
     def bounded(self, kind: str, value: str | None, limit: int | None = None) -> str | None:
-        """The value, or ``_other`` once too many were seen: text from outside never makes unbounded series."""
+        """The value, or ``_other`` once too many were seen: text from outside never makes unbounded
+        series.
+        """
         if value is None:
             return None
         known = self._known.setdefault(kind, set())
@@ -109,7 +138,8 @@ class ResultTotals:
         return names.OTHER
 
     def dimensions_of(self, attributes: Mapping[str, Any]) -> Labels:
-        """The metric dimensions among the attributes of a response, each within its number of values.
+        """The metric dimensions among the attributes of a response, each within its number of
+        values.
 
         A response of another service has its service and environment besides.
         """
@@ -118,19 +148,28 @@ class ResultTotals:
             return ()
         return tuple(
             (name, self.bounded(name, attributes[name], limit) or names.OTHER)
-            for name, limit in limits.items() if name in attributes
-        )  # fmt: skip
+            for name, limit in limits.items()
+            if name in attributes
+        )
 
     def _limits(self, of_other_service: bool) -> Mapping[str, int]:
         return {**names.OTHER_SERVICES, **self.dimensions} if of_other_service else self.dimensions
 
     def add(
-        self, result: EvaluationResult, agent: str | None, model: str | None, dimensions: Labels = ()
+        self,
+        result: EvaluationResult,
+        agent: str | None,
+        model: str | None,
+        dimensions: Labels = (),
     ) -> dict[str, str] | None:
-        """Add one result, with a known probability to the weighted sums too; gives the attributes of its score."""
+        """Add one result, with a known probability to the weighted sums too; gives the attributes
+        of its score.
+        """
         status = result.status
         if status == "failed":
-            error_type = self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
+            error_type = (
+                self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
+            )
             key = ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, error_type))
             _add(self.errors, (*key, *_service_of(dimensions)), 1)
             return None
@@ -153,12 +192,23 @@ class ResultTotals:
         return series.scores
 
     def _new_series(
-        self, criterion: str, agent: str | None, model: str | None, label: str | None, has_verdict: bool,
+        self,
+        criterion: str,
+        agent: str | None,
+        model: str | None,
+        label: str | None,
+        has_verdict: bool,
         dimensions: Labels,
-    ) -> _Series:  # fmt: skip
-        """The series of a result: of its own dimensions, model and label, or of ``_other`` for some or all."""
+    ) -> _Series:
+        """The series of a result: of its own dimensions, model and label, or of ``_other`` for some
+        or all.
+        """
         place = (criterion, agent, model, label, has_verdict, dimensions)
-        limits = self._limits(any(name == names.SERVICE_NAME for name, _ in dimensions)) if dimensions else ()
+        limits = (
+            self._limits(any(name == names.SERVICE_NAME for name, _ in dimensions))
+            if dimensions
+            else ()
+        )
         others = tuple((name, names.OTHER) for name in limits)
         if dimensions != others:
             series = _series_of(criterion, agent, model, label, dimensions)
@@ -170,12 +220,17 @@ class ResultTotals:
             if place in self._series:
                 return self._series[place]
         owner = criterion, agent, others
-        # Chosen once, so that there is one place for what has none of its own: with a model's name or without.
+        # Chosen once, so that there is one place for what has none of its own: with a model's name
+        # or without.
         shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
-        pairs = self._pairs.setdefault(owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)})
+        pairs = self._pairs.setdefault(
+            owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)}
+        )
         general = label if label is None or label in _VERDICTS else names.OTHER
         for own in ((model, label), (model, general), (shared, label), (shared, general)):
-            wanted = pairs | {(own[0], counted) for counted in (own[1], *(_VERDICTS if has_verdict else ()))}
+            wanted = pairs | {
+                (own[0], counted) for counted in (own[1], *(_VERDICTS if has_verdict else ()))
+            }
             if _SERIES_OF_PAIR * len(wanted) + len({model for model, _ in wanted}) <= _LIMIT:
                 self._pairs[owner] = wanted
                 model, label = own
@@ -187,17 +242,25 @@ class ResultTotals:
         return series
 
     def _takes(self, series: _Series, has_verdict: bool, *, always: bool = False) -> bool:
-        """Count what the series add; False where they are over the process's limit, as all later ones then are."""
+        """Count what the series add; False where they are over the process's limit, as all later
+        ones then are.
+        """
         if self._is_full and not always:
             return False
         pairs = {series.key, *(series.verdicts if has_verdict else ())}
-        added = {(metric, labels) for metric in (names.METRIC_RESULTS, *_WEIGHTED[:2]) for labels in pairs}
+        added = {
+            (metric, labels)
+            for metric in (names.METRIC_RESULTS, *_WEIGHTED[:2])
+            for labels in pairs
+        }
         added |= {(metric, series.of_agent) for metric in _WEIGHTED[2:]}
         added.add((names.METRIC_SCORE, tuple(series.scores.items())))
         added -= self._counted
         if always:
             self._of_others += len(added)
-        elif self._of_dimensions + len(added) > names.MAX_PROCESS_SERIES - max(self._of_others, _RESERVED):
+        elif self._of_dimensions + len(added) > names.MAX_PROCESS_SERIES - max(
+            self._of_others, _RESERVED
+        ):
             self._is_full = True
             return False
         else:
@@ -210,7 +273,8 @@ class ResultTotals:
         squared, score = weight * weight, result.normalized
         weights, squares = self._weights
         if series.key not in weights and result.label in _VERDICTS:
-            # Like the counts from 0, so that the first of the rarer verdict is an increase. Categories have none.
+            # Like the counts from 0, so that the first of the rarer verdict is an increase.
+            # Categories have none.
             for verdict in series.verdicts:
                 weights.setdefault(verdict, 0.0)
                 squares.setdefault(verdict, 0.0)
@@ -230,11 +294,17 @@ class ResultTotals:
 
 
 def _labels(criterion: str, agent: str | None, model: str | None = None) -> Labels:
-    pairs = ((names.EVALUATION_NAME, criterion), (names.AGENT_NAME, agent), (names.REQUEST_MODEL, model))
+    pairs = (
+        (names.EVALUATION_NAME, criterion),
+        (names.AGENT_NAME, agent),
+        (names.REQUEST_MODEL, model),
+    )
     return tuple((name, value) for name, value in pairs if value is not None)
 
 
-def _series_of(criterion: str, agent: str | None, model: str | None, label: str | None, dimensions: Labels) -> _Series:
+def _series_of(
+    criterion: str, agent: str | None, model: str | None, label: str | None, dimensions: Labels
+) -> _Series:
     labels = (*_labels(criterion, agent, model), *dimensions)
     key = (*labels, (names.SCORE_LABEL, label)) if label else labels
     verdicts = tuple((*labels, (names.SCORE_LABEL, verdict)) for verdict in _VERDICTS)
@@ -243,7 +313,9 @@ def _series_of(criterion: str, agent: str | None, model: str | None, label: str 
 
 
 class JudgeReadings(Protocol):
-    """What judge health knows (`judge_health.JudgeHealth`), by the attributes of the series; any thread."""
+    """What judge health knows (`judge_health.JudgeHealth`), by the attributes of the series; any
+    thread.
+    """
 
     def agreements(self) -> Mapping[Labels, float]: ...
     def untrusted(self) -> Mapping[Labels, float]: ...
@@ -267,10 +339,13 @@ class JudgeTotals:
     def know(self, judges: Iterable[Any]) -> None:
         """Show the guards of these judges from now on, while they are in use."""
         if new := [judge for judge in judges if judge not in self.judges]:
-            self.judges = weakref.WeakSet([*self.judges, *new])  # a new set: the exporter may be reading the old one
+            # a new set: the exporter may be reading the old one
+            self.judges = weakref.WeakSet([*self.judges, *new])
 
     def add(self, call: JudgeCall) -> None:
-        """Add one question. Thread-safe: no `+=` contains a call, in which another thread could add."""
+        """Add one question. Thread-safe: no `+=` contains a call, in which another thread could
+        add.
+        """
         self.know([call.judge])
         model = (names.JUDGE_MODEL, self.bounded("model of a judge", call.model) or "")
         outcome = (names.OUTCOME, self.bounded("outcome of a judge", call.outcome) or "")
@@ -278,7 +353,10 @@ class JudgeTotals:
         if call.usage is not None:
             for token_type in _TOKENS:
                 # An endpoint may return nonsense, and a counter that falls looks like a restart.
-                if (count := getattr(call.usage, f"{token_type}_tokens")) > 0 or token_type in ("input", "output"):
+                if (count := getattr(call.usage, f"{token_type}_tokens")) > 0 or token_type in (
+                    "input",
+                    "output",
+                ):
                     _add(self.tokens, (model, (names.TOKEN_TYPE, token_type)), max(0, count))
         if call.cost_usd is not None and 0.0 <= call.cost_usd < _MOST_USD:
             _add(self.cost, (model,), call.cost_usd)
@@ -300,7 +378,9 @@ class JudgeTotals:
         """By period; of several accounts the least."""
         states: dict[Labels, float] = {}
         for judge in list(self.judges):
-            for period, usd in ({} if judge.budget is None else judge.budget.remaining_usd()).items():
+            for period, usd in (
+                {} if judge.budget is None else judge.budget.remaining_usd()
+            ).items():
                 key = ((names.JUDGE_PERIOD, period),)
                 states[key] = min(states.get(key, usd), usd)
         return states
@@ -316,7 +396,9 @@ def _add(totals: dict[Labels, Any], key: Labels, amount: float) -> None:
 
 
 class JudgeWatch(NamedTuple):
-    """Counts the questions about one response, with exemplars of the context's span: a `CallObserver`."""
+    """Counts the questions about one response, with exemplars of the context's span: a
+    `CallObserver`.
+    """
 
     totals: JudgeTotals
     instruments: Instruments | None
@@ -329,16 +411,25 @@ class JudgeWatch(NamedTuple):
 
 
 class Readings:
-    """What the observable instruments show, from our own totals; `gauges` returns values of `_GAUGES`. Any thread."""
+    """What the observable instruments show, from our own totals; `gauges` returns values of
+    `_GAUGES`. Any thread.
+    """
 
     def __init__(
-        self, totals: ResultTotals, judges: JudgeTotals, accounting: Callable[[], Accounting | None], *,
-        gauges: Callable[[], Mapping[str, float]], objectives: Callable[[], ObjectiveStates],
-        lost: Mapping[tuple[str, str], int], reach: Callable[[], Mapping[str, str]],
-    ) -> None:  # fmt: skip
+        self,
+        totals: ResultTotals,
+        judges: JudgeTotals,
+        accounting: Callable[[], Accounting | None],
+        *,
+        gauges: Callable[[], Mapping[str, float]],
+        objectives: Callable[[], ObjectiveStates],
+        lost: Mapping[tuple[str, str], int],
+        reach: Callable[[], Mapping[str, str]],
+    ) -> None:
         self._totals, self._accounting, self._lost = totals, accounting, lost
         self.by_instrument: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
-            names.METRIC_RESULTS: lambda: totals.results, names.METRIC_ERRORS: lambda: totals.errors,
+            names.METRIC_RESULTS: lambda: totals.results,
+            names.METRIC_ERRORS: lambda: totals.errors,
             **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _WEIGHTED},
             names.METRIC_SPANS: self._spans,
             names.METRIC_RESPONSES: lambda: self._by_outcome(Accounting.by_origin),
@@ -347,85 +438,132 @@ class Readings:
             names.METRIC_LAST_SUCCESS: partial(_gauge, lambda: {"": totals.last_success}, ""),
             **{
                 objective: partial(_objective_states, objectives, at)
-                for at, objective in enumerate((names.METRIC_OBJECTIVE_BREACH, names.METRIC_OBJECTIVE_EVIDENCE))
+                for at, objective in enumerate(
+                    (names.METRIC_OBJECTIVE_BREACH, names.METRIC_OBJECTIVE_EVIDENCE)
+                )
             },
             names.METRIC_EXPORT_LOST: self._losses,
             names.METRIC_EXPORT_SIGNALS: lambda: {
-                ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1 for signal, how in reach().items()
+                ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1
+                for signal, how in reach().items()
             },
-            names.METRIC_JUDGE_CALLS: lambda: judges.calls, names.METRIC_JUDGE_TOKENS: lambda: judges.tokens,
-            names.METRIC_JUDGE_COST: lambda: judges.cost, names.METRIC_JUDGE_BREAKER: judges.breakers,
+            names.METRIC_JUDGE_CALLS: lambda: judges.calls,
+            names.METRIC_JUDGE_TOKENS: lambda: judges.tokens,
+            names.METRIC_JUDGE_COST: lambda: judges.cost,
+            names.METRIC_JUDGE_BREAKER: judges.breakers,
             names.METRIC_JUDGE_BUDGET: judges.budgets,
-            **{instrument: partial(_reading, judges, name) for name, instrument in _OF_HEALTH.items()},
-        }  # fmt: skip
+            **{
+                instrument: partial(_reading, judges, name)
+                for name, instrument in _OF_HEALTH.items()
+            },
+        }
 
     def current(self) -> dict[Instrument, dict[Labels, float]]:
         """Every series that there is now; instruments without one are left out."""
-        read = {instrument: dict(of_instrument()) for instrument, of_instrument in self.by_instrument.items()}
+        read = {
+            instrument: dict(of_instrument())
+            for instrument, of_instrument in self.by_instrument.items()
+        }
         return {instrument: series for instrument, series in read.items() if series}
 
-    def _by_outcome(self, read: Callable[[Accounting], dict[tuple[str, Labels], dict[str, int]]]) -> dict[Labels, int]:
+    def _by_outcome(
+        self, read: Callable[[Accounting], dict[tuple[str, Labels], dict[str, int]]]
+    ) -> dict[Labels, int]:
         accounting, totals = self._accounting(), dict[Labels, int]()
         by_origin = {} if accounting is None else read(accounting)
         for (agent, origin), outcomes in by_origin.items():
-            place = ((names.AGENT_NAME, self._totals.bounded("agent", agent) or ""), *self._bounded(origin))
+            place = (
+                (names.AGENT_NAME, self._totals.bounded("agent", agent) or ""),
+                *self._bounded(origin),
+            )
             for outcome, count in outcomes.items():
-                _add(totals, (*place, (names.OUTCOME, outcome)), count)  # several agents may be ``_other``
+                # several agents may be ``_other``
+                _add(totals, (*place, (names.OUTCOME, outcome)), count)
         return totals
 
     def _bounded(self, origin: Labels) -> Labels:
         limits = names.OTHER_SERVICES
-        return tuple((name, self._totals.bounded(name, value, limits[name]) or "") for name, value in origin)
+        return tuple(
+            (name, self._totals.bounded(name, value, limits[name]) or "") for name, value in origin
+        )
 
     def _spans(self) -> dict[Labels, int]:
         if (accounting := self._accounting()) is None:
             return {}
         by_scope = accounting.not_understood.copy()
         totals: dict[Labels, int] = {
-            ((names.SPANS_OUTCOME, outcome),): count for outcome, count in accounting.spans().items()
+            ((names.SPANS_OUTCOME, outcome),): count
+            for outcome, count in accounting.spans().items()
             if outcome != names.SPANS_NOT_UNDERSTOOD
-        }  # fmt: skip
+        }
         place = (names.SPANS_OUTCOME, names.SPANS_NOT_UNDERSTOOD)
-        return totals | {(place, (names.SPANS_SCOPE, scope)): count for scope, count in by_scope.items()}
+        return totals | {
+            (place, (names.SPANS_SCOPE, scope)): count for scope, count in by_scope.items()
+        }
 
     def _losses(self) -> dict[Labels, int]:
         # Every series starts at 0, so that its first loss is an increase.
         signals = map(str.lower, SIGNALS)
-        every = {(signal, reason): 0 for signal in signals for reason in names.LOST_REASONS} | dict(self._lost)
-        return {((names.EXPORT_SIGNAL, key[0]), (names.EXPORT_REASON, key[1])): count for key, count in every.items()}
+        every = {(signal, reason): 0 for signal in signals for reason in names.LOST_REASONS} | dict(
+            self._lost
+        )
+        return {
+            ((names.EXPORT_SIGNAL, key[0]), (names.EXPORT_REASON, key[1])): count
+            for key, count in every.items()
+        }
 
 
 class Instruments:
     """The instruments on one meter."""
 
     def __init__(
-        self, meter: metrics.Meter, readings: Readings, bounded: Callable[[str, str | None], str | None]
+        self,
+        meter: metrics.Meter,
+        readings: Readings,
+        bounded: Callable[[str, str | None], str | None],
     ) -> None:
         self._bounded = bounded
         self._score, self._duration, self._lag, self._judge_duration = (
             meter.create_histogram(
-                instrument.name, unit=instrument.unit, description=instrument.description,
+                instrument.name,
+                unit=instrument.unit,
+                description=instrument.description,
                 explicit_bucket_boundaries_advisory=list(instrument.boundaries or ()),
             )
             for instrument in _HISTOGRAMS
-        )  # fmt: skip
+        )
         for instrument, read in readings.by_instrument.items():
             create = getattr(meter, f"create_observable_{instrument.kind}")
             callback = partial(_observations, read)
-            create(instrument.name, [callback], unit=instrument.unit, description=instrument.description)
+            create(
+                instrument.name,
+                [callback],
+                unit=instrument.unit,
+                description=instrument.description,
+            )
 
-    def record_score(self, result: EvaluationResult, scores: dict[str, str] | None, context: Context) -> None:
-        """Record one result; `scores` are the attributes that `ResultTotals.add` gave, None for skips and failures."""
+    def record_score(
+        self, result: EvaluationResult, scores: dict[str, str] | None, context: Context
+    ) -> None:
+        """Record one result; `scores` are the attributes that `ResultTotals.add` gave, None for
+        skips and failures.
+        """
         if scores is not None and result.normalized is not None:
             self._score.record(result.normalized, scores, context=context)
         if result.calls_model and result.started_ns is not None and result.ended_ns is not None:
             seconds = max(0, result.ended_ns - result.started_ns) / 1e9
-            self._duration.record(seconds, {names.EVALUATION_NAME: result.criterion_name}, context=context)
+            self._duration.record(
+                seconds, {names.EVALUATION_NAME: result.criterion_name}, context=context
+            )
 
-    def record_run(self, response: Any, agent: str | None, context: Context, dimensions: Labels = ()) -> None:
+    def record_run(
+        self, response: Any, agent: str | None, context: Context, dimensions: Labels = ()
+    ) -> None:
         if response.started_ns is None or response.ended_ns is None:
             return
-        self._duration.record(max(0, response.ended_ns - response.started_ns) / 1e9, context=context)
+        self._duration.record(
+            max(0, response.ended_ns - response.started_ns) / 1e9, context=context
+        )
         if response.response_ended_ns is not None:
             lag_s = max(0, response.ended_ns - response.response_ended_ns) / 1e9
             of_agent = {names.AGENT_NAME: agent} if agent else {}
@@ -452,6 +590,8 @@ def _objective_states(read: Callable[[], ObjectiveStates], at: int) -> dict[Labe
     return {labels: float(value) for labels, value in states.items() if value is not None}
 
 
-def _observations(read: Callable[[], Mapping[Labels, Any]], _: CallbackOptions) -> list[Observation]:
+def _observations(
+    read: Callable[[], Mapping[Labels, Any]], _: CallbackOptions
+) -> list[Observation]:
     # A copy: the background thread may add to the totals while the exporter reads.
     return [Observation(value, dict(labels)) for labels, value in dict(read()).items()]

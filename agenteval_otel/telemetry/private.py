@@ -1,7 +1,9 @@
-"""Private providers, where the application has none of its own, and their exporter. The only module that meets the SDK.
+"""Private providers, where the application has none of its own, and their exporter. The only module
+that meets the SDK.
 
-The providers register no exit handlers: the SDK's may take 30 s. Its batch processors and exporters drop a batch after
-ten seconds without a receiver, discard the result, and take CPU time from the host's threads: ours does not.
+The providers register no exit handlers: the SDK's may take 30 s. Its batch processors and exporters
+drop a batch after ten seconds without a receiver, discard the result, and take CPU time from the
+host's threads: ours does not.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ from typing import Any, NamedTuple
 
 from opentelemetry._logs import LogRecord
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
-from opentelemetry.sdk._logs import LoggerProvider, LogRecordLimits, LogRecordProcessor, ReadableLogRecord
+from opentelemetry.sdk._logs import (
+    LoggerProvider,
+    LogRecordLimits,
+    LogRecordProcessor,
+    ReadableLogRecord,
+)
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -39,7 +46,13 @@ from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.messages import Encoder, EventMessages, Limits, MetricMessages, SpanMessages
+from agenteval_otel.telemetry.messages import (
+    Encoder,
+    EventMessages,
+    Limits,
+    MetricMessages,
+    SpanMessages,
+)
 from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal, positive
 
 _METRICS_EVERY_MS = 60_000.0
@@ -51,8 +64,12 @@ _BACKOFF_S = (1.0, 10.0)
 OnOver = Callable[[Sequence[str], "str | None"], object]
 
 
-def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resource: Any = None) -> Any:
-    """A provider of one signal that emits to the exporter; with a resource, else with one from the environment."""
+def private_provider(
+    signal: str, target: OtlpTarget, exporter: Exporter, resource: Any = None
+) -> Any:
+    """A provider of one signal that emits to the exporter; with a resource, else with one from the
+    environment.
+    """
     loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
     resource = resource or own_resource()
@@ -77,21 +94,32 @@ def private_provider(signal: str, target: OtlpTarget, exporter: Exporter, resour
     return provider
 
 
-def _provider_of_messages(signal: Signal, exporter: Exporter, resource: Resource) -> SpanMessages | EventMessages:
+def _provider_of_messages(
+    signal: Signal, exporter: Exporter, resource: Resource
+) -> SpanMessages | EventMessages:
     put = partial(exporter.put, signal.name)
     scope = InstrumentationScope(SCOPE_NAME, scope_version(), SCHEMA_URL)
     blank: Any
     if signal.name == "TRACES":
-        blank = ReadableSpan("", INVALID_SPAN_CONTEXT, resource=resource, instrumentation_scope=scope)
-        of_spans, sampler = SpanLimits(), TracerProvider(resource=resource, shutdown_on_exit=False).sampler
+        blank = ReadableSpan(
+            "", INVALID_SPAN_CONTEXT, resource=resource, instrumentation_scope=scope
+        )
+        of_spans, sampler = (
+            SpanLimits(),
+            TracerProvider(resource=resource, shutdown_on_exit=False).sampler,
+        )
         limits = Limits(of_spans.max_span_attributes, of_spans.max_span_attribute_length)
-        provider: SpanMessages | EventMessages = SpanMessages(sampler, _OwnIds(), limits, of_spans.max_links, put)
+        provider: SpanMessages | EventMessages = SpanMessages(
+            sampler, _OwnIds(), limits, of_spans.max_links, put
+        )
     else:
         blank = ReadableLogRecord(LogRecord(), resource, scope)
         of_events = LogRecordLimits()
         # Those of log records alone are newer than the SDK's other limits.
         most = getattr(of_events, "max_log_record_attributes", of_events.max_attributes)
-        longest = getattr(of_events, "max_log_record_attribute_length", of_events.max_attribute_length)
+        longest = getattr(
+            of_events, "max_log_record_attribute_length", of_events.max_attribute_length
+        )
         limits = Limits(most, longest)
         provider = EventMessages(limits, put)
     signal.encode = Encoder(signal.envelope(blank), signal.records, limits.longest)
@@ -99,7 +127,9 @@ def _provider_of_messages(signal: Signal, exporter: Exporter, resource: Resource
 
 
 class _Exported:
-    """Passes what a private provider makes to the exporter, which `Providers` flushes and closes itself."""
+    """Passes what a private provider makes to the exporter, which `Providers` flushes and closes
+    itself.
+    """
 
     def __init__(self, exporter: Exporter) -> None:
         super().__init__()
@@ -122,9 +152,11 @@ class _ExportedRecords(_Exported, LogRecordProcessor):
         record = log_record.log_record
         record.context = None  # ids and flags are written down; the context would be kept
         readable = ReadableLogRecord(
-            log_record=record, resource=log_record.resource, instrumentation_scope=log_record.instrumentation_scope,
+            log_record=record,
+            resource=log_record.resource,
+            instrumentation_scope=log_record.instrumentation_scope,
             limits=log_record.limits,
-        )  # fmt: skip
+        )
         self._exporter.put("LOGS", readable, _size_of(record.attributes))
 
 
@@ -136,7 +168,9 @@ class _CollectedMetrics(_Exported, MetricReader):
 
 
 class _OwnIds(IdGenerator):
-    """Ids of a generator of our own: the SDK's moves the host's `random`, and a host that seeds it would repeat ids."""
+    """Ids of a generator of our own: the SDK's moves the host's `random`, and a host that seeds it
+    would repeat ids.
+    """
 
     def __init__(self) -> None:
         self._random = Random()
@@ -165,7 +199,9 @@ def own_resource() -> Resource:
         return resource.merge(Resource.create())
     except RuntimeError:
         # At the process's exit the SDK's detectors cannot start threads: the variables alone.
-        return resource.merge(Resource({"service.name": "unknown_service"})).merge(OTELResourceDetector().detect())
+        return resource.merge(Resource({"service.name": "unknown_service"})).merge(
+            OTELResourceDetector().detect()
+        )
 
 
 @cache
@@ -178,30 +214,44 @@ reset_in_child(_instance_id.cache_clear)
 
 
 class Exporter:
-    """A bounded queue for each signal, and one worker at low duty, which looks at them once a second or more often.
+    """A bounded queue for each signal, and one worker at low duty, which looks at them once a
+    second or more often.
 
-    `on_lost` gets, on any thread, the signal, one of `semconv.LOST_REASONS` and how many items will never be sent.
+    `on_lost` gets, on any thread, the signal, one of `semconv.LOST_REASONS` and how many items will
+    never be sent.
 
-    In a sidecar spans, events and histograms are messages without the SDK's objects, and it works without rests.
+    In a sidecar spans, events and histograms are messages without the SDK's objects, and it works
+    without rests.
 
     Args:
         memory: Limits what waits.
         max_age_s: How long a batch is retried; by default as long as there is room.
-        on_over: Receives the owners of items (by the signal's `owner_of`, if it has one), and None if the items were
-            delivered, else the reason.
+        on_over: Receives the owners of items (by the signal's `owner_of`, if it has one), and None
+            if the items were delivered, else the reason.
     """
 
     def __init__(
-        self, on_lost: Callable[[str, str, int], object], *, memory: MemoryPart = MEMORY.encoded_batches,
-        max_age_s: float = math.inf, on_over: OnOver | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        on_lost: Callable[[str, str, int], object],
+        *,
+        memory: MemoryPart = MEMORY.encoded_batches,
+        max_age_s: float = math.inf,
+        on_over: OnOver | None = None,
+    ) -> None:
         self.streams: dict[str, _Stream] = {}
-        self._on_lost, self._memory, self._max_age_s, self._on_over = on_lost, memory, max_age_s, on_over
+        self._on_lost, self._memory, self._max_age_s, self._on_over = (
+            on_lost,
+            memory,
+            max_age_s,
+            on_over,
+        )
         self._collect: Callable[[], None] | None = None
         self._collect_every_s = self._collect_at = 0.0
         self._exporting = threading.Lock()
         idle_s = 0.1 if PROCESS.is_sidecar else 1.0
-        self._worker = Worker("agenteval-export", max_waiting=64, idle_s=idle_s, on_idle=self._export_all, stays=True)
+        self._worker = Worker(
+            "agenteval-export", max_waiting=64, idle_s=idle_s, on_idle=self._export_all, stays=True
+        )
         self._closed, self._pid = False, os.getpid()
 
     def __repr__(self) -> str:
@@ -209,15 +259,27 @@ class Exporter:
 
     def add(self, signal: Signal, sender: Sender) -> None:
         self.streams[signal.name] = _Stream(
-            signal, sender, self._on_lost, self._drop_oldest, self._memory, self._max_age_s, self._on_over
+            signal,
+            sender,
+            self._on_lost,
+            self._drop_oldest,
+            self._memory,
+            self._max_age_s,
+            self._on_over,
         )
 
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
-        self._collect, self._collect_every_s, self._collect_at = collect, every_s, time.monotonic() + every_s
+        self._collect, self._collect_every_s, self._collect_at = (
+            collect,
+            every_s,
+            time.monotonic() + every_s,
+        )
         self._worker.start()
 
     def put(self, name: str, item: Any, size_bytes: int) -> None:
-        """Take an item of a signal; never blocks. In a forked child nothing is taken: it has providers of its own."""
+        """Take an item of a signal; never blocks. In a forked child nothing is taken: it has
+        providers of its own.
+        """
         if self._pid != os.getpid():
             return
         stream = self.streams[name]
@@ -228,12 +290,15 @@ class Exporter:
         if self._closed:  # a close came between
             stream.drop_all("shutdown")
         elif not self._worker.has_thread:
-            self._worker.start()  # at the interpreter's exit none starts: a flush exports what waits
+            # at the interpreter's exit none starts: a flush exports what waits
+            self._worker.start()
         elif len(stream) >= _EAGER_ITEMS and not self._worker.waiting:
             self._worker.submit(self._export_all)
 
     def flush(self) -> bool:
-        """Send on this thread what waits now, without rests; False where something of it still waits."""
+        """Send on this thread what waits now, without rests; False where something of it still
+        waits.
+        """
         self._collect_now()
         return all([self._flush(stream) for stream in list(self.streams.values())])
 
@@ -286,13 +351,18 @@ class Exporter:
         if not self._closed and time.monotonic() >= self._collect_at:
             self._collect_now()
         for stream in list(self.streams.values()):
-            items, is_sending = len(stream), True  # later items are for the next round: they would make small batches
+            # later items are for the next round: they would make small batches
+            items, is_sending = len(stream), True
             while (items > 0 or is_sending) and not self._closed:
                 began = time.thread_time()
                 with self._exporting:
                     if items > 0:
                         items -= stream.encode_next()
-                    is_sending = stream.oldest_ns() is not None and not stream.is_waiting() and stream.send_next()
+                    is_sending = (
+                        stream.oldest_ns() is not None
+                        and not stream.is_waiting()
+                        and stream.send_next()
+                    )
                 if not PROCESS.is_sidecar:
                     time.sleep(min(_REST_MAX_S, time.thread_time() - began))
 
@@ -304,7 +374,9 @@ class Exporter:
 
 
 class _Batch(NamedTuple):
-    """An encoded request, the number of its items, and whose they are; packed while its receiver is away."""
+    """An encoded request, the number of its items, and whose they are; packed while its receiver is
+    away.
+    """
 
     data: bytes
     item_count: int
@@ -320,13 +392,20 @@ class _Batch(NamedTuple):
 class _Stream:
     """One signal: a queue of items, then of encoded batches, bounded by a part of `MEMORY`.
 
-    `put` and the drop methods are for any thread, the rest for one at a time. `make_room` drops the oldest of all.
+    `put` and the drop methods are for any thread, the rest for one at a time. `make_room` drops the
+    oldest of all.
     """
 
     def __init__(
-        self, signal: Signal, sender: Sender, on_lost: Callable[[str, str, int], object], make_room: Callable[[], bool],
-        memory: MemoryPart, max_age_s: float, on_over: OnOver | None,
-    ) -> None:  # fmt: skip
+        self,
+        signal: Signal,
+        sender: Sender,
+        on_lost: Callable[[str, str, int], object],
+        make_room: Callable[[], bool],
+        memory: MemoryPart,
+        max_age_s: float,
+        on_over: OnOver | None,
+    ) -> None:
         self.name, self.sender = signal.name.lower(), sender
         self._signal, self._on_lost, self._make_room = signal, on_lost, make_room
         self._memory, self._max_age_s, self._on_over = memory, max_age_s, on_over
@@ -365,7 +444,9 @@ class _Stream:
         items: list[Any] = []
         size = 0
         with contextlib.suppress(IndexError):  # another thread drops the oldest
-            while len(items) < _BATCH_ITEMS and (not items or size + self._items[0][1] <= _BATCH_BYTES):
+            while len(items) < _BATCH_ITEMS and (
+                not items or size + self._items[0][1] <= _BATCH_BYTES
+            ):
                 item, size_bytes = self._items.popleft()
                 items.append(item)
                 size += size_bytes
@@ -398,7 +479,11 @@ class _Stream:
             halves, middle = self._signal.halves(data, batch.item_count), batch.item_count // 2
             owners = batch.owners[:middle], batch.owners[middle:]
             self._keep(
-                [_Batch(*half, batch.encoded_ns, part) for half, part in zip(halves, owners, strict=True)], first=True
+                [
+                    _Batch(*half, batch.encoded_ns, part)
+                    for half, part in zip(halves, owners, strict=True)
+                ],
+                first=True,
             )
             return True
         lost = min(delivery.rejected, batch.item_count) if delivery.delivered else batch.item_count
@@ -456,7 +541,14 @@ class _Stream:
         try:
             request = self._signal.encode(items)
             owners = self._owners_of(items)
-            return [_Batch(request.SerializeToString(), self._signal.count(request), time.monotonic_ns(), owners)]
+            return [
+                _Batch(
+                    request.SerializeToString(),
+                    self._signal.count(request),
+                    time.monotonic_ns(),
+                    owners,
+                )
+            ]
         except Exception as error:
             if isinstance(items, list) and len(items) > 1:
                 middle = len(items) // 2
@@ -494,7 +586,9 @@ class _Stream:
         token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # exports are not traced
         try:
             return self.sender.send(data)
-        except BaseException as error:  # also SystemExit: it would end the thread, and with it every export
+        except (
+            BaseException
+        ) as error:  # also SystemExit: it would end the thread, and with it every export
             return Delivery(False, type(error).__name__)
         finally:
             detach(token)

@@ -1,8 +1,10 @@
-"""Which OpenTelemetry providers the signals go to, resolved per signal and late, and how much they still take.
+"""Which OpenTelemetry providers the signals go to, resolved per signal and late, and how much they
+still take.
 
-An explicit provider, else the application's real global one, else (an OTLP endpoint is configured) a private one with
-the application's resource, built on the background thread, else none. The globals are never replaced. A private
-provider's signal is *delivered*: its exporter knows what the receiver took. One of the application's is *handed over*.
+An explicit provider, else the application's real global one, else (an OTLP endpoint is configured)
+a private one with the application's resource, built on the background thread, else none. The
+globals are never replaced. A private provider's signal is *delivered*: its exporter knows what the
+receiver took. One of the application's is *handed over*.
 """
 
 from __future__ import annotations
@@ -27,9 +29,13 @@ from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, sdk_dis
 T = TypeVar("T")
 # By name: some of them are private to the interface.
 _PLACEHOLDERS: Final = (
-    "ProxyTracerProvider", "ProxyLoggerProvider", "_ProxyMeterProvider", "NoOpTracerProvider", "NoOpLoggerProvider",
+    "ProxyTracerProvider",
+    "ProxyLoggerProvider",
+    "_ProxyMeterProvider",
+    "NoOpTracerProvider",
+    "NoOpLoggerProvider",
     "NoOpMeterProvider",
-)  # fmt: skip
+)
 _UNSEEN_ITEMS: Final = 512
 _UNSEEN_DELAY_S: Final = 5.0
 _STUCK_S: Final = 5.0
@@ -37,16 +43,27 @@ _NUDGE_S: Final = 0.1
 
 
 class Providers:
-    """Resolves tracer, event log and meter; built ones are kept, missing ones are looked for again next time."""
+    """Resolves tracer, event log and meter; built ones are kept, missing ones are looked for again
+    next time.
+    """
 
     def __init__(
-        self, *, tracer_provider: Any = None, logger_provider: Any = None, meter_provider: Any = None,
+        self,
+        *,
+        tracer_provider: Any = None,
+        logger_provider: Any = None,
+        meter_provider: Any = None,
         target: OtlpTarget | None = None,
-    ) -> None:  # fmt: skip
-        self._explicit = {"TRACES": tracer_provider, "LOGS": logger_provider, "METRICS": meter_provider}
+    ) -> None:
+        self._explicit = {
+            "TRACES": tracer_provider,
+            "LOGS": logger_provider,
+            "METRICS": meter_provider,
+        }
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
-        self.on_host: Callable[[], object] = lambda: None  # when one of the application's is first used; on any thread
+        # when one of the application's is first used; on any thread
+        self.on_host: Callable[[], object] = lambda: None
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
         self.wanted: Collection[str] = SIGNALS
@@ -58,21 +75,29 @@ class Providers:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
 
     def reach(self) -> dict[str, str]:
-        """Who has each signal's data after a flush: the receiver, or only the application's provider."""
+        """Who has each signal's data after a flush: the receiver, or only the application's
+        provider.
+        """
         private = self._private
-        return {signal.lower(): "delivered" if signal in private else "handed_over" for signal in list(self._resolved)}
+        return {
+            signal.lower(): "delivered" if signal in private else "handed_over"
+            for signal in list(self._resolved)
+        }
 
     def lose(self, signal: str, reason: str, count: int = 1) -> None:
         """Count items that will not arrive, for ``agenteval.export.lost``; the next flush says no."""
         key = (signal, reason)
-        # In two steps: several threads meet here, and a call between the load and the store would lose counts.
+        # In two steps: several threads meet here, and a call between the load and the store would
+        # lose counts.
         self.lost.setdefault(key, 0)
         self.lost[key] += count
         self._losses += count
         self.on_lost(signal, reason, count)
 
     def are_ours(self) -> bool:
-        """Whether only our own providers receive what is emitted: in a sidecar, once they are known."""
+        """Whether only our own providers receive what is emitted: in a sidecar, once they are
+        known.
+        """
         return PROCESS.is_sidecar and bool(self._resolved) and not self._hosts
 
     def resource(self) -> Any | None:
@@ -95,7 +120,9 @@ class Providers:
         self._late: tuple[Any, Any, bool] = (None, (), False)
 
     def prepare(self) -> None:
-        """Import at start what private providers will need, where an endpoint is configured; builds nothing yet."""
+        """Import at start what private providers will need, where an endpoint is configured; builds
+        nothing yet.
+        """
         if sdk_disabled():
             return
         scope_version()  # reads a file, which the first answer's thread must not
@@ -106,10 +133,14 @@ class Providers:
 
                     self._target.preload(signal)
                 except Exception as error:
-                    log.warning("wrong_telemetry", part=signal.lower(), error_type=type(error).__name__)
+                    log.warning(
+                        "wrong_telemetry", part=signal.lower(), error_type=type(error).__name__
+                    )
 
     def is_gone(self, signal: str) -> bool:
-        """Whether the application has shut its provider down; what would have gone there is counted as lost."""
+        """Whether the application has shut its provider down; what would have gone there is counted
+        as lost.
+        """
         host = self._hosts.get(signal)
         if host is None and signal not in self._private:
             host = self._of_host(signal)
@@ -120,7 +151,9 @@ class Providers:
         return True
 
     def tracer(self) -> trace.Tracer | None:
-        """None, as of `events` and `meter`, when no provider is to be had. May build one: background thread only."""
+        """None, as of `events` and `meter`, when no provider is to be had. May build one:
+        background thread only.
+        """
         return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracer_of)
 
     def tracer_now(self) -> trace.Tracer | None:
@@ -129,8 +162,12 @@ class Providers:
         return self.tracer() if tracer is None and self._of_host("TRACES") is not None else tracer
 
     def takes_late_spans(self) -> bool:
-        """Whether a span may end later, on another thread: foreign processors may act on it in the handler."""
-        provider = self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
+        """Whether a span may end later, on another thread: foreign processors may act on it in the
+        handler.
+        """
+        provider = (
+            self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
+        )
         processors, late = processors_of(provider), self._late
         if provider is not late[0] or processors is not late[1]:
             is_late = processors is not None and all(map(is_batch_processor, processors))
@@ -138,12 +175,16 @@ class Providers:
         return late[2]
 
     def has_room(self) -> bool:
-        """Whether the host's span and log processors take what the next answer emits. Background thread only."""
+        """Whether the host's span and log processors take what the next answer emits. Background
+        thread only.
+        """
         hosts = [host for signal, host in self._hosts.items() if signal != "METRICS"]
         return self.backpressure.has_room(hosts) or self.backpressure.is_stuck()
 
     def has_room_for_spans(self) -> bool:
-        """False while the host's processors have been full for seconds: then our own spans are left out."""
+        """False while the host's processors have been full for seconds: then our own spans are left
+        out.
+        """
         return not self.backpressure.is_stuck()
 
     def events(self) -> EventLog | None:
@@ -153,10 +194,12 @@ class Providers:
         return self._resolve("METRICS", _meter_of)
 
     def flush(self, timeout_s: float) -> bool:
-        """Have the providers export what they hold, in a thread of its own: the SDK's own time limits do not hold.
+        """Have the providers export what they hold, in a thread of its own: the SDK's own time
+        limits do not hold.
 
-        False when the time ran out, something waits for a receiver that is away, anything was lost since the last
-        flush, or a processor of the application's is full, shut down or absent. A flush under way is waited for.
+        False when the time ran out, something waits for a receiver that is away, anything was lost
+        since the last flush, or a processor of the application's is full, shut down or absent. A
+        flush under way is waited for.
         """
         return not self._resolved or self._flusher.flush(timeout_s)
 
@@ -170,7 +213,9 @@ class Providers:
         return complete and losses == reported
 
     def close(self) -> None:
-        """Shut the private providers down on this thread, however long the SDK takes; they are built anew if needed."""
+        """Shut the private providers down on this thread, however long the SDK takes; they are
+        built anew if needed.
+        """
         private, self._private, self._resolved, self._hosts = self._private, {}, {}, {}
         exporter, self._exporter = self._exporter, None
         if exporter is not None:
@@ -195,7 +240,9 @@ class Providers:
         return resolved
 
     def _build(self, signal: str) -> Any:
-        """A private provider; None, for good, where it cannot be built: an invalid endpoint or protocol."""
+        """A private provider; None, for good, where it cannot be built: an invalid endpoint or
+        protocol.
+        """
         if signal in self._unbuildable:
             return None
         try:
@@ -203,13 +250,17 @@ class Providers:
 
             self._exporter = self._exporter or private.Exporter(self.lose)
             # Jaeger warns of clock skew unless parent and child name the same host.
-            self._private[signal] = private.private_provider(signal, self._target, self._exporter, self.resource())
+            self._private[signal] = private.private_provider(
+                signal, self._target, self._exporter, self.resource()
+            )
         except Exception as error:
             self._unbuildable.add(signal)
             log.warning(
-                "wrong_telemetry", part=signal.lower(), error_type=type(error).__name__,
+                "wrong_telemetry",
+                part=signal.lower(),
+                error_type=type(error).__name__,
                 fix="check the endpoint and the protocol; is the process ending?",
-            )  # fmt: skip
+            )
         return self._private.get(signal)
 
     def _warn_once(self) -> None:
@@ -218,15 +269,20 @@ class Providers:
             return
         self._warned = True
         missing = [
-            signal.lower() for signal in SIGNALS if signal in self.wanted
-            if self._of_host(signal) is None and not is_off(signal) and not self._target.is_configured(signal)
-        ]  # fmt: skip
+            signal.lower()
+            for signal in SIGNALS
+            if signal in self.wanted
+            if self._of_host(signal) is None
+            and not is_off(signal)
+            and not self._target.is_configured(signal)
+        ]
         if missing:
             log.warning(
-                "no_telemetry", signals=", ".join(missing),
+                "no_telemetry",
+                signals=", ".join(missing),
                 fix="set OTEL_EXPORTER_OTLP_ENDPOINT, an OpenTelemetry provider, or telemetry.endpoint in the "
                 "settings, or see the scores with AGENTEVAL_STORAGE=console",
-            )  # fmt: skip
+            )
 
 
 def _tracer_of(provider: Any) -> Any:
@@ -238,13 +294,19 @@ def _meter_of(provider: Any) -> Any:
 
 
 def _handed_over(provider: Any) -> bool:
-    """Whether the application's provider can take what is ours, and has flushed it as far as it says."""
+    """Whether the application's provider can take what is ours, and has flushed it as far as it
+    says.
+    """
     try:
         processors, force_flush = processors_of(provider), getattr(provider, "force_flush", None)
         if processors:
-            can_take = not any(_is_shut_down(processor) or _is_full(processor) for processor in processors)
+            can_take = not any(
+                _is_shut_down(processor) or _is_full(processor) for processor in processors
+            )
         else:
-            takes_processors = hasattr(provider, "add_span_processor") or hasattr(provider, "add_log_record_processor")
+            takes_processors = hasattr(provider, "add_span_processor") or hasattr(
+                provider, "add_log_record_processor"
+            )
             can_take = not takes_processors and not is_shut_down(provider)  # a meter provider
         return can_take and (force_flush is None or force_flush() is not False)
     except Exception:
@@ -259,24 +321,33 @@ def _global_provider(signal: str) -> Any | None:
     else:
         provider = _logs.get_logger_provider() if signal == "LOGS" else metrics.get_meter_provider()
     # Subclasses count: an application may silence the interface with its own.
-    return None if any(kind.__name__ in _PLACEHOLDERS for kind in type(provider).__mro__) else provider
+    return (
+        None if any(kind.__name__ in _PLACEHOLDERS for kind in type(provider).__mro__) else provider
+    )
 
 
 def processors_of(provider: Any) -> tuple[Any, ...] | None:
     """The processors of an SDK provider of spans or logs; None where they cannot be seen."""
     processors = _seen(provider)
-    return _seen(getattr(provider, "provider", None)) if processors is None else processors  # Logfire's is outside
+    # Logfire's is outside
+    return _seen(getattr(provider, "provider", None)) if processors is None else processors
 
 
 def _seen(provider: Any) -> tuple[Any, ...] | None:
-    processors = getattr(getattr(provider, "_active_span_processor", None), "_span_processors", None)
+    processors = getattr(
+        getattr(provider, "_active_span_processor", None), "_span_processors", None
+    )
     if type(processors) is not tuple:
-        processors = getattr(getattr(provider, "_multi_log_record_processor", None), "_log_record_processors", None)
+        processors = getattr(
+            getattr(provider, "_multi_log_record_processor", None), "_log_record_processors", None
+        )
     return processors if type(processors) is tuple else None
 
 
 def is_batch_processor(processor: Any) -> bool:
-    """Whether it is the SDK's own batch processor, or that of our private providers: neither acts on a span's start."""
+    """Whether it is the SDK's own batch processor, or that of our private providers: neither acts
+    on a span's start.
+    """
     return _is_ours(processor) or _is_of_sdk(processor)
 
 
@@ -292,8 +363,9 @@ def _is_of_sdk(processor: Any) -> bool:
 class Backpressure:
     """Says whether the processors behind some providers have room. Background thread only.
 
-    The SDK's batch processors evict the oldest item of a full queue, the host's or ours: emission waits while one is
-    more than a quarter full. Where a queue, a private part of the SDK, cannot be seen, 512 items go out per delay.
+    The SDK's batch processors evict the oldest item of a full queue, the host's or ours: emission
+    waits while one is more than a quarter full. Where a queue, a private part of the SDK, cannot be
+    seen, 512 items go out per delay.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -337,11 +409,17 @@ class Backpressure:
         self._processors, self._queues, self._unseen = processors, [], None in processors
         for processor in chain.from_iterable(filter(None, processors)):
             batches = getattr(processor, "_batch_processor", None)
-            queue, capacity = getattr(batches, "_queue", None), getattr(batches, "_max_queue_size", None)
+            queue, capacity = (
+                getattr(batches, "_queue", None),
+                getattr(batches, "_max_queue_size", None),
+            )
             batch = getattr(batches, "_max_export_batch_size", None)
             if hasattr(queue, "__len__") and type(capacity) is int and type(batch) is int:
-                # The SDK's thread wakes up for a whole batch: a limit below that would wait for its schedule.
-                self._queues.append((queue, max(1, min(max(capacity // 4, batch), capacity // 2)), capacity // 2))
+                # The SDK's thread wakes up for a whole batch: a limit below that would wait for its
+                # schedule.
+                self._queues.append(
+                    (queue, max(1, min(max(capacity // 4, batch), capacity // 2)), capacity // 2)
+                )
             elif _is_of_sdk(processor):
                 self._unseen = True
 

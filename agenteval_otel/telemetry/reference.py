@@ -1,7 +1,7 @@
 """Reference: what each outcome, failure and error type means and what to do.
 
-`agenteval-otel explain` prints the texts of explanations.toml, and `docs/troubleshooting.md` is generated from them; no
-module that runs in the host imports this one.
+`agenteval-otel explain` prints the texts of explanations.toml, and `docs/troubleshooting.md` is
+generated from them; no module that runs in the host imports this one.
 """
 
 from __future__ import annotations
@@ -23,21 +23,28 @@ class Explanation(NamedTuple):
     harmless: bool = False
 
 
-_TEXTS: Final = tomllib.loads(files(__package__).joinpath("explanations.toml").read_text(encoding="utf-8"))
+_TEXTS: Final = tomllib.loads(
+    files(__package__).joinpath("explanations.toml").read_text(encoding="utf-8")
+)
 NO_CALLS: Final = Explanation(**_TEXTS["no_calls"])
 NOT_UNDERSTOOD: Final = Explanation(**_TEXTS["not_understood"])
 OUTCOMES: Final = {name: Explanation(**entry) for name, entry in _TEXTS["outcomes"].items()}
 FAILURES: Final = {part: Explanation(**entry) for part, entry in _TEXTS["failures"].items()}
 """By the part that broke, as `Accounting.failures` counts it; ``<...>`` stands for what differs."""
 ERROR_TYPES: Final = {name: Explanation(**entry) for name, entry in _TEXTS["errors"].items()}
-"""By `error.type` of a failed result; other values are evaluators' own, or classes of exceptions."""
+"""By `error.type` of a failed result; other values are evaluators' own, or classes of exceptions.
+"""
 LOST_REASONS: Final[dict[str, str]] = _TEXTS["lost_reasons"]
 """By `agenteval.export.reason`: why something did not reach the backend."""
 
 
 def explanation_of_failure(part: str) -> Explanation | None:
-    """The explanation of a part as it was counted, such as ``storage:json_file``; None for an unknown one."""
-    by_kind = {known.partition(":")[0]: explanation for known, explanation in reversed(FAILURES.items())}
+    """The explanation of a part as it was counted, such as ``storage:json_file``; None for an
+    unknown one.
+    """
+    by_kind = {
+        known.partition(":")[0]: explanation for known, explanation in reversed(FAILURES.items())
+    }
     return FAILURES.get(part) or by_kind.get(part.partition(":")[0])
 
 

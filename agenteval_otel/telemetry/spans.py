@@ -1,5 +1,6 @@
-"""Spans and events. A span that has ended takes no attributes, and results come after the answer: the run span, a child
-of the evaluated one, carries them. Outside any trace the handler gets its own ``invoke_agent`` span.
+"""Spans and events. A span that has ended takes no attributes, and results come after the answer:
+the run span, a child of the evaluated one, carries them. Outside any trace the handler gets its own
+``invoke_agent`` span.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from urllib.parse import unquote
 from opentelemetry import _logs, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
 from opentelemetry.trace.span import TraceState
 
 from agenteval_otel import semconv as names
@@ -27,7 +36,9 @@ _MAX_ENTRIES: Final = 32  # of a trace state
 
 
 def own_service_version() -> str | None:
-    """The version of this process's service: of the application's tracer provider, else of the environment."""
+    """The version of this process's service: of the application's tracer provider, else of the
+    environment.
+    """
     attributes = getattr(getattr(trace.get_tracer_provider(), "resource", None), "attributes", None)
     if not isinstance(attributes, Mapping):
         attributes = _resource_of(os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
@@ -41,15 +52,23 @@ def _resource_of(text: str) -> dict[str, str]:
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs}
 
 
-def open_agent_span(tracer: trace.Tracer, agent: str, *, started_ns: int, context: Context | None = None) -> Span:
-    """Start the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true start."""
+def open_agent_span(
+    tracer: trace.Tracer, agent: str, *, started_ns: int, context: Context | None = None
+) -> Span:
+    """Start the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true
+    start.
+    """
     name = f"{names.OPERATION_INVOKE_AGENT} {agent}"
     attributes = {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: agent}
     return tracer.start_span(name, context=context, attributes=attributes, start_time=started_ns)
 
 
-def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]) -> None:
-    """End the agent's span, in every case, with its true end, its scores, and the exception's type, never its text."""
+def end_agent_span(
+    span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]
+) -> None:
+    """End the agent's span, in every case, with its true end, its scores, and the exception's type,
+    never its text.
+    """
     try:
         if attributes and span.is_recording():  # the handler may have ended it
             span.set_attributes(attributes)
@@ -61,31 +80,50 @@ def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None, attribu
 
 
 def open_run_span(
-    tracer: trace.Tracer, agent: str, evaluated: SpanContext | None, placement: Placement, *, started_ns: int,
-    attributes: Mapping[str, Any] | None = None, turns: Sequence[SpanContext] = (), context: Context | None = None,
-) -> Span | None:  # fmt: skip
-    """Start the run span ``evaluation {agent}``, linked to `turns`; None when the evaluated trace is not sampled.
+    tracer: trace.Tracer,
+    agent: str,
+    evaluated: SpanContext | None,
+    placement: Placement,
+    *,
+    started_ns: int,
+    attributes: Mapping[str, Any] | None = None,
+    turns: Sequence[SpanContext] = (),
+    context: Context | None = None,
+) -> Span | None:
+    """Start the run span ``evaluation {agent}``, linked to `turns`; None when the evaluated trace
+    is not sampled.
 
     `context` is the evaluated span's, where the caller has it.
     """
     if evaluated is not None and not evaluated.trace_flags.sampled:
         return None
     is_linked = evaluated is not None and placement == "linked"
-    # Not to the parent too: Jaeger would show the link in its place. The last of the turns is the evaluated span.
-    linked = [span_context for span_context in turns if evaluated is None or span_context.span_id != evaluated.span_id]
+    # Not to the parent too: Jaeger would show the link in its place. The last of the turns is the
+    # evaluated span.
+    linked = [
+        span_context
+        for span_context in turns
+        if evaluated is None or span_context.span_id != evaluated.span_id
+    ]
     if evaluated is not None and is_linked:
         linked.append(evaluated)
     links = [Link(span_context) for span_context in linked]
     return tracer.start_span(
         f"{names.OPERATION_EVALUATION} {agent}",
         context=Context() if is_linked else context or context_of_span(evaluated),
-        attributes={names.OPERATION_NAME: names.OPERATION_EVALUATION, names.AGENT_NAME: agent, **(attributes or {})},
-        links=links, start_time=started_ns,
-    )  # fmt: skip
+        attributes={
+            names.OPERATION_NAME: names.OPERATION_EVALUATION,
+            names.AGENT_NAME: agent,
+            **(attributes or {}),
+        },
+        links=links,
+        start_time=started_ns,
+    )
 
 
 def context_of_evaluation(run_span: Span | None, evaluated: SpanContext | None) -> Context | None:
-    """The context in which evaluators run: below the run span, and marked for readers of the spans of their calls.
+    """The context in which evaluators run: below the run span, and marked for readers of the spans
+    of their calls.
 
     None where there is no span at all.
     """
@@ -98,18 +136,27 @@ def context_of_evaluation(run_span: Span | None, evaluated: SpanContext | None) 
 
 
 def marked_context(span_context: SpanContext | None) -> SpanContext | None:
-    """The span context with our trace state entry, which child spans inherit, in other processes too."""
+    """The span context with our trace state entry, which child spans inherit, in other processes
+    too.
+    """
     if span_context is None:
         return None
     key, value = names.TRACE_STATE
     state = span_context.trace_state
     if state and state.get(key) == value:
         return span_context
-    entries = [(key, value), *(entry for entry in state.items() if entry[0] != key)] if state else [(key, value)]
+    entries = (
+        [(key, value), *(entry for entry in state.items() if entry[0] != key)]
+        if state
+        else [(key, value)]
+    )
     return SpanContext(
-        span_context.trace_id, span_context.span_id, span_context.is_remote, span_context.trace_flags,
+        span_context.trace_id,
+        span_context.span_id,
+        span_context.is_remote,
+        span_context.trace_flags,
         TraceState(entries[:_MAX_ENTRIES]),
-    )  # fmt: skip
+    )
 
 
 def attach_marked() -> None:
@@ -124,13 +171,16 @@ def reference_of(span_context: SpanContext | None) -> SpanReference | None:
     """A span context written down; None for none and for invalid ones."""
     if span_context is None or not span_context.is_valid:
         return None
-    return construct(SpanReference, {
-        "trace_id": trace.format_trace_id(span_context.trace_id),
-        "span_id": trace.format_span_id(span_context.span_id),
-        "trace_flags": int(span_context.trace_flags),
-        "trace_state": span_context.trace_state.to_header() if span_context.trace_state else "",
-        "is_remote": span_context.is_remote,
-    })  # fmt: skip
+    return construct(
+        SpanReference,
+        {
+            "trace_id": trace.format_trace_id(span_context.trace_id),
+            "span_id": trace.format_span_id(span_context.span_id),
+            "trace_flags": int(span_context.trace_flags),
+            "trace_state": span_context.trace_state.to_header() if span_context.trace_state else "",
+            "is_remote": span_context.is_remote,
+        },
+    )
 
 
 def context_of_span(span_context: SpanContext | None) -> Context:
@@ -145,10 +195,14 @@ def span_context_of(reference: SpanReference | None) -> SpanContext | None:
     if reference is None:
         return None
     return SpanContext(
-        trace_id=int(reference.trace_id, 16), span_id=int(reference.span_id, 16), is_remote=reference.is_remote,
+        trace_id=int(reference.trace_id, 16),
+        span_id=int(reference.span_id, 16),
+        is_remote=reference.is_remote,
         trace_flags=TraceFlags(reference.trace_flags),
-        trace_state=TraceState.from_header([reference.trace_state]) if reference.trace_state else None,
-    )  # fmt: skip
+        trace_state=TraceState.from_header([reference.trace_state])
+        if reference.trace_state
+        else None,
+    )
 
 
 # An enumeration's name is looked up in Python: once here instead of for each event.
@@ -158,14 +212,28 @@ _WARN = (_logs.SeverityNumber.WARN, _logs.SeverityNumber.WARN.name)
 
 class EventLog:
     def __init__(self, provider: Any) -> None:
-        self._logger = provider.get_logger(names.SCOPE_NAME, version=scope_version(), schema_url=names.SCHEMA_URL)
+        self._logger = provider.get_logger(
+            names.SCOPE_NAME, version=scope_version(), schema_url=names.SCHEMA_URL
+        )
 
     def emit(
-        self, name: str, context: Context, *, timestamp_ns: int, body: str, attributes: Mapping[str, Any], warn: bool
+        self,
+        name: str,
+        context: Context,
+        *,
+        timestamp_ns: int,
+        body: str,
+        attributes: Mapping[str, Any],
+        warn: bool,
     ) -> None:
         """Write one event; every string must have been sanitised."""
         severity, severity_text = _WARN if warn else _INFO
         self._logger.emit(
-            event_name=name, context=context, timestamp=timestamp_ns, severity_number=severity,
-            severity_text=severity_text, body=body, attributes=attributes,
-        )  # fmt: skip
+            event_name=name,
+            context=context,
+            timestamp=timestamp_ns,
+            severity_number=severity,
+            severity_text=severity_text,
+            body=body,
+            attributes=attributes,
+        )

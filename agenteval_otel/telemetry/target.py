@@ -1,8 +1,10 @@
-"""OTLP: where it goes, from arguments or the standard environment variables, how it is sent, and what was really taken.
+"""OTLP: where it goes, from arguments or the standard environment variables, how it is sent, and
+what was really taken.
 
-A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply: a login page is
-none, and a redirect is not followed, because it would carry our keys elsewhere. Nothing of a reply comes into a log
-line: it may quote our key. Encoders and clients are imported when a provider of ours needs them.
+A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply:
+a login page is not a reply, and a redirect is not followed, because it would carry our keys elsewhere.
+Nothing of a reply comes into a log line: it may quote our key. Encoders and clients are imported
+when a provider of ours needs them.
 """
 
 from __future__ import annotations
@@ -26,39 +28,67 @@ MAX_REPLY_BYTES = 64 * 1024
 MAX_WAIT_S = 60.0
 _TIMEOUT_S = 10.0
 _RETRYABLE_HTTP = frozenset({429, 502, 503, 504})
-_RETRYABLE_GRPC = frozenset({
-    "CANCELLED", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "OUT_OF_RANGE", "UNAVAILABLE", "DATA_LOSS",
-})  # fmt: skip
-_UNANSWERED = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "ConnectionError", "ConnectTimeout", "ReadTimeout"})
-# How long a connection is tried, and how long until the next try: by itself gRPC waits up to two minutes.
-_RECONNECTING = (("grpc.min_reconnect_backoff_ms", 10_000), ("grpc.max_reconnect_backoff_ms", 10_000))
+_RETRYABLE_GRPC = frozenset(
+    {
+        "CANCELLED",
+        "DEADLINE_EXCEEDED",
+        "RESOURCE_EXHAUSTED",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+    }
+)
+_UNANSWERED = frozenset(
+    {"UNAVAILABLE", "DEADLINE_EXCEEDED", "ConnectionError", "ConnectTimeout", "ReadTimeout"}
+)
+# How long a connection is tried, and how long until the next try: by itself gRPC waits up to two
+# minutes.
+_RECONNECTING = (
+    ("grpc.min_reconnect_backoff_ms", 10_000),
+    ("grpc.max_reconnect_backoff_ms", 10_000),
+)
 _DIRECT = (
-    ("grpc.enable_http_proxy", 0), ("grpc.min_reconnect_backoff_ms", 2_000), ("grpc.max_reconnect_backoff_ms", 2_000),
-)  # fmt: skip
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+)
 
 
 class OtlpTarget:
-    """Where OTLP goes: endpoint, protocol and headers, from arguments or the standard environment variables."""
+    """Where OTLP goes: endpoint, protocol and headers, from arguments or the standard environment
+    variables.
+    """
 
     def __init__(
-        self, endpoint: str | None = None, protocol: str | None = None, headers: Mapping[str, str] | None = None
+        self,
+        endpoint: str | None = None,
+        protocol: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._endpoint, self._protocol, self._headers = endpoint, protocol, headers
 
     def is_configured(self, signal: str) -> bool:
-        """Whether an endpoint is known for the signal (``TRACES``, ``LOGS`` or ``METRICS``), which is not ``none``."""
+        """Whether an endpoint is known for the signal (``TRACES``, ``LOGS`` or ``METRICS``), which
+        is not ``none``.
+        """
         return not is_off(signal) and bool(self._address(signal))
 
     def protocol(self, signal: str) -> str:
-        """``grpc`` or ``http/protobuf``: as configured, else by the port (4318 is HTTP's), else gRPC."""
+        """``grpc`` or ``http/protobuf``: as configured, else by the port (4318 is HTTP's), else
+        gRPC.
+        """
         chosen = self._protocol or _variable(signal, "PROTOCOL")
-        return chosen or ("http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc")
+        return chosen or (
+            "http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc"
+        )
 
     def sender(self, signal: Signal) -> Sender:
         name = signal.name
         address, user = split_address(self._address(name))
         headers = _parsed_headers(name, _variable(name, "HEADERS"))
-        headers |= {key.lower(): value for key, value in (self._headers or {}).items()}  # gRPC takes no others
+        # gRPC takes no others
+        headers |= {key.lower(): value for key, value in (self._headers or {}).items()}
         if user is not None:
             headers.setdefault("authorization", user)
         timeout_s = positive(_variable(name, "TIMEOUT"), _TIMEOUT_S)
@@ -66,19 +96,33 @@ class OtlpTarget:
         if not self.protocol(name).startswith("http"):
             headers.pop("user-agent", None)  # gRPC's own
             credentials = _channel_credentials(name, address)
-            return GrpcSender(signal, urlsplit(address).netloc or address, headers, timeout_s, compression, credentials)
+            return GrpcSender(
+                signal,
+                urlsplit(address).netloc or address,
+                headers,
+                timeout_s,
+                compression,
+                credentials,
+            )
         # HTTP has a path for each signal, unless the address is the signal's own.
         if self._endpoint or not os.environ.get(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT"):
             address = f"{address.rstrip('/')}/v1/{name.lower()}"
         headers = {"user-agent": f"agenteval-otel/{scope_version()}", **headers}
         key, certificate = _variable(name, "CLIENT_KEY"), _variable(name, "CLIENT_CERTIFICATE")
         return HttpSender(
-            signal, address, headers, timeout_s, compression, _variable(name, "CERTIFICATE") or True,
+            signal,
+            address,
+            headers,
+            timeout_s,
+            compression,
+            _variable(name, "CERTIFICATE") or True,
             (certificate, key) if certificate and key else certificate or None,
-        )  # fmt: skip
+        )
 
     def preload(self, signal: str) -> None:
-        """Import what a sender of the signal needs: nothing of it can be imported at the process's exit."""
+        """Import what a sender of the signal needs: nothing of it can be imported at the process's
+        exit.
+        """
         Signal(signal)
         import_module("requests" if self.protocol(signal).startswith("http") else "grpc")
 
@@ -86,12 +130,16 @@ class OtlpTarget:
         return self._endpoint or _variable(signal, "ENDPOINT")
 
 
-def direct_sender(signal: Signal, endpoint: str, *, is_http: bool, token: str | None, ca: str | None) -> Sender:
-    """A sender to this address alone, in which no variable, proxy or netrc of the process has a say.
+def direct_sender(
+    signal: Signal, endpoint: str, *, is_http: bool, token: str | None, ca: str | None
+) -> Sender:
+    """A sender to this address alone, in which no variable, proxy or netrc of the process has a
+    say.
 
     Args:
         token: Sent as ``Authorization: Bearer TOKEN``.
-        ca: File with the authorities that sign the receiver's certificate, PEM; by default those that are known.
+        ca: File with the authorities that sign the receiver's certificate, PEM; by default those
+            that are known.
     """
     address, user = split_address(endpoint)
     authorization = user if token is None else f"Bearer {token}"
@@ -102,12 +150,18 @@ def direct_sender(signal: Signal, endpoint: str, *, is_http: bool, token: str | 
     import grpc
 
     is_tls = urlsplit(address).scheme == "https"
-    credentials = grpc.ssl_channel_credentials(Path(ca).read_bytes() if ca else None) if is_tls else None
-    return GrpcSender(signal, urlsplit(address).netloc, headers, _TIMEOUT_S, "", credentials, _DIRECT)
+    credentials = (
+        grpc.ssl_channel_credentials(Path(ca).read_bytes() if ca else None) if is_tls else None
+    )
+    return GrpcSender(
+        signal, urlsplit(address).netloc, headers, _TIMEOUT_S, "", credentials, _DIRECT
+    )
 
 
 def is_endpoint(url: str) -> bool:
-    """Whether it is ``http://HOST:PORT`` or ``https://...``: without a scheme gRPC would try TLS and fail."""
+    """Whether it is ``http://HOST:PORT`` or ``https://...``: without a scheme gRPC would try TLS
+    and fail.
+    """
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -124,7 +178,9 @@ def is_off(signal: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
-    """Whether the environment switches every signal off; a process without an endpoint is not switched off."""
+    """Whether the environment switches every signal off; a process without an endpoint is not
+    switched off.
+    """
     return sdk_disabled(environ) or all(is_off(signal, environ) for signal in SIGNALS)
 
 
@@ -136,11 +192,17 @@ def positive(text: str, default: float) -> float:
 
 
 def _variable(signal: str, name: str) -> str:
-    return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{name}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
+    return (
+        os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{name}")
+        or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}")
+        or ""
+    )
 
 
 def _parsed_headers(signal: str, text: str) -> dict[str, str]:
-    """The headers of a variable: URL-encoded ``name=value``, with commas between; others are not shown in the log."""
+    """The headers of a variable: URL-encoded ``name=value``, with commas between; others are not
+    shown in the log.
+    """
     headers: dict[str, str] = {}
     for entry in filter(str.strip, text.split(",")):
         name, separator, value = entry.partition("=")
@@ -148,7 +210,11 @@ def _parsed_headers(signal: str, text: str) -> dict[str, str]:
         if separator and name.isascii() and name.replace("-", "").replace("_", "").isalnum():
             headers[name] = unquote(value).strip()
         else:
-            log.warning("wrong_telemetry", part=signal.lower(), fix="OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value")
+            log.warning(
+                "wrong_telemetry",
+                part=signal.lower(),
+                fix="OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value",
+            )
     return headers
 
 
@@ -158,15 +224,26 @@ def _channel_credentials(signal: str, address: str) -> Any:
         return None
     import grpc
 
-    paths = (_variable(signal, name) for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE"))
-    return grpc.ssl_channel_credentials(*(Path(path).read_bytes() if path else None for path in paths))
+    paths = (
+        _variable(signal, name) for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
+    )
+    return grpc.ssl_channel_credentials(
+        *(Path(path).read_bytes() if path else None for path in paths)
+    )
 
 
-# Encoder; the collector's package; as in ``resource_<kind>``; fields of the items, and of the number of rejected ones.
+# Encoder; the collector's package; as in ``resource_<kind>``; fields of the items, and of the
+# number of rejected ones.
 _PARTS: Final = {
     "TRACES": ("trace_encoder.encode_spans", "trace", "spans", "spans", "rejected_spans"),
     "LOGS": ("_log_encoder.encode_logs", "logs", "logs", "log_records", "rejected_log_records"),
-    "METRICS": ("metrics_encoder.encode_metrics", "metrics", "metrics", "metrics", "rejected_data_points"),
+    "METRICS": (
+        "metrics_encoder.encode_metrics",
+        "metrics",
+        "metrics",
+        "metrics",
+        "rejected_data_points",
+    ),
 }
 
 
@@ -176,7 +253,9 @@ class Signal:
     def __init__(self, name: str) -> None:
         encoder, package, self._kind, self._records, self.rejected = _PARTS[name]
         module, _, function = encoder.partition(".")
-        self.encode = getattr(import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function)
+        self.encode = getattr(
+            import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function
+        )
         collector, service = f"opentelemetry.proto.collector.{package}.v1", package.capitalize()
         messages = import_module(f"{collector}.{package}_service_pb2")
         self.request = getattr(messages, f"Export{service}ServiceRequest")
@@ -214,14 +293,19 @@ class Signal:
 
     def _records_of(self, request: Any) -> list[Any]:
         resources = getattr(request, f"resource_{self._kind}")
-        return [getattr(scope, self._records) for item in resources for scope in getattr(item, f"scope_{self._kind}")]
+        return [
+            getattr(scope, self._records)
+            for item in resources
+            for scope in getattr(item, f"scope_{self._kind}")
+        ]
 
 
 class Delivery(NamedTuple):
     """What became of a request."""
 
     delivered: bool
-    status: str  # for the log: an HTTP status, a gRPC code, an exception's class; never text of the receiver's
+    # for the log: an HTTP status, a gRPC code, an exception's class; never text of the receiver's
+    status: str
     rejected: int = 0  # items that the receiver refused for good although it took the request
     retryable: bool = False  # the same bytes may be sent again
     too_large: bool = False  # the receiver may take halves
@@ -231,7 +315,9 @@ class Delivery(NamedTuple):
         """What to look at, for a log line, where nothing has answered."""
         if self.status not in _UNANSWERED:
             return {}
-        return {"fix": "does a Collector listen at the endpoint? 4317 is the port of gRPC, 4318 of http/protobuf"}
+        return {
+            "fix": "does a Collector listen at the endpoint? 4317 is the port of gRPC, 4318 of http/protobuf"
+        }
 
 
 class Sender(Protocol):
@@ -242,23 +328,47 @@ class Sender(Protocol):
 
 
 class HttpSender:
-    """OTLP over HTTP. The timeout is for the connection, for each read and for the reply as a whole."""
+    """OTLP over HTTP. The timeout is for the connection, for each read and for the reply as a
+    whole.
+    """
 
     def __init__(
-        self, signal: Signal, url: str, headers: Mapping[str, str], timeout_s: float, compression: str,
-        verify: bool | str = True, cert: Any = None, *, direct: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        signal: Signal,
+        url: str,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        compression: str,
+        verify: bool | str = True,
+        cert: Any = None,
+        *,
+        direct: bool = False,
+    ) -> None:
         import requests
 
-        self._signal, self._url, self._timeout_s, self._session = signal, url, timeout_s, requests.Session()
+        self._signal, self._url, self._timeout_s, self._session = (
+            signal,
+            url,
+            timeout_s,
+            requests.Session(),
+        )
         self._session.trust_env = not direct
         self._compresses = compression == "gzip"
         packing = {"content-encoding": "gzip"} if self._compresses else {}
         self._options = {
             # Identity: no reply that unpacks into more than it is.
-            "headers": {"content-type": "application/x-protobuf", "accept-encoding": "identity", **packing, **headers},
-            "timeout": timeout_s, "verify": verify, "cert": cert, "allow_redirects": False, "stream": True,
-        }  # fmt: skip
+            "headers": {
+                "content-type": "application/x-protobuf",
+                "accept-encoding": "identity",
+                **packing,
+                **headers,
+            },
+            "timeout": timeout_s,
+            "verify": verify,
+            "cert": cert,
+            "allow_redirects": False,
+            "stream": True,
+        }
         self.close = self._session.close
 
     def send(self, body: bytes) -> Delivery:
@@ -270,13 +380,18 @@ class HttpSender:
             with self._session.post(self._url, data=data, **self._options) as response:
                 status = response.status_code
                 if 200 <= status < 300:
-                    return _delivery(self._signal, str(status), _read(response, deadline), response.headers)
+                    return _delivery(
+                        self._signal, str(status), _read(response, deadline), response.headers
+                    )
                 retryable = status in _RETRYABLE_HTTP
                 wait_s = retry_after_of(response.headers) if retryable else None
                 return Delivery(
-                    False, str(status), retryable=retryable, too_large=status == 413,
+                    False,
+                    str(status),
+                    retryable=retryable,
+                    too_large=status == 413,
                     wait_s=None if wait_s is None else min(wait_s, MAX_WAIT_S),
-                )  # fmt: skip
+                )
         except requests.RequestException as error:
             is_away = isinstance(error, requests.ConnectionError | requests.Timeout)
             return Delivery(False, type(error).__name__, retryable=is_away)
@@ -286,9 +401,15 @@ class GrpcSender:
     """OTLP over gRPC; without credentials without TLS. Names of headers are in lower case."""
 
     def __init__(
-        self, signal: Signal, address: str, headers: Mapping[str, str], timeout_s: float, compression: str,
-        credentials: Any, options: Any = _RECONNECTING,
-    ) -> None:  # fmt: skip
+        self,
+        signal: Signal,
+        address: str,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        compression: str,
+        credentials: Any,
+        options: Any = _RECONNECTING,
+    ) -> None:
         import grpc
 
         packed = grpc.Compression.Gzip if compression == "gzip" else grpc.Compression.NoCompression
@@ -307,11 +428,16 @@ class GrpcSender:
             reply = self._export(body, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
             code = error.code().name
-            too_large = code == "RESOURCE_EXHAUSTED" and "larger than max" in (error.details() or "")
+            too_large = code == "RESOURCE_EXHAUSTED" and "larger than max" in (
+                error.details() or ""
+            )
             return Delivery(
-                False, code, retryable=code in _RETRYABLE_GRPC and not too_large, too_large=too_large,
+                False,
+                code,
+                retryable=code in _RETRYABLE_GRPC and not too_large,
+                too_large=too_large,
                 wait_s=_retry_delay(error.trailing_metadata()),
-            )  # fmt: skip
+            )
         return _delivery(self._signal, "OK", reply, {})
 
 
@@ -323,17 +449,22 @@ def _read(response: Any, deadline: float) -> bytes | None:
         return None
     body = bytearray()
     try:
-        # Byte by byte: a larger read waits for all of it, and each byte that trickles in starts the timeout again.
+        # Byte by byte: a larger read waits for all of it, and each byte that trickles in starts the
+        # timeout again.
         for part in response.iter_content(1):
             body += part
             if len(body) > MAX_REPLY_BYTES or time.monotonic() > deadline:
                 return None
-    except requests.RequestException:  # the receiver may have taken the request: it is not sent again
+    except (
+        requests.RequestException
+    ):  # the receiver may have taken the request: it is not sent again
         return None
     return bytes(body)
 
 
-def _delivery(signal: Signal, status: str, reply: bytes | None, headers: Mapping[str, str]) -> Delivery:
+def _delivery(
+    signal: Signal, status: str, reply: bytes | None, headers: Mapping[str, str]
+) -> Delivery:
     """What a successful reply says; one that is not OTLP's says nothing."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     rejected = _rejected(signal, reply, kind)
@@ -345,11 +476,15 @@ def _delivery(signal: Signal, status: str, reply: bytes | None, headers: Mapping
 def _rejected(signal: Signal, reply: bytes | None, kind: str) -> int | None:
     """How many items a reply of this content type rejects; None where it is no OTLP reply."""
     is_protobuf = kind in ("", "application/x-protobuf", "application/octet-stream")
-    if reply is None or (kind != "application/json" and not is_protobuf and (reply or "html" in kind)):
+    if reply is None or (
+        kind != "application/json" and not is_protobuf and (reply or "html" in kind)
+    ):
         return None
     try:
         if kind == "application/json":
-            message = signal.parse_json(reply or b"{}", signal.response(), ignore_unknown_fields=True)
+            message = signal.parse_json(
+                reply or b"{}", signal.response(), ignore_unknown_fields=True
+            )
         else:
             message = signal.response.FromString(reply)
             # Bytes without any known field are not an OTLP reply.

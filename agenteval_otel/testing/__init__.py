@@ -1,9 +1,10 @@
 """Testing: deterministic doubles and contract checks, part of the product.
 
-`RecordedTelemetry` keeps what is emitted, `ManualClock` is time that a test moves, `ModelServer` a model provider on
-loopback, `ScriptedJudge` a judge with prepared answers, `CassetteJudge` one with recorded verdicts. The ``check_*``
-functions check your own parts against their contracts. With ``configure(dispatcher="inline")`` a call is evaluated
-before it returns. Fixtures and `assert_evaluation` come from the pytest plugin: docs/pytest.md.
+`RecordedTelemetry` keeps what is emitted, `ManualClock` is time that a test moves, `ModelServer` a
+model provider on loopback, `ScriptedJudge` a judge with prepared answers, `CassetteJudge` one with
+recorded verdicts. The ``check_*`` functions check your own parts against their contracts. With
+``configure(dispatcher="inline")`` a call is evaluated before it returns. Fixtures and
+`assert_evaluation` come from the pytest plugin: docs/pytest.md.
 """
 
 from agenteval_otel.testing.cassette import CassetteJudge

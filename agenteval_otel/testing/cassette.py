@@ -24,9 +24,10 @@ _HINT = "ask the judge once with record=True (pytest --agenteval-record)"
 class CassetteJudge(Judge, type="cassette"):
     """Reads the verdicts of a judge from a file, and records them there on request.
 
-    The file has a JSON object on each line: the question's digest, and the verdict with the model's answer (content).
-    A question that is not there, because the input, the criterion, the judge's model or our wording has changed, fails
-    with ``not_found``. Several processes may record into one file.
+    The file has a JSON object on each line: the question's digest, and the verdict with the model's
+    answer (content). A question that is not there, because the input, the criterion, the judge's
+    model or our wording has changed, fails with ``not_found``. Several processes may record into
+    one file.
 
     Attributes:
         recorded: The judge whose verdicts they are; asked only to record.
@@ -58,24 +59,40 @@ class CassetteJudge(Judge, type="cassette"):
                 entry = json.loads(line)
                 verdicts[entry["question"]] = Verdict.model_validate(entry["verdict"])
             except (ValueError, KeyError, TypeError, ValidationError):
-                raise JudgeError(f"{self.path}:{number} is no recorded verdict", error_type="bad_request") from None
+                raise JudgeError(
+                    f"{self.path}:{number} is no recorded verdict", error_type="bad_request"
+                ) from None
         return verdicts
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """The recorded verdict, with nothing used; else `JudgeError`, or the judge's own one where it records."""
+        """The recorded verdict, with nothing used; else `JudgeError`, or the judge's own one where
+        it records.
+        """
         source = f"{request.fingerprint or request.prompt}\0{self.recorded.fingerprint_source()}"
         question = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
         if question in self._verdicts:
-            changes = {"usage": JudgeUsage(calls=0), "cost_usd": 0.0, "duration_s": 0.0, "from_cache": True}
+            changes = {
+                "usage": JudgeUsage(calls=0),
+                "cost_usd": 0.0,
+                "duration_s": 0.0,
+                "from_cache": True,
+            }
             return copy_with(self._verdicts[question], changes)
         if not self.record:
-            raise JudgeError(f"{self.path} has no verdict on this question: {_HINT}", error_type="not_found")
+            raise JudgeError(
+                f"{self.path} has no verdict on this question: {_HINT}", error_type="not_found"
+            )
         verdict = await self.recorded.guarded().judge(request)
         fields = verdict.model_dump(mode="json", include={"answer", "raw", "model"})
         with _LOCK:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"question": question, "purpose": request.purpose, "verdict": fields}) + "\n")
+                file.write(
+                    json.dumps(
+                        {"question": question, "purpose": request.purpose, "verdict": fields}
+                    )
+                    + "\n"
+                )
         self._verdicts[question] = verdict
         return verdict
 

@@ -1,4 +1,6 @@
-"""Contract checks: run them against your own parts. Each raises AssertionError with the violated condition."""
+"""Contract checks: run them against your own parts. Each raises AssertionError with the violated
+condition.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,21 @@ from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.storage import EvaluationStorageProvider
 
 _FIRST_RESULTS = (
-    EvaluationResult(criterion_name="a", evaluator_type="T", score=0.2, normalized=0.2, passed=False, label="fail",
-                     started_ns=1, ended_ns=2),
-    EvaluationResult(criterion_name="b", evaluator_type="T", score="warm", passed=True, label="pass"),
+    EvaluationResult(
+        criterion_name="a",
+        evaluator_type="T",
+        score=0.2,
+        normalized=0.2,
+        passed=False,
+        label="fail",
+        started_ns=1,
+        ended_ns=2,
+    ),
+    EvaluationResult(
+        criterion_name="b", evaluator_type="T", score="warm", passed=True, label="pass"
+    ),
     EvaluationResult(criterion_name="c", evaluator_type="T", error="x", error_type="timeout"),
-)  # fmt: skip
+)
 _AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
     EvaluationInput(response=""),
     EvaluationInput(response="\ufffd\u202e\u200b e\u0301 \U0001f9d1\u200d\U0001f680"),
@@ -34,10 +46,17 @@ _AWKWARD_INPUTS: tuple[EvaluationInput, ...] = (
     EvaluationInput(response="", error_type="TimeoutError"),
     EvaluationInput(response="half an ans", stream_end="abandoned"),
 )
-"""Inputs that every evaluator has to survive: with results, a skip or a clean error, never with a made-up score."""
+"""Inputs that every evaluator has to survive: with results, a skip or a clean error, never with a
+made-up score.
+"""
 _TEXTS = (
-    "", "a", "The parcel arrives on Tuesday.", "\ufffd\u202e\u200b e\u0301 東京 \U0001f9d1", "word " * 50_000, "a",
-)  # fmt: skip
+    "",
+    "a",
+    "The parcel arrives on Tuesday.",
+    "\ufffd\u202e\u200b e\u0301 東京 \U0001f9d1",
+    "word " * 50_000,
+    "a",
+)
 _PROMPTS = (None, "", " \n", "?", "\ufffd\u202e e\u0301", "how do i " * 50_000)
 
 
@@ -46,12 +65,19 @@ def check_component(component: Component, contract: type[Component]) -> None:
     assert isinstance(component, contract), f"not a {contract.__name__}"
     dump = component.model_dump(mode="json", fallback=repr)
     assert dump.get("type") == component.type, "the dump must carry the type"
-    assert component.type in contract.registry, f"{component.type!r} is not in the registry of {contract.__name__}"
-    assert resolve(contract, dump).fingerprint == component.fingerprint, "its dump must build the same component"
+    assert component.type in contract.registry, (
+        f"{component.type!r} is not in the registry of {contract.__name__}"
+    )
+    assert resolve(contract, dump).fingerprint == component.fingerprint, (
+        "its dump must build the same component"
+    )
 
 
-def check_evaluator(evaluator: Evaluator, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS) -> None:
-    """An evaluator returns results only for its own, requested criteria; scores are finite and repeatable.
+def check_evaluator(
+    evaluator: Evaluator, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS
+) -> None:
+    """An evaluator returns results only for its own, requested criteria; scores are finite and
+    repeatable.
 
     It has to declare its criteria; otherwise they depend on the input.
     """
@@ -59,11 +85,19 @@ def check_evaluator(evaluator: Evaluator, inputs: Sequence[EvaluationInput] = _A
     assert own, "an evaluator must declare its criteria"
     for evaluation_input in inputs:
         first, second = (_evaluate(evaluator, evaluation_input) for _ in range(2))
-        assert [r.score for r in first] == [r.score for r in second], "the same input must give the same scores"
+        assert [r.score for r in first] == [r.score for r in second], (
+            "the same input must give the same scores"
+        )
         for result in first:
-            assert result.criterion_name in own, f"{result.criterion_name!r} is not among its criteria"
-            assert not isinstance(result.score, float) or math.isfinite(result.score), "a score must be finite"
-            assert result.normalized is None or 0.0 <= result.normalized <= 1.0, "normalized lies in [0, 1]"
+            assert result.criterion_name in own, (
+                f"{result.criterion_name!r} is not among its criteria"
+            )
+            assert not isinstance(result.score, float) or math.isfinite(result.score), (
+                "a score must be finite"
+            )
+            assert result.normalized is None or 0.0 <= result.normalized <= 1.0, (
+                "normalized lies in [0, 1]"
+            )
     unasked = asyncio.run(evaluator.evaluate(inputs[0], ()))
     assert unasked == [], "criteria that are not asked for give no results"
 
@@ -78,35 +112,48 @@ def _evaluate(evaluator: Evaluator, evaluation_input: EvaluationInput) -> list[E
 
 
 def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000) -> None:
-    """A sampler answers every draw, however much is known, with a decision that is settled in the end: a known outcome,
-    a reason, and a probability in [0, 1] or None."""
+    """A sampler answers every draw, however much is known, with a decision that is settled in the
+    end: a known outcome, a reason, and a probability in [0, 1] or None."""
     step = RANDOMNESS_RANGE // draws
     for index in range(draws):
         memo: dict[int, SamplingDecision] = {}
-        facts = AnswerFacts(0.1 * (index % 50), "TimeoutError" if index % 7 == 0 else None, None, f"c-{index % 11}")
+        facts = AnswerFacts(
+            0.1 * (index % 50), "TimeoutError" if index % 7 == 0 else None, None, f"c-{index % 11}"
+        )
         evaluation_input = EvaluationInput(
-            prompt="a", response="b", duration_s=facts.duration_s, error_type=facts.error_type,
+            prompt="a",
+            response="b",
+            duration_s=facts.duration_s,
+            error_type=facts.error_type,
             conversation_id=facts.conversation_id,
-        )  # fmt: skip
+        )
         for known, content in ((None, None), (facts, None), (facts, evaluation_input)):
             decision = sampler.decide(SamplingContext(agent, index * step, known, content, memo))
             if decision.settled:
                 break
         if sampler.needs_results:
             results = _FIRST_RESULTS[: index % 4]
-            decision = sampler.decide(SamplingContext(agent, index * step, facts, evaluation_input, memo, results))
+            decision = sampler.decide(
+                SamplingContext(agent, index * step, facts, evaluation_input, memo, results)
+            )
         assert decision.settled, "with the evaluation input everything is known"
         assert isinstance(decision.sampled, bool), "sampled is true or false"
         assert decision.outcome in OUTCOMES, f"{decision.outcome!r} is no outcome"
-        assert decision.probability is None or 0.0 <= decision.probability <= 1.0, "a probability lies in [0, 1]"
+        assert decision.probability is None or 0.0 <= decision.probability <= 1.0, (
+            "a probability lies in [0, 1]"
+        )
         assert decision.reason, "a decision has a reason"
         assert not decision.sampled or decision.applies, "what does not apply samples nothing"
 
 
 def check_storage(storage: EvaluationStorageProvider) -> None:
     """A storage provider takes results of every kind, many at once, and can be closed twice."""
-    skipped = EvaluationResult(criterion_name="d", evaluator_type="T", skip_reason="no ground truth")
-    aggregated = AggregatedEvaluationResult(overall_score=0.5, results=(*_FIRST_RESULTS, skipped), agent="agent")
+    skipped = EvaluationResult(
+        criterion_name="d", evaluator_type="T", skip_reason="no ground truth"
+    )
+    aggregated = AggregatedEvaluationResult(
+        overall_score=0.5, results=(*_FIRST_RESULTS, skipped), agent="agent"
+    )
 
     async def work() -> None:
         await asyncio.gather(*(storage.save_result(aggregated) for _ in range(20)))
@@ -117,14 +164,18 @@ def check_storage(storage: EvaluationStorageProvider) -> None:
 
 
 def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
-    """An embedder returns a row of length 1 for each text, zeros for an empty one; the other texts do not change it."""
+    """An embedder returns a row of length 1 for each text, zeros for an empty one; the other texts
+    do not change it.
+    """
     rows = _rows(embedder, texts)
     assert len(rows) == len(texts), "one row a text"
     assert len({len(row) for row in rows}) == 1, "all rows are of one length"
     for text, row in zip(texts, rows, strict=True):
         assert all(map(math.isfinite, row)), "a vector is finite"
         length = math.hypot(*row)
-        assert abs(length - 1.0) < 1e-3 or length == 0.0, f"a row has the length 1, found {length:g}"
+        assert abs(length - 1.0) < 1e-3 or length == 0.0, (
+            f"a row has the length 1, found {length:g}"
+        )
         assert text or length == 0.0, "the empty text has zeros"
         (alone,) = _rows(embedder, [text])
         assert all(abs(value - other) < 1e-3 for value, other in zip(row, alone, strict=True)), (
@@ -132,18 +183,26 @@ def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
         )
 
 
-def check_ground_truth(store: GroundTruthStore, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS) -> None:
-    """A store returns a `GroundTruth` or None for every input, the same each time, and None without a prompt."""
+def check_ground_truth(
+    store: GroundTruthStore, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS
+) -> None:
+    """A store returns a `GroundTruth` or None for every input, the same each time, and None without
+    a prompt.
+    """
     for evaluation_input in (*inputs, *(EvaluationInput(prompt=prompt) for prompt in _PROMPTS)):
         ground_truth = _settled(store.find(evaluation_input))
         assert ground_truth is None or isinstance(ground_truth, GroundTruth), (
             f"expected a GroundTruth or None, found {ground_truth!r:.80}"
         )
-        assert ground_truth == _settled(store.find(evaluation_input)), "the same input has the same ground truth"
+        assert ground_truth == _settled(store.find(evaluation_input)), (
+            "the same input has the same ground truth"
+        )
         if ground_truth is not None:
             assert evaluation_input.prompt, "without a prompt there is nothing to answer"
             assert 0.0 <= ground_truth.share <= 1.0, "a share lies in [0, 1]"
-    assert all(isinstance(problem, Exception) for problem in store.problems()), "problems are exceptions"
+    assert all(isinstance(problem, Exception) for problem in store.problems()), (
+        "problems are exceptions"
+    )
 
 
 def _rows(embedder: Embedder, texts: Sequence[str]) -> list[list[float]]:

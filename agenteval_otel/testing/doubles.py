@@ -1,4 +1,6 @@
-"""Doubles: time that a test moves, telemetry that stays in memory, and a judge with prepared answers."""
+"""Doubles: time that a test moves, telemetry that stays in memory, and a judge with prepared
+answers.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,8 @@ class ManualClock:
 
 
 class RecordedTelemetry:
-    """Records spans, events and metrics with SDK providers in memory, and leaves the global providers alone.
+    """Records spans, events and metrics with SDK providers in memory, and leaves the global
+    providers alone.
 
         telemetry = RecordedTelemetry()
         configure(storage=[telemetry.storage()], dispatcher="inline")
@@ -54,18 +57,23 @@ class RecordedTelemetry:
         assert telemetry.events()[0].attributes["gen_ai.evaluation.score.label"] == "pass"
 
     Args:
-        sampler: A sampler of the SDK for the tracer provider, where head sampling is part of the test.
+        sampler: A sampler of the SDK for the tracer provider, where head sampling is part of the
+            test.
     """
 
     def __init__(self, *, sampler: Any = None) -> None:
         resource = Resource.create({"service.name": "recorded"})
         self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
         self._logs = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
-        self.tracer_provider = TracerProvider(sampler=sampler, resource=resource, shutdown_on_exit=False)
+        self.tracer_provider = TracerProvider(
+            sampler=sampler, resource=resource, shutdown_on_exit=False
+        )
         self.tracer_provider.add_span_processor(SimpleSpanProcessor(self._spans))
         self.logger_provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         self.logger_provider.add_log_record_processor(SimpleLogRecordProcessor(self._logs))
-        self.meter_provider = MeterProvider([self._reader], resource=resource, shutdown_on_exit=False)
+        self.meter_provider = MeterProvider(
+            [self._reader], resource=resource, shutdown_on_exit=False
+        )
 
     def __repr__(self) -> str:
         return f"<RecordedTelemetry spans={len(self.spans())} events={len(self.events())}>"
@@ -73,9 +81,11 @@ class RecordedTelemetry:
     def storage(self, **settings: Any) -> OtlpStorageProvider:
         """An `OtlpStorageProvider` that emits into this recording."""
         return OtlpStorageProvider(
-            tracer_provider=self.tracer_provider, logger_provider=self.logger_provider,
-            meter_provider=self.meter_provider, **settings,
-        )  # fmt: skip
+            tracer_provider=self.tracer_provider,
+            logger_provider=self.logger_provider,
+            meter_provider=self.meter_provider,
+            **settings,
+        )
 
     def tracer(self, name: str = "host") -> Any:
         """A tracer for the spans of the application under test."""
@@ -92,7 +102,10 @@ class RecordedTelemetry:
     def points(self, metric: str) -> list[Any]:
         """The data points of a metric as collected now; empty when there is none."""
         return [
-            point for collected in self._collected() if collected.name == metric for point in collected.data.data_points
+            point
+            for collected in self._collected()
+            if collected.name == metric
+            for point in collected.data.data_points
         ]
 
     def metrics(self) -> set[str]:
@@ -101,7 +114,11 @@ class RecordedTelemetry:
 
     def _collected(self) -> list[Any]:
         data = self._reader.get_metrics_data()
-        scopes = [scope for resource in (data.resource_metrics if data else ()) for scope in resource.scope_metrics]
+        scopes = [
+            scope
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+        ]
         return [metric for scope in scopes for metric in scope.metrics]
 
     def shutdown(self) -> None:
@@ -115,15 +132,16 @@ _LOCK = ForkSafeLock()
 
 
 class ScriptedJudge(Judge, type="scripted"):
-    """Answers from a script: the replies in order, then the fallback. Sends nothing and costs nothing.
+    """Answers from a script: the replies in order, then the fallback. Sends nothing and costs
+    nothing.
 
-    Replies are parsed as a model's are, so a text that is no JSON object fails in the same way. Several threads and
-    loops may use it; the order is then that of their requests.
+    Replies are parsed as a model's are, so a text that is no JSON object fails in the same way.
+    Several threads and loops may use it; the order is then that of their requests.
 
     Attributes:
         model: The name in its verdicts.
-        replies: Objects, or texts as a model would write them; ``{"error": "rate_limited"}``, or another word of
-            `judges.ERROR_TYPES`, fails in that way.
+        replies: Objects, or texts as a model would write them; ``{"error": "rate_limited"}``, or
+            another word of `judges.ERROR_TYPES`, fails in that way.
         fallback: The reply after the last one; None fails with ``empty_answer``.
         answer: A function from the request to a reply, instead of the replies. Left out of dumps.
         delay_s: Wait before each answer; ends early when the caller gives up.
@@ -150,7 +168,9 @@ class ScriptedJudge(Judge, type="scripted"):
         return tuple(self._requests)
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """The next reply of the script; `JudgeError` where the script says so, or the reply is not one JSON object."""
+        """The next reply of the script; `JudgeError` where the script says so, or the reply is not
+        one JSON object.
+        """
         with _LOCK:
             number = len(self._requests)
             self._requests.append(request)
@@ -161,7 +181,10 @@ class ScriptedJudge(Judge, type="scripted"):
         if isinstance(reply, Mapping) and set(reply) == {"error"} and reply["error"] in ERROR_TYPES:
             failure = str(reply["error"])
             raise JudgeError(
-                f"the script says {failure}", error_type=failure, retryable=failure in RETRYABLE, usage=usage
+                f"the script says {failure}",
+                error_type=failure,
+                retryable=failure in RETRYABLE,
+                usage=usage,
             )
         raw = reply if isinstance(reply, str) else "" if reply is None else json.dumps(reply)
         try:
@@ -170,9 +193,13 @@ class ScriptedJudge(Judge, type="scripted"):
             error.usage = usage
             raise
         return Verdict(
-            answer=verdict, raw=raw, usage=usage, model=self.model, response_id=f"scripted-{number}",
+            answer=verdict,
+            raw=raw,
+            usage=usage,
+            model=self.model,
+            response_id=f"scripted-{number}",
             duration_s=self.delay_s,
-        )  # fmt: skip
+        )
 
     def _reply(self, number: int, request: JudgeRequest) -> ScriptedReply | None:
         if self.answer is not None:

@@ -11,29 +11,44 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.text import aligned, brief
 
 Expected: TypeAlias = bool | float | str
-"""Whether it passes, its least normalized score (0 to 1), or its label (``skipped`` and ``failed`` too)."""
+"""Whether it passes, its least normalized score (0 to 1), or its label (``skipped`` and ``failed``
+too).
+"""
 Row: TypeAlias = tuple[str, str, str, str]
 _ROUNDING = 1e-9
 _WIDTHS = (40, 24, 30, 300)
 _TEXT = 200
 
 
-def check_expected(aggregated: AggregatedEvaluationResult, expect: Mapping[str, Expected] | None = None) -> None:
-    """Check that each criterion is as in `expect`, else passed or skipped; without `expect`, not all may skip.
+def check_expected(
+    aggregated: AggregatedEvaluationResult, expect: Mapping[str, Expected] | None = None
+) -> None:
+    """Check that each criterion is as in `expect`, else passed or skipped; without `expect`, not
+    all may skip.
 
     Raises:
-        AssertionError: With a line for each criterion that is not: what was expected, what came, and why.
-        ConfigurationError: `expect` names a criterion that has no result, or expects something impossible.
+        AssertionError: With a line for each criterion that is not: what was expected, what came,
+            and why.
+        ConfigurationError: `expect` names a criterion that has no result, or expects something
+            impossible.
     """
     __tracebackhide__ = True
     expect = expect or {}
     names = list(dict.fromkeys(result.criterion_name for result in aggregated.results))
     for name, expected in expect.items():
         if name not in names:
-            raise ConfigurationError(f"no criterion {name!r} is scored{known_choices(name, names)}", path="expect")
+            raise ConfigurationError(
+                f"no criterion {name!r} is scored{known_choices(name, names)}", path="expect"
+            )
         if isinstance(expected, float | int) and not 0 <= expected <= 1:
-            raise ConfigurationError(f"expected a score from 0 to 1, found {expected}", path=f"expect.{name}")
-    wrong = [row for result in aggregated.results if (row := _row_of(result, expect.get(result.criterion_name)))]
+            raise ConfigurationError(
+                f"expected a score from 0 to 1, found {expected}", path=f"expect.{name}"
+            )
+    wrong = [
+        row
+        for result in aggregated.results
+        if (row := _row_of(result, expect.get(result.criterion_name)))
+    ]
     evaluators = {result.evaluator_id for result in aggregated.results}
     wrong += [
         (error.evaluator_type or "run", "no error", "error", error.message)
@@ -43,9 +58,13 @@ def check_expected(aggregated: AggregatedEvaluationResult, expect: Mapping[str, 
     if (
         not wrong
         and not expect
-        and not any(result.status == "scored" and not result.shadow for result in aggregated.results)
+        and not any(
+            result.status == "scored" and not result.shadow for result in aggregated.results
+        )
     ):
-        reasons = ", ".join(dict.fromkeys(result.skip_reason or "" for result in aggregated.results))
+        reasons = ", ".join(
+            dict.fromkeys(result.skip_reason or "" for result in aggregated.results)
+        )
         wrong = [("every criterion", "a score", "skipped", reasons)]
     if wrong:
         raise AssertionError(_text(aggregated, wrong, names))
@@ -59,22 +78,36 @@ def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
     is_scored = result.status == "scored"
     reason = result.error or result.skip_reason or result.reasoning or result.reason_code or ""
     if isinstance(expected, bool) or expected is None:
-        met = (is_scored and passes is (expected is not False)) or (expected is None and result.status == "skipped")
+        met = (is_scored and passes is (expected is not False)) or (
+            expected is None and result.status == "skipped"
+        )
         limit = "" if result.threshold is None else f" from {result.threshold:g}"
         shown = "fail" if expected is False else f"pass{limit}"
         if is_scored and result.passed is None:
-            reason = "; ".join(filter(None, ("without a threshold only the best score passes", reason)))
+            reason = "; ".join(
+                filter(None, ("without a threshold only the best score passes", reason))
+            )
     elif isinstance(expected, str):
         met, shown = expected in (result.label, result.status), expected
     else:
-        met = is_scored and result.normalized is not None and result.normalized >= expected - _ROUNDING
+        met = (
+            is_scored
+            and result.normalized is not None
+            and result.normalized >= expected - _ROUNDING
+        )
         shown = f"at least {expected:.2f}"
-    score = "" if result.normalized is None else f" {int(result.normalized * 100 + _ROUNDING) / 100:.2f}"
+    score = (
+        ""
+        if result.normalized is None
+        else f" {int(result.normalized * 100 + _ROUNDING) / 100:.2f}"
+    )
     outcome = f"{result.label or ''}{score}".strip() if is_scored else result.status
     return None if met else (result.criterion_name, shown, outcome, reason)
 
 
-def _text(aggregated: AggregatedEvaluationResult, wrong: Sequence[Row], names: Sequence[str]) -> str:
+def _text(
+    aggregated: AggregatedEvaluationResult, wrong: Sequence[Row], names: Sequence[str]
+) -> str:
     rows = [("criterion", "expected", "got", "reason"), *wrong]
     cells = [[brief(cell, limit) for cell, limit in zip(row, _WIDTHS, strict=True)] for row in rows]
     others = [name for name in names if name not in {row[0] for row in wrong}]
@@ -84,4 +117,6 @@ def _text(aggregated: AggregatedEvaluationResult, wrong: Sequence[Row], names: S
     for name in ("prompt", "ground_truth", "response"):
         if (value := getattr(snapshot, name, None)) is not None:
             facts.append(f"{name}: {brief(repr(value), _TEXT)}")
-    return "\n  ".join([f"{count} results are not as expected", *aligned(cells), *([""] if facts else []), *facts])
+    return "\n  ".join(
+        [f"{count} results are not as expected", *aligned(cells), *([""] if facts else []), *facts]
+    )

@@ -1,4 +1,6 @@
-"""What the model server sends: `ModelReply`, independent of the wire format, and the four wire formats."""
+"""What the model server sends: `ModelReply`, independent of the wire format, and the four wire
+formats.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +36,22 @@ class ModelReply(Value):
     """One reply of the model, or one of its failures.
 
     Attributes:
-        finish_reason: In the words of chat completions (``stop``, ``length``, ``tool_calls``, ``content_filter``),
-            translated for the other formats; another word is sent as it is. By default ``tool_calls`` or ``stop``.
+        finish_reason: In the words of chat completions (``stop``, ``length``, ``tool_calls``,
+            ``content_filter``), translated for the other formats; another word is sent as it is. By
+            default ``tool_calls`` or ``stop``.
         reasoning: The model's reasoning, a part of its own before the answer.
         model: The model's name in the reply; by default that of the request.
         status: HTTP status; from 400 the reply is an error in the format's own form.
         headers: Added to the response, such as ``{"Retry-After": "2"}``.
         body: Sent instead of the format's form: JSON data, or text as it is.
         delay_s: Wait before the first byte; ends early when the server is closed.
-        cut_after: Break a stream off after this many events; a plain reply breaks off in its middle.
+        cut_after: Break a stream off after this many events; a plain reply breaks off in its
+            middle.
         refusal: The model's refusal (chat completions only).
         cache_read_tokens: Input tokens read from the provider's cache, beside the `input_tokens`.
         trickle_s: Wait before each byte of a plain reply's body.
-        hangs: Nothing more comes until the server is closed: ``before`` the response, after its ``headers``, or in the
-            middle of the ``body``.
+        hangs: Nothing more comes until the server is closed: ``before`` the response, after its
+            ``headers``, or in the middle of the ``body``.
         resets: The connection is reset instead of answered.
         padding: Number of spaces before the body of a plain reply, which JSON allows.
         chunked: A plain reply is sent in chunks, without its length.
@@ -119,25 +123,42 @@ def _completion(exchange: Exchange) -> Json:
     if reply.reasoning:
         message["reasoning_content"] = reply.reasoning
     if reply.tool_calls:
-        message["tool_calls"] = [_completion_call(exchange, index) for index in range(len(reply.tool_calls))]
+        message["tool_calls"] = [
+            _completion_call(exchange, index) for index in range(len(reply.tool_calls))
+        ]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.reason}
-    return _completion_head(exchange, "chat.completion") | {"choices": [choice], "usage": _completion_usage(exchange)}
+    return _completion_head(exchange, "chat.completion") | {
+        "choices": [choice],
+        "usage": _completion_usage(exchange),
+    }
 
 
 def _completion_events(exchange: Exchange) -> Events:
-    """The completion in chunks; the usage in a last one where the request includes it, then ``[DONE]``."""
+    """The completion in chunks; the usage in a last one where the request includes it, then
+    ``[DONE]``.
+    """
     reply = exchange.reply
     deltas: list[Json] = [{"role": "assistant", "content": "", "refusal": None}]
     deltas += [{"reasoning_content": piece} for piece in _pieces(reply.reasoning)]
     deltas += [{"content": piece} for piece in _pieces(reply.text)]
     for index, call in enumerate(reply.tool_calls):
-        begun = {**_completion_call(exchange, index), "index": index, "function": {"name": call.name, "arguments": ""}}
-        rest = [{"index": index, "function": {"arguments": piece}} for piece in _pieces(call.arguments_json)]
+        begun = {
+            **_completion_call(exchange, index),
+            "index": index,
+            "function": {"name": call.name, "arguments": ""},
+        }
+        rest = [
+            {"index": index, "function": {"arguments": piece}}
+            for piece in _pieces(call.arguments_json)
+        ]
         deltas += [{"tool_calls": [part]} for part in (begun, *rest)]
     counted = bool((exchange.request.get("stream_options") or {}).get("include_usage"))
-    head = _completion_head(exchange, "chat.completion.chunk") | ({"usage": None} if counted else {})
+    head = _completion_head(exchange, "chat.completion.chunk") | (
+        {"usage": None} if counted else {}
+    )
     chunks = [
-        head | {"choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
+        head
+        | {"choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
         for delta, reason in (*((delta, None) for delta in deltas), ({}, reply.reason))
     ]
     if counted:
@@ -154,7 +175,12 @@ def _completion_failure(exchange: Exchange) -> Json:
 
 
 def _completion_head(exchange: Exchange, kind: str) -> Json:
-    return {"id": exchange.id("chatcmpl-"), "object": kind, "created": _CREATED, "model": exchange.model}
+    return {
+        "id": exchange.id("chatcmpl-"),
+        "object": kind,
+        "created": _CREATED,
+        "model": exchange.model,
+    }
 
 
 def _completion_call(exchange: Exchange, index: int) -> Json:
@@ -167,19 +193,31 @@ def _completion_usage(exchange: Exchange) -> Json:
     reply = exchange.reply
     read = reply.input_tokens + reply.cache_read_tokens
     return {
-        "prompt_tokens": read, "completion_tokens": reply.output_tokens, "total_tokens": read + reply.output_tokens,
+        "prompt_tokens": read,
+        "completion_tokens": reply.output_tokens,
+        "total_tokens": read + reply.output_tokens,
         "prompt_tokens_details": {"cached_tokens": reply.cache_read_tokens, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
-    }  # fmt: skip
+    }
 
 
 # --- Anthropic Messages ---
 
-_MESSAGE_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+_MESSAGE_REASONS = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "content_filter": "refusal",
+}
 _MESSAGE_ERRORS = {
-    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
-    413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error",
-}  # fmt: skip
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
 
 
 def _message(exchange: Exchange) -> Json:
@@ -191,15 +229,27 @@ def _message(exchange: Exchange) -> Json:
 
 
 def _message_events(exchange: Exchange) -> Events:
-    """The message in pieces: start, the blocks with their deltas, the stop reason with the usage, stop."""
+    """The message in pieces: start, the blocks with their deltas, the stop reason with the usage,
+    stop.
+    """
     reply = exchange.reply
-    events: list[Any] = [{"type": "message_start", "message": _message_head(exchange, 1)}, {"type": "ping"}]
+    events: list[Any] = [
+        {"type": "message_start", "message": _message_head(exchange, 1)},
+        {"type": "ping"},
+    ]
     for index, part in enumerate(_message_parts(exchange)):
         events.append({"type": "content_block_start", "index": index, "content_block": part.empty})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in part.inside]
+        events += [
+            {"type": "content_block_delta", "index": index, "delta": delta} for delta in part.inside
+        ]
         events.append({"type": "content_block_stop", "index": index})
-    reason = {"stop_reason": _MESSAGE_REASONS.get(reply.reason, reply.reason), "stop_sequence": None}
-    events.append({"type": "message_delta", "delta": reason, "usage": {"output_tokens": reply.output_tokens}})
+    reason = {
+        "stop_reason": _MESSAGE_REASONS.get(reply.reason, reply.reason),
+        "stop_sequence": None,
+    }
+    events.append(
+        {"type": "message_delta", "delta": reason, "usage": {"output_tokens": reply.output_tokens}}
+    )
     events.append({"type": "message_stop"})
     return [(event["type"], event) for event in events]
 
@@ -213,28 +263,46 @@ def _message_head(exchange: Exchange, output_tokens: int) -> Json:
     reply = exchange.reply
     usage = {"input_tokens": reply.input_tokens, "output_tokens": output_tokens}
     if reply.cache_read_tokens:
-        usage |= {"cache_read_input_tokens": reply.cache_read_tokens, "cache_creation_input_tokens": 0}
+        usage |= {
+            "cache_read_input_tokens": reply.cache_read_tokens,
+            "cache_creation_input_tokens": 0,
+        }
     return {
-        "id": exchange.id("msg_"), "type": "message", "role": "assistant", "model": exchange.model, "content": [],
-        "stop_reason": None, "stop_sequence": None, "usage": usage,
-    }  # fmt: skip
+        "id": exchange.id("msg_"),
+        "type": "message",
+        "role": "assistant",
+        "model": exchange.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
 
 
 def _message_parts(exchange: Exchange) -> list[Part]:
     reply = exchange.reply
     parts: list[Part] = []
     if reply.reasoning:
-        deltas = [{"type": "thinking_delta", "thinking": piece} for piece in _pieces(reply.reasoning)]
+        deltas = [
+            {"type": "thinking_delta", "thinking": piece} for piece in _pieces(reply.reasoning)
+        ]
         deltas.append({"type": "signature_delta", "signature": "c2lnbmVk"})
         block = {"type": "thinking", "thinking": reply.reasoning, "signature": "c2lnbmVk"}
         parts.append(Part(block | {"thinking": "", "signature": ""}, deltas, block))
     if reply.text:
         deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(reply.text)]
-        parts.append(Part({"type": "text", "text": ""}, deltas, {"type": "text", "text": reply.text}))
+        parts.append(
+            Part({"type": "text", "text": ""}, deltas, {"type": "text", "text": reply.text})
+        )
     for index, call in enumerate(reply.tool_calls):
         pieces = ("", *_pieces(call.arguments_json))
         deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-        empty = {"type": "tool_use", "id": exchange.call_id("toolu_", index), "name": call.name, "input": {}}
+        empty = {
+            "type": "tool_use",
+            "id": exchange.call_id("toolu_", index),
+            "name": call.name,
+            "input": {},
+        }
         try:
             arguments = json.loads(call.arguments_json)
         except ValueError:
@@ -256,35 +324,59 @@ def _response(exchange: Exchange) -> Json:
         "incomplete_details": {"reason": reason} if reason else None,
         "output": [part.whole for part in _response_parts(exchange)],
         "usage": {
-            "input_tokens": reply.input_tokens, "output_tokens": reply.output_tokens,
+            "input_tokens": reply.input_tokens,
+            "output_tokens": reply.output_tokens,
             "total_tokens": reply.input_tokens + reply.output_tokens,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens_details": {"reasoning_tokens": 0},
         },
-    }  # fmt: skip
+    }
 
 
 def _response_events(exchange: Exchange) -> Events:
-    """The response in pieces: created, the items with their deltas, and at the end the whole response again."""
+    """The response in pieces: created, the items with their deltas, and at the end the whole
+    response again.
+    """
     whole, begun = _response(exchange), _response_head(exchange)
-    events: list[Json] = [{"type": f"response.{step}", "response": begun} for step in ("created", "in_progress")]
+    events: list[Json] = [
+        {"type": f"response.{step}", "response": begun} for step in ("created", "in_progress")
+    ]
     for index, part in enumerate(_response_parts(exchange)):
         place = {"item_id": part.whole["id"], "output_index": index}
-        events.append({"type": "response.output_item.added", "output_index": index, "item": part.empty})
+        events.append(
+            {"type": "response.output_item.added", "output_index": index, "item": part.empty}
+        )
         events += [place | event for event in part.inside]
-        events.append({"type": "response.output_item.done", "output_index": index, "item": part.whole})
+        events.append(
+            {"type": "response.output_item.done", "output_index": index, "item": part.whole}
+        )
     events.append({"type": f"response.{whole['status']}", "response": whole})
-    return [(event["type"], event | {"sequence_number": number}) for number, event in enumerate(events)]
+    return [
+        (event["type"], event | {"sequence_number": number}) for number, event in enumerate(events)
+    ]
 
 
 def _response_head(exchange: Exchange) -> Json:
     return {
-        "id": exchange.id("resp_"), "object": "response", "created_at": _CREATED, "status": "in_progress",
-        "error": None, "incomplete_details": None, "instructions": exchange.request.get("instructions"),
-        "metadata": {}, "model": exchange.model, "output": [], "parallel_tool_calls": True,
-        "previous_response_id": exchange.request.get("previous_response_id"), "temperature": 1.0,
-        "tool_choice": "auto", "tools": [], "top_p": 1.0, "truncation": "disabled", "usage": None,
-    }  # fmt: skip
+        "id": exchange.id("resp_"),
+        "object": "response",
+        "created_at": _CREATED,
+        "status": "in_progress",
+        "error": None,
+        "incomplete_details": None,
+        "instructions": exchange.request.get("instructions"),
+        "metadata": {},
+        "model": exchange.model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "previous_response_id": exchange.request.get("previous_response_id"),
+        "temperature": 1.0,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": 1.0,
+        "truncation": "disabled",
+        "usage": None,
+    }
 
 
 def _response_parts(exchange: Exchange) -> list[Part]:
@@ -293,31 +385,52 @@ def _response_parts(exchange: Exchange) -> list[Part]:
     if reply.reasoning:
         summary = {"type": "summary_text", "text": reply.reasoning}
         item: Json = {"id": f"rs_{number:08d}", "type": "reasoning", "summary": [summary]}
-        inside = _text_events("response.reasoning_summary_part", "response.reasoning_summary_text", summary, "summary")
+        inside = _text_events(
+            "response.reasoning_summary_part", "response.reasoning_summary_text", summary, "summary"
+        )
         parts.append(Part(item | {"summary": []}, inside, item))
     if reply.text:
         part: Json = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
-        item = {"id": f"msg_{number:08d}", "type": "message", "role": "assistant", "status": "completed",
-                "content": [part]}  # fmt: skip
-        inside = _text_events("response.content_part", "response.output_text", part, "content", logprobs=[])
+        item = {
+            "id": f"msg_{number:08d}",
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [part],
+        }
+        inside = _text_events(
+            "response.content_part", "response.output_text", part, "content", logprobs=[]
+        )
         parts.append(Part(item | {"content": [], "status": "in_progress"}, inside, item))
     for index, call in enumerate(reply.tool_calls):
-        item = {"id": f"fc_{number:06d}{index:02d}", "type": "function_call", "status": "completed",
-                "call_id": exchange.call_id("call_", index), "name": call.name,
-                "arguments": call.arguments_json}  # fmt: skip
+        item = {
+            "id": f"fc_{number:06d}{index:02d}",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": exchange.call_id("call_", index),
+            "name": call.name,
+            "arguments": call.arguments_json,
+        }
         kind = "response.function_call_arguments"
-        inside = [{"type": f"{kind}.delta", "delta": piece} for piece in _pieces(call.arguments_json)]
+        inside = [
+            {"type": f"{kind}.delta", "delta": piece} for piece in _pieces(call.arguments_json)
+        ]
         inside.append({"type": f"{kind}.done", "name": call.name, "arguments": call.arguments_json})
         parts.append(Part(item | {"arguments": "", "status": "in_progress"}, inside, item))
     return parts
 
 
-def _text_events(part_event: str, text_event: str, part: Json, field: str, **more: Any) -> list[Json]:
+def _text_events(
+    part_event: str, text_event: str, part: Json, field: str, **more: Any
+) -> list[Json]:
     """A part of an item that begins empty, its text in pieces, and the whole part."""
     place = {f"{field}_index": 0}
     return [
         {"type": f"{part_event}.added", **place, "part": part | {"text": ""}},
-        *({"type": f"{text_event}.delta", **place, "delta": piece, **more} for piece in _pieces(part["text"])),
+        *(
+            {"type": f"{text_event}.delta", **place, "delta": piece, **more}
+            for piece in _pieces(part["text"])
+        ),
         {"type": f"{text_event}.done", **place, "text": part["text"], **more},
         {"type": f"{part_event}.done", **place, "part": part},
     ]
@@ -330,17 +443,27 @@ def _embeddings(exchange: Exchange) -> Json:
     """One embedding of `HashingEmbedder` for each text, in the requested form and length."""
     inputs = exchange.request.get("input")
     texts = list(map(str, inputs)) if isinstance(inputs, list) else [str(inputs)]
-    rows = HashingEmbedder(dimensions=exchange.request.get("dimensions") or _DIMENSIONS).embed(texts)
+    rows = HashingEmbedder(dimensions=exchange.request.get("dimensions") or _DIMENSIONS).embed(
+        texts
+    )
     vectors: list[Any] = rows.tolist()
     if exchange.request.get("encoding_format") == "base64":
         vectors = [b64encode(row.astype("<f4").tobytes()).decode() for row in rows]
-    data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in enumerate(vectors)]
-    usage = {"prompt_tokens": exchange.reply.input_tokens, "total_tokens": exchange.reply.input_tokens}
+    data = [
+        {"object": "embedding", "index": index, "embedding": vector}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {
+        "prompt_tokens": exchange.reply.input_tokens,
+        "total_tokens": exchange.reply.input_tokens,
+    }
     return {"object": "list", "data": data, "model": exchange.model, "usage": usage}
 
 
 class Format(NamedTuple):
-    """A wire format: the plain body of a reply, its events where it has streams, and the body of an error."""
+    """A wire format: the plain body of a reply, its events where it has streams, and the body of an
+    error.
+    """
 
     plain: Callable[[Exchange], Json]
     events: Callable[[Exchange], Events] | None = None
@@ -371,12 +494,17 @@ class MessageBatch:
         names = ("processing", "succeeded", "errored", "canceled", "expired")
         moment = "2026-07-01T10:00:00Z"
         return {
-            "id": self.id, "type": "message_batch", "processing_status": "ended" if has_ended else "in_progress",
-            "request_counts": {name: kinds.count(name) for name in names}, "created_at": moment,
-            "expires_at": "2026-07-02T10:00:00Z", "ended_at": moment if has_ended else None, "archived_at": None,
+            "id": self.id,
+            "type": "message_batch",
+            "processing_status": "ended" if has_ended else "in_progress",
+            "request_counts": {name: kinds.count(name) for name in names},
+            "created_at": moment,
+            "expires_at": "2026-07-02T10:00:00Z",
+            "ended_at": moment if has_ended else None,
+            "archived_at": None,
             "cancel_initiated_at": None,
             "results_url": f"{url}/v1{BATCHES}/{self.id}/results" if has_ended else None,
-        }  # fmt: skip
+        }
 
 
 def _batch_result(exchange: Exchange) -> Json:

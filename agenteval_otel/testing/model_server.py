@@ -1,4 +1,6 @@
-"""ModelServer: a model provider on loopback, for tests of agents and judges; it fails on demand as networks do."""
+"""ModelServer: a model provider on loopback, for tests of agents and judges; it fails on demand as
+networks do.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from agenteval_otel.testing.model_formats import BATCHES, FORMATS, Events, Exchange, Format, MessageBatch, ModelReply
+from agenteval_otel.testing.model_formats import (
+    BATCHES,
+    FORMATS,
+    Events,
+    Exchange,
+    Format,
+    MessageBatch,
+    ModelReply,
+)
 
 Reply = str | ModelReply | Callable[[dict[str, Any]], "str | ModelReply"]
 _CLOSE_TIMEOUT_S = 5.0
@@ -22,23 +32,27 @@ _CHUNK_BYTES = 16_384
 class ModelServer:
     """A model provider on a free port of the loopback interface; a context manager.
 
-        with ModelServer(["Hello.", ModelReply(status=429, headers={"Retry-After": "1"})]) as server:
+        with ModelServer(["Hello.", ModelReply(status=429, headers={"Retry-After": "1"})]) as
+        server:
             anthropic.Anthropic(base_url=server.url, api_key="test")
             openai.OpenAI(base_url=f"{server.url}/v1", api_key="test")
 
-    It answers ``POST`` requests whose path ends in ``/messages``, ``/chat/completions`` or ``/responses``, plain and
-    with ``"stream": true``, and ``/embeddings``. Every connection has a daemon thread; `close` ends them all.
+    It answers ``POST`` requests whose path ends in ``/messages``, ``/chat/completions`` or
+    ``/responses``, plain and with ``"stream": true``, and ``/embeddings``. Every connection has a
+    daemon thread; `close` ends them all.
 
     Args:
-        replies: Text, a `ModelReply`, or a function from the request's body to one of these; sent in order, the last
-            one again and again.
+        replies: Text, a `ModelReply`, or a function from the request's body to one of these; sent
+            in order, the last one again and again.
 
     Attributes:
         url: The address; the version's part of the path is the client's.
-        requests, paths, headers: Of the requests, in order: JSON bodies, paths, headers with names in lower case.
+        requests, paths, headers: Of the requests, in order: JSON bodies, paths, headers with names
+            in lower case.
         connections: Number of connections so far.
-        batch_polls: Number of polls during which a batch of ``/messages/batches`` is in progress; None: forever. Each
-            of its requests is also in `requests`; a reply with status 410 marks its request as expired.
+        batch_polls: Number of polls during which a batch of ``/messages/batches`` is in progress;
+            None: forever. Each of its requests is also in `requests`; a reply with status 410 marks
+            its request as expired.
     """
 
     def __init__(self, replies: Sequence[Reply] = ("Hello.",)) -> None:
@@ -56,7 +70,9 @@ class ModelServer:
         self._open: dict[socket.socket, threading.Thread] = {}
         self._server = _Listener(("127.0.0.1", 0), partial(_Handler, self))
         self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), daemon=True
+        )
         self._thread.start()
 
     def __repr__(self) -> str:
@@ -78,11 +94,16 @@ class ModelServer:
         reply = self._replies[min(number, len(self._replies) - 1)]
         if callable(reply):
             reply = reply(body)
-        return Exchange(body, ModelReply(text=reply) if isinstance(reply, str) else reply, number + 1)
+        return Exchange(
+            body, ModelReply(text=reply) if isinstance(reply, str) else reply, number + 1
+        )
 
     def _batch(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
         """Make a batch of the requests, each answered by the next reply."""
-        items = [(item["custom_id"], self._exchange(path, headers, item["params"])) for item in body["requests"]]
+        items = [
+            (item["custom_id"], self._exchange(path, headers, item["params"]))
+            for item in body["requests"]
+        ]
         batch = MessageBatch(f"msgbatch_{len(self._batches) + 1:04d}", items)
         self._batches[batch.id] = batch
         return batch.state(self.url, has_ended=False)
@@ -124,7 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._owner._open[self.connection] = threading.current_thread()
 
     def handle(self) -> None:
-        with contextlib.suppress(OSError, ValueError):  # the client went away, or the connection was reset
+        # the client went away, or the connection was reset
+        with contextlib.suppress(OSError, ValueError):
             super().handle()
 
     def finish(self) -> None:
@@ -144,8 +166,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(ModelReply(), lines.encode())
         else:
             batch.polls += 1
-            has_ended = self._owner.batch_polls is not None and batch.polls > self._owner.batch_polls
-            self._send(ModelReply(), json.dumps(batch.state(self._owner.url, has_ended=has_ended)).encode())
+            has_ended = (
+                self._owner.batch_polls is not None and batch.polls > self._owner.batch_polls
+            )
+            self._send(
+                ModelReply(), json.dumps(batch.state(self._owner.url, has_ended=has_ended)).encode()
+            )
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -169,7 +195,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int) -> None:
         text = "expected POST to a known path, with a JSON object"
-        self._send(ModelReply(status=status), json.dumps({"error": {"message": text, "type": "not_found"}}).encode())
+        self._send(
+            ModelReply(status=status),
+            json.dumps({"error": {"message": text, "type": "not_found"}}).encode(),
+        )
 
     def _is_silent(self, reply: ModelReply) -> bool:
         """Wait, and end the connection where the reply is that there is none."""
@@ -177,7 +206,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._closed.wait(reply.delay_s)
         if reply.hangs == "before":
             self._closed.wait()
-        if reply.resets:  # closed with data left to send and no time for it, so that the client sees a reset
+        # closed with data left to send and no time for it, so that the client sees a reset
+        if reply.resets:
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.connection.close()
         self.close_connection = reply.resets or self._closed.is_set()
@@ -200,7 +230,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def _send(self, reply: ModelReply, body: bytes) -> None:
-        length = {"Transfer_Encoding": "chunked"} if reply.chunked else {"Content_Length": str(len(body))}
+        length = (
+            {"Transfer_Encoding": "chunked"}
+            if reply.chunked
+            else {"Content_Length": str(len(body))}
+        )
         self._begin(reply, Content_Type="application/json", **length)
         breaks_off = reply.cut_after is not None or reply.hangs is not None
         if breaks_off:
@@ -218,7 +252,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = self.close_connection or breaks_off or self._closed.is_set()
 
     def _stream(self, reply: ModelReply, events: Events) -> None:
-        self._begin(reply, Content_Type="text/event-stream; charset=utf-8", Transfer_Encoding="chunked")
+        self._begin(
+            reply, Content_Type="text/event-stream; charset=utf-8", Transfer_Encoding="chunked"
+        )
         for event, data in events[: reply.cut_after]:
             text = data if isinstance(data, str) else json.dumps(data)
             name = f"event: {event}\n" if event else ""

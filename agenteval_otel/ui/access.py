@@ -1,4 +1,6 @@
-"""Closed by default: a token in the address becomes a cookie, other sites get nothing, no foreign script runs."""
+"""Closed by default: a token in the address becomes a cookie, other sites get nothing, no foreign
+script runs.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,13 @@ from urllib.parse import parse_qsl, urlencode
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff", "referrer-policy": "same-origin", "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin", "cache-control": "no-store", "x-frame-options": "DENY",
-}  # fmt: skip
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+    "x-frame-options": "DENY",
+}
 _CLOSED: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>agenteval-otel</title><h1>Closed</h1>"
     "<p>Open the address that <code>agenteval-otel ui</code> printed: the token in it opens these pages."
@@ -47,7 +53,9 @@ class Access:
         async def closed(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] != "http":
                 return
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            headers = {
+                name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+            }
 
             async def send_with_headers(message: Any) -> None:
                 if message["type"] == "http.response.start":
@@ -65,19 +73,30 @@ class Access:
                 (b"content-length", str(len(body)).encode()),
                 *more,
             ]
-            await send_with_headers({"type": "http.response.start", "status": status, "headers": pairs})
+            await send_with_headers(
+                {"type": "http.response.start", "status": status, "headers": pairs}
+            )
             await send_with_headers({"type": "http.response.body", "body": body})
 
         return closed
 
-    def _refusal(self, scope: Any, headers: dict[str, str]) -> tuple[int, bytes, list[tuple[bytes, bytes]]] | None:
+    def _refusal(
+        self, scope: Any, headers: dict[str, str]
+    ) -> tuple[int, bytes, list[tuple[bytes, bytes]]] | None:
         if headers.get("host") not in self._hosts:  # another name that leads here: DNS rebinding
             return 421, b"another host", []
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         if scope["method"] in ("GET", "HEAD") and _same(query.pop("token", ""), self.token):
             rest = f"?{urlencode(query)}" if query else ""
             cookie = f"{self.cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
-            return 303, b"", [(b"location", f"{scope['path']}{rest}".encode()), (b"set-cookie", cookie.encode())]
+            return (
+                303,
+                b"",
+                [
+                    (b"location", f"{scope['path']}{rest}".encode()),
+                    (b"set-cookie", cookie.encode()),
+                ],
+            )
         if not _same(self._cookie_of(headers), self._session):
             return 403, _CLOSED.encode(), []
         if scope["method"] not in ("GET", "HEAD") and not self._is_own(headers):

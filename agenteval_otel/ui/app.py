@@ -1,4 +1,6 @@
-"""The pages as an ASGI application over Starlette and Jinja. Handlers block, so they run on Starlette's threads."""
+"""The pages as an ASGI application over Starlette and Jinja. Handlers block, so they run on
+Starlette's threads.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,11 @@ _MOST_ROWS: Final = 100_000
 _ROWS_AT_ONCE: Final = 2_000
 _MAX_COMMENT: Final = 4_096
 _OUTCOMES: Final = {
-    "gain": ("up", "▲ better"), "drop": ("down", "▼ worse"), "not significant": ("same", "no clear change"),
+    "gain": ("up", "▲ better"),
+    "drop": ("down", "▼ worse"),
+    "not significant": ("same", "no clear change"),
     "evaluator changed": ("same", "evaluator changed"),
-}  # fmt: skip
+}
 """Of a comparison, with its class in the style sheet and its words on a page."""
 
 
@@ -53,7 +57,8 @@ class UiSettings(NamedTuple):
 
     Attributes:
         objectives: Of the criteria, by their names, 0 to 1.
-        trace_url: Where a trace is shown, with ``{trace_id}`` and perhaps ``{span_id}``; None without such a place.
+        trace_url: Where a trace is shown, with ``{trace_id}`` and perhaps ``{span_id}``; None
+            without such a place.
         keeps_comments: The content of labels is stored.
         can_label: Labels can be stored: the results are in a database and not read from a file.
         metrics: Reads the metrics of the process that evaluates; None where that is another one.
@@ -77,25 +82,40 @@ class Pages:
         lock: Acquired to render a page, because new results are read into the same columns.
     """
 
-    def __init__(self, settings: UiSettings, columns: ResultColumns, access: Access | None = None) -> None:
+    def __init__(
+        self, settings: UiSettings, columns: ResultColumns, access: Access | None = None
+    ) -> None:
         self.settings, self.columns, self.access = settings, columns, access
         self.lock = threading.Lock()
         self.labels = Labels(settings.target, columns)
         self.dimensions = views.DIMENSIONS if settings.runs else views.DIMENSIONS[1:]
         self._overviews: dict[tuple[str, str | None], tuple[int, list[views.CriterionView]]] = {}
         self._templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
+            loader=jinja2.FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
         self._templates.filters |= {
-            "shown": shown, "visible": visible, "brief": brief, "percent": partial(percent, digits=1),
-            "moment": views.moment_text, "points": views.points, "json": _compact,
+            "shown": shown,
+            "visible": visible,
+            "brief": brief,
+            "percent": partial(percent, digits=1),
+            "moment": views.moment_text,
+            "points": views.points,
+            "json": _compact,
             "count": lambda count, word: count_of(count, word),
-        }  # fmt: skip
+        }
         self._templates.globals |= {
-            "explained": views.explained, "figure_text": views.figure_text, "windows": list(views.WINDOWS),
-            "orders": ORDERS, "url": _url, "outcomes": _OUTCOMES, "with_interval": with_interval,
-        }  # fmt: skip
+            "explained": views.explained,
+            "figure_text": views.figure_text,
+            "windows": list(views.WINDOWS),
+            "orders": ORDERS,
+            "url": _url,
+            "outcomes": _OUTCOMES,
+            "with_interval": with_interval,
+        }
 
     def __repr__(self) -> str:
         return f"<Pages {self.settings.place}>"
@@ -103,9 +123,14 @@ class Pages:
     def render(self, template: str, *, is_static: bool = False, **values: Any) -> str:
         csrf = self.access.csrf if self.access is not None and not is_static else ""
         return self._templates.get_template(template).render(
-            page=template.removesuffix(".html"), place=self.settings.place, columns=self.columns, csrf=csrf,
-            is_static=is_static, ui=self.settings, **values,
-        )  # fmt: skip
+            page=template.removesuffix(".html"),
+            place=self.settings.place,
+            columns=self.columns,
+            csrf=csrf,
+            is_static=is_static,
+            ui=self.settings,
+            **values,
+        )
 
     def overview(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
         window, run = _window(query), self._run(query)
@@ -113,9 +138,14 @@ class Pages:
         results = sum(view.scored + view.skipped + view.failed for view in criteria)
         newest = int(self.columns["moment"].max()) if results else None
         return self.render(
-            "overview.html", is_static=is_static, window=window, criteria=criteria, results=results, newest=newest,
+            "overview.html",
+            is_static=is_static,
+            window=window,
+            criteria=criteria,
+            results=results,
+            newest=newest,
             run=run,
-        )  # fmt: skip
+        )
 
     def criterion(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
         window, name = _window(query), query.get("name", "")
@@ -127,10 +157,20 @@ class Pages:
         rate = view.passes is not None
         low = [] if is_static else self._answers(views.worst(self.columns, rows, _WORST))
         return self.render(
-            "criterion.html", is_static=is_static, window=window, view=view, rate=rate, filters=filters, worst=low,
-            groups={name: views.groups_of(self.columns, rows, name, rate=rate) for name in self.dimensions},
-            histogram=views.histogram(self.columns, rows), agreement=self.labels.agreement(name),
-        )  # fmt: skip
+            "criterion.html",
+            is_static=is_static,
+            window=window,
+            view=view,
+            rate=rate,
+            filters=filters,
+            worst=low,
+            groups={
+                name: views.groups_of(self.columns, rows, name, rate=rate)
+                for name in self.dimensions
+            },
+            histogram=views.histogram(self.columns, rows),
+            agreement=self.labels.agreement(name),
+        )
 
     def answer(self, evaluation_id: str) -> str:
         stored = find_answer(self.settings.target, evaluation_id)
@@ -139,8 +179,14 @@ class Pages:
         evaluation, others = stored
         url = self.settings.trace_url
         span = evaluation.span
-        trace = None if url is None or span is None else url.format(trace_id=span.trace_id, span_id=span.span_id)
-        return self.render("answer.html", key=evaluation_id, evaluation=evaluation, others=others, trace=trace)
+        trace = (
+            None
+            if url is None or span is None
+            else url.format(trace_id=span.trace_id, span_id=span.span_id)
+        )
+        return self.render(
+            "answer.html", key=evaluation_id, evaluation=evaluation, others=others, trace=trace
+        )
 
     def conversation(self, query: Mapping[str, str]) -> str:
         answers = find_conversation(self.settings.target, query.get("id", ""))
@@ -157,70 +203,138 @@ class Pages:
         item = None if stored is None else self.labels.queue(name, order, stored[1], skip=skip)
         agreement = self.labels.agreement(name)
         return self.render(
-            "label.html", window=window, order=order, name=name, names=names, skip=skip, item=item, agreement=agreement
+            "label.html",
+            window=window,
+            order=order,
+            name=name,
+            names=names,
+            skip=skip,
+            item=item,
+            agreement=agreement,
         )
 
     def compare(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
         window, runs, sides = _window(query), self.settings.runs, self._sides()
         dimension = query.get("by") or next(iter(sides), "")
         if dimension and dimension not in sides:
-            raise ConfigurationError(f"not two of {dimension!r} are stored{known_choices(dimension, sides)}", path="by")
+            raise ConfigurationError(
+                f"not two of {dimension!r} are stored{known_choices(dimension, sides)}", path="by"
+            )
         names = sides.get(dimension, [""])
         left, right = query.get("left") or names[0], query.get("right") or names[-1]
         for side, name in (("left", left), ("right", right)):
             if name not in names:
-                raise ConfigurationError(f"no {dimension} {name!r}{known_choices(name, names)}", path=side)
+                raise ConfigurationError(
+                    f"no {dimension} {name!r}{known_choices(name, names)}", path=side
+                )
         rate, changes, comparison = query.get("figure") == "pass_rate", [], None
         if left != right and dimension == "run" and runs is not None:
             comparison = runs.compare(left, right, pass_rate=rate)
         elif left != right:
             changes = views.compare(self.columns, window, dimension, left, right)
         return self.render(
-            "compare.html", is_static=is_static, window=window, possible=list(sides), by=dimension, sides=names,
-            left=left, right=right, changes=changes, comparison=comparison, rate=rate,
-        )  # fmt: skip
+            "compare.html",
+            is_static=is_static,
+            window=window,
+            possible=list(sides),
+            by=dimension,
+            sides=names,
+            left=left,
+            right=right,
+            changes=changes,
+            comparison=comparison,
+            rate=rate,
+        )
 
     def _sides(self) -> dict[str, list[str]]:
-        """What answers can be compared by, each with the sides to choose from: runs in their order, others by name."""
+        """What answers can be compared by, each with the sides to choose from: runs in their order,
+        others by name.
+        """
         runs = self.settings.runs
-        sides = {name: sorted(filter(None, self.columns.names(name)))[:_MOST_SIDES] for name in views.SIDES}
+        sides = {
+            name: sorted(filter(None, self.columns.names(name)))[:_MOST_SIDES]
+            for name in views.SIDES
+        }
         sides["run"] = [] if runs is None else list(runs.names)
         return {name: names for name, names in sides.items() if len(names) > 1}
 
     def health(self, query: Mapping[str, str]) -> str:
         del query
         metrics = {} if self.settings.metrics is None else self.settings.metrics()
-        return self.render("health.html", window="all", criteria=self._overview("all"), sections=sections(metrics))
+        return self.render(
+            "health.html", window="all", criteria=self._overview("all"), sections=sections(metrics)
+        )
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
-        """The rows of the overview, or of a criterion's results, as they are when the first row is read."""
+        """The rows of the overview, or of a criterion's results, as they are when the first row is
+        read.
+        """
         window, name = _window(query), query.get("name")
         if not name:
             criteria = self._overview(window, self._run(query))
-            yield ("criterion", "kind", "scored", "skipped", "failed", "pass_rate", "low", "high", "mean", "represents")
+            yield (
+                "criterion",
+                "kind",
+                "scored",
+                "skipped",
+                "failed",
+                "pass_rate",
+                "low",
+                "high",
+                "mean",
+                "represents",
+            )
             for view in criteria:
                 ends = view.passes.estimate[:3] if view.passes else (None, None, None)
                 mean = view.mean.estimate.mean if view.mean else None
                 represents = view.main.represents if view.main else None
                 kind = "human" if view.is_human else "evaluator"
-                yield (view.name, kind, view.scored, view.skipped, view.failed, *ends, mean, represents)
+                yield (
+                    view.name,
+                    kind,
+                    view.scored,
+                    view.skipped,
+                    view.failed,
+                    *ends,
+                    mean,
+                    represents,
+                )
             return
         stored = views.criterion(self.columns, name, window, {})
         if stored is None:
             raise _NotFound(f"no result of a criterion {name!r} is stored")
-        values = ("evaluation_id", "moment", "status", "passed", "normalized", "weight", *self.dimensions)
+        values = (
+            "evaluation_id",
+            "moment",
+            "status",
+            "passed",
+            "normalized",
+            "weight",
+            *self.dimensions,
+        )
         columns = {column: self.columns[column] for column in values}
         names = {dimension: self.columns.names(dimension) for dimension in self.dimensions}
-        yield ("evaluation_id", "evaluated_at", *self.dimensions, "status", "passed", "normalized", "weight")
+        yield (
+            "evaluation_id",
+            "evaluated_at",
+            *self.dimensions,
+            "status",
+            "passed",
+            "normalized",
+            "weight",
+        )
         status = ("scored", "skipped", "failed")
         for row in stored[1][-_MOST_ROWS:]:
             passed, value = int(columns["passed"][row]), float(columns["normalized"][row])
             yield (
-                columns["evaluation_id"][row].tobytes().hex(), views.moment_text(int(columns["moment"][row])),
+                columns["evaluation_id"][row].tobytes().hex(),
+                views.moment_text(int(columns["moment"][row])),
                 *(names[dimension][columns[dimension][row]] for dimension in self.dimensions),
-                status[columns["status"][row]], "" if passed < 0 else bool(passed), "" if value != value else value,
+                status[columns["status"][row]],
+                "" if passed < 0 else bool(passed),
+                "" if value != value else value,
                 float(columns["weight"][row]),
-            )  # fmt: skip
+            )
 
     def _run(self, query: Mapping[str, str]) -> str | None:
         """The run that a page is of, the last one where none is named; None without runs."""
@@ -236,17 +350,27 @@ class Pages:
         return criteria
 
     def _criteria(self) -> list[str]:
-        return [view.name for view in self._overview("all") if not view.is_human and view.main is not None]
+        return [
+            view.name
+            for view in self._overview("all")
+            if not view.is_human and view.main is not None
+        ]
 
     def _answers(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
-        columns, names = self.columns, {name: self.columns.names(name) for name in ("agent", "reason")}
+        columns, names = (
+            self.columns,
+            {name: self.columns.names(name) for name in ("agent", "reason")},
+        )
         return [
             {
-                "key": columns.id_of(row), "moment": int(columns["moment"][row]), "passed": int(columns["passed"][row]),
+                "key": columns.id_of(row),
+                "moment": int(columns["moment"][row]),
+                "passed": int(columns["passed"][row]),
                 "normalized": float(columns["normalized"][row]),
                 **{name: names[name][columns[name][row]] for name in names},
-            } for row in rows
-        ]  # fmt: skip
+            }
+            for row in rows
+        ]
 
 
 class _NotFound(Exception):
@@ -256,17 +380,23 @@ class _NotFound(Exception):
 def application(pages: Pages) -> Any:
     """The ASGI application; closed where the pages have an access."""
     views_of = {
-        "/": pages.overview, "/criterion": pages.criterion, "/conversation": pages.conversation,
-        "/label": pages.label, "/compare": pages.compare, "/health": pages.health,
-    }  # fmt: skip
+        "/": pages.overview,
+        "/criterion": pages.criterion,
+        "/conversation": pages.conversation,
+        "/label": pages.label,
+        "/compare": pages.compare,
+        "/health": pages.health,
+    }
     routes = [
         *(Route(path, partial(_page, pages, view)) for path, view in views_of.items()),
         Route("/answer/{key:str}.json", partial(_answer_json, pages)),
         Route("/answer/{key:str}", lambda request: _html(pages.answer(request.path_params["key"]))),
-        Route("/export.csv", partial(_csv, pages)), Route("/export/{page:str}.html", partial(_export, pages)),
+        Route("/export.csv", partial(_csv, pages)),
+        Route("/export/{page:str}.html", partial(_export, pages)),
         Route("/label", partial(_post_label, pages), methods=["POST"]),
-        Mount("/static", StaticFiles(directory=HERE / "static")), Mount("/vendor", StaticFiles(directory=VENDOR)),
-    ]  # fmt: skip
+        Mount("/static", StaticFiles(directory=HERE / "static")),
+        Mount("/vendor", StaticFiles(directory=VENDOR)),
+    ]
     handlers: dict[Any, Any] = {
         _NotFound: lambda _, error: _message(pages, f"Not here: {error}.", 404),
         404: lambda *_: _message(pages, "There is no such page.", 404),
@@ -290,7 +420,9 @@ def _answer_json(pages: Pages, request: Request) -> Response:
     stored = find_answer(pages.settings.target, request.path_params["key"])
     if stored is None:
         raise _NotFound("no such answer is stored")
-    return _file(stored[0].model_dump_json(by_alias=True, indent=1), "application/json", "answer.json")
+    return _file(
+        stored[0].model_dump_json(by_alias=True, indent=1), "application/json", "answer.json"
+    )
 
 
 def _csv(pages: Pages, request: Request) -> Response:

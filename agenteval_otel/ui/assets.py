@@ -1,6 +1,8 @@
-"""What the pages need of published packages: `python -m agenteval_otel.ui.assets` fetches it with npm, once in a clone.
+"""What the pages need of published packages: `python -m agenteval_otel.ui.assets` fetches it with
+npm, once in a clone.
 
-``assets.json`` pins version and integrity of each package. An installed wheel has the files already.
+``assets.json`` pins version and integrity of each package. An installed wheel has the files
+already.
 """
 
 from __future__ import annotations
@@ -34,13 +36,17 @@ def check_assets() -> None:
     """Raise `ConfigurationError` with the command that fetches them, where files are missing."""
     names = [name for asset in pinned().values() for name in asset["files"].values()]
     if missing := [name for name in names if not (VENDOR / name).is_file()]:
-        raise ConfigurationError(f"the pages need {', '.join(missing)}, fetched once by: {COMMAND} (needs npm)")
+        raise ConfigurationError(
+            f"the pages need {', '.join(missing)}, fetched once by: {COMMAND} (needs npm)"
+        )
 
 
 def fetch(folder: Path = VENDOR) -> None:
-    """Fetch the packages with ``npm pack``, check them, and keep the files that the pages use. Blocks.
+    """Fetch the packages with ``npm pack``, check them, and keep the files that the pages use.
+    Blocks.
 
-    Raises `ConfigurationError` where npm is missing or fails, or a package is another one than pinned.
+    Raises `ConfigurationError` where npm is missing or fails, or a package is another one than
+    pinned.
     """
     if shutil.which("npm") is None:
         raise ConfigurationError("npm is not on the PATH: it fetches the scripts of the pages")
@@ -64,11 +70,15 @@ def package_files(name: str, asset: dict[str, Any]) -> dict[str, bytes]:
         )
         packed = list(Path(work).glob("*.tgz"))
         if done.returncode or not packed:
-            raise ConfigurationError(f"npm pack {package}: {done.stderr.strip()[-500:] or 'no package'}")
+            raise ConfigurationError(
+                f"npm pack {package}: {done.stderr.strip()[-500:] or 'no package'}"
+            )
         data = packed[0].read_bytes()
     digest = f"sha512-{base64.b64encode(hashlib.sha512(data).digest()).decode()}"
     if digest != asset["integrity"]:
-        raise ConfigurationError(f"{package} is another package than assets.json pins: its hash is {digest}")
+        raise ConfigurationError(
+            f"{package} is another package than assets.json pins: its hash is {digest}"
+        )
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         members = {path: archive.extractfile(f"package/{path}") for path in asset["files"]}
         return {path: member.read() for path, member in members.items() if member is not None}

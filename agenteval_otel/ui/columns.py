@@ -1,7 +1,8 @@
 """All stored results as columns in memory, so that every figure of every page is a sum over arrays.
 
-One result takes about 80 bytes. Later results are appended in the order of their evaluations' ids, which sort by
-time; the newest minute is read again each time, because processes commit in any order.
+One result takes about 80 bytes. Later results are appended in the order of their evaluations' ids,
+which sort by time; the newest minute is read again each time, because processes commit in any
+order.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ NONE: Final = ""
 NAMED: Final = (
     "criterion", "agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason", "run",
 )  # fmt: skip
-"""Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the empty text.
+"""Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the
+empty text.
 
 Without runs there is no column of them.
 """
@@ -39,10 +41,18 @@ _READ_ALL_S: Final = 900.0
 _REFRESH_S: Final = 0.5
 _HASH: Final = 0xFFFF_FFFF  # of 200,000 conversations five have the hash of another one
 _TYPES: Final[dict[str, Any]] = {
-    "evaluation_id": "V16", "moment": np.int64, **dict.fromkeys(NAMED, np.int16), "is_human": np.bool_,
-    "status": np.int8, "passed": np.int8, "weight": np.float32, "is_known": np.bool_, "normalized": np.float32,
-    "cluster": np.uint32, "is_shadow": np.bool_,
-}  # fmt: skip
+    "evaluation_id": "V16",
+    "moment": np.int64,
+    **dict.fromkeys(NAMED, np.int16),
+    "is_human": np.bool_,
+    "status": np.int8,
+    "passed": np.int8,
+    "weight": np.float32,
+    "is_known": np.bool_,
+    "normalized": np.float32,
+    "cluster": np.uint32,
+    "is_shadow": np.bool_,
+}
 
 
 class Figure(NamedTuple):
@@ -65,12 +75,15 @@ class Figure(NamedTuple):
 
 
 class ResultColumns:
-    """The results of a database, the newest `max_results` of them; reading blocks. `runs` are those that it holds.
+    """The results of a database, the newest `max_results` of them; reading blocks. `runs` are those
+    that it holds.
 
     Usable from any thread, but by one at a time: new results go into the same arrays.
     """
 
-    def __init__(self, target: Target, *, max_results: int = 2_000_000, runs: Runs | None = None) -> None:
+    def __init__(
+        self, target: Target, *, max_results: int = 2_000_000, runs: Runs | None = None
+    ) -> None:
         self.target, self._max_results, self._runs = target, max_results, runs
         self._names: dict[str, dict[str | None, int]] = {name: {} for name in NAMED}
         self._columns: dict[str, NDArray[Any]] = {}
@@ -93,8 +106,11 @@ class ResultColumns:
         """-1 for a name that no result has."""
         return self._names[column].get(name or None, -1)
 
-    def refresh(self, *, at_once: bool = False, progress: Callable[[int, int], None] | None = None) -> None:
-        """Read what is new, at most twice a second unless `at_once`; all again every quarter of an hour.
+    def refresh(
+        self, *, at_once: bool = False, progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        """Read what is new, at most twice a second unless `at_once`; all again every quarter of an
+        hour.
 
         Raises `StorageError`; the next call tries again.
         """
@@ -112,7 +128,9 @@ class ResultColumns:
 
     def _reset(self, total: int) -> None:
         self.left_out = max(0, total - self._max_results)
-        types = {name: kind for name, kind in _TYPES.items() if name != "run" or self._runs is not None}
+        types = {
+            name: kind for name, kind in _TYPES.items() if name != "run" or self._runs is not None
+        }
         self._columns = {name: np.empty(total + 1_000, kind) for name, kind in types.items()}
         self.count, self._settled, self._settled_id = 0, 0, ""
 
@@ -131,26 +149,62 @@ class ResultColumns:
         end = position + len(rows)
         if end > len(self._columns["moment"]):
             for name, column in self._columns.items():
-                self._columns[name] = np.concatenate([column, np.empty(len(column) // 4 + len(rows), column.dtype)])
-        (ids, moment, criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason, kind,
-         status, passed, weight, probability, normalized, cluster, is_shadow) = zip(*rows, strict=True)  # fmt: skip
-        texts = [criterion, agent, model, prompt_version, evaluator_version, environment, arm, reason]
+                self._columns[name] = np.concatenate(
+                    [column, np.empty(len(column) // 4 + len(rows), column.dtype)]
+                )
+        (
+            ids,
+            moment,
+            criterion,
+            agent,
+            model,
+            prompt_version,
+            evaluator_version,
+            environment,
+            arm,
+            reason,
+            kind,
+            status,
+            passed,
+            weight,
+            probability,
+            normalized,
+            cluster,
+            is_shadow,
+        ) = zip(*rows, strict=True)
+        texts = [
+            criterion,
+            agent,
+            model,
+            prompt_version,
+            evaluator_version,
+            environment,
+            arm,
+            reason,
+        ]
         if self._runs is not None:
             texts.append(tuple(map(self._runs.name_of, ids)))
         try:
             encoded = np.frombuffer(bytes.fromhex("".join(ids)), "V16")
         except ValueError:
-            raise StorageError(f"{self.target.place}: an id of an evaluation was changed by hand") from None
+            raise StorageError(
+                f"{self.target.place}: an id of an evaluation was changed by hand"
+            ) from None
         values = {
-            "evaluation_id": encoded, "moment": [value or 0 for value in moment],
-            **{name: self._encode(name, column) for name, column in zip(NAMED, texts, strict=False)},
+            "evaluation_id": encoded,
+            "moment": [value or 0 for value in moment],
+            **{
+                name: self._encode(name, column) for name, column in zip(NAMED, texts, strict=False)
+            },
             "is_human": [value == "human" for value in kind],
             "status": [_STATUS.get(value, FAILED) for value in status],
-            "passed": [-1 if value is None else value for value in passed], "weight": weight,
+            "passed": [-1 if value is None else value for value in passed],
+            "weight": weight,
             "is_known": [value is not None for value in probability],
-            "normalized": np.array(normalized, np.float32), "cluster": [hash(value) & _HASH for value in cluster],
+            "normalized": np.array(normalized, np.float32),
+            "cluster": [hash(value) & _HASH for value in cluster],
             "is_shadow": [bool(value) for value in is_shadow],
-        }  # fmt: skip
+        }
         for name, value in values.items():
             self._columns[name][position:end] = value
         return end
@@ -172,7 +226,9 @@ class ResultColumns:
         low, high = self._settled, self.count
         while low < high:  # the ids are sorted
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if ids[middle].tobytes().hex() < before else (low, middle)
+            low, high = (
+                (middle + 1, high) if ids[middle].tobytes().hex() < before else (low, middle)
+            )
         if low > self._settled:
             # An evaluation is committed whole, so that its id is the boundary.
             self._settled, self._settled_id = low, ids[low - 1].tobytes().hex()
@@ -193,30 +249,43 @@ class ResultColumns:
         estimate, mean, clusters = _estimate(values, weights, codes)
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
         versions = np.flatnonzero(np.bincount(self["evaluator_version"][rows]))
-        return Figure(estimate, mean, float(weights.sum()), unknown, clusters, frozenset(versions.tolist()))
+        return Figure(
+            estimate, mean, float(weights.sum()), unknown, clusters, frozenset(versions.tolist())
+        )
 
     def _clusters(self) -> NDArray[Any]:
-        """Of each row the number of its conversation or trace; counted again once there are new rows."""
+        """Of each row the number of its conversation or trace; counted again once there are new
+        rows.
+        """
         version, codes = self._numbered
         if version != self.version:
             clusters = self["cluster"]
             order = np.argsort(clusters)
             ordered = clusters[order]
-            codes = np.empty(len(clusters), np.int32)  # as `numpy.unique` numbers them, in two thirds of its memory
-            codes[order] = np.append(False, ordered[1:] != ordered[:-1])[: len(codes)].cumsum(dtype=np.int32)
+            # as `numpy.unique` numbers them, in two thirds of its memory
+            codes = np.empty(len(clusters), np.int32)
+            codes[order] = np.append(False, ordered[1:] != ordered[:-1])[: len(codes)].cumsum(
+                dtype=np.int32
+            )
             self._numbered = (self.version, codes)
         return codes
 
 
-def _estimate(values: NDArray[Any], weights: NDArray[Any], codes: NDArray[Any]) -> tuple[Estimate, Mean, int]:
-    """`WeightedSums.estimate`, with the answers of a conversation or trace taken together where that is less certain.
+def _estimate(
+    values: NDArray[Any], weights: NDArray[Any], codes: NDArray[Any]
+) -> tuple[Estimate, Mean, int]:
+    """`WeightedSums.estimate`, with the answers of a conversation or trace taken together where
+    that is less certain.
 
-    Beside it the mean for a difference of two (`comparison.statistics`), and the number of conversations and traces.
+    Beside it the mean for a difference of two (`comparison.statistics`), and the number of
+    conversations and traces.
     """
     counts = np.bincount(codes)
     clusters = counts > 0
     if clusters.sum() == len(values):
-        sums = Clusters(weights[:, None], (weights * values)[:, None], np.ones((len(values), 1), np.int64))
+        sums = Clusters(
+            weights[:, None], (weights * values)[:, None], np.ones((len(values), 1), np.int64)
+        )
     else:
         parts = (np.bincount(codes, part)[clusters, None] for part in (weights, weights * values))
         of_weights, of_scores = (np.asarray(part, np.float64) for part in parts)

@@ -23,7 +23,9 @@ _MIB: Final = 1024.0**2
 
 
 class Row(NamedTuple):
-    """One metric: `values` of its series behind their attributes as text, and `zeros`, the series that are 0."""
+    """One metric: `values` of its series behind their attributes as text, and `zeros`, the series
+    that are 0.
+    """
 
     metric: str
     description: str
@@ -35,7 +37,9 @@ def sections(metrics: Metrics) -> dict[str, list[Row]]:
     """The metrics by the titles of the sections, and their series in the order of the attributes."""
     made: dict[str, list[Row]] = {title: [] for title in _SECTIONS.values()}
     for instrument, by_labels in metrics.items():
-        title = next((title for start, title in _SECTIONS.items() if instrument.name.startswith(start)), None)
+        title = next(
+            (title for start, title in _SECTIONS.items() if instrument.name.startswith(start)), None
+        )
         if title is None:
             continue
         row = Row(instrument.name, instrument.description, [], [])

@@ -29,8 +29,8 @@ class LabelAgreement(NamedTuple):
 
     Attributes:
         labels: Answers that have one.
-        measured: None without answers that have both verdicts. Unweighted, because labelled answers are a random
-            sample only if the queue was random.
+        measured: None without answers that have both verdicts. Unweighted, because labelled answers
+            are a random sample only if the queue was random.
         missed: People failed what the evaluator passed.
         strict: People passed what the evaluator failed.
     """
@@ -58,21 +58,26 @@ class Labels:
 
     def agreement(self, criterion: str) -> LabelAgreement:
         """Of the last label of each answer that is about this criterion."""
-        labels = {label.evaluation_id: label for label in self.all() if label.criterion == criterion}
+        labels = {
+            label.evaluation_id: label for label in self.all() if label.criterion == criterion
+        }
         rows = [
             LabelledRow(judge=label.others[criterion], person=label.passed)
             for label in labels.values()
             if label.passed is not None and criterion in label.others
         ]
         missed, strict = (
-            sum((row.judge, row.person) == cell for row in rows) for cell in ((True, False), (False, True))
+            sum((row.judge, row.person) == cell for row in rows)
+            for cell in ((True, False), (False, True))
         )
         return LabelAgreement(len(labels), agreement_of(rows) if rows else None, missed, strict)
 
     def queue(
         self, criterion: str, order: str, rows: Rows, *, skip: int
     ) -> tuple[str, AggregatedEvaluationResult, int] | None:
-        """The next answer without a label, after `skip` others, and how many are left; stored content only."""
+        """The next answer without a label, after `skip` others, and how many are left; stored
+        content only.
+        """
         labelled = {label.evaluation_id for label in self.all() if label.criterion == criterion}
         columns = self._columns
         rows = rows[columns["status"][rows] == SCORED]
@@ -107,9 +112,15 @@ def _ordered(columns: ResultColumns, rows: Rows, order: str) -> Rows:
 
 
 def record(
-    evaluation_id: str, evaluation: AggregatedEvaluationResult, criterion: str, *, passed: bool, comment: str = ""
+    evaluation_id: str,
+    evaluation: AggregatedEvaluationResult,
+    criterion: str,
+    *,
+    passed: bool,
+    comment: str = "",
 ) -> bool:
-    """Record a label as `record_feedback` does, and wait until it is stored; False where it was not.
+    """Record a label as `record_feedback` does, and wait until it is stored; False where it was
+    not.
 
     Raises `ConfigurationError` for a criterion whose name cannot be one of feedback.
     """
@@ -118,9 +129,15 @@ def record(
     response_id = evaluation.response_id or evaluation_id
     RECORDER.know(Answer(None, agent or "", response_id, evaluation.conversation_id))
     label = OfPerson(
-        thumbs="up" if passed else "down", name=criterion, comment=comment or None, agent=agent,
-        response_id=response_id, conversation_id=evaluation.conversation_id,
-        trace_id=span.trace_id if span else None, span_id=span.span_id if span else None,
-    ).feedback()  # fmt: skip
-    # A person may change a verdict and change it back: unlike a click that is sent twice, that counts each time.
+        thumbs="up" if passed else "down",
+        name=criterion,
+        comment=comment or None,
+        agent=agent,
+        response_id=response_id,
+        conversation_id=evaluation.conversation_id,
+        trace_id=span.trace_id if span else None,
+        span_id=span.span_id if span else None,
+    ).feedback()
+    # A person may change a verdict and change it back: unlike a click that is sent twice, that
+    # counts each time.
     return RECORDER.take(label._replace(key=(label.key, time.time_ns()))) and flush(_FLUSH_S)

@@ -1,4 +1,6 @@
-"""A page as one file that needs nothing else: its scripts and styles within, each allowed by its hash."""
+"""A page as one file that needs nothing else: its scripts and styles within, each allowed by its
+hash.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,16 @@ _HEAD: Final = "<head>"
 
 
 def single_file(page: str) -> str:
-    """The page with what it links to; opened from disk it runs only these scripts, and sends no requests."""
+    """The page with what it links to; opened from disk it runs only these scripts, and sends no
+    requests.
+    """
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     scripts: list[str] = []
 
     def content(match: re.Match[str], kind: str) -> str:
-        text = ({"static": HERE / "static", "vendor": VENDOR}[match[1]] / match[2]).read_text(encoding="utf-8")
+        text = ({"static": HERE / "static", "vendor": VENDOR}[match[1]] / match[2]).read_text(
+            encoding="utf-8"
+        )
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         hashes[kind].append(f"'sha256-{digest}'")
         return text

@@ -1,4 +1,6 @@
-"""Runs of `evaluate`, each a file of results: read into one database, and compared as `agenteval-otel compare` does."""
+"""Runs of `evaluate`, each a file of results: read into one database, and compared as
+`agenteval-otel compare` does.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ _RUN_DIGITS: Final = 12
 
 
 class Runs:
-    """The runs in a database that nothing else is stored in, by the files' names and in their order. Blocks.
+    """The runs in a database that nothing else is stored in, by the files' names and in their
+    order. Blocks.
 
-    An evaluation's id consists of its run's and its line's number: answers keep the order of their file, and
-    comparisons have the figures of the command line.
+    An evaluation's id consists of its run's and its line's number: answers keep the order of their
+    file, and comparisons have the figures of the command line.
     """
 
     def __init__(self, target: Target, names: Sequence[str]) -> None:
@@ -48,20 +51,26 @@ class Runs:
         return name
 
     def compare(self, left: str, right: str, *, pass_rate: bool) -> Comparison:
-        """The right run beside the left one, kept for the next look. Raises `EvaluationError`: nothing in common."""
+        """The right run beside the left one, kept for the next look. Raises `EvaluationError`:
+        nothing in common.
+        """
         key = (left, right, pass_rate)
         if key not in self._compared:
             sides: dict[str, list[Answer]] = {left: [], right: []}
             for answer in Source(str(self.target.path)).answers():
                 if (name := self.name_of(answer.place)) in sides:
                     sides[name].append(answer)
-            self._compared[key] = compare(sides[left], sides[right], Options(pass_rate=pass_rate), (left, right))
+            self._compared[key] = compare(
+                sides[left], sides[right], Options(pass_rate=pass_rate), (left, right)
+            )
         return self._compared[key]
 
 
 @contextmanager
 def opened_runs(places: Sequence[str]) -> Iterator[Runs]:
-    """Read files of JSON lines into a database that is gone with the block. Raises `ConfigurationError`."""
+    """Read files of JSON lines into a database that is gone with the block. Raises
+    `ConfigurationError`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         target = Target(Path(folder, "results.db"), "")
         with closing(Database(target)) as database:
@@ -94,7 +103,11 @@ def _rows_of_run(place: str, number: int) -> Iterator[Rows]:
                 is_run = True
                 yield rows_of(result, f"{number:0{_RUN_DIGITS}x}{position:020x}")
     except OSError as error:
-        raise ConfigurationError(f"{place} cannot be read: {error.strerror}", path="PLACE") from None
+        raise ConfigurationError(
+            f"{place} cannot be read: {error.strerror}", path="PLACE"
+        ) from None
     if not is_run:
         wrong = f"{place} is no file of results as evaluate --results writes them"
-        raise ConfigurationError(f"{wrong}, nor an SQLite database that is shown alone", path="PLACE")
+        raise ConfigurationError(
+            f"{wrong}, nor an SQLite database that is shown alone", path="PLACE"
+        )

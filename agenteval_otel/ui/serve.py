@@ -25,7 +25,8 @@ _STOP_S: Final = 3.0
 def opened(place: str) -> Iterator[tuple[Target, bool]]:
     """The database of a file or a URL, and whether labels can be stored in it.
 
-    A file of JSON lines is read into a database of its own, which is gone with the block. Raises `ConfigurationError`.
+    A file of JSON lines is read into a database of its own, which is gone with the block. Raises
+    `ConfigurationError`.
     """
     try:
         target = database_at(place)
@@ -40,7 +41,8 @@ def opened(place: str) -> Iterator[tuple[Target, bool]]:
 
 
 def prepare(target: Target) -> list[str]:
-    """Create a missing database's tables, and columns and indices that an older one lacks; the names of the indices.
+    """Create a missing database's tables, and columns and indices that an older one lacks; the
+    names of the indices.
 
     Raises `ConfigurationError` for a database that has other tables only: nothing is created in it.
     """
@@ -58,11 +60,15 @@ def prepare(target: Target) -> list[str]:
 
 
 def listener(port: int, option: str = "--port") -> socket.socket:
-    """A socket of 127.0.0.1 for the port, 0 for a free one. Raises `ConfigurationError` where it is taken."""
+    """A socket of 127.0.0.1 for the port, 0 for a free one. Raises `ConfigurationError` where it is
+    taken.
+    """
     try:
         return socket.create_server((LOOPBACK, port))
     except OSError as error:
-        reason = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+        reason = (
+            "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used: {error.strerror}"
+        )
         wrong = f"{LOOPBACK}:{port} {reason}: choose another port with {option}, 0 for a free one"
         raise ConfigurationError(wrong, path=option) from None
 
@@ -70,7 +76,10 @@ def listener(port: int, option: str = "--port") -> socket.socket:
 def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) -> None:
     """Answer until SIGINT or SIGTERM; `on_start` is called once connections are taken."""
     server = _server(app)
-    before = {number: signal.signal(number, server.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, server.handle_exit)
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     on_start()  # the socket listens already
     try:
         server.run(sockets=[listening])
@@ -82,7 +91,9 @@ def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) ->
 def serve_beside(app: Any, listening: socket.socket) -> Callable[[], None]:
     """Serve on a separate thread; returns a function that stops it."""
     server = _server(app)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="agenteval-pages", daemon=True)
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listening]}, name="agenteval-pages", daemon=True
+    )
     thread.start()
 
     def stop() -> None:
@@ -97,9 +108,16 @@ def _server(app: Any) -> Any:
 
     # Without an access log: the first address has the token.
     config = uvicorn.Config(
-        app, lifespan="off", ws="none", log_level="warning", access_log=False, server_header=False, proxy_headers=False,
-        timeout_graceful_shutdown=2, timeout_keep_alive=75,
-    )  # fmt: skip
+        app,
+        lifespan="off",
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+        timeout_keep_alive=75,
+    )
     server = uvicorn.Server(config)
     # uvicorn's handlers raise the signal again at the end, which could skip our cleanup.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]

@@ -1,4 +1,6 @@
-"""Stored text for a page: plain text, cut to a maximum length, with invisible characters made visible."""
+"""Stored text for a page: plain text, cut to a maximum length, with invisible characters made
+visible.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,16 @@ class Shown(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """Control characters as pictures of them; marks that change the direction of text by their numbers."""
+    """Control characters as pictures of them; marks that change the direction of text by their
+    numbers.
+    """
     return _INVISIBLE.sub(lambda match: _picture(ord(match[0])), text.replace("\r\n", "\n"))
 
 
 def shown(value: Any, limit: int = MAX_SHOWN) -> Shown:
-    """A value in words: text as it stands, everything else as JSON; cut after `limit` characters, with a note."""
+    """A value in words: text as it stands, everything else as JSON; cut after `limit` characters,
+    with a note.
+    """
     text = value if isinstance(value, str) else "" if value is None else _json(value)
     if len(text) <= limit:
         return Shown(visible(text))

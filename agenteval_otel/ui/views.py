@@ -1,4 +1,6 @@
-"""What the pages show: figures of the criteria in a window of time, by agent, model, version, and of two sides."""
+"""What the pages show: figures of the criteria in a window of time, by agent, model, version, and
+of two sides.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,16 @@ from agenteval_otel.ui.columns import FAILED, NONE, SCORED, SKIPPED, Figure, Res
 
 WINDOWS: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "all": 0}
 """Windows of time in seconds, which end with the newest result; 0 is all of it."""
-DIMENSIONS: Final = ("run", "agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason")
+DIMENSIONS: Final = (
+    "run",
+    "agent",
+    "model",
+    "prompt_version",
+    "evaluator_version",
+    "environment",
+    "arm",
+    "reason",
+)
 SIDES: Final = DIMENSIONS[:-1]
 """What two sides of a comparison may differ in."""
 _STEPS_S: Final = (60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
@@ -26,7 +37,9 @@ _BINS: Final = 20
 
 
 class Series(NamedTuple):
-    """A rate over time: the beginnings of the steps in seconds since the epoch, and what each step had."""
+    """A rate over time: the beginnings of the steps in seconds since the epoch, and what each step
+    had.
+    """
 
     times: list[int]
     mean: list[float | None]
@@ -36,17 +49,22 @@ class Series(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The newer half of the window beside the older one, or one side beside the other: pass rates, or means."""
+    """The newer half of the window beside the older one, or one side beside the other: pass rates,
+    or means.
+    """
 
     before: Figure
     after: Figure
     difference: Difference
     rate: bool
-    p: float | None  # corrected for the number of criteria that are shown; None where the evaluators differ
+    # corrected for the number of criteria that are shown; None where the evaluators differ
+    p: float | None
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome as `comparison` names it; a different evaluator is not a change of the answers."""
+        """The outcome as `comparison` names it; a different evaluator is not a change of the
+        answers.
+        """
         if self.p is None:
             return "evaluator changed"
         if self.p > ALPHA:
@@ -85,7 +103,9 @@ class CriterionView(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The results of a criterion that share an agent, a model, a version or a reason; `share` of all, weighted."""
+    """The results of a criterion that share an agent, a model, a version or a reason; `share` of
+    all, weighted.
+    """
 
     name: str
     results: int
@@ -104,23 +124,33 @@ def moment_text(seconds: float) -> str:
 
 
 def explained(figure: Figure, *, rate: bool) -> str:
-    """How a figure was estimated, and from how many answers; every figure of a page has this beside it."""
+    """How a figure was estimated, and from how many answers; every figure of a page has this beside
+    it.
+    """
     estimate = figure.estimate
-    what = "weighted share of passing answers" if rate else "weighted mean of the normalized scores, 0 to 1"
+    what = (
+        "weighted share of passing answers"
+        if rate
+        else "weighted mean of the normalized scores, 0 to 1"
+    )
     parts = [
         f"{what}, with its 95 % Wilson interval: {with_interval(estimate, rate=rate)}",
         f"from {count_of(estimate.scores, 'scored answer')}, standing for {figure.represents:,.0f} (1 / probability)",
         f"as certain as {estimate.effective:,.0f} equally weighted independent ones",
     ]
     if figure.clusters < estimate.scores:
-        parts.append(f"answers of one conversation or trace are taken together ({figure.clusters:,} of them)")
+        parts.append(
+            f"answers of one conversation or trace are taken together ({figure.clusters:,} of them)"
+        )
     if figure.unknown:
         parts.append(f"{figure.unknown:,} have an unknown probability and count once each")
     return "; ".join(parts)
 
 
 def rows_in(columns: ResultColumns, window: str, filters: Mapping[str, str] | None = None) -> Rows:
-    """The rows of a window that have all names of `filters`, a column to a name; shadow results are left out."""
+    """The rows of a window that have all names of `filters`, a column to a name; shadow results are
+    left out.
+    """
     chosen = ~columns["is_shadow"]
     if (seconds := WINDOWS[window]) and columns.count:
         chosen &= columns["moment"] > columns["moment"].max() - seconds
@@ -130,29 +160,45 @@ def rows_in(columns: ResultColumns, window: str, filters: Mapping[str, str] | No
 
 
 def overview(
-    columns: ResultColumns, window: str, objectives: Mapping[str, float], filters: Mapping[str, str] | None = None
+    columns: ResultColumns,
+    window: str,
+    objectives: Mapping[str, float],
+    filters: Mapping[str, str] | None = None,
 ) -> list[CriterionView]:
-    """The criteria in a window, those that changed clearly first, then by name; labels of people behind all others."""
+    """The criteria in a window, those that changed clearly first, then by name; labels of people
+    behind all others.
+    """
     rows = rows_in(columns, window, filters)
     if not len(rows):
         return []
-    key = columns["criterion"][rows] * np.int16(2) + columns["is_human"][rows]  # of two bytes, which sort fastest
+    # of two bytes, which sort fastest
+    key = columns["criterion"][rows] * np.int16(2) + columns["is_human"][rows]
     order = np.argsort(key, kind="stable").astype(np.int32)
     keys, starts = np.unique(key[order], return_index=True)
     span = _span(columns, rows)
     names, views = columns.names("criterion"), []
     for value, part in zip(keys, np.split(rows[order], starts[1:]), strict=True):
-        views.append(_criterion(columns, names[value // 2], part, objectives, span, is_human=bool(value % 2)))
+        views.append(
+            _criterion(columns, names[value // 2], part, objectives, span, is_human=bool(value % 2))
+        )
     changes = _corrected(view.change for view in views)
     views = [view._replace(change=change) for view, change in zip(views, changes, strict=True)]
-    return sorted(views, key=lambda view: (view.is_human, not (view.change and view.change.is_clear), view.name))
+    return sorted(
+        views,
+        key=lambda view: (view.is_human, not (view.change and view.change.is_clear), view.name),
+    )
 
 
 def criterion(
-    columns: ResultColumns, name: str, window: str, objectives: Mapping[str, float],
+    columns: ResultColumns,
+    name: str,
+    window: str,
+    objectives: Mapping[str, float],
     filters: Mapping[str, str] | None = None,
-) -> tuple[CriterionView, Rows] | None:  # fmt: skip
-    """A criterion and its rows in a window, scores of evaluators alone; None where no result of it is stored."""
+) -> tuple[CriterionView, Rows] | None:
+    """A criterion and its rows in a window, scores of evaluators alone; None where no result of it
+    is stored.
+    """
     rows = rows_in(columns, window, {**(filters or {}), "criterion": name})
     rows = rows[~columns["is_human"][rows]]
     if columns.code("criterion", name) < 0:
@@ -169,26 +215,39 @@ def groups_of(columns: ResultColumns, rows: Rows, dimension: str, *, rate: bool)
     names, weights = columns.names(dimension), columns["weight"][rows]
     parts = [(names[code] or "(none)", codes == code) for code in largest[:_MOST_GROUPS]]
     if len(largest) > _MOST_GROUPS:
-        parts.append((f"({len(largest) - _MOST_GROUPS:,} others)", ~np.isin(codes, largest[:_MOST_GROUPS])))
+        parts.append(
+            (f"({len(largest) - _MOST_GROUPS:,} others)", ~np.isin(codes, largest[:_MOST_GROUPS]))
+        )
     return [
         Group(
-            name, int(np.count_nonzero(of_group)), float(weights[of_group].sum() / weights.sum()),
+            name,
+            int(np.count_nonzero(of_group)),
+            float(weights[of_group].sum() / weights.sum()),
             columns.figure(rows[of_group], rate=rate),
-        ) for name, of_group in parts
-    ]  # fmt: skip
+        )
+        for name, of_group in parts
+    ]
 
 
 def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[float]]:
-    """The weighted shares of twenty equal ranges of the normalized scores, and where the ranges begin."""
+    """The weighted shares of twenty equal ranges of the normalized scores, and where the ranges
+    begin.
+    """
     values = columns["normalized"][rows]
     kept = ~np.isnan(values)
-    counts, edges = np.histogram(values[kept], _BINS, (0.0, 1.0), weights=columns["weight"][rows][kept])
+    counts, edges = np.histogram(
+        values[kept], _BINS, (0.0, 1.0), weights=columns["weight"][rows][kept]
+    )
     total = float(counts.sum()) or 1.0
-    return [round(float(edge), 4) for edge in edges[:-1]], [round(float(count) / total, 6) for count in counts]
+    return [round(float(edge), 4) for edge in edges[:-1]], [
+        round(float(count) / total, 6) for count in counts
+    ]
 
 
 def worst(columns: ResultColumns, rows: Rows, limit: int) -> Rows:
-    """The rows with the lowest scores, those that did not pass first, the newest first among equals."""
+    """The rows with the lowest scores, those that did not pass first, the newest first among
+    equals.
+    """
     scored = rows[columns["status"][rows] == SCORED]
     passed = columns["passed"][scored]
     values = np.nan_to_num(columns["normalized"][scored], nan=2.0)
@@ -203,14 +262,19 @@ def worst(columns: ResultColumns, rows: Rows, limit: int) -> Rows:
 def compare(
     columns: ResultColumns, window: str, dimension: str, left: str, right: str
 ) -> list[tuple[str, Change | None]]:
-    """For each criterion that both sides have, the right side beside the left one, clear differences first."""
+    """For each criterion that both sides have, the right side beside the left one, clear
+    differences first.
+    """
     sides = []
     for name in (left, right):
         views = overview(columns, window, {}, {dimension: name})
         sides.append({view.name: view for view in views if not view.is_human})
     names = sorted(sides[0].keys() & sides[1].keys())
-    of_evaluators = dimension == "evaluator_version"  # that the evaluators differ is what is looked at
-    beside = [_beside(*(side[name] for side in sides), of_evaluators=of_evaluators) for name in names]
+    # that the evaluators differ is what is looked at
+    of_evaluators = dimension == "evaluator_version"
+    beside = [
+        _beside(*(side[name] for side in sides), of_evaluators=of_evaluators) for name in names
+    ]
     changes = zip(names, _corrected(beside), strict=True)
     return sorted(changes, key=lambda item: (not (item[1] and item[1].is_clear), item[0]))
 
@@ -224,16 +288,29 @@ def _beside(left: CriterionView, right: CriterionView, *, of_evaluators: bool) -
 
 
 def _criterion(
-    columns: ResultColumns, name: str, rows: Rows, objectives: Mapping[str, float], span: tuple[int, int], *,
+    columns: ResultColumns,
+    name: str,
+    rows: Rows,
+    objectives: Mapping[str, float],
+    span: tuple[int, int],
+    *,
     is_human: bool,
-) -> CriterionView:  # fmt: skip
+) -> CriterionView:
     counts = np.bincount(columns["status"][rows], minlength=3)
     passes, mean = columns.figure(rows, rate=True), columns.figure(rows, rate=False)
     rate = passes is not None
     return CriterionView(
-        name, int(counts[SCORED]), int(counts[SKIPPED]), int(counts[FAILED]), passes, mean,
-        series(columns, rows, span, rate=rate), _halves(columns, rows, span, rate=rate), objectives.get(name), is_human,
-    )  # fmt: skip
+        name,
+        int(counts[SCORED]),
+        int(counts[SKIPPED]),
+        int(counts[FAILED]),
+        passes,
+        mean,
+        series(columns, rows, span, rate=rate),
+        _halves(columns, rows, span, rate=rate),
+        objectives.get(name),
+        is_human,
+    )
 
 
 def _span(columns: ResultColumns, rows: Rows) -> tuple[int, int]:
@@ -241,7 +318,9 @@ def _span(columns: ResultColumns, rows: Rows) -> tuple[int, int]:
     return (int(moments.min()), int(moments.max()) + 1) if len(rows) else (0, 1)
 
 
-def _halves(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool) -> Change | None:
+def _halves(
+    columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool
+) -> Change | None:
     is_newer = columns["moment"][rows] >= (span[0] + span[1]) / 2
     before, after = (columns.figure(part, rate=rate) for part in (rows[~is_newer], rows[is_newer]))
     return _change(before, after, rate=rate) if before and after else None
@@ -254,20 +333,30 @@ def _change(before: Figure, after: Figure, *, rate: bool, of_evaluators: bool = 
 
 
 def _corrected(changes: Iterable[Change | None]) -> Iterator[Change | None]:
-    """The changes with p-values after Holm: what is marked as better or worse is rarely marked by chance."""
+    """The changes with p-values after Holm: what is marked as better or worse is rarely marked by
+    chance.
+    """
     changes = list(changes)
     p_values = iter(holm([change.p for change in changes if change and change.p is not None]))
-    return (change if not change or change.p is None else change._replace(p=next(p_values)) for change in changes)
+    return (
+        change if not change or change.p is None else change._replace(p=next(p_values))
+        for change in changes
+    )
 
 
 def series(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool) -> Series:
     """The rate, or the mean, in at most sixty equal steps of the span, each with its interval."""
-    step = next((step for step in _STEPS_S if (span[1] - span[0]) / step <= _MOST_POINTS), _STEPS_S[-1])
+    step = next(
+        (step for step in _STEPS_S if (span[1] - span[0]) / step <= _MOST_POINTS), _STEPS_S[-1]
+    )
     start = span[0] - span[0] % step
     values = (columns["passed"] if rate else columns["normalized"])[rows].astype(np.float64)
     kept = (columns["status"][rows] == SCORED) & ((values >= 0) if rate else ~np.isnan(values))
     rows, values = rows[kept], values[kept]
-    weights, steps = columns["weight"][rows].astype(np.float64), (columns["moment"][rows] - start) // step
+    weights, steps = (
+        columns["weight"][rows].astype(np.float64),
+        (columns["moment"][rows] - start) // step,
+    )
     length = max(1, (span[1] - 1 - start) // step + 1)
     powers = [
         np.ones_like(weights),

@@ -1,4 +1,6 @@
-"""`python -m benchmarks.speed <row> <subject> <size>`: one measurement, in this process; its numbers as JSON."""
+"""`python -m benchmarks.speed <row> <subject> <size>`: one measurement, in this process; its
+numbers as JSON.
+"""
 
 from __future__ import annotations
 

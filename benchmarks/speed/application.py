@@ -1,4 +1,6 @@
-"""The application's own telemetry: the SDK's providers with default batch processors, and what arrives from them."""
+"""The application's own telemetry: the SDK's providers with default batch processors, and what
+arrives from them.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,27 @@ class Application:
     """
 
     def __init__(self, providers: Any, sink: Receiver | None = None) -> None:
-        self.traces, self.spans_wait, self.events_wait = providers.traces, providers.spans_wait, providers.events_wait
+        self.traces, self.spans_wait, self.events_wait = (
+            providers.traces,
+            providers.spans_wait,
+            providers.events_wait,
+        )
         self._providers, self._sink = providers, sink
         trace.set_tracer_provider(providers.traces)
         _logs.set_logger_provider(providers.logs)
         metrics.set_meter_provider(providers.meters)
 
     def flush(self) -> None:
-        """Export what waits in the processors; metrics last, as a reader's request takes its own time."""
+        """Export what waits in the processors; metrics last, as a reader's request takes its own
+        time.
+        """
         for provider in (self._providers.traces, self._providers.logs, self._providers.meters):
             provider.force_flush(120_000)
 
     def arrived(self) -> dict[str, int]:
-        """Agent spans, run spans, events and the application's own spans, as counted where they arrive."""
+        """Agent spans, run spans, events and the application's own spans, as counted where they
+        arrive.
+        """
         counts = self._sink.arrived().counts if self._sink else self._providers.counts
         return {
             # pydantic-evals calls the span of the call "Calling answer"

@@ -1,4 +1,6 @@
-"""Rows about the work after capture. Calls come in short rows, so that no subject drops or sheds any."""
+"""Rows about the work after capture. Calls come in short rows, so that no subject drops or sheds
+any.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _ROW = 50
 
 
 def after_capture(name: str, size: Size) -> Numbers:
-    """CPU time of everything but the caller's thread, an answer: one inline evaluator, no-op exporter."""
+    """CPU time of everything but the caller's thread, an answer: one inline evaluator, no-op
+    exporter.
+    """
     application = exporting_nowhere()
     subject, rows = make(name, application, shedding=False), size.of(4, 50)
     handler = subject.wrap(subjects.answer)
@@ -32,12 +36,15 @@ def after_capture(name: str, size: Size) -> Numbers:
 
 
 def eight(name: str, size: Size) -> Numbers:
-    """Answers a second through eight deterministic evaluators, encoded by the SDK; the whole process on one core."""
+    """Answers a second through eight deterministic evaluators, encoded by the SDK; the whole
+    process on one core.
+    """
     from benchmarks.evaluators import eight as evaluators
 
     on_one_core()
     application, rows = exporting_nowhere(encode=True), size.of(4, 30)
-    # Without an agent span of ours, as the application of the goal had one: the row is about evaluation and encoding.
+    # Without an agent span of ours, as the application of the goal had one: the row is about
+    # evaluation and encoding.
     subject = make(name, application, evaluators=evaluators(), shedding=False, agent_span="never")
     handler = subject.wrap(subjects.answer)
     done = _rows(subject, handler, 2, 0)
@@ -51,7 +58,9 @@ def eight(name: str, size: Size) -> Numbers:
 
 
 def in_process(name: str, size: Size) -> Numbers:
-    """CPU time that `execution="process"` adds to a trivial function, children included: rows of both in turns."""
+    """CPU time that `execution="process"` adds to a trivial function, children included: rows of
+    both in turns.
+    """
     from agenteval_otel import monitor
     from benchmarks.evaluators import Busy
 
@@ -59,7 +68,9 @@ def in_process(name: str, size: Size) -> Numbers:
     subject = make(name, application, shedding=False)
     done, used = 0, {"inline": 0.0, "process": 0.0}
     handlers: dict[str, Any] = {
-        execution: monitor(evaluators=[Busy(criterion_name=execution, loops=0, execution=execution)])(subjects.answer)
+        execution: monitor(
+            evaluators=[Busy(criterion_name=execution, loops=0, execution=execution)]
+        )(subjects.answer)
         for execution in used
     }
     for row in range(-2, rows):
@@ -75,7 +86,9 @@ def in_process(name: str, size: Size) -> Numbers:
 
 
 def _rows(subject: Any, handler: Any, rows: int, done: int) -> int:
-    """So many rows of calls, each worked off before the next begins; how many calls there were in all."""
+    """So many rows of calls, each worked off before the next begins; how many calls there were in
+    all.
+    """
     for _ in range(rows):
         for _ in range(_ROW):
             handler(subjects.QUESTION)

@@ -22,7 +22,9 @@ _WARM = 32
 
 
 def otlp(subject: str, size: Size) -> Numbers:
-    """5,000 calls in a row beside 500 spans of the application, over OTLP to a receiver that takes 20 ms a request."""
+    """5,000 calls in a row beside 500 spans of the application, over OTLP to a receiver that takes
+    20 ms a request.
+    """
     with receiver() as sink:
         return _burst(subject, exporting_to(sink), size.of(500, 5_000))
 
@@ -51,10 +53,15 @@ def _burst(name: str, application: Application, calls: int) -> Numbers:
     # Where nothing is evaluated, a span is the answer that arrived.
     answers = max(1, arrived["events"] or arrived["agent spans"])
     return {
-        **{what: arrived[what] / (calls / _OWN_EVERY if what == "own" else calls) for what in arrived},
-        "per s": answers / took, "cpu us": used / answers * 1e6,
-        "caller cpu us": caller_cpu / calls * 1e6, "caller us": caller / calls * 1e6,
-    }  # fmt: skip
+        **{
+            what: arrived[what] / (calls / _OWN_EVERY if what == "own" else calls)
+            for what in arrived
+        },
+        "per s": answers / took,
+        "cpu us": used / answers * 1e6,
+        "caller cpu us": caller_cpu / calls * 1e6,
+        "caller us": caller / calls * 1e6,
+    }
 
 
 def _warm_up(subject: Any, handler: Any, application: Application) -> None:
@@ -66,7 +73,9 @@ def _warm_up(subject: Any, handler: Any, application: Application) -> None:
 
 
 def memory(name: str, size: Size) -> Numbers:
-    """20,000 calls at once, each with 1 KB of its own: how much arrives, and the memory that it takes on the way."""
+    """20,000 calls at once, each with 1 KB of its own: how much arrives, and the memory that it
+    takes on the way.
+    """
     application, calls = exporting_nowhere(), size.of(1_000, 20_000)
     subject, number = make(name, application), itertools.count()
     handler = subject.wrap(lambda question: f"{next(number)} {subjects.ANSWER}"[:1024])

@@ -1,7 +1,9 @@
-"""The plain form that ours is measured against: a script's worth of code, and nothing of what a user needs.
+"""The plain form that ours is measured against: a script's worth of code, and nothing of what a
+user needs.
 
-The caller starts the agent span and queues it; a background thread scores the answer, ends the span with its true end
-time and emits run span, event and metrics, while the application's batch processors have room.
+The caller starts the agent span and queues it; a background thread scores the answer, ends the span
+with its true end time and emits run span, event and metrics, while the application's batch
+processors have room.
 """
 
 from __future__ import annotations
@@ -22,21 +24,36 @@ _ROOM = 512
 """How many spans or events may wait in a batch processor, a quarter of its queue: one batch."""
 _LOOK_EVERY = 32
 _AGENT: dict[str, Any] = {
-    "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "answer", "gen_ai.request.model": "model",
-    "agenteval.evaluation.sampled": True, "agenteval.evaluation.criteria": ("trivial",),
-}  # fmt: skip
+    "gen_ai.operation.name": "invoke_agent",
+    "gen_ai.agent.name": "answer",
+    "gen_ai.request.model": "model",
+    "agenteval.evaluation.sampled": True,
+    "agenteval.evaluation.criteria": ("trivial",),
+}
 _RUN: dict[str, Any] = {
-    "gen_ai.operation.name": "evaluation", "gen_ai.evaluation.trivial.score": 1.0,
-    "gen_ai.evaluation.trivial.label": "pass", "agenteval.evaluation.overall_score": 1.0,
-    "gen_ai.evaluation.module": "answer", "gen_ai.evaluation.has_ground_truth": False,
-}  # fmt: skip
-_LABELS = {"gen_ai.evaluation.name": "trivial", "gen_ai.agent.name": "answer", "gen_ai.request.model": "model"}
+    "gen_ai.operation.name": "evaluation",
+    "gen_ai.evaluation.trivial.score": 1.0,
+    "gen_ai.evaluation.trivial.label": "pass",
+    "agenteval.evaluation.overall_score": 1.0,
+    "gen_ai.evaluation.module": "answer",
+    "gen_ai.evaluation.has_ground_truth": False,
+}
+_LABELS = {
+    "gen_ai.evaluation.name": "trivial",
+    "gen_ai.agent.name": "answer",
+    "gen_ai.request.model": "model",
+}
 _EVENT: dict[str, Any] = {
-    **_LABELS, "gen_ai.evaluation.score.value": 1.0, "gen_ai.evaluation.score.label": "pass",
-    "gen_ai.evaluation.evaluator.id": "trivial", "gen_ai.evaluation.evaluator.version": "1",
-    "gen_ai.evaluation.evaluator.type": "deterministic", "agenteval.evaluation.score.normalized": 1.0,
-    "agenteval.sampling.probability": 1.0, "agenteval.sampling.reason": "ratio",
-}  # fmt: skip
+    **_LABELS,
+    "gen_ai.evaluation.score.value": 1.0,
+    "gen_ai.evaluation.score.label": "pass",
+    "gen_ai.evaluation.evaluator.id": "trivial",
+    "gen_ai.evaluation.evaluator.version": "1",
+    "gen_ai.evaluation.evaluator.type": "deterministic",
+    "agenteval.evaluation.score.normalized": 1.0,
+    "agenteval.sampling.probability": 1.0,
+    "agenteval.sampling.reason": "ratio",
+}
 
 
 class LatePaced:
@@ -44,7 +61,9 @@ class LatePaced:
 
     def __init__(self, application: Application, score: Callable[[str], float]) -> None:
         self._waiting: queue.SimpleQueue[tuple[Any, str, int] | None] = queue.SimpleQueue()
-        self._processors = [each._batch_processor for each in (application.spans_wait, application.events_wait)]
+        self._processors = [
+            each._batch_processor for each in (application.spans_wait, application.events_wait)
+        ]
         self._score, self._calls, self._done = score, 0, 0
         self._tracer, self._logger = trace.get_tracer("late_paced"), _logs.get_logger("late_paced")
         meter = metrics.get_meter("late_paced")
@@ -83,13 +102,19 @@ class LatePaced:
 
     def _emit(self, span: Any, answer: str, ended_ns: int) -> None:
         value = self._score(answer)
-        span.set_attributes({"gen_ai.evaluation.trivial.score": value, "gen_ai.evaluation.trivial.label": "pass"})
+        span.set_attributes(
+            {"gen_ai.evaluation.trivial.score": value, "gen_ai.evaluation.trivial.label": "pass"}
+        )
         span.end(ended_ns)
         context = trace.set_span_in_context(span)
         self._tracer.start_span("evaluation answer", context=context, attributes=_RUN).end()
         self._logger.emit(
-            event_name="gen_ai.evaluation.result", context=context, timestamp=ended_ns,
-            severity_number=_logs.SeverityNumber.INFO, body="trivial: pass", attributes=dict(_EVENT),
-        )  # fmt: skip
+            event_name="gen_ai.evaluation.result",
+            context=context,
+            timestamp=ended_ns,
+            severity_number=_logs.SeverityNumber.INFO,
+            body="trivial: pass",
+            attributes=dict(_EVENT),
+        )
         for histogram in self._histograms:
             histogram.record(value, _LABELS, context=context)

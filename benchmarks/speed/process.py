@@ -58,7 +58,9 @@ def _pages(pid: str) -> int:
 
 
 def _session() -> Iterator[tuple[str, list[int]]]:
-    """Process id, and the numbers of /proc/<pid>/stat after the state, of this session's other processes."""
+    """Process id, and the numbers of /proc/<pid>/stat after the state, of this session's other
+    processes.
+    """
     own, session = os.getpid(), os.getsid(0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -1,4 +1,6 @@
-"""An OTLP/HTTP receiver on loopback, in a process of its own, that takes 20 ms a request and says what arrived."""
+"""An OTLP/HTTP receiver on loopback, in a process of its own, that takes 20 ms a request and says
+what arrived.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Arrived:
     """What arrived.
 
     Attributes:
-        counts: Spans by the first word of their names, log records by their event names; each span once.
+        counts: Spans by the first word of their names, log records by their event names; each span
+            once.
         events_ns: When the first evaluation event of a trace arrived, by trace id in hexadecimal.
     """
 
@@ -55,7 +58,9 @@ def receiver() -> Iterator[Receiver]:
     """A running receiver, in a session of its own so that its CPU time is not the subject's."""
     command = [sys.executable, "-m", "benchmarks.speed.receiver"]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, env=clean_environment(), start_new_session=True, **pipes) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env=clean_environment(), start_new_session=True, **pipes
+    ) as process:
         assert process.stdout is not None
         try:
             yield Receiver(f"http://127.0.0.1:{int(process.stdout.readline())}")
@@ -72,7 +77,9 @@ class _Requests(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         # Decoded when somebody asks: the receiver shares the subject's cores.
-        _bodies.append((time.time_ns(), self.path, _plain(body, self.headers.get("content-encoding"))))
+        _bodies.append(
+            (time.time_ns(), self.path, _plain(body, self.headers.get("content-encoding")))
+        )
         time.sleep(_TAKES_S)
         self._answer(b"", "application/x-protobuf")
 
@@ -105,7 +112,12 @@ def _decoded() -> dict[str, Any]:
         if path.endswith("traces"):
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                 for scope in resource.scope_spans:
-                    names.update({(span.trace_id, span.span_id): span.name.split(" ")[0] for span in scope.spans})
+                    names.update(
+                        {
+                            (span.trace_id, span.span_id): span.name.split(" ")[0]
+                            for span in scope.spans
+                        }
+                    )
         elif path.endswith("logs"):
             for logs in ExportLogsServiceRequest.FromString(body).resource_logs:
                 for records in logs.scope_logs:

@@ -25,8 +25,18 @@ def as_markdown(measured: Measured, failed: Mapping[str, str]) -> str:
         lines.append(_cells([f"**{ROWS[name].title}**", *[""] * (len(header) - 1)]))
         for line in ROWS[name].lines:
             values = [_figure(by_subject, subject, line) for subject in _OTHERS]
-            lines.append(_cells([line.title, line.goal, _verdict(line, by_subject), _ratios(by_subject, line),
-                                 _figure(by_subject, _ours(line), line), *values]))  # fmt: skip
+            lines.append(
+                _cells(
+                    [
+                        line.title,
+                        line.goal,
+                        _verdict(line, by_subject),
+                        _ratios(by_subject, line),
+                        _figure(by_subject, _ours(line), line),
+                        *values,
+                    ]
+                )
+            )
     return "\n".join([*lines, "", *(f"- {note}" for note in _notes(measured, failed))])
 
 
@@ -40,8 +50,13 @@ def as_text(measured: Measured, failed: Mapping[str, str]) -> str:
             lines.append(f"  {line.title}{goal}")
             if ratios := _ratios(by_subject, line):
                 lines.append(f"    ours / others: {ratios}")
-            values = [(TITLES[subject], _figure(by_subject, subject, line)) for subject in (_ours(line), *_OTHERS)]
-            lines.append("    " + "; ".join(f"{title} {figure}" for title, figure in values if figure))
+            values = [
+                (TITLES[subject], _figure(by_subject, subject, line))
+                for subject in (_ours(line), *_OTHERS)
+            ]
+            lines.append(
+                "    " + "; ".join(f"{title} {figure}" for title, figure in values if figure)
+            )
     return "\n".join([*lines, "", *(f"- {note}" for note in _notes(measured, failed))])
 
 
@@ -50,8 +65,11 @@ def _ours(line: Line) -> str:
 
 
 def _notes(measured: Measured, failed: Mapping[str, str]) -> list[str]:
-    notes = [f"{ROWS[row].title}: {TITLES[subject]} not measured: {why}."
-             for row in measured for subject, why in ROWS[row].without.items()]  # fmt: skip
+    notes = [
+        f"{ROWS[row].title}: {TITLES[subject]} not measured: {why}."
+        for row in measured
+        for subject, why in ROWS[row].without.items()
+    ]
     return notes + [f"NOT MEASURED: {key}: {why}" for key, why in failed.items()]
 
 

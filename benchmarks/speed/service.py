@@ -27,30 +27,45 @@ _RATE = 50.0
 _CPU_S = 0.005
 
 
-# --- calls a millisecond apart ----------------------------------------------------------------------------------------
+# --- calls a millisecond apart
+# ----------------------------------------------------------------------------------------
 def agent_span(name: str, size: Size) -> Numbers:
-    """p50 that a sampled call adds, sync and async, in turns with the bare call: caches are cold, as in a service."""
+    """p50 that a sampled call adds, sync and async, in turns with the bare call: caches are cold,
+    as in a service.
+    """
     subject, calls = make(name, exporting_nowhere()), size.of(200, 1_000)
     added: Numbers = {}
     for mode, times in (
         ("sync", paced(subjects.answer, subject.wrap(subjects.answer), calls)),
-        ("async", asyncio.run(paced_async(subjects.answer_async, subject.wrap(subjects.answer_async), calls))),
+        (
+            "async",
+            asyncio.run(
+                paced_async(subjects.answer_async, subject.wrap(subjects.answer_async), calls)
+            ),
+        ),
     ):
         bare, wrapped = (statistics.median(values[calls // 10 :]) for values in times)
         added[f"{mode} us"] = wrapped - bare
     return added
 
 
-# --- requests: fifty a second, Poisson --------------------------------------------------------------------------------
+# --- requests: fifty a second, Poisson
+# --------------------------------------------------------------------------------
 def requests(name: str, size: Size) -> Numbers:
-    """Milliseconds from a request's scheduled arrival to its answer, p99: 2 ms of I/O, an evaluator of 5 ms CPU."""
+    """Milliseconds from a request's scheduled arrival to its answer, p99: 2 ms of I/O, an evaluator
+    of 5 ms CPU.
+    """
     application = exporting_nowhere()
     subject = make(name, application, loops=loops_for(_CPU_S), execution="process")
     seconds = size.of(2, 8)
     sync = _requests(subject.wrap(_serve), seconds)
     _finish(subject, application)
     kept = application.arrived()["events"] / len(_arrivals(seconds))
-    return {"sync ms": sync, "async ms": asyncio.run(_requests_async(subject, seconds)), "kept": kept}
+    return {
+        "sync ms": sync,
+        "async ms": asyncio.run(_requests_async(subject, seconds)),
+        "kept": kept,
+    }
 
 
 def _finish(subject: Any, application: Application) -> None:
@@ -107,15 +122,18 @@ def _arrivals(seconds: float) -> list[float]:
 
 
 def _p99(latencies: list[float]) -> float:
-    return _quantile(latencies[20:], 0.99) * 1e3  # the first requests start threads, children and connections
+    # the first requests start threads, children and connections
+    return _quantile(latencies[20:], 0.99) * 1e3
 
 
 def _quantile(values: list[float], share: float) -> float:
-    # A value that occurred: between few values far apart an interpolated p99 may lie beyond all of them.
+    # A value that occurred: between few values far apart an interpolated p99 may lie beyond all of
+    # them.
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-# --- the event loop ---------------------------------------------------------------------------------------------------
+# --- the event loop
+# ---------------------------------------------------------------------------------------------------
 def loop_lag(name: str, size: Size) -> Numbers:
     """p99 of a 1 ms timer's lag, in milliseconds, idle and while 4,000 answers are worked off."""
     application, calls = exporting_nowhere(), size.of(400, 4_000)
@@ -132,7 +150,11 @@ def loop_lag(name: str, size: Size) -> Numbers:
         busy = await _lags(asyncio.create_task(_work_off(subject, handler, calls)))
         application.flush()
         kept = (application.arrived()["events"] - before) / calls
-        return {"idle ms": _quantile(idle, 0.99) * 1e3, "ms": _quantile(busy, 0.99) * 1e3, "kept": kept}
+        return {
+            "idle ms": _quantile(idle, 0.99) * 1e3,
+            "ms": _quantile(busy, 0.99) * 1e3,
+            "kept": kept,
+        }
 
     return asyncio.run(host())
 
@@ -141,7 +163,8 @@ async def _work_off(subject: Any, handler: Callable[[str], Any], calls: int) -> 
     for index in range(calls):
         await handler(subjects.QUESTION)
         if index % 4 == 3:
-            await asyncio.sleep(0.001)  # the calls themselves hold the loop as little as a service's would
+            # the calls themselves hold the loop as little as a service's would
+            await asyncio.sleep(0.001)
     wait = getattr(subject, "wait", None)
     await (wait() if wait else asyncio.to_thread(subject.drain))
 
@@ -155,7 +178,8 @@ async def _lags(during: asyncio.Task[None]) -> list[float]:
     return lags
 
 
-# --- delay and footprint ----------------------------------------------------------------------------------------------
+# --- delay and footprint
+# ----------------------------------------------------------------------------------------------
 def exported(name: str, size: Size) -> Numbers:
     """Seconds from the end of an answer to its score at the receiver, p95, at 50 answers a second."""
     ended_ns: dict[str, int] = {}
@@ -173,15 +197,21 @@ def exported(name: str, size: Size) -> Numbers:
             with trace.use_span(trace.NonRecordingSpan(context)):
                 handler(subjects.QUESTION)
             ended_ns[f"{context.trace_id:032x}"] = time.time_ns()
-        time.sleep(size.of(2, 6))  # what is late is late by the exporter's interval, not by a flush of ours
+        # what is late is late by the exporter's interval, not by a flush of ours
+        time.sleep(size.of(2, 6))
         subject.drain()
         arrived_ns = sink.arrived().events_ns
     delays = [(arrived_ns[key] - ended_ns[key]) / 1e9 for key in ended_ns if key in arrived_ns]
-    return {"p95 s": _quantile(delays, 0.95) if delays else float("nan"), "kept": len(delays) / len(ended_ns)}
+    return {
+        "p95 s": _quantile(delays, 0.95) if delays else float("nan"),
+        "kept": len(delays) / len(ended_ns),
+    }
 
 
 def in_the_host(name: str, size: Size) -> Numbers:
-    """Memory, threads, child processes and CPU at 50 traced requests a second, of which 10 % are sampled."""
+    """Memory, threads, child processes and CPU at 50 traced requests a second, of which 10 % are
+    sampled.
+    """
     with receiver() as sink:
         application, seconds = exporting_to(sink), size.of(3, 20)
         handler = make(name, application, rate=0.1).wrap(subjects.answer)
@@ -191,8 +221,11 @@ def in_the_host(name: str, size: Size) -> Numbers:
         _at_rate(handler, tracer, seconds)
         used = (tree_cpu_s() - cpu) / (_now() - began)
         return {
-            "MiB": resident_mb(), "threads": float(threads()), "children": float(children()), "% of a core": used * 100
-        }  # fmt: skip
+            "MiB": resident_mb(),
+            "threads": float(threads()),
+            "children": float(children()),
+            "% of a core": used * 100,
+        }
 
 
 def _at_rate(handler: Callable[[str], Any], tracer: trace.Tracer, seconds: int) -> None:

@@ -1,6 +1,7 @@
 """What is compared, each set up as its users would, its limits raised where they would lose calls.
 
-Modules of the packages are imported when a subject is made: Splunk's library lives in an environment without ours.
+Modules of the packages are imported when a subject is made: Splunk's library lives in an
+environment without ours.
 """
 
 from __future__ import annotations
@@ -18,9 +19,14 @@ from benchmarks.speed.late_paced import LatePaced
 __all__ = ["TITLES", "make"]
 
 TITLES = {
-    "bare": "bare call", "raw": "raw span", "ours": "ours", "ours_thread": "ours, thread",
-    "pydantic": "pydantic-evals", "splunk": "Splunk", "late": "late paced",
-}  # fmt: skip
+    "bare": "bare call",
+    "raw": "raw span",
+    "ours": "ours",
+    "ours_thread": "ours, thread",
+    "pydantic": "pydantic-evals",
+    "splunk": "Splunk",
+    "late": "late paced",
+}
 """The table's columns, by subject."""
 _UNBOUNDED = 100_000
 
@@ -89,9 +95,11 @@ class _PydanticEvals(subjects.Rival):
 
 
 class _Splunk:
-    """`splunk-otel-util-genai` with its evaluations: the agent span as its instrumentations would make it.
+    """`splunk-otel-util-genai` with its evaluations: the agent span as its instrumentations would
+    make it.
 
-    The queue of 100 is raised; scores are named "relevance", as those of other names leave no event.
+    The queue of 100 is raised; scores are named "relevance", as those of other names leave no
+    event.
     """
 
     def __init__(self, rate: float, loops: int) -> None:
@@ -111,10 +119,14 @@ class _Splunk:
                 busy(loops)
                 return [types.EvaluationResult(metric_name="relevance", score=1.0, label="pass")]
 
-        def computing(metrics: Any = None, *, invocation_type: Any = None, options: Any = None) -> Any:
+        def computing(
+            metrics: Any = None, *, invocation_type: Any = None, options: Any = None
+        ) -> Any:
             return Computing(metrics, invocation_type=invocation_type, options=options)
 
-        register_evaluator("computing", computing, default_metrics={"AgentInvocation": ("relevance",)})
+        register_evaluator(
+            "computing", computing, default_metrics={"AgentInvocation": ("relevance",)}
+        )
         self._types, self._telemetry = types, get_telemetry_handler()
 
     def wrap(self, handler: Any) -> Any:
@@ -140,7 +152,9 @@ class _Splunk:
 
     def _stop(self, invocation: Any, answer: str) -> str:
         types = self._types
-        message = types.OutputMessage(role="assistant", parts=[types.Text(content=answer)], finish_reason="stop")
+        message = types.OutputMessage(
+            role="assistant", parts=[types.Text(content=answer)], finish_reason="stop"
+        )
         invocation.output_messages = [message]
         self._telemetry.stop_agent(invocation)
         return answer

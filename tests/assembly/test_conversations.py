@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from agenteval_otel.assembly.conversations import Conversation, ConversationAssembler, ConversationSettings, Key
+from agenteval_otel.assembly.conversations import (
+    Conversation,
+    ConversationAssembler,
+    ConversationSettings,
+    Key,
+)
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.memory import MemoryBudget
 
@@ -21,17 +26,33 @@ class Room:
     def __init__(self, max_bytes: int = 1 << 30, **settings: Any) -> None:
         self.memory = MemoryBudget(max_bytes)
         self.memory.conversations.max_bytes = max_bytes
-        self.assembler = ConversationAssembler(ConversationSettings(**settings), self.memory.conversations)
+        self.assembler = ConversationAssembler(
+            ConversationSettings(**settings), self.memory.conversations
+        )
 
     def add(
-        self, number: int, id: str = "c", *, now_s: float = 0.0, agent: str = "shop", service: str | None = None,
-        probability: float | None = 1.0, **fields: Any,
-    ) -> list[Conversation]:  # fmt: skip
-        turn = EvaluationInput(prompt=f"q{number}", response=f"a{number}", conversation_id=id, **fields)
+        self,
+        number: int,
+        id: str = "c",
+        *,
+        now_s: float = 0.0,
+        agent: str = "shop",
+        service: str | None = None,
+        probability: float | None = 1.0,
+        **fields: Any,
+    ) -> list[Conversation]:
+        turn = EvaluationInput(
+            prompt=f"q{number}", response=f"a{number}", conversation_id=id, **fields
+        )
         closed, had_room = self.assembler.add(
-            Key(id, agent, service), turn, span=SPAN, started_ns=number, last=number, probability=probability,
+            Key(id, agent, service),
+            turn,
+            span=SPAN,
+            started_ns=number,
+            last=number,
+            probability=probability,
             now_s=now_s,
-        )  # fmt: skip
+        )
         assert had_room
         return closed
 
@@ -69,7 +90,9 @@ def test_a_marked_conversation_waits_for_turns_that_are_late() -> None:
 
 
 def test_turns_stand_in_the_order_in_which_they_began() -> None:
-    """Whatever the order in which they came; what is kept of the last is that of the one that began last."""
+    """Whatever the order in which they came; what is kept of the last is that of the one that began
+    last.
+    """
     room = Room()
     for number in (3, 4, 1, 4, 2):
         room.add(number)
@@ -80,7 +103,9 @@ def test_turns_stand_in_the_order_in_which_they_began() -> None:
 
 
 def test_a_clock_that_is_wrong_neither_closes_nor_keeps_a_conversation() -> None:
-    """Another host's clock puts its turns into a wrong place; idle time is measured by this process."""
+    """Another host's clock puts its turns into a wrong place; idle time is measured by this
+    process.
+    """
     room = Room(idle_s=60.0)
     room.add(2**60, now_s=0.0)
     room.add(-5, now_s=50.0)
@@ -117,31 +142,47 @@ def test_beyond_the_bounds_the_one_that_was_quiet_longest_is_evaluated_early() -
     assert (closed.key.id, closed.end) == ("b", "no_room")
     crowded = Room(max_bytes=70_000)
     numbers = count()
-    early = [part for number in range(200) for part in crowded.add(next(numbers), f"c-{number}", context={"x": number})]
+    early = [
+        part
+        for number in range(200)
+        for part in crowded.add(next(numbers), f"c-{number}", context={"x": number})
+    ]
     assert all(part.end == "no_room" for part in early)
     assert len(early) + len(crowded.assembler) == 200
     assert 0 < crowded.memory.conversations.used_bytes <= 70_000
 
 
 def test_where_others_took_the_memory_a_conversation_is_given_up() -> None:
-    """A turn that has no room would leave a hole: no verdict on what is not whole, and the bytes come back."""
+    """A turn that has no room would leave a hole: no verdict on what is not whole, and the bytes
+    come back.
+    """
     room = Room()
     room.add(1)
     room.memory.captured_calls.reserve(10)
     room.memory.max_bytes = room.memory.used_bytes
     turn = EvaluationInput(prompt="q", conversation_id="c")
-    fields: dict[str, Any] = {"span": None, "started_ns": 2, "last": 2, "probability": 1.0, "now_s": 0.0}
+    fields: dict[str, Any] = {
+        "span": None,
+        "started_ns": 2,
+        "last": 2,
+        "probability": 1.0,
+        "now_s": 0.0,
+    }
     assert room.assembler.add(Key("c", "shop"), turn, **fields) == ([], False)
     assert (len(room.assembler), room.memory.used_bytes) == (0, 10)
 
 
 def test_spans_and_fields_come_back_as_they_were() -> None:
-    """Ids, flags and whether they are remote; of what is sent with every turn the first one's is kept."""
+    """Ids, flags and whether they are remote; of what is sent with every turn the first one's is
+    kept.
+    """
     room = Room()
     tools = {"tools": [{"name": "a"}]}
     history = [{"role": "system", "content": "Be brief."}]
     for number in (1, 2):
-        room.add(number, agent_config=tools, message_history=history, tags={"tenant": "é💩"}, cost=0.5)
+        room.add(
+            number, agent_config=tools, message_history=history, tags={"tenant": "é💩"}, cost=0.5
+        )
     (conversation,) = room.assembler.take_all("shutdown")
     assert conversation.spans() == [SPAN, SPAN]
     assert not conversation.spans()[0].is_remote
@@ -149,11 +190,20 @@ def test_spans_and_fields_come_back_as_they_were() -> None:
     assert (whole.agent_config, whole.tags, whole.cost) == (tools, {"tenant": "é💩"}, 1.0)
     assert whole.conversation is not None
     assert [turn.message_history is None for turn in whole.conversation] == [False, True]
-    assert [message.role for message in whole.message_history or ()] == ["system", "user", "assistant", "user"]
+    assert [message.role for message in whole.message_history or ()] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
 
 
-@pytest.mark.parametrize(("probabilities", "expected"), [((0.5, 0.25, 1.0), 0.25), ((0.5, None), None), ((1.0,), 1.0)])
-def test_a_conversation_was_as_likely_as_its_least_likely_turn(probabilities: Any, expected: float | None) -> None:
+@pytest.mark.parametrize(
+    ("probabilities", "expected"), [((0.5, 0.25, 1.0), 0.25), ((0.5, None), None), ((1.0,), 1.0)]
+)
+def test_a_conversation_was_as_likely_as_its_least_likely_turn(
+    probabilities: Any, expected: float | None
+) -> None:
     """The same randomness decided on all of them; one of unknown probability makes it unknown."""
     room = Room()
     for number, probability in enumerate(probabilities):

@@ -1,4 +1,6 @@
-"""Traces put together from spans in any order: when they are complete, and what becomes of the rest."""
+"""Traces put together from spans in any order: when they are complete, and what becomes of the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.mappers.support import AGENT_NAMES, read_recording, spans_of
 OPERATION = "gen_ai.operation.name"
 
 
-def span(trace: int, number: int, parent: int | None = None, operation: str | None = None) -> ReadSpan:
+def span(
+    trace: int, number: int, parent: int | None = None, operation: str | None = None
+) -> ReadSpan:
     attributes = {} if operation is None else {OPERATION: operation}
     return ReadSpan(trace, number, parent, operation or "GET", 1, number, number + 1, attributes)
 
@@ -40,7 +44,9 @@ def test_a_trace_is_complete_when_it_was_quiet() -> None:
 
 
 def test_a_model_call_waits_for_the_agent_above_it() -> None:
-    """Its parent has not come: with the agent's span all are one trace, without it the call is read alone."""
+    """Its parent has not come: with the agent's span all are one trace, without it the call is read
+    alone.
+    """
     for agent_s, expected in ((30.0, [[2, 1]]), (None, [[2]])):
         assembler = TraceAssembler(quiet_s=6.0, parent_wait_s=60.0)
         assembler.add(chat(1, 2, parent=1), 100, 0.0)
@@ -66,7 +72,9 @@ def test_late_spans_of_an_answer_are_counted_and_no_second_answer() -> None:
 
 
 def test_traces_without_an_answer_are_let_go() -> None:
-    """Nothing in them is evaluated: their spans are counted, by their scope where no mapper reads them, and go."""
+    """Nothing in them is evaluated: their spans are counted, by their scope where no mapper reads
+    them, and go.
+    """
     assembler = TraceAssembler(quiet_s=1.0)
     assembler.add(replace(span(1, 1), scope="http"), 100, 0.0)
     assembler.add(span(2, 2, operation="execute_tool"), 100, 0.0)
@@ -76,7 +84,9 @@ def test_traces_without_an_answer_are_let_go() -> None:
 
 
 def test_spans_of_evaluations_are_no_answers() -> None:
-    """Run spans that come back, and the model call of a judge, whose trace state says so, also before its parent."""
+    """Run spans that come back, and the model call of a judge, whose trace state says so, also
+    before its parent.
+    """
     assembler = TraceAssembler(quiet_s=1.0, parent_wait_s=60.0)
     assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
     assert taken(assembler, 1.0) == [[1]]
@@ -92,12 +102,16 @@ def test_spans_of_evaluations_are_no_answers() -> None:
 def test_what_waits_is_bounded(limits: dict[str, int], accepted: int) -> None:
     """Without room a span is refused; of one trace, spans beyond its limit are left out."""
     assembler = TraceAssembler(**limits)
-    assert [assembler.add(chat(number, number), 100, 0.0) for number in range(1, 6)].count(True) == accepted
+    assert [assembler.add(chat(number, number), 100, 0.0) for number in range(1, 6)].count(
+        True
+    ) == accepted
     assert len(list(assembler.take_all())) == accepted
 
 
 def test_of_one_trace_the_spans_that_are_understood_are_kept_longest() -> None:
-    """Beyond its limit a trace takes spans of agents, models and tools alone, as many again: the agent's comes last."""
+    """Beyond its limit a trace takes spans of agents, models and tools alone, as many again: the
+    agent's comes last.
+    """
     assembler = TraceAssembler(max_trace_spans=3)
     for number in range(1, 6):
         assert assembler.add(span(1, number, 9), 100, 0.0)
@@ -110,7 +124,9 @@ def test_of_one_trace_the_spans_that_are_understood_are_kept_longest() -> None:
 
 
 def test_a_trace_that_is_never_quiet_is_taken_at_its_age() -> None:
-    """A span every second for hours: what came is taken as it is, and what follows below it is late."""
+    """A span every second for hours: what came is taken as it is, and what follows below it is
+    late.
+    """
     assembler = TraceAssembler(quiet_s=6.0, max_age_s=600.0)
     assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
     seen: list[list[int]] = []
@@ -133,13 +149,20 @@ def test_under_pressure_the_oldest_traces_are_taken() -> None:
 
 
 def test_a_span_that_came_twice_counts_once() -> None:
-    """A client that tries again sends the same spans: of each id the newest is read, and later ones are late."""
+    """A client that tries again sends the same spans: of each id the newest is read, and later ones
+    are late.
+    """
     assembler = TraceAssembler(quiet_s=1.0)
     for _ in range(2):
         assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
     assert taken(assembler, 1.0) == [[1]]
     assembler.add(span(1, 1, operation="invoke_agent"), 100, 2.0)
-    assert (taken(assembler, 9.0), assembler.late, assembler.spans, assembler.size_bytes) == ([], 1, 0, 0)
+    assert (taken(assembler, 9.0), assembler.late, assembler.spans, assembler.size_bytes) == (
+        [],
+        1,
+        0,
+        0,
+    )
 
 
 def test_late_spans_take_no_room() -> None:
@@ -154,7 +177,9 @@ def test_late_spans_take_no_room() -> None:
 
 
 def test_a_process_within_one_trace_is_bounded() -> None:
-    """A trace that is complete again and again remembers what was evaluated lately, and not all there ever was."""
+    """A trace that is complete again and again remembers what was evaluated lately, and not all
+    there ever was.
+    """
     assembler = TraceAssembler(quiet_s=1.0, max_trace_spans=10)
     for number in range(1, 1000):
         assembler.add(chat(1, number), 100, 3.0 * number)
@@ -164,9 +189,13 @@ def test_a_process_within_one_trace_is_bounded() -> None:
 
 @pytest.mark.parametrize("name", AGENT_NAMES)
 def test_recorded_traces_shuffled_together_read_as_they_were(name: str) -> None:
-    """Twenty copies of recorded traces, their spans in any order, in batches: each answer as from its own spans."""
+    """Twenty copies of recorded traces, their spans in any order, in batches: each answer as from
+    its own spans.
+    """
     spans, copies = spans_of(name), 20
-    every = [replace(item, trace_id=item.trace_id + copy) for copy in range(copies) for item in spans]
+    every = [
+        replace(item, trace_id=item.trace_id + copy) for copy in range(copies) for item in spans
+    ]
     random.Random(7).shuffle(every)
     assembler = TraceAssembler(quiet_s=6.0)
     for place, item in enumerate(every):

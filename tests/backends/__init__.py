@@ -1,1 +1,3 @@
-"""Real programs behind the telemetry: how they are built, started, read and broken, and the tests that use them."""
+"""Real programs behind the telemetry: how they are built, started, read and broken, and the tests
+that use them.
+"""

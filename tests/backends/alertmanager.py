@@ -25,9 +25,12 @@ class Alertmanager(BackendProcess):
 
     def _arguments(self) -> list[str]:
         return [
-            f"--config.file={self._config}", f"--storage.path={self._folder / 'data'}",
-            f"--web.listen-address={self.address}", "--cluster.listen-address=", "--log.level=warn",
-        ]  # fmt: skip
+            f"--config.file={self._config}",
+            f"--storage.path={self._folder / 'data'}",
+            f"--web.listen-address={self.address}",
+            "--cluster.listen-address=",
+            "--log.level=warn",
+        ]
 
     def _health(self) -> tuple[int, str]:
         return self.ports.web, "/-/ready"

@@ -1,4 +1,5 @@
-"""Applications of the backend tests, programs of their own: `python -m tests.backends.applications NAME ARGUMENT...`.
+"""Applications of the backend tests, programs of their own:
+`python -m tests.backends.applications NAME ARGUMENT...`.
 
 Where everything goes is what the `OTEL_*` variables say.
 """
@@ -33,7 +34,11 @@ from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.testing import ModelReply, ModelServer
 
 EVERY_S = 0.25
-SHORT, REFUSAL, LONG = "We open at nine.", "I'm sorry, but I can't help with that request.", "Yes. " * 40
+SHORT, REFUSAL, LONG = (
+    "We open at nine.",
+    "I'm sorry, but I can't help with that request.",
+    "Yes. " * 40,
+)
 SHORT_ENOUGH = RuleBased(rules=[{"criterion": "short_enough", "type": "length", "max": 100}])
 
 
@@ -71,8 +76,8 @@ WATCHED_ANSWERS = 40
 def watched(providers: str) -> None:
     """One handler and no flush at the end.
 
-    With the `providers` ``host`` it has the SDK's three, with their default batch processors, as most services do; with
-    ``none`` it only has the variables.
+    With the `providers` ``host`` it has the SDK's three, with their default batch processors, as
+    most services do; with ``none`` it only has the variables.
     """
     if providers == "host":
         traces, logs = TracerProvider(), LoggerProvider()
@@ -80,8 +85,14 @@ def watched(providers: str) -> None:
         logs.add_log_record_processor(BatchLogRecordProcessor(OTLPLogExporter()))
         trace.set_tracer_provider(traces)
         set_logger_provider(logs)
-        metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())]))
-    configure(sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[ResponseHealth(), SHORT_ENOUGH])
+        metrics.set_meter_provider(
+            MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
+        )
+    configure(
+        sample_rate=1.0,
+        load_shedding={"enabled": False},
+        evaluators=[ResponseHealth(), SHORT_ENOUGH],
+    )
     answer = monitor(agent="watched")(lambda number: LONG if number % 4 == 0 else SHORT)
     for number in range(WATCHED_ANSWERS):
         answer(number)
@@ -99,9 +110,10 @@ def shop() -> None:
     trace.set_tracer_provider(provider)
     tracer = trace.get_tracer("shop")
     configure(
-        sample_rate=1.0, load_shedding={"enabled": False},
+        sample_rate=1.0,
+        load_shedding={"enabled": False},
         evaluators=[ResponseHealth(), SHORT_ENOUGH, Func.of(is_polite), Func.of(broken)],
-    )  # fmt: skip
+    )
 
     @monitor(agent="shop")
     def answer(number: int) -> str:
@@ -115,7 +127,8 @@ def shop() -> None:
             yield word + " "
 
     for number in range(6 * len(answers)):
-        # It claims to have begun long ago: Jaeger looks for clock skew only below spans longer than their child.
+        # It claims to have begun long ago: Jaeger looks for clock skew only below spans longer than
+        # their child.
         began = time.time_ns() - 2_000_000_000
         with tracer.start_as_current_span("POST /ask", kind=SpanKind.SERVER, start_time=began):
             with tracer.start_as_current_span("find the customer", kind=SpanKind.CLIENT):
@@ -129,15 +142,24 @@ def shop() -> None:
     end(provider)
 
 
-CRITERIA = ("response_health", "short_enough", "courtesy", "names_the_topic", "next_step", "tools_worked")
+CRITERIA = (
+    "response_health",
+    "short_enough",
+    "courtesy",
+    "names_the_topic",
+    "next_step",
+    "tools_worked",
+)
 
 
 def others(seconds: str) -> None:
-    """What no demo brings: an agent `support` whose evaluators all break, under the names of the demo's criteria, and
-    an agent that no settings name, with what every handler gets."""
+    """What no demo brings: an agent `support` whose evaluators all break, under the names of the
+    demo's criteria, and an agent that no settings name, with what every handler gets."""
     configure(sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[ResponseHealth()])
 
-    @monitor(agent="support", evaluators=[Func.of(broken, criterion_name=name) for name in CRITERIA])
+    @monitor(
+        agent="support", evaluators=[Func.of(broken, criterion_name=name) for name in CRITERIA]
+    )
     def unjudged(question: str) -> str:
         return f"About {question}: we open at nine."
 
@@ -155,15 +177,19 @@ def others(seconds: str) -> None:
 
 
 def reviewed(seconds: str) -> None:
-    """A model judges its answers: the real client of Anthropic against a provider on loopback, with a spend limit, a
-    breaker and a cache. Now and then the provider is overloaded, or a burst is more than the small queue takes."""
+    """A model judges its answers: the real client of Anthropic against a provider on loopback, with
+    a spend limit, a breaker and a cache. Now and then the provider is overloaded, or a burst is
+    more than the small queue takes.
+    """
     requests = itertools.count(1)
 
     def reply(_: dict[str, Any]) -> ModelReply | str:
         number = next(requests)
         if number % 7 == 0:
             return ModelReply(status=400)
-        return json.dumps({"evidence": [], "reason": "it reads well", "score": 2 if number % 5 == 0 else 5})
+        return json.dumps(
+            {"evidence": [], "reason": "it reads well", "score": 2 if number % 5 == 0 else 5}
+        )
 
     @monitor(agent="assistant")
     def answer(number: int) -> str:
@@ -172,15 +198,20 @@ def reviewed(seconds: str) -> None:
 
     with ModelServer([reply]) as provider:
         judge = AnthropicJudge(
-            base_url=provider.url, api_key="none", model="judge-1", max_retries=0,
+            base_url=provider.url,
+            api_key="none",
+            model="judge-1",
+            max_retries=0,
             spend=SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=5.0),
-            breaker=BreakerSettings(), cache=CacheSettings(),
-        )  # fmt: skip
+            breaker=BreakerSettings(),
+            cache=CacheSettings(),
+        )
         configure(
-            sample_rate=1.0, evaluators=[Coherence(judge=judge, objective=0.7)],
+            sample_rate=1.0,
+            evaluators=[Coherence(judge=judge, objective=0.7)],
             dispatcher=PoolDispatcher(max_items=16),
             judge_health={"repeat_share": 0.5, "repeat_agreement": 0.9, "window": 100},
-        )  # fmt: skip
+        )
         until, numbers = time.monotonic() + float(seconds), itertools.count()
         for turn in itertools.count():
             for _ in range(40 if turn % 10 == 9 else 1):
@@ -192,17 +223,21 @@ def reviewed(seconds: str) -> None:
 
 
 def changing(phases: str, per_second: str, seed: str) -> None:
-    """Its quality changes: `phases` are seconds and the share of answers that pass, ``20:0.98,90:0.3``. Prints each
-    share and when it began. With the same seed the same answers pass."""
+    """Its quality changes: `phases` are seconds and the share of answers that pass,
+    ``20:0.98,90:0.3``. Prints each share and when it began. With the same seed the same answers
+    pass.
+    """
     random = Random(seed)
 
     def price_named(evaluation_input: EvaluationInput) -> bool:
         return "EUR" in evaluation_input.response_text
 
     configure(
-        sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[Func.of(price_named)],
+        sample_rate=1.0,
+        load_shedding={"enabled": False},
+        evaluators=[Func.of(price_named)],
         criteria={"default": [{"name": "price_named", "objective": 0.95}]},
-    )  # fmt: skip
+    )
 
     @monitor(agent="flights")
     def answer(passes: bool) -> str:
@@ -220,8 +255,13 @@ def changing(phases: str, per_second: str, seed: str) -> None:
 
 
 PROGRAMS = {
-    "changing": changing, "judged": judged, "watched": watched, "shop": shop, "others": others, "reviewed": reviewed,
-}  # fmt: skip
+    "changing": changing,
+    "judged": judged,
+    "watched": watched,
+    "shop": shop,
+    "others": others,
+    "reviewed": reviewed,
+}
 
 if __name__ == "__main__":
     PROGRAMS[sys.argv[1]](*sys.argv[2:])

@@ -1,4 +1,6 @@
-"""A plugin: an evaluator that asks a model by a client of its own, which other libraries may instrument."""
+"""A plugin: an evaluator that asks a model by a client of its own, which other libraries may
+instrument.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Builds the real programs that the backend tests run: `uv run python -m tests.backends.build`.
 
-Programs land in a cache outside the tree, one folder for each, named by program, version and a hash of its recipe. What
-is there already is not built again. A build happens in a temporary folder that is moved into place when it is whole.
+Programs land in a cache outside the tree, one folder for each, named by program, version and a hash
+of its recipe. What is there already is not built again. A build happens in a temporary folder that
+is moved into place when it is whole.
 """
 
 from __future__ import annotations
@@ -31,19 +32,29 @@ def cache_root() -> Path:
 
 
 def executable_path(program: Program) -> Path:
-    kept = Path(program.executable).relative_to(program.keeps) if program.keeps else Path(program.executable).name
+    kept = (
+        Path(program.executable).relative_to(program.keeps)
+        if program.keeps
+        else Path(program.executable).name
+    )
     return cache_root() / program.key / kept
 
 
 def installed(name: str) -> Path | None:
-    """The executable of a program of `PROGRAMS`, or None while it is not built in its present version."""
+    """The executable of a program of `PROGRAMS`, or None while it is not built in its present
+    version.
+    """
     path = executable_path(next(program for program in PROGRAMS if program.name == name))
     return path if path.is_file() else None
 
 
 def build(program: Program) -> None:
     """Builds the program if the cache does not hold it."""
-    title, root, target = f"{program.name} {program.version}", cache_root(), executable_path(program)
+    title, root, target = (
+        f"{program.name} {program.version}",
+        cache_root(),
+        executable_path(program),
+    )
     if target.is_file():
         print(f"{title}: already built, {target}", flush=True)
         return
@@ -53,7 +64,9 @@ def build(program: Program) -> None:
     root.mkdir(parents=True, exist_ok=True)
     log = root / f"{program.key}.log"
     log.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{program.key}-", dir=root, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix=f".{program.key}-", dir=root, ignore_cleanup_errors=True
+    ) as folder:
         work = Path(folder)
         for step in program.steps:
             print(f"{title}: {step.says} ...", flush=True)
@@ -72,9 +85,15 @@ def _run_step(command: list[str], work: Path, log: Path) -> None:
     argv = [str(work / command[0]) if "/" in command[0] else command[0], *command[1:]]
     with log.open("ab") as output:
         done = subprocess.run(
-            argv, cwd=work, env={**os.environ, "GOBIN": str(work / "bin")}, stdin=subprocess.DEVNULL, stdout=output,
-            stderr=subprocess.STDOUT, timeout=STEP_LIMIT_S, check=False,
-        )  # fmt: skip
+            argv,
+            cwd=work,
+            env={**os.environ, "GOBIN": str(work / "bin")},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=STEP_LIMIT_S,
+            check=False,
+        )
     if done.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
         raise BuildError(f"{' '.join(argv)}: exit code {done.returncode}; end of {log}:\n{tail}")
@@ -89,7 +108,9 @@ def main(arguments: list[str]) -> None:
             for program in PROGRAMS:
                 build(program)
         case _:
-            sys.exit(f"usage: {BUILD_COMMAND} [--path {{{','.join(program.name for program in PROGRAMS)}}}]")
+            sys.exit(
+                f"usage: {BUILD_COMMAND} [--path {{{','.join(program.name for program in PROGRAMS)}}}]"
+            )
 
 
 if __name__ == "__main__":

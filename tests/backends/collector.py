@@ -1,4 +1,6 @@
-"""A real OpenTelemetry Collector for tests: started on free loopback ports, read through its `file` exporter."""
+"""A real OpenTelemetry Collector for tests: started on free loopback ports, read through its `file`
+exporter.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,20 @@ class Collector(BackendProcess):
     """One Collector process and what it received, which stays when it is stopped and started again.
 
     A `config` other than the harness's own takes its ports from the environment, as
-    `collector-config/otel-collector.yaml` does, and is read where it writes to the file `$COLLECTOR_FILE_PATH`.
+    `collector-config/otel-collector.yaml` does, and is read where it writes to the file
+    `$COLLECTOR_FILE_PATH`.
     """
 
     title = "the Collector"
     port_names = ("grpc", "http", "health", "prometheus")
 
     def __init__(
-        self, binary: Path, folder: Path, *, config: Path | None = None, environment: Mapping[str, str] | None = None
+        self,
+        binary: Path,
+        folder: Path,
+        *,
+        config: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(binary, folder)
         self._config = config
@@ -43,7 +51,9 @@ class Collector(BackendProcess):
 
     @property
     def http_endpoint(self) -> str:
-        """For `OTEL_EXPORTER_OTLP_ENDPOINT` with the protocol `http/protobuf`; exporters add `/v1/traces` and so on."""
+        """For `OTEL_EXPORTER_OTLP_ENDPOINT` with the protocol `http/protobuf`; exporters add
+        `/v1/traces` and so on.
+        """
         return f"http://{LOOPBACK}:{self.ports.http}"
 
     def spans(self, service: str | None = None) -> list[Record]:
@@ -59,7 +69,9 @@ class Collector(BackendProcess):
         return exports[-1] if exports else None
 
     def scrape(self) -> str:
-        """What Prometheus would scrape now: the `prometheus` exporter's page in OpenMetrics form, exemplars with it."""
+        """What Prometheus would scrape now: the `prometheus` exporter's page in OpenMetrics form,
+        exemplars with it.
+        """
         return self._get(self.ports.prometheus, "/metrics", headers={"Accept": OPEN_METRICS})
 
     def _arguments(self) -> list[str]:
@@ -85,7 +97,9 @@ class Collector(BackendProcess):
         return self.ports.health, "/"
 
     def _read(self) -> Received:
-        """Takes in the whole lines that the file has gained; a line still being written waits for the next time."""
+        """Takes in the whole lines that the file has gained; a line still being written waits for
+        the next time.
+        """
         if self._output.exists():
             with self._output.open("rb") as file:
                 file.seek(self._offset)
@@ -98,13 +112,20 @@ class Collector(BackendProcess):
 
 
 def _of(records: list[R], service: str | None) -> list[R]:
-    return [record for record in records if service is None or record.resource.get("service.name") == service]
+    return [
+        record
+        for record in records
+        if service is None or record.resource.get("service.name") == service
+    ]
 
 
 def _configuration(ports: Any, output: Path) -> dict[str, Any]:
-    """The harness's own configuration (JSON is YAML): no batching, everything at once into the file."""
+    """The harness's own configuration (JSON is YAML): no batching, everything at once into the
+    file.
+    """
     grpc, http, health, prometheus = (
-        {"endpoint": f"{LOOPBACK}:{port}"} for port in (ports.grpc, ports.http, ports.health, ports.prometheus)
+        {"endpoint": f"{LOOPBACK}:{port}"}
+        for port in (ports.grpc, ports.http, ports.health, ports.prometheus)
     )
     to_file = {"receivers": ["otlp"], "exporters": ["file"]}
     return {
@@ -112,7 +133,9 @@ def _configuration(ports: Any, output: Path) -> dict[str, Any]:
         "exporters": {
             "file": {"path": str(output), "append": True, "flush_interval": "50ms"},
             "prometheus": {
-                **prometheus, "enable_open_metrics": True, "resource_to_telemetry_conversion": {"enabled": True},
+                **prometheus,
+                "enable_open_metrics": True,
+                "resource_to_telemetry_conversion": {"enabled": True},
             },
         },
         "extensions": {"health_check": health},
@@ -120,8 +143,9 @@ def _configuration(ports: Any, output: Path) -> dict[str, Any]:
             "extensions": ["health_check"],
             "telemetry": {"metrics": {"level": "none"}},  # its own metrics would open one more port
             "pipelines": {
-                "traces": to_file, "logs": to_file,
+                "traces": to_file,
+                "logs": to_file,
                 "metrics": {"receivers": ["otlp"], "exporters": ["file", "prometheus"]},
             },
         },
-    }  # fmt: skip
+    }

@@ -1,7 +1,7 @@
 """One agent behind every entry point, as a program: `python -m tests.backends.entry_points NAME`.
 
-It asks the model at `MODEL_URL` each of the questions. Settings are those of `AGENTEVAL_SETTINGS`, and everything goes
-where the `OTEL_*` variables say.
+It asks the model at `MODEL_URL` each of the questions. Settings are those of `AGENTEVAL_SETTINGS`,
+and everything goes where the `OTEL_*` variables say.
 """
 
 from __future__ import annotations

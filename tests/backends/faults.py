@@ -1,4 +1,6 @@
-"""Endpoints that misbehave, for the tests of what telemetry does when nobody answers. Loopback only."""
+"""Endpoints that misbehave, for the tests of what telemetry does when nobody answers. Loopback
+only.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,16 @@ _PORTS = (10_000, 32_000)
 def free_ports(count: int) -> list[int]:
     """That many different ports that were free a moment ago; whoever listens first has them.
 
-    Below those that the system gives to clients: a connection of another test would take one before its server starts.
+    Below those that the system gives to clients: a connection of another test would take one before
+    its server starts.
     """
     stack: list[socket.socket] = []
     try:
         while len(stack) < count:
             with contextlib.suppress(OSError):
-                stack.append(socket.create_server((LOOPBACK, random.SystemRandom().randrange(*_PORTS))))
+                stack.append(
+                    socket.create_server((LOOPBACK, random.SystemRandom().randrange(*_PORTS)))
+                )
         return [server.getsockname()[1] for server in stack]
     finally:
         for server in stack:
@@ -34,7 +39,9 @@ def free_ports(count: int) -> list[int]:
 
 
 class BlackHole:
-    """A listener whose connections are made and then get no byte back, however long the other side waits."""
+    """A listener whose connections are made and then get no byte back, however long the other side
+    waits.
+    """
 
     def __init__(self, server: socket.socket) -> None:
         self._server = server
@@ -43,7 +50,9 @@ class BlackHole:
         self.endpoint = f"http://{LOOPBACK}:{self.port}"
 
     def wait_for_connection(self, timeout_s: float) -> bool:
-        """Whether somebody has connected, or does so within the time; each call tells of one more connection."""
+        """Whether somebody has connected, or does so within the time; each call tells of one more
+        connection.
+        """
         self._server.settimeout(timeout_s)
         try:
             connection, _ = self._server.accept()
@@ -86,7 +95,11 @@ class PostHandler(BaseHTTPRequestHandler):
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def answer(
-        self, status: int = 200, body: bytes = b"", headers: Mapping[str, str] | None = None, reason: str | None = None
+        self,
+        status: int = 200,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        reason: str | None = None,
     ) -> None:
         self.send_response(status, reason)
         for name, value in (headers or {}).items():
@@ -116,14 +129,18 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[int]:
 
 @contextmanager
 def grpc_server(answer: Callable[[str, bytes, Any], bytes], port: int = 0) -> Iterator[int]:
-    """A gRPC server on loopback that answers every method, given its name, request and context; gives its port."""
+    """A gRPC server on loopback that answers every method, given its name, request and context;
+    gives its port.
+    """
     import grpc
 
     class Every(grpc.GenericRpcHandler):
         def service(self, call: Any) -> Any:
             return grpc.unary_unary_rpc_method_handler(partial(answer, call.method))
 
-    server = grpc.server(ThreadPoolExecutor(4), handlers=(Every(),), options=[("grpc.so_reuseport", 0)])
+    server = grpc.server(
+        ThreadPoolExecutor(4), handlers=(Every(),), options=[("grpc.so_reuseport", 0)]
+    )
     port = server.add_insecure_port(f"{LOOPBACK}:{port}")
     server.start()
     try:

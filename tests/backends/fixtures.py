@@ -1,4 +1,6 @@
-"""Fixtures around the real programs. A `conftest.py` that imports these names offers them to its folder."""
+"""Fixtures around the real programs. A `conftest.py` that imports these names offers them to its
+folder.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,17 @@ REQUIRE_VARIABLE = "AGENTEVAL_REQUIRE_BACKENDS"
 
 
 def require(program: str) -> Path:
-    """The executable of a built program; without one the test is skipped, or fails where backends are required."""
+    """The executable of a built program; without one the test is skipped, or fails where backends
+    are required.
+    """
     path = installed(program)
     if path is not None:
         return path
     message = f"{program} is not built; build it once: {BUILD_COMMAND}"
     if os.environ.get(REQUIRE_VARIABLE) == "1":
-        pytest.fail(f"{message} ({REQUIRE_VARIABLE}=1: no backend test may be skipped)", pytrace=False)
+        pytest.fail(
+            f"{message} ({REQUIRE_VARIABLE}=1: no backend test may be skipped)", pytrace=False
+        )
     pytest.skip(message)
 
 
@@ -44,19 +50,27 @@ def _program(program: str) -> Any:
     return fixture
 
 
-collector_binary_fixture, jaeger_binary_fixture, loki_binary_fixture = map(_program, ("collector", "jaeger", "loki"))
+collector_binary_fixture, jaeger_binary_fixture, loki_binary_fixture = map(
+    _program, ("collector", "jaeger", "loki")
+)
 prometheus_binary_fixture, promtool_binary_fixture = map(_program, ("prometheus", "promtool"))
 alertmanager_binary_fixture, amtool_binary_fixture = map(_program, ("alertmanager", "amtool"))
 mlflow_binary_fixture, phoenix_binary_fixture = map(_program, ("mlflow", "phoenix"))
 compose_binary_fixture, postgresql_binary_fixture = map(_program, ("compose", "postgresql"))
 kubernetes_validate_fixture = _program("kubernetes-validate")
-"""The executables of the built programs, `kubernetes-validate` is a Python with the schemas of Kubernetes."""
+"""The executables of the built programs, `kubernetes-validate` is a Python with the schemas of
+Kubernetes.
+"""
 
 
 def _started(name: str, kind: type[P]) -> Any:
     @pytest.fixture(scope="session", name=name)
-    def fixture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P]:
-        with running(kind(request.getfixturevalue(f"{name}_binary"), tmp_path_factory.mktemp(name))) as started:
+    def fixture(
+        request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    ) -> Iterator[P]:
+        with running(
+            kind(request.getfixturevalue(f"{name}_binary"), tmp_path_factory.mktemp(name))
+        ) as started:
             yield started
 
     return fixture

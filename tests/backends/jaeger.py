@@ -1,4 +1,6 @@
-"""A real Jaeger for tests, all in one: started on free loopback ports, read through its query API by service."""
+"""A real Jaeger for tests, all in one: started on free loopback ports, read through its query API
+by service.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ TRACE_LIMIT = 1_500
 
 
 class JaegerSpan(NamedTuple):
-    """A span as Jaeger shows it; `parents` are the ids of the spans that it is a `CHILD_OF`, empty for a root.
+    """A span as Jaeger shows it; `parents` are the ids of the spans that it is a `CHILD_OF`, empty
+    for a root.
 
     `links` are the trace and span ids of what it follows from.
-    `tags` are its attributes and what Jaeger adds (`span.kind`, ...), `warnings` clock skew or a missing parent.
+    `tags` are its attributes and what Jaeger adds (`span.kind`, ...), `warnings` clock skew or a
+    missing parent.
     """
 
     name: str
@@ -49,7 +53,15 @@ class Jaeger(BackendProcess):
     """One Jaeger process and its API, its traces in memory."""
 
     title = "Jaeger"
-    port_names = ("otlp_grpc", "otlp_http", "query_http", "query_grpc", "admin", "collector_http", "collector_grpc")
+    port_names = (
+        "otlp_grpc",
+        "otlp_http",
+        "query_http",
+        "query_grpc",
+        "admin",
+        "collector_http",
+        "collector_grpc",
+    )
 
     @property
     def otlp_endpoint(self) -> str:
@@ -63,9 +75,13 @@ class Jaeger(BackendProcess):
         now_us = int(time.time() * 1e6)
         # Without start, end and lookback it finds nothing and does not say why.
         requests = {
-            "service": service, "start": str(now_us - int(since_s * 1e6)), "end": str(now_us + 60_000_000),
-            "lookback": "custom", "limit": str(TRACE_LIMIT), **({"tags": json.dumps(dict(tags))} if tags else {}),
-        }  # fmt: skip
+            "service": service,
+            "start": str(now_us - int(since_s * 1e6)),
+            "end": str(now_us + 60_000_000),
+            "lookback": "custom",
+            "limit": str(TRACE_LIMIT),
+            **({"tags": json.dumps(dict(tags))} if tags else {}),
+        }
         answer = self._get_json(self.ports.query_http, "/api/traces", requests)
         if answer.get("errors"):
             raise BackendError(f"Jaeger answered {answer['errors']}")
@@ -88,15 +104,22 @@ class Jaeger(BackendProcess):
     def _arguments(self) -> list[str]:
         ports = self.ports
         listeners = {
-            "collector.otlp.grpc.host-port": ports.otlp_grpc, "collector.otlp.http.host-port": ports.otlp_http,
-            "query.http-server.host-port": ports.query_http, "query.grpc-server.host-port": ports.query_grpc,
-            "collector.http-server.host-port": ports.collector_http, "admin.http.host-port": ports.admin,
+            "collector.otlp.grpc.host-port": ports.otlp_grpc,
+            "collector.otlp.http.host-port": ports.otlp_http,
+            "query.http-server.host-port": ports.query_http,
+            "query.grpc-server.host-port": ports.query_grpc,
+            "collector.http-server.host-port": ports.collector_http,
+            "admin.http.host-port": ports.admin,
             "collector.grpc-server.host-port": ports.collector_grpc,
-        }  # fmt: skip
-        return [*(f"--{flag}={LOOPBACK}:{port}" for flag, port in listeners.items()), "--log-level=warn"]
+        }
+        return [
+            *(f"--{flag}={LOOPBACK}:{port}" for flag, port in listeners.items()),
+            "--log-level=warn",
+        ]
 
     def _environment(self) -> dict[str, str]:
-        # No sampler: Jaeger sends traces of itself to port 4317, whoever listens there, and waits for it at its end.
+        # No sampler: Jaeger sends traces of itself to port 4317, whoever listens there, and waits
+        # for it at its end.
         return {"SPAN_STORAGE_TYPE": "memory", "OTEL_TRACES_SAMPLER": "always_off"}
 
     def _health(self) -> tuple[int, str]:
@@ -109,8 +132,16 @@ def _trace(actual: Mapping[str, Any]) -> JaegerTrace:
 
 def _span(span: Mapping[str, Any]) -> JaegerSpan:
     return JaegerSpan(
-        name=span["operationName"], span_id=span["spanID"], start_us=span["startTime"], duration_us=span["duration"],
+        name=span["operationName"],
+        span_id=span["spanID"],
+        start_us=span["startTime"],
+        duration_us=span["duration"],
         parents=tuple(to["spanID"] for to in span["references"] if to["refType"] == "CHILD_OF"),
-        links=tuple((to["traceID"], to["spanID"]) for to in span["references"] if to["refType"] == "FOLLOWS_FROM"),
-        tags={tag["key"]: tag["value"] for tag in span["tags"]}, warnings=tuple(span["warnings"] or ()),
-    )  # fmt: skip
+        links=tuple(
+            (to["traceID"], to["spanID"])
+            for to in span["references"]
+            if to["refType"] == "FOLLOWS_FROM"
+        ),
+        tags={tag["key"]: tag["value"] for tag in span["tags"]},
+        warnings=tuple(span["warnings"] or ()),
+    )

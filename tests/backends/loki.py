@@ -1,4 +1,6 @@
-"""A real Loki for tests, single binary: the shipped configuration on free loopback ports, read in LogQL by service."""
+"""A real Loki for tests, single binary: the shipped configuration on free loopback ports, read in
+LogQL by service.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ RECORD_LIMIT = 5_000
 
 
 class LokiRecord(NamedTuple):
-    """A log record as Loki shows it; its labels are those of its stream and its structured metadata together."""
+    """A log record as Loki shows it; its labels are those of its stream and its structured metadata
+    together.
+    """
 
     line: str
     labels: Mapping[str, str]
@@ -40,22 +44,32 @@ class Loki(BackendProcess):
         return f"{self.url}/otlp"
 
     def query(self, query: str, *, since_s: float = 3600.0) -> list[LokiRecord]:
-        """The records of a log query, oldest first; of a metric query its values, each as the line of a record."""
+        """The records of a log query, oldest first; of a metric query its values, each as the line
+        of a record.
+        """
         now = time.time_ns()
         requests = {
-            "query": query, "start": str(now - int(since_s * 1e9)), "end": str(now + 60_000_000_000),
-            "limit": str(RECORD_LIMIT), "direction": "forward",
-        }  # fmt: skip
+            "query": query,
+            "start": str(now - int(since_s * 1e9)),
+            "end": str(now + 60_000_000_000),
+            "limit": str(RECORD_LIMIT),
+            "direction": "forward",
+        }
         actual = self._get_json(self.ports.http, "/loki/api/v1/query_range", requests)["data"]
         labels, unit = ("metric", 10**9) if actual["resultType"] == "matrix" else ("stream", 1)
         records = [
-            LokiRecord(line, item[labels], int(at) * unit) for item in actual["result"] for at, line in item["values"]
+            LokiRecord(line, item[labels], int(at) * unit)
+            for item in actual["result"]
+            for at, line in item["values"]
         ]
         return sorted(records, key=lambda record: record.time_unix_nano)
 
     def labels(self, *, since_s: float = 3600.0) -> list[str]:
         start = str(time.time_ns() - int(since_s * 1e9))
-        return self._get_json(self.ports.http, "/loki/api/v1/labels", {"start": start}).get("data") or []
+        return (
+            self._get_json(self.ports.http, "/loki/api/v1/labels", {"start": start}).get("data")
+            or []
+        )
 
     def _arguments(self) -> list[str]:
         own = self._folder / "loki.yaml"
@@ -69,9 +83,11 @@ class Loki(BackendProcess):
 
     def _environment(self) -> dict[str, str]:
         return {
-            "LOKI_HOST": LOOPBACK, "LOKI_PORT": str(self.ports.http), "LOKI_GRPC_PORT": str(self.ports.grpc),
+            "LOKI_HOST": LOOPBACK,
+            "LOKI_PORT": str(self.ports.http),
+            "LOKI_GRPC_PORT": str(self.ports.grpc),
             "LOKI_DATA": str(self._folder / "data"),
-        }  # fmt: skip
+        }
 
     def _health(self) -> tuple[int, str]:
         return self.ports.http, "/ready"

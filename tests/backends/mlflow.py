@@ -1,4 +1,6 @@
-"""A real MLflow tracking server for tests: started on a free loopback port, fed by OTLP, read through its REST API."""
+"""A real MLflow tracking server for tests: started on a free loopback port, fed by OTLP, read
+through its REST API.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,13 @@ class Mlflow(OtlpBackend):
     port_names = ("http",)
 
     def assessments(self, trace_id: str) -> list[dict[str, Any]]:
-        """Those of the trace, whose id is the one of OpenTelemetry; none where it has no such trace."""
+        """Those of the trace, whose id is the one of OpenTelemetry; none where it has no such
+        trace.
+        """
         status, text = http_get(self.ports.http, f"/api/3.0/mlflow/traces/tr-{trace_id}")
-        return json.loads(text)["trace"]["trace_info"].get("assessments", []) if status == 200 else []
+        return (
+            json.loads(text)["trace"]["trace_info"].get("assessments", []) if status == 200 else []
+        )
 
     def _arguments(self) -> list[str]:
         store = f"sqlite:///{self._folder / 'mlflow.db'}"

@@ -17,7 +17,9 @@ class Phoenix(OtlpBackend):
 
     def annotations(self, span_id: str) -> list[dict[str, Any]]:
         """Those of the span; none where it has no such span."""
-        status, text = http_get(self.ports.http, f"/v1/projects/default/span_annotations?span_ids={span_id}")
+        status, text = http_get(
+            self.ports.http, f"/v1/projects/default/span_annotations?span_ids={span_id}"
+        )
         return json.loads(text)["data"] if status == 200 else []
 
     def _arguments(self) -> list[str]:
@@ -25,9 +27,12 @@ class Phoenix(OtlpBackend):
 
     def _environment(self) -> dict[str, str]:
         return {
-            "PHOENIX_WORKING_DIR": str(self._folder), "PHOENIX_HOST": LOOPBACK, "PHOENIX_PORT": str(self.ports.http),
-            "PHOENIX_GRPC_PORT": str(self.ports.grpc), "PHOENIX_TELEMETRY_ENABLED": "false",
-        }  # fmt: skip
+            "PHOENIX_WORKING_DIR": str(self._folder),
+            "PHOENIX_HOST": LOOPBACK,
+            "PHOENIX_PORT": str(self.ports.http),
+            "PHOENIX_GRPC_PORT": str(self.ports.grpc),
+            "PHOENIX_TELEMETRY_ENABLED": "false",
+        }
 
     def _health(self) -> tuple[int, str]:
         return self.ports.http, "/healthz"

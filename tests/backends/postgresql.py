@@ -1,6 +1,8 @@
-"""A real PostgreSQL for tests: a cluster of its own on a free loopback port, started, paused, stopped by process id.
+"""A real PostgreSQL for tests: a cluster of its own on a free loopback port, started, paused,
+stopped by process id.
 
-It refuses to run as root: then an unprivileged user starts it, from a folder that this user may enter.
+It refuses to run as root: then an unprivileged user starts it, from a folder that this user may
+enter.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class PostgreSQL(BackendProcess):
 
     @property
     def url(self) -> str:
-        """The address of the database, as users write it: special characters of the password are quoted."""
+        """The address of the database, as users write it: special characters of the password are
+        quoted.
+        """
         return f"postgresql://{USER}:pass%2Fw%40rd-canary@{LOOPBACK}:{self.ports.sql}/{DATABASE}"
 
     def query(self, statement: str) -> list[tuple[Any, ...]]:
@@ -56,10 +60,14 @@ class PostgreSQL(BackendProcess):
 
     def hang_up(self) -> None:
         """End every other connection to the database, as a restart or an administrator does."""
-        self.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'agenteval-otel'")
+        self.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'agenteval-otel'"
+        )
 
     def pause(self) -> None:
-        """Stop the processes of the server and of its connections, without an end: whoever asks waits."""
+        """Stop the processes of the server and of its connections, without an end: whoever asks
+        waits.
+        """
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -81,16 +89,26 @@ class PostgreSQL(BackendProcess):
 
     def _arguments(self) -> list[str]:
         settings = {
-            "listen_addresses": LOOPBACK, "port": self.ports.sql, "unix_socket_directories": "", "fsync": "off",
-            "jit": "off", "max_connections": 50,
-        }  # fmt: skip
-        return ["-D", str(self._home / "data"), *(f"--{name}={value}" for name, value in settings.items())]
+            "listen_addresses": LOOPBACK,
+            "port": self.ports.sql,
+            "unix_socket_directories": "",
+            "fsync": "off",
+            "jit": "off",
+            "max_connections": 50,
+        }
+        return [
+            "-D",
+            str(self._home / "data"),
+            *(f"--{name}={value}" for name, value in settings.items()),
+        ]
 
     def _environment(self) -> dict[str, str]:
         if _is_installed(self._binary):
             return {}
         tree = _tree_of(self._binary)
-        libraries = [str(path) for folder in ("lib", "usr/lib") for path in (tree / folder).glob("*-linux-*")]
+        libraries = [
+            str(path) for folder in ("lib", "usr/lib") for path in (tree / folder).glob("*-linux-*")
+        ]
         return {"LD_LIBRARY_PATH": os.pathsep.join(libraries)}
 
     def _as_user(self) -> dict[str, Any]:
@@ -106,7 +124,9 @@ class PostgreSQL(BackendProcess):
 
         try:
             with self._connected("postgres") as connection:
-                result = connection.execute("SELECT 1 FROM pg_database WHERE datname = 'results'").fetchone()
+                result = connection.execute(
+                    "SELECT 1 FROM pg_database WHERE datname = 'results'"
+                ).fetchone()
                 if result is None:
                     connection.execute("CREATE DATABASE results")
         except psycopg.OperationalError:
@@ -117,9 +137,15 @@ class PostgreSQL(BackendProcess):
         import psycopg  # only where a server is asked for
 
         return psycopg.connect(
-            host=LOOPBACK, port=self.ports.sql, user=USER, password=PASSWORD, dbname=database, autocommit=True,
-            connect_timeout=5, application_name="tests",
-        )  # fmt: skip
+            host=LOOPBACK,
+            port=self.ports.sql,
+            user=USER,
+            password=PASSWORD,
+            dbname=database,
+            autocommit=True,
+            connect_timeout=5,
+            application_name="tests",
+        )
 
     def _make_cluster(self) -> None:
         password = self._home / "password"
@@ -128,16 +154,38 @@ class PostgreSQL(BackendProcess):
             for path in (self._home, password):
                 os.chown(path, self._owner.pw_uid, self._owner.pw_gid)
         done = subprocess.run(
-            [str(self._binary.with_name("initdb")), "-D", str(self._home / "data"), "-U", USER, "-A", "scram-sha-256",
-             f"--pwfile={password}", "--no-sync", "-E", "UTF8", "--locale=C"],
-            cwd=self._home, env={**os.environ, **self._environment()}, capture_output=True, text=True,
-            stdin=subprocess.DEVNULL, check=False, timeout=120, **self._as_user(),
-        )  # fmt: skip
+            [
+                str(self._binary.with_name("initdb")),
+                "-D",
+                str(self._home / "data"),
+                "-U",
+                USER,
+                "-A",
+                "scram-sha-256",
+                f"--pwfile={password}",
+                "--no-sync",
+                "-E",
+                "UTF8",
+                "--locale=C",
+            ],
+            cwd=self._home,
+            env={**os.environ, **self._environment()},
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+            timeout=120,
+            **self._as_user(),
+        )
         if done.returncode:
-            raise BackendError(f"{self.title}: initdb gave {done.returncode}: {done.stderr[-2000:]}")
+            raise BackendError(
+                f"{self.title}: initdb gave {done.returncode}: {done.stderr[-2000:]}"
+            )
 
     def _reachable(self, binary: Path) -> Path:
-        """The program where the unprivileged user may enter: a copy, where the cache is its owner's alone."""
+        """The program where the unprivileged user may enter: a copy, where the cache is its owner's
+        alone.
+        """
         result = binary.resolve()
         if self._owner is None or _is_installed(result):
             return result
@@ -148,7 +196,9 @@ class PostgreSQL(BackendProcess):
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        children = (
+            Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        )
         for pid in (self._process.pid, *map(int, children)):
             with contextlib.suppress(ProcessLookupError):  # a child that has just ended
                 os.kill(pid, number)

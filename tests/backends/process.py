@@ -1,4 +1,6 @@
-"""What the harnesses of the real programs share: started on free loopback ports, waited for, stopped by process id."""
+"""What the harnesses of the real programs share: started on free loopback ports, waited for,
+stopped by process id.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,15 @@ LOG_TAIL_CHARACTERS = 3000
 
 
 class BackendError(Exception):
-    """A program did not start, ended by itself, or answered with an error; the message ends with its log."""
+    """A program did not start, ended by itself, or answered with an error; the message ends with
+    its log.
+    """
 
 
 class BackendProcess(ABC):
-    """One process of a real program in a folder of its own, which can be stopped and started on the same ports."""
+    """One process of a real program in a folder of its own, which can be stopped and started on the
+    same ports.
+    """
 
     title: ClassVar[str]
     port_names: ClassVar[tuple[str, ...]]
@@ -58,7 +64,9 @@ class BackendProcess(ABC):
         """Port and path that answer 200 once the program can be used."""
 
     def _free_ports(self) -> SimpleNamespace:
-        return SimpleNamespace(**dict(zip(self.port_names, free_ports(len(self.port_names)), strict=True)))
+        return SimpleNamespace(
+            **dict(zip(self.port_names, free_ports(len(self.port_names)), strict=True))
+        )
 
     def _environment(self) -> dict[str, str]:
         return {}
@@ -72,7 +80,9 @@ class BackendProcess(ABC):
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> Self:
-        """Starts the process and returns when it is healthy; other ports are tried when one was snatched."""
+        """Starts the process and returns when it is healthy; other ports are tried when one was
+        snatched.
+        """
         for attempt in range(1, START_TRIES + 1):
             try:
                 self._start_once()
@@ -95,7 +105,9 @@ class BackendProcess(ABC):
             process.wait()
 
     def wait_for(self, predicate: Callable[[Self], T], timeout_s: float = 10.0) -> T:
-        """What the predicate gives as soon as that is true; raises when the time or the process is over before."""
+        """What the predicate gives as soon as that is true; raises when the time or the process is
+        over before.
+        """
         deadline = time.monotonic() + timeout_s
         never = Event()
         while True:
@@ -113,16 +125,25 @@ class BackendProcess(ABC):
         log_start = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, cwd=self._folder, env={**os.environ, **self._environment()}, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, **self._as_user(),
-            )  # fmt: skip
+                command,
+                cwd=self._folder,
+                env={**os.environ, **self._environment()},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                **self._as_user(),
+            )
         deadline = time.monotonic() + self.start_limit_s
         never = Event()
         while not self._healthy():
             late = time.monotonic() >= deadline
             if late or not self.running:
                 self.stop()
-                what = f"not healthy after {self.start_limit_s:g} s" if late else "ended while starting"
+                what = (
+                    f"not healthy after {self.start_limit_s:g} s"
+                    if late
+                    else "ended while starting"
+                )
                 raise BackendError(f"{self.title} {what}; {self._log_tail(log_start)}")
             never.wait(POLL_EVERY_S)
 
@@ -139,11 +160,15 @@ class BackendProcess(ABC):
         text = self._log.read_bytes()[start:].decode(errors="replace") if self._log.exists() else ""
         return f"end of its log:\n{text[-LOG_TAIL_CHARACTERS:]}"
 
-    def _get(self, port: int, path: str, parameters: _Texts | None = None, headers: _Texts | None = None) -> str:
+    def _get(
+        self, port: int, path: str, parameters: _Texts | None = None, headers: _Texts | None = None
+    ) -> str:
         requests = f"{path}?{urlencode(parameters)}" if parameters else path
         status, body = http_get(port, requests, headers)
         if status != http.client.OK:
-            raise BackendError(f"{self.title} gave status {status} for {requests}: {body[:500]}; {self._log_tail()}")
+            raise BackendError(
+                f"{self.title} gave status {status} for {requests}: {body[:500]}; {self._log_tail()}"
+            )
         return body
 
     def _get_json(self, port: int, path: str, parameters: Mapping[str, str] | None = None) -> Any:
@@ -165,8 +190,14 @@ class OtlpBackend(BackendProcess):
 
 
 def bare_environment(**variables: str) -> dict[str, str]:
-    """For a program under test: the inherited variables without anybody's `OTEL_*` and `AGENTEVAL_*`, and these."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "AGENTEVAL_"))}
+    """For a program under test: the inherited variables without anybody's `OTEL_*` and
+    `AGENTEVAL_*`, and these.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("OTEL_", "AGENTEVAL_"))
+    }
     return {**kept, **variables}
 
 

@@ -1,4 +1,6 @@
-"""Applications of the backend tests: Python programs of their own, without what the environment happens to say."""
+"""Applications of the backend tests: Python programs of their own, without what the environment
+happens to say.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,20 @@ ARRIVAL_LIMIT_S = 30.0
 def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     """A Python program of its own, in the project's folder."""
     return subprocess.Popen(
-        [sys.executable, *arguments], cwd=ROOT, env=bare_environment(**environment), stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env=bare_environment(**environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def finish(*programs: subprocess.Popen[str]) -> list[str]:
-    """What each printed; waits for the programs, and ends those that are still there when something went wrong."""
+    """What each printed; waits for the programs, and ends those that are still there when something
+    went wrong.
+    """
     outputs = []
     try:
         for program in programs:

@@ -1,4 +1,6 @@
-"""What arrived at the Collector, as plain Python values: the JSON lines of its `file` exporter, decoded."""
+"""What arrived at the Collector, as plain Python values: the JSON lines of its `file` exporter,
+decoded.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ _Json = Mapping[str, Any]
 
 
 class Record(NamedTuple):
-    """A span or a log record as it arrived; ids in lower-case hexadecimal, `parent_span_id` empty for a root.
+    """A span or a log record as it arrived; ids in lower-case hexadecimal, `parent_span_id` empty
+    for a root.
 
     `name` is that of a span or an event.
     """
@@ -48,12 +51,20 @@ class Received:
 
     def add(self, batch: _Json) -> None:
         """Takes in one decoded JSON line of the `file` exporter."""
-        self.spans += [_record(*item) for item in _each(batch, "resourceSpans", "scopeSpans", "spans")]
-        self.logs += [_record(*item) for item in _each(batch, "resourceLogs", "scopeLogs", "logRecords")]
-        self.metrics += [_metric(*item) for item in _each(batch, "resourceMetrics", "scopeMetrics", "metrics")]
+        self.spans += [
+            _record(*item) for item in _each(batch, "resourceSpans", "scopeSpans", "spans")
+        ]
+        self.logs += [
+            _record(*item) for item in _each(batch, "resourceLogs", "scopeLogs", "logRecords")
+        ]
+        self.metrics += [
+            _metric(*item) for item in _each(batch, "resourceMetrics", "scopeMetrics", "metrics")
+        ]
 
 
-def _each(batch: _Json, resources: str, scopes: str, items: str) -> Iterator[tuple[_Json, Attributes]]:
+def _each(
+    batch: _Json, resources: str, scopes: str, items: str
+) -> Iterator[tuple[_Json, Attributes]]:
     """Every item with its resource's attributes."""
     for resource in batch.get(resources, ()):
         attributes = _attributes(resource.get("resource", {}))
@@ -75,7 +86,9 @@ def _metric(item: _Json, resource: Attributes) -> Metric:
 
 def _point(item: _Json) -> Point:
     number = item.get("asDouble", item.get("asInt"))  # integers travel as text
-    return Point(_attributes(item), None if number is None else float(number), int(item.get("count", 0)))
+    return Point(
+        _attributes(item), None if number is None else float(number), int(item.get("count", 0))
+    )
 
 
 def _attributes(item: _Json) -> Attributes:
@@ -83,10 +96,16 @@ def _attributes(item: _Json) -> Attributes:
 
 
 _DECODE: dict[str, Callable[[Any], Any]] = {
-    "stringValue": str, "boolValue": bool, "intValue": int, "doubleValue": float, "bytesValue": base64.b64decode,
+    "stringValue": str,
+    "boolValue": bool,
+    "intValue": int,
+    "doubleValue": float,
+    "bytesValue": base64.b64decode,
     "arrayValue": lambda array: [_value(item) for item in array.get("values", ())],
-    "kvlistValue": lambda pairs: {pair["key"]: _value(pair.get("value", {})) for pair in pairs.get("values", ())},
-}  # fmt: skip
+    "kvlistValue": lambda pairs: {
+        pair["key"]: _value(pair.get("value", {})) for pair in pairs.get("values", ())
+    },
+}
 
 
 def _value(wrapped: _Json) -> Any:

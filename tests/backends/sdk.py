@@ -1,4 +1,6 @@
-"""The plain OpenTelemetry SDK, wired to a Collector with providers of its own: the globals stay as they are."""
+"""The plain OpenTelemetry SDK, wired to a Collector with providers of its own: the globals stay as
+they are.
+"""
 
 from __future__ import annotations
 
@@ -36,13 +38,17 @@ class Sdk(NamedTuple):
 
 @contextmanager
 def sdk_to(collector: Collector, *, service: str, protocol: str = "grpc") -> Iterator[Sdk]:
-    """Providers that export to the Collector over `grpc` or `http`; everything is sent when the block ends."""
+    """Providers that export to the Collector over `grpc` or `http`; everything is sent when the
+    block ends.
+    """
     resource = Resource({"service.name": service})
     spans, logs, metrics = _exporters(collector, protocol)
     sdk = Sdk(
         tracers=TracerProvider(resource=resource),
         loggers=LoggerProvider(resource=resource),
-        meters=MeterProvider(resource=resource, metric_readers=[PeriodicExportingMetricReader(metrics)]),
+        meters=MeterProvider(
+            resource=resource, metric_readers=[PeriodicExportingMetricReader(metrics)]
+        ),
     )
     sdk.tracers.add_span_processor(BatchSpanProcessor(spans))
     sdk.loggers.add_log_record_processor(BatchLogRecordProcessor(logs))
@@ -53,10 +59,16 @@ def sdk_to(collector: Collector, *, service: str, protocol: str = "grpc") -> Ite
             provider.shutdown()
 
 
-def _exporters(collector: Collector, protocol: str) -> tuple[SpanExporter, LogRecordExporter, MetricExporter]:
+def _exporters(
+    collector: Collector, protocol: str
+) -> tuple[SpanExporter, LogRecordExporter, MetricExporter]:
     if protocol == "grpc":
         endpoint = collector.grpc_endpoint  # its scheme says that there is no TLS
-        return GrpcSpans(endpoint=endpoint), GrpcLogs(endpoint=endpoint), GrpcMetrics(endpoint=endpoint)
+        return (
+            GrpcSpans(endpoint=endpoint),
+            GrpcLogs(endpoint=endpoint),
+            GrpcMetrics(endpoint=endpoint),
+        )
     base = f"{collector.http_endpoint}/v1"
     return HttpSpans(f"{base}/traces"), HttpLogs(f"{base}/logs"), HttpMetrics(f"{base}/metrics")
 
@@ -73,12 +85,16 @@ class Sent(NamedTuple):
 
 def send_one_of_each(sdk: Sdk) -> Sent:
     """One span, and in its context one event and one histogram value."""
-    with sdk.tracers.get_tracer("harness", "1.2").start_as_current_span("invoke_agent shop") as span:
+    with sdk.tracers.get_tracer("harness", "1.2").start_as_current_span(
+        "invoke_agent shop"
+    ) as span:
         span.set_status(trace.StatusCode.ERROR, "refused")
         sdk.loggers.get_logger("harness").emit(
-            event_name="gen_ai.evaluation.result", timestamp=0, body="relevance 0.75",
+            event_name="gen_ai.evaluation.result",
+            timestamp=0,
+            body="relevance 0.75",
             attributes={"gen_ai.evaluation.score.value": SCORE},
-        )  # fmt: skip
+        )
         scores = sdk.meters.get_meter("harness").create_histogram(
             "gen_ai.evaluation.score", unit="1", explicit_bucket_boundaries_advisory=[0.0, 0.5, 1.0]
         )

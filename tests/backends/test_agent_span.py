@@ -27,16 +27,32 @@ CRITERION = "short_enough"
 def test_the_agent_span_in_jaeger_carries_its_scores(
     collector_binary: Path, jaeger: Jaeger, tmp_path: Path, providers: str
 ) -> None:
-    """Jaeger finds agent spans by the label of a criterion; each has the scores, and ended before its evaluation."""
+    """Jaeger finds agent spans by the label of a criterion; each has the scores, and ended before
+    its evaluation.
+    """
     service = f"agent-span-{providers}"
     shipped = Collector(
-        collector_binary, tmp_path, config=SHIPPED, environment={"COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint}
+        collector_binary,
+        tmp_path,
+        config=SHIPPED,
+        environment={"COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint},
     )
     with running(shipped) as collector:
-        environment = {"OTEL_SERVICE_NAME": service, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.grpc_endpoint}
-        assert finish(started("-m", "tests.backends.applications", "watched", providers, **environment)) == [""]
-        for label, count, score in ((semconv.LABEL_FAIL, TOO_LONG, 0.0), (semconv.LABEL_PASS, ANSWERS - TOO_LONG, 1.0)):
-            tags = {semconv.OPERATION_NAME: semconv.OPERATION_INVOKE_AGENT, semconv.criterion_label(CRITERION): label}
+        environment = {
+            "OTEL_SERVICE_NAME": service,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.grpc_endpoint,
+        }
+        assert finish(
+            started("-m", "tests.backends.applications", "watched", providers, **environment)
+        ) == [""]
+        for label, count, score in (
+            (semconv.LABEL_FAIL, TOO_LONG, 0.0),
+            (semconv.LABEL_PASS, ANSWERS - TOO_LONG, 1.0),
+        ):
+            tags = {
+                semconv.OPERATION_NAME: semconv.OPERATION_INVOKE_AGENT,
+                semconv.criterion_label(CRITERION): label,
+            }
             jaeger.wait_for(
                 lambda seen, tags=tags, count=count: (
                     [len(trace.spans) for trace in seen.traces(service, tags=tags)] == [2] * count
@@ -57,5 +73,7 @@ def test_the_agent_span_in_jaeger_carries_its_scores(
 def scores_of(span: JaegerSpan) -> dict[str, object]:
     """The scores and labels of a span, by the names of their attributes."""
     return {
-        name: value for name, value in span.tags.items() if re.fullmatch(r"gen_ai\.evaluation\..*(score|label)", name)
+        name: value
+        for name, value in span.tags.items()
+        if re.fullmatch(r"gen_ai\.evaluation\..*(score|label)", name)
     }

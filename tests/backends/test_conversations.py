@@ -1,4 +1,6 @@
-"""An airline conversation scored as a whole, in Jaeger: live by the decorator, and from spans by the sidecar."""
+"""An airline conversation scored as a whole, in Jaeger: live by the decorator, and from spans by
+the sidecar.
+"""
 
 from __future__ import annotations
 
@@ -34,22 +36,32 @@ def turns(shared: Path) -> list[EvaluationInput]:
     rows = map(json.loads, (shared / "data" / "tau_airline_sample.jsonl").read_text().splitlines())
     row = next(row for row in rows if row["id"] == ID)
     return [
-        turn for turn in EvaluationInput(conversation=row["messages"]).conversation or () if turn.response is not None
+        turn
+        for turn in EvaluationInput(conversation=row["messages"]).conversation or ()
+        if turn.response is not None
     ]
 
 
 def check(jaeger: Jaeger, service: str, turns: list[EvaluationInput], evaluating: str) -> None:
-    """The run span is in the last turn's trace, below its answer, with a link to each turn's; the scores are right."""
+    """The run span is in the last turn's trace, below its answer, with a link to each turn's; the
+    scores are right.
+    """
     tags = {"gen_ai.conversation.id": ID, "gen_ai.operation.name": "evaluation"}
     jaeger.wait_for(lambda seen: bool(seen.traces(evaluating, tags=tags)), LIMIT_S)
     agents: dict[str, tuple[str, JaegerSpan]] = {}
     for trace in jaeger.traces(service):
-        agents |= {span.span_id: (trace.trace_id, span) for span in trace.spans if span.name.startswith("invoke_agent")}
+        agents |= {
+            span.span_id: (trace.trace_id, span)
+            for span in trace.spans
+            if span.name.startswith("invoke_agent")
+        }
     assert len(agents) == len(turns)
     ((trace_id, run),) = [
-        (trace.trace_id, span) for trace in jaeger.traces(evaluating, tags=tags) for span in trace.spans
+        (trace.trace_id, span)
+        for trace in jaeger.traces(evaluating, tags=tags)
+        for span in trace.spans
         if span.name.startswith("evaluation ")
-    ]  # fmt: skip
+    ]
     last = max(agents.values(), key=lambda item: item[1].start_us)
     assert (trace_id, run.parents) == (last[0], (last[1].span_id,))
     ordered = sorted(agents.values(), key=lambda item: item[1].start_us)
@@ -65,20 +77,31 @@ def test_the_decorators_conversation_is_scored_in_jaeger(
 ) -> None:
     """Each turn is a trace of its own; the whole stands in the last one."""
     monkeypatch.setenv("OTEL_SERVICE_NAME", "airline-live")
-    storage = OtlpStorageProvider(endpoint=f"http://{jaeger.otlp_endpoint}", signals=frozenset({"traces"}))
+    storage = OtlpStorageProvider(
+        endpoint=f"http://{jaeger.otlp_endpoint}", signals=frozenset({"traces"})
+    )
     pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=(Repetition(), ToolLoops(evaluates="conversation")), storage=(storage,),
-    )  # fmt: skip
+        sampler=RatioSampler(),
+        evaluators=(Repetition(), ToolLoops(evaluates="conversation")),
+        storage=(storage,),
+    )
 
-    @monitor(agent="airline", pipeline=pipeline, capture=lambda arguments, answer: arguments["facts"])
+    @monitor(
+        agent="airline", pipeline=pipeline, capture=lambda arguments, answer: arguments["facts"]
+    )
     def answer(prompt: str | None, facts: dict[str, Any]) -> str:
         return str(facts["response"])
 
     for number, turn in enumerate(turns):
-        answer(turn.prompt, {
-            "response": turn.response, "conversation_id": ID, "conversation_ends": number == len(turns) - 1,
-            "tool_calls": [call.model_dump(exclude={"id"}) for call in turn.tool_calls or ()],
-        })  # fmt: skip
+        answer(
+            turn.prompt,
+            {
+                "response": turn.response,
+                "conversation_id": ID,
+                "conversation_ends": number == len(turns) - 1,
+                "tool_calls": [call.model_dump(exclude={"id"}) for call in turn.tool_calls or ()],
+            },
+        )
     assert pipeline.shutdown(20.0)
     check(jaeger, "airline-live", turns, "airline-live")
 
@@ -86,31 +109,44 @@ def test_the_decorators_conversation_is_scored_in_jaeger(
 def test_a_conversation_of_spans_is_scored_by_the_sidecar(
     jaeger: Jaeger, turns: list[EvaluationInput], tmp_path: Path
 ) -> None:
-    """Another process's spans, of the conventions: an agent and its tools for each turn, one id for all."""
+    """Another process's spans, of the conventions: an agent and its tools for each turn, one id for
+    all.
+    """
     settings = {
-        "evaluators": EVALUATORS, "conversations": {"settle_s": 0.5}, "sidecar": {"quiet_s": 0.3},
+        "evaluators": EVALUATORS,
+        "conversations": {"settle_s": 0.5},
+        "sidecar": {"quiet_s": 0.3},
         "telemetry": {"signals": ["traces"]},
-    }  # fmt: skip
+    }
     with running(Sidecar(tmp_path, settings, endpoint=f"http://{jaeger.otlp_endpoint}")) as sidecar:
         provider = TracerProvider(resource=Resource.create({"service.name": "airline-spans"}))
         for endpoint in (f"http://{jaeger.otlp_endpoint}", sidecar.grpc_endpoint):
-            provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(endpoint=endpoint, insecure=True)))
+            provider.add_span_processor(
+                SimpleSpanProcessor(OTLPSpanExporter(endpoint=endpoint, insecure=True))
+            )
         tracer = provider.get_tracer("an-agent-library")
         for number, turn in enumerate(turns):
             with tracer.start_as_current_span("invoke_agent airline") as span:
-                span.set_attributes({
-                    "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "airline",
-                    "gen_ai.conversation.id": ID, "agenteval.conversation.ends": number == len(turns) - 1,
-                    "gen_ai.input.messages": messages("user", turn.prompt or ""),
-                    "gen_ai.output.messages": messages("assistant", turn.response or ""),
-                })  # fmt: skip
+                span.set_attributes(
+                    {
+                        "gen_ai.operation.name": "invoke_agent",
+                        "gen_ai.agent.name": "airline",
+                        "gen_ai.conversation.id": ID,
+                        "agenteval.conversation.ends": number == len(turns) - 1,
+                        "gen_ai.input.messages": messages("user", turn.prompt or ""),
+                        "gen_ai.output.messages": messages("assistant", turn.response or ""),
+                    }
+                )
                 for call in turn.tool_calls or ():
                     with tracer.start_as_current_span(f"execute_tool {call.name}") as tool:
-                        tool.set_attributes({
-                            "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.name,
-                            "gen_ai.tool.call.arguments": str(call.arguments),
-                            "gen_ai.tool.call.result": str(call.result),
-                        })  # fmt: skip
+                        tool.set_attributes(
+                            {
+                                "gen_ai.operation.name": "execute_tool",
+                                "gen_ai.tool.name": call.name,
+                                "gen_ai.tool.call.arguments": str(call.arguments),
+                                "gen_ai.tool.call.result": str(call.result),
+                            }
+                        )
         provider.shutdown()
         check(jaeger, "airline-spans", turns, "agenteval-sidecar")
 

@@ -1,4 +1,6 @@
-"""Applications come and go: their series expire in the Collector while Prometheus scrapes, and nobody is woken."""
+"""Applications come and go: their series expire in the Collector while Prometheus scrapes, and
+nobody is woken.
+"""
 
 from __future__ import annotations
 
@@ -24,35 +26,65 @@ NOWHERE = {"COLLECTOR_TRACES_TO": "[debug]", "COLLECTOR_LOGS_TO": "[debug]"}
 RESULTS = f'agenteval_evaluation_results_total{{job="{SERVICE}"}}'
 
 
-def test_series_that_expire_and_come_back(collector_binary: Path, prometheus_binary: Path, tmp_path: Path) -> None:
-    """After two short runs with a gap: no alert, no rate beyond 0 to 1, no NaN among what the rules recorded."""
+def test_series_that_expire_and_come_back(
+    collector_binary: Path, prometheus_binary: Path, tmp_path: Path
+) -> None:
+    """After two short runs with a gap: no alert, no rate beyond 0 to 1, no NaN among what the rules
+    recorded.
+    """
     shipped = tmp_path / "collector.yaml"
     text = SHIPPED.read_text()
     before = [line for line in text.splitlines() if line.strip().startswith("metric_expiration:")]
     assert len(before) == 1
     shipped.write_text(text.replace(before[0], f"{before[0].split(':')[0]}: {EXPIRES}"))
-    requests = ["--settings", str(FOLDER / "agenteval.yaml"), "--output", str(tmp_path), "--time-scale", "0.0005"]
+    requests = [
+        "--settings",
+        str(FOLDER / "agenteval.yaml"),
+        "--output",
+        str(tmp_path),
+        "--time-scale",
+        "0.0005",
+    ]
     assert main(["provision", "prometheus", *requests]) == 0
     for name in ("collector", "data"):
         (tmp_path / name).mkdir()
-    with running(Collector(collector_binary, tmp_path / "collector", config=shipped, environment=NOWHERE)) as collector:
+    with running(
+        Collector(collector_binary, tmp_path / "collector", config=shipped, environment=NOWHERE)
+    ) as collector:
         config = scraping(
-            FOLDER / "prometheus/prometheus.yml", port=collector.ports.prometheus, every_s=0.5,
+            FOLDER / "prometheus/prometheus.yml",
+            port=collector.ports.prometheus,
+            every_s=0.5,
             rules=tmp_path / "prometheus/rules",
-        )  # fmt: skip
+        )
         config["global"]["evaluation_interval"] = "1s"
         with running(Prometheus(prometheus_binary, tmp_path / "data", config=config)) as prometheus:
             for _ in range(2):
-                finish(started(
-                    "-m", "agenteval_otel", "demo", "--seconds=6", "--no-drop", OTEL_SERVICE_NAME=SERVICE,
-                    OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint, OTEL_METRIC_EXPORT_INTERVAL="500",
-                ))  # fmt: skip
+                finish(
+                    started(
+                        "-m",
+                        "agenteval_otel",
+                        "demo",
+                        "--seconds=6",
+                        "--no-drop",
+                        OTEL_SERVICE_NAME=SERVICE,
+                        OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint,
+                        OTEL_METRIC_EXPORT_INTERVAL="500",
+                    )
+                )
                 wait_for_what_was_sent(collector, prometheus)
                 assert prometheus.query(RESULTS)
                 prometheus.wait_for(lambda seen: not seen.query(RESULTS), GONE_LIMIT_S)
             assert prometheus.query(f"max_over_time({RESULTS}[10m])"), "they were there"
-            assert [item["alertname"] for item in prometheus.firing() if item.get("job") == SERVICE] == []
+            assert [
+                item["alertname"] for item in prometheus.firing() if item.get("job") == SERVICE
+            ] == []
             rates = f'{{__name__=~"agenteval:(pass_rate|mean_score).*", job="{SERVICE}"}}'
-            recorded, past = prometheus.query(rates), prometheus.query(f"last_over_time({rates}[10m])")
+            recorded, past = (
+                prometheus.query(rates),
+                prometheus.query(f"last_over_time({rates}[10m])"),
+            )
             assert past, "the rules had something to record"
-            assert all(0 <= sample.value <= 1 for sample in (*recorded, *past)), "NaN compares false"
+            assert all(0 <= sample.value <= 1 for sample in (*recorded, *past)), (
+                "NaN compares false"
+            )

@@ -1,4 +1,5 @@
-"""A judge that gets worse, on the real stack twenty times as fast: who is notified, and what `judge status` says.
+"""A judge that gets worse, on the real stack twenty times as fast: who is notified, and what
+`judge status` says.
 
 The provider on loopback changes its answers; canaries are asked every second.
 """
@@ -32,7 +33,7 @@ DRIFTED, TIME_SCALE, LIMIT_S = "AgentevalJudgeDrifted", 0.05, 120.0
 CANARIES = [
     {"prompt": "When do you open?", "response": text, "labels": {"polite": polite}}
     for text, polite in [("At nine, with pleasure.", True), ("Find out yourself.", False)] * 5
-]  # fmt: skip
+]
 
 
 class Judge:
@@ -42,7 +43,9 @@ class Judge:
 
     def reply(self, body: dict[str, Any]) -> ModelReply:
         polite = "yourself" not in json.dumps(body["messages"])
-        return ModelReply(text=json.dumps({"evidence": [], "reason": "r", "score": polite is self.is_right}))
+        return ModelReply(
+            text=json.dumps({"evidence": [], "reason": "r", "score": polite is self.is_right})
+        )
 
 
 class Stack(NamedTuple):
@@ -52,7 +55,11 @@ class Stack(NamedTuple):
     prometheus: Prometheus
 
     def posted(self, status: str) -> list[PostedAlert]:
-        return [alert for alert in self.webhook.alerts if (alert.name, alert.status) == (DRIFTED, status)]
+        return [
+            alert
+            for alert in self.webhook.alerts
+            if (alert.name, alert.status) == (DRIFTED, status)
+        ]
 
     def status(self) -> int:
         """The exit code of `judge status`, of the Collector's page."""
@@ -64,45 +71,101 @@ class Stack(NamedTuple):
 def stack_fixture(
     collector_binary: Path, prometheus_binary: Path, alertmanager_binary: Path, tmp_path: Path
 ) -> Iterator[Stack]:
-    """The provisioned stack, and an application whose answers a judge scores, until the test is over."""
+    """The provisioned stack, and an application whose answers a judge scores, until the test is
+    over.
+    """
     judge = Judge()
     for name in ("alertmanager", "collector", "prometheus"):
         (tmp_path / name).mkdir()
     (tmp_path / "canaries.jsonl").write_text("\n".join(map(json.dumps, CANARIES)))
     file, made = tmp_path / "agenteval.yaml", tmp_path / "made"
     with ExitStack() as stack:
-        hook, server = stack.enter_context(webhook()), stack.enter_context(ModelServer([judge.reply]))
-        file.write_text(yaml.safe_dump({
-            "sample_rate": 1.0,
-            "evaluators": [{"type": "LLMJudge", "criterion_name": "polite", "description": "Is the answer polite?",
-                            "judge": f"openai_compatible:judge-1@{server.url}/v1"}],
-            "judge_health": {"canaries": str(tmp_path / "canaries.jsonl"), "every_s": 1},
-        }))  # fmt: skip
-        assert main(["provision", "all", "--settings", str(file), "--output", str(made),
-                     "--time-scale", str(TIME_SCALE), "--webhook", hook.url]) == 0  # fmt: skip
-        alertmanager = stack.enter_context(running(Alertmanager(
-            alertmanager_binary, tmp_path / "alertmanager", config=made / "alertmanager/alertmanager.yml"
-        )))  # fmt: skip
-        collector = stack.enter_context(running(Collector(
-            collector_binary, tmp_path / "collector", config=made / "otel-collector.yaml",
-            environment={"COLLECTOR_TRACES_TO": "[debug]", "COLLECTOR_LOGS_TO": "[debug]"},
-        )))  # fmt: skip
+        hook, server = (
+            stack.enter_context(webhook()),
+            stack.enter_context(ModelServer([judge.reply])),
+        )
+        file.write_text(
+            yaml.safe_dump(
+                {
+                    "sample_rate": 1.0,
+                    "evaluators": [
+                        {
+                            "type": "LLMJudge",
+                            "criterion_name": "polite",
+                            "description": "Is the answer polite?",
+                            "judge": f"openai_compatible:judge-1@{server.url}/v1",
+                        }
+                    ],
+                    "judge_health": {"canaries": str(tmp_path / "canaries.jsonl"), "every_s": 1},
+                }
+            )
+        )
+        assert (
+            main(
+                [
+                    "provision",
+                    "all",
+                    "--settings",
+                    str(file),
+                    "--output",
+                    str(made),
+                    "--time-scale",
+                    str(TIME_SCALE),
+                    "--webhook",
+                    hook.url,
+                ]
+            )
+            == 0
+        )
+        alertmanager = stack.enter_context(
+            running(
+                Alertmanager(
+                    alertmanager_binary,
+                    tmp_path / "alertmanager",
+                    config=made / "alertmanager/alertmanager.yml",
+                )
+            )
+        )
+        collector = stack.enter_context(
+            running(
+                Collector(
+                    collector_binary,
+                    tmp_path / "collector",
+                    config=made / "otel-collector.yaml",
+                    environment={"COLLECTOR_TRACES_TO": "[debug]", "COLLECTOR_LOGS_TO": "[debug]"},
+                )
+            )
+        )
         config = scraping(
-            made / "prometheus/prometheus.yml", port=collector.ports.prometheus, every_s=0.25,
-            rules=made / "prometheus/rules", alertmanager=alertmanager.address,
-        )  # fmt: skip
-        prometheus = stack.enter_context(running(Prometheus(prometheus_binary, tmp_path / "prometheus", config=config)))
+            made / "prometheus/prometheus.yml",
+            port=collector.ports.prometheus,
+            every_s=0.25,
+            rules=made / "prometheus/rules",
+            alertmanager=alertmanager.address,
+        )
+        prometheus = stack.enter_context(
+            running(Prometheus(prometheus_binary, tmp_path / "prometheus", config=config))
+        )
         program = started(
-            "-m", "tests.backends.applications", "judged", str(file), OTEL_SERVICE_NAME="judged",
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint, OTEL_METRIC_EXPORT_INTERVAL="500",
-        )  # fmt: skip
+            "-m",
+            "tests.backends.applications",
+            "judged",
+            str(file),
+            OTEL_SERVICE_NAME="judged",
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint,
+            OTEL_METRIC_EXPORT_INTERVAL="500",
+        )
         stack.callback(program.communicate)
         stack.callback(program.send_signal, signal.SIGKILL)
         yield Stack(judge, hook, collector, prometheus)
 
 
-def test_a_judge_that_gets_worse_is_a_ticket_and_resolves(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
-    """No alert while it agrees; one that names criterion, judge and check once it does not; resolved when it does."""
+def test_a_judge_that_gets_worse_is_a_ticket_and_resolves(
+    stack: Stack, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No alert while it agrees; one that names criterion, judge and check once it does not;
+    resolved when it does.
+    """
     agreement = "agenteval_judge_agreement > 0.99"
     stack.prometheus.wait_for(lambda seen: seen.query(agreement), LIMIT_S)
     assert stack.status() == 0
@@ -111,9 +174,12 @@ def test_a_judge_that_gets_worse_is_a_ticket_and_resolves(stack: Stack, capsys: 
     stack.prometheus.wait_for(lambda _: stack.posted("firing"), LIMIT_S)
     (labels,) = {tuple(sorted(alert.labels.items())) for alert in stack.posted("firing")}
     assert {
-        ("gen_ai_evaluation_name", "polite"), ("agenteval_judge_model", "judge-1"),
-        ("agenteval_judge_check", "canary"), ("severity", "ticket"), ("job", "judged"),
-    } <= {*labels}  # fmt: skip
+        ("gen_ai_evaluation_name", "polite"),
+        ("agenteval_judge_model", "judge-1"),
+        ("agenteval_judge_check", "canary"),
+        ("severity", "ticket"),
+        ("job", "judged"),
+    } <= {*labels}
     assert "not trusted with polite" in stack.posted("firing")[0].annotations["summary"]
     assert stack.status() == 1
     assert "no: canary" in capsys.readouterr().out

@@ -1,5 +1,5 @@
-"""Answers that were scored live, scored again by a new version of the evaluator: from a real Jaeger, and from the file
-that a real Collector wrote; killed on the way and started again."""
+"""Answers that were scored live, scored again by a new version of the evaluator: from a real
+Jaeger, and from the file that a real Collector wrote; killed on the way and started again."""
 
 from __future__ import annotations
 
@@ -85,53 +85,100 @@ def _configuration(jaeger: Jaeger) -> dict[str, Any]:
         "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": port % "GRPC"}}}},
         "exporters": {
             "otlp/jaeger": {"endpoint": jaeger.otlp_endpoint, "tls": {"insecure": True}},
-            "file": {"path": "${env:COLLECTOR_FILE_PATH}", "append": True, "flush_interval": "50ms"},
+            "file": {
+                "path": "${env:COLLECTOR_FILE_PATH}",
+                "append": True,
+                "flush_interval": "50ms",
+            },
         },
         "extensions": {"health_check": {"endpoint": port % "HEALTH"}},
         "service": {
-            "extensions": ["health_check"], "telemetry": {"metrics": {"level": "none"}},
+            "extensions": ["health_check"],
+            "telemetry": {"metrics": {"level": "none"}},
             "pipelines": {
-                "traces": {"receivers": ["otlp"], "exporters": ["otlp/jaeger", "file"]}, "logs": to_file,
+                "traces": {"receivers": ["otlp"], "exporters": ["otlp/jaeger", "file"]},
+                "logs": to_file,
                 "metrics": to_file,
             },
         },
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jaeger", "file"])
-def test_recorded_answers_are_scored_again(kind: str, jaeger: Jaeger, collector_binary: Path, tmp_path: Path) -> None:
-    """Each answer once, in spite of the kill; recorded and new scores side by side; new results link to the original
-    spans, are marked, and make no metric."""
+def test_recorded_answers_are_scored_again(
+    kind: str, jaeger: Jaeger, collector_binary: Path, tmp_path: Path
+) -> None:
+    """Each answer once, in spite of the kill; recorded and new scores side by side; new results
+    link to the original spans, are marked, and make no metric."""
     service = f"{SERVICE}-{kind}"
-    for name, text in (("old.yaml", OLD), ("new.yaml", NEW), ("new_topic.py", PLUGIN), ("app.py", APPLICATION)):
+    for name, text in (
+        ("old.yaml", OLD),
+        ("new.yaml", NEW),
+        ("new_topic.py", PLUGIN),
+        ("app.py", APPLICATION),
+    ):
         (tmp_path / name).write_text(text)
     config = tmp_path / "collector.json"
     config.write_text(json.dumps(_configuration(jaeger)))
     (tmp_path / "collector").mkdir()
     with running(Collector(collector_binary, tmp_path / "collector", config=config)) as collector:
         environment = bare_environment(
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint, OTEL_EXPORTER_OTLP_INSECURE="true",
-            OTEL_SERVICE_NAME=service, PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
-        )  # fmt: skip
-        subprocess.run([sys.executable, "app.py"], cwd=tmp_path, env=environment, check=True, timeout=120)
+            OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint,
+            OTEL_EXPORTER_OTLP_INSECURE="true",
+            OTEL_SERVICE_NAME=service,
+            PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path}",
+        )
+        subprocess.run(
+            [sys.executable, "app.py"], cwd=tmp_path, env=environment, check=True, timeout=120
+        )
         collector.wait_for(lambda seen: len(seen.spans(service)) >= 2 * ANSWERS, LIMIT_S)
         jaeger.wait_for(lambda seen: len(seen.traces(service)) >= ANSWERS, LIMIT_S)
-        recorded = {span.trace_id: span.span_id for span in collector.spans(service) if span.name.startswith("invoke")}
+        recorded = {
+            span.trace_id: span.span_id
+            for span in collector.spans(service)
+            if span.name.startswith("invoke")
+        }
         history = tmp_path / "history.jsonl"
         history.write_bytes((tmp_path / "collector" / "received.jsonl").read_bytes())
         environment.pop("OTEL_SERVICE_NAME")
-        place = [str(history)] if kind == "file" else [f"http://{LOOPBACK}:{jaeger.ports.query_http}", "--since", "1h"]
-        command = [sys.executable, "-m", "agenteval_otel", "replay", "--from", kind, *place, "--service", service,
-                   "--settings", "new.yaml", "--report", "json", "--dataset", "failing.jsonl"]  # fmt: skip
+        place = (
+            [str(history)]
+            if kind == "file"
+            else [f"http://{LOOPBACK}:{jaeger.ports.query_http}", "--since", "1h"]
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "agenteval_otel",
+            "replay",
+            "--from",
+            kind,
+            *place,
+            "--service",
+            service,
+            "--settings",
+            "new.yaml",
+            "--report",
+            "json",
+            "--dataset",
+            "failing.jsonl",
+        ]
         report = _killed_and_resumed(command, tmp_path, environment)
         runs = collector.wait_for(lambda seen: _runs(seen, ANSWERS), LIMIT_S)
         events = [
-            record for record in collector.logs("agenteval-replay") if record.attributes.get("service.name") == service
+            record
+            for record in collector.logs("agenteval-replay")
+            if record.attributes.get("service.name") == service
         ]
-        metrics = [metric for metric in collector._read().metrics if _service(metric) == "agenteval-replay"]
+        metrics = [
+            metric for metric in collector._read().metrics if _service(metric) == "agenteval-replay"
+        ]
         linked = [trace for trace in jaeger.traces("agenteval-replay") if _is_of(trace, recorded)]
-    keys = [json.loads(line)["span"]["traceId"] for line in (tmp_path / "replay.jsonl").read_text().splitlines()]
+    keys = [
+        json.loads(line)["span"]["traceId"]
+        for line in (tmp_path / "replay.jsonl").read_text().splitlines()
+    ]
     assert sorted(keys) == sorted(recorded)
     assert (report["answers"], report["undelivered"]) == (ANSWERS, 0)
     assert 0 < report["earlier"] < ANSWERS
@@ -140,7 +187,9 @@ def test_recorded_answers_are_scored_again(kind: str, jaeger: Jaeger, collector_
     assert (topic["answers"], topic["recorded"]["mean"]["mean"]) == (ANSWERS, 0.5)
     assert topic["new"]["mean"]["mean"] == pytest.approx(1 - failing / ANSWERS)
     assert topic["new"]["evaluators"][0].startswith("NewTopic")
-    assert len((tmp_path / "failing.jsonl").read_text().splitlines()) == report["failing"] == failing
+    assert (
+        len((tmp_path / "failing.jsonl").read_text().splitlines()) == report["failing"] == failing
+    )
     assert {span.attributes.get(semconv.EVALUATION_REPLAYED) for span in runs} == {True}
     assert {record.attributes.get(semconv.EVALUATION_REPLAYED) for record in events} == {True}
     assert {(record.trace_id, record.span_id) for record in events} == set(recorded.items())
@@ -158,7 +207,13 @@ def _killed_and_resumed(command: list[str], folder: Path, environment: dict[str,
     process.send_signal(signal.SIGKILL)
     process.wait(LIMIT_S)
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     print(done.stderr)
@@ -166,7 +221,9 @@ def _killed_and_resumed(command: list[str], folder: Path, environment: dict[str,
 
 
 def _runs(collector: Collector, count: int) -> list[Any]:
-    spans = [span for span in collector.spans("agenteval-replay") if span.name.startswith("evaluation ")]
+    spans = [
+        span for span in collector.spans("agenteval-replay") if span.name.startswith("evaluation ")
+    ]
     return spans if len(spans) >= count else []
 
 
@@ -175,4 +232,8 @@ def _service(metric: Any) -> Any:
 
 
 def _is_of(trace: Any, recorded: dict[str, str]) -> bool:
-    return any(recorded.get(trace_id) == span_id for span in trace.spans for trace_id, span_id in span.links)
+    return any(
+        recorded.get(trace_id) == span_id
+        for span in trace.spans
+        for trace_id, span_id in span.links
+    )

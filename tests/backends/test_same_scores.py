@@ -1,4 +1,6 @@
-"""One agent, scored by every entry point: the same answers have the same scores, and each is scored once."""
+"""One agent, scored by every entry point: the same answers have the same scores, and each is scored
+once.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,23 @@ pytestmark = pytest.mark.backend
 LIMIT_S = 60.0
 SETTINGS: dict[str, Any] = {
     "evaluators": [
-        "ResponseHealth", {"type": "Contains", "criterion_name": "price", "substrings": ["EUR", "80"]},
-        {"type": "KeywordCoverage", "criterion_name": "topics", "expected_keywords": ["open", "bell", "children"]},
-        {"type": "RuleBased", "rules": [
-            {"criterion": "short", "type": "length", "max": 100},
-            {"criterion": "has_digits", "type": "regex", "pattern": "[0-9]"},
-        ]},
+        "ResponseHealth",
+        {"type": "Contains", "criterion_name": "price", "substrings": ["EUR", "80"]},
+        {
+            "type": "KeywordCoverage",
+            "criterion_name": "topics",
+            "expected_keywords": ["open", "bell", "children"],
+        },
+        {
+            "type": "RuleBased",
+            "rules": [
+                {"criterion": "short", "type": "length", "max": 100},
+                {"criterion": "has_digits", "type": "regex", "pattern": "[0-9]"},
+            ],
+        },
     ],
     "sidecar": {"quiet_s": 0.5},
-}  # fmt: skip
+}
 CAPTURE = {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "span_only"}
 WAYS = ("decorator", "middleware", "span_processor", "instrumented", "sidecar", "once")
 
@@ -49,69 +59,112 @@ def model_fixture() -> Iterator[ModelServer]:
 
 
 @pytest.fixture(name="start")
-def start_fixture(model: ModelServer, collector: Collector, tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+def start_fixture(
+    model: ModelServer, collector: Collector, tmp_path: Path
+) -> Callable[..., subprocess.Popen[str]]:
     """Starts the agent behind an entry point, a service of that name."""
     file = tmp_path / "settings.json"
     file.write_text(json.dumps({**EVERYTHING, **SETTINGS}))
 
     def start(program: str, *command: str, **environment: str) -> subprocess.Popen[str]:
         variables = {
-            "MODEL_URL": model.url, "AGENTEVAL_SETTINGS": str(file), "OTEL_SERVICE_NAME": program,
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.http_endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-            **CAPTURE, **environment,
-        }  # fmt: skip
+            "MODEL_URL": model.url,
+            "AGENTEVAL_SETTINGS": str(file),
+            "OTEL_SERVICE_NAME": program,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.http_endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            **CAPTURE,
+            **environment,
+        }
         return subprocess.Popen(
-            [*command, sys.executable, "-m", "tests.backends.entry_points", program], cwd=ROOT,
-            env=bare_environment(**variables), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [*command, sys.executable, "-m", "tests.backends.entry_points", program],
+            cwd=ROOT,
+            env=bare_environment(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-        )  # fmt: skip
+        )
 
     return start
 
 
 def scores_of(collector: Collector, service: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """By question and answer, the scores and labels of the run span, as soon as there is one for each question."""
+    """By question and answer, the scores and labels of the run span, as soon as there is one for
+    each question.
+    """
     runs = collector.wait_for(
-        lambda seen: (runs := run_spans(seen, service)) and len(runs) >= len(REPLIES) and runs, LIMIT_S
+        lambda seen: (runs := run_spans(seen, service)) and len(runs) >= len(REPLIES) and runs,
+        LIMIT_S,
     )
     assert len(runs) == len(REPLIES)
     return {
         (run[semconv.USER_PROMPT], run[semconv.FULL_RESPONSE]): {
-            name: value for name, value in run.items() if name.endswith((".score", ".label", "overall_score"))
+            name: value
+            for name, value in run.items()
+            if name.endswith((".score", ".label", "overall_score"))
         }
         for run in runs
     }
 
 
 def run_spans(collector: Collector, service: str) -> list[dict[str, Any]]:
-    return [span.attributes for span in collector.spans(service) if span.name == f"evaluation {AGENT}"]
+    return [
+        span.attributes for span in collector.spans(service) if span.name == f"evaluation {AGENT}"
+    ]
 
 
 def test_every_entry_point_gives_the_same_scores(
-    collector: Collector, own_collector: Collector, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+    collector: Collector,
+    own_collector: Collector,
+    start: Callable[..., subprocess.Popen[str]],
+    tmp_path: Path,
 ) -> None:
-    """Decorator, middleware, span processor, instrumentor, sidecar, and the sidecar on a file of the Collector's."""
+    """Decorator, middleware, span processor, instrumentor, sidecar, and the sidecar on a file of
+    the Collector's.
+    """
     (tmp_path / "sidecar").mkdir()
     program = str(Path(sys.executable).with_name("opentelemetry-instrument"))
     sidecar = Sidecar(
-        tmp_path / "sidecar", SETTINGS, endpoint=collector.grpc_endpoint,
+        tmp_path / "sidecar",
+        SETTINGS,
+        endpoint=collector.grpc_endpoint,
         environment={"OTEL_SERVICE_NAME": "sidecar", **CAPTURE},
-    )  # fmt: skip
+    )
     with running(sidecar):
-        off = {"OTEL_METRICS_EXPORTER": "none", "OTEL_LOGS_EXPORTER": "none", "OTEL_TRACES_EXPORTER": "otlp"}
+        off = {
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_LOGS_EXPORTER": "none",
+            "OTEL_TRACES_EXPORTER": "otlp",
+        }
         finish(
-            *map(start, ("decorator", "middleware", "span_processor")), start("instrumented", program, **off),
+            *map(start, ("decorator", "middleware", "span_processor")),
+            start("instrumented", program, **off),
             start("spans", OTEL_EXPORTER_OTLP_ENDPOINT=sidecar.http_endpoint),
             start("spans", OTEL_EXPORTER_OTLP_ENDPOINT=own_collector.http_endpoint),
-        )  # fmt: skip
+        )
         own_collector.wait_for(lambda seen: len(seen.spans("spans")) == 2 * len(REPLIES), LIMIT_S)
         once = [
-            sys.executable, "-m", "agenteval_otel", "serve", "--settings", str(tmp_path / "settings.json"), "--once",
+            sys.executable,
+            "-m",
+            "agenteval_otel",
+            "serve",
+            "--settings",
+            str(tmp_path / "settings.json"),
+            "--once",
             str(own_collector._output),
-        ]  # fmt: skip
-        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.grpc_endpoint, "OTEL_SERVICE_NAME": "once", **CAPTURE}
+        ]
+        environment = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.grpc_endpoint,
+            "OTEL_SERVICE_NAME": "once",
+            **CAPTURE,
+        }
         done = subprocess.run(
-            once, env=bare_environment(**environment), capture_output=True, text=True, timeout=LIMIT_S
+            once,
+            env=bare_environment(**environment),
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
         )
         assert done.returncode == 0, done.stderr
         assert "6 answers = 6 evaluated" in done.stdout
@@ -119,16 +172,23 @@ def test_every_entry_point_gives_the_same_scores(
     for way in WAYS:
         assert scores[way].keys() == set(REPLIES.items()), way
         assert scores[way] == scores["decorator"], way
-    assert len({json.dumps(item, sort_keys=True) for item in scores["decorator"].values()}) >= 5, "scores that differ"
+    assert len({json.dumps(item, sort_keys=True) for item in scores["decorator"].values()}) >= 5, (
+        "scores that differ"
+    )
 
 
 def test_an_answer_is_scored_once_with_all_of_them_on(
     collector: Collector, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    """Decorator, span processor and sidecar: the decorator scores, the others count it as monitored already."""
+    """Decorator, span processor and sidecar: the decorator scores, the others count it as monitored
+    already.
+    """
     (tmp_path / "sidecar").mkdir()
     sidecar = Sidecar(
-        tmp_path / "sidecar", SETTINGS, endpoint=collector.grpc_endpoint, environment={"OTEL_SERVICE_NAME": "second"}
+        tmp_path / "sidecar",
+        SETTINGS,
+        endpoint=collector.grpc_endpoint,
+        environment={"OTEL_SERVICE_NAME": "second"},
     )
     with running(sidecar):
         (printed,) = finish(start("all_at_once", OTEL_EXPORTER_OTLP_ENDPOINT=sidecar.http_endpoint))

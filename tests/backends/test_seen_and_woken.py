@@ -1,4 +1,6 @@
-"""See it and be woken by it, for real: the shipped files with loopback ports, shrunken windows, the demo's traffic."""
+"""See it and be woken by it, for real: the shipped files with loopback ports, shrunken windows, the
+demo's traffic.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ pytestmark = [pytest.mark.backend, pytest.mark.live]
 FOLDER = SHIPPED.parent
 SHIPPED_PROMETHEUS = FOLDER / "prometheus/prometheus.yml"
 SETTINGS = FOLDER / "agenteval.yaml"
-FALLING, HEALTHY, REVIEWED, OTHERS, SHOP = "falling", "healthy", "reviewed", "others", "shop-in-detail"
+FALLING, HEALTHY, REVIEWED, OTHERS, SHOP = (
+    "falling",
+    "healthy",
+    "reviewed",
+    "others",
+    "shop-in-detail",
+)
 SECONDS = 90
 TIME_SCALE = 0.0005
 """A day is 43 s, six hours are 11 s."""
@@ -41,7 +49,9 @@ CRITERION = "gen_ai_evaluation_name"
 
 
 class Stack(NamedTuple):
-    """What the operator has open, once the traffic is over; when the worse prompt was released, and the end."""
+    """What the operator has open, once the traffic is over; when the worse prompt was released, and
+    the end.
+    """
 
     jaeger: Jaeger
     prometheus: Prometheus
@@ -53,12 +63,19 @@ class Stack(NamedTuple):
 
 @pytest.fixture(scope="module", name="stack")
 def stack_fixture(
-    jaeger: Jaeger, loki: Loki, collector_binary: Path, prometheus_binary: Path, alertmanager_binary: Path,
+    jaeger: Jaeger,
+    loki: Loki,
+    collector_binary: Path,
+    prometheus_binary: Path,
+    alertmanager_binary: Path,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Stack]:  # fmt: skip
+) -> Iterator[Stack]:
     """Everything started and provisioned, the traffic run to its end, its last metrics arrived."""
     folder = tmp_path_factory.mktemp
-    shipped = {"COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint, "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint}
+    shipped = {
+        "COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint,
+        "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint,
+    }
     with ExitStack() as stack:
         hook = stack.enter_context(webhook())
         rules = _provisioned(folder("provisioned"), hook)
@@ -67,14 +84,21 @@ def stack_fixture(
             running(Alertmanager(alertmanager_binary, folder("alertmanager"), config=routes))
         )
         collector = stack.enter_context(
-            running(Collector(collector_binary, folder("shipped"), config=SHIPPED, environment=shipped))
+            running(
+                Collector(collector_binary, folder("shipped"), config=SHIPPED, environment=shipped)
+            )
         )
         config = scraping(
-            SHIPPED_PROMETHEUS, port=collector.ports.prometheus, every_s=EVERY_S, rules=rules / "prometheus/rules",
+            SHIPPED_PROMETHEUS,
+            port=collector.ports.prometheus,
+            every_s=EVERY_S,
+            rules=rules / "prometheus/rules",
             alertmanager=alertmanager.address,
-        )  # fmt: skip
+        )
         config["global"]["evaluation_interval"] = "1s"
-        prometheus = stack.enter_context(running(Prometheus(prometheus_binary, folder("prometheus"), config=config)))
+        prometheus = stack.enter_context(
+            running(Prometheus(prometheus_binary, folder("prometheus"), config=config))
+        )
         began = time.time()
         finish(*_traffic(collector.grpc_endpoint))
         ended = time.time()
@@ -83,34 +107,52 @@ def stack_fixture(
 
 
 def _provisioned(folder: Path, hook: Webhook) -> Path:
-    """The rules and routes of the shipped settings, by the command, with shrunken windows and our webhook."""
-    requests = ["--settings", str(SETTINGS), "--output", str(folder), "--time-scale", str(TIME_SCALE)]
+    """The rules and routes of the shipped settings, by the command, with shrunken windows and our
+    webhook.
+    """
+    requests = [
+        "--settings",
+        str(SETTINGS),
+        "--output",
+        str(folder),
+        "--time-scale",
+        str(TIME_SCALE),
+    ]
     assert main(["provision", "prometheus", *requests]) == 0
     assert main(["provision", "alertmanager", *requests, "--webhook", hook.url]) == 0
     return folder
 
 
 def _traffic(endpoint: str) -> list[Any]:
-    """The applications, each a process of its own; metrics every half second, as fits the shrunken windows."""
+    """The applications, each a process of its own; metrics every half second, as fits the shrunken
+    windows.
+    """
     demo = ("-m", "agenteval_otel", "demo", f"--seconds={SECONDS}", f"--calls={SECONDS * 20}")
     own = ("-m", "tests.backends.applications")
     programs = (
-        (FALLING, "2.0", demo), *((HEALTHY, version, (*demo, "--no-drop")) for version in ("1.0", "2.0")),
-        (REVIEWED, "1.0", (*own, "reviewed", str(SECONDS))), (OTHERS, "1.0", (*own, "others", str(SECONDS))),
+        (FALLING, "2.0", demo),
+        *((HEALTHY, version, (*demo, "--no-drop")) for version in ("1.0", "2.0")),
+        (REVIEWED, "1.0", (*own, "reviewed", str(SECONDS))),
+        (OTHERS, "1.0", (*own, "others", str(SECONDS))),
         (SHOP, "1.0", (*own, "shop")),
-    )  # fmt: skip
+    )
     return [
         started(
-            *arguments, OTEL_SERVICE_NAME=service, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
-            OTEL_RESOURCE_ATTRIBUTES=f"service.version={version}", OTEL_METRIC_EXPORT_INTERVAL="500",
+            *arguments,
+            OTEL_SERVICE_NAME=service,
+            OTEL_EXPORTER_OTLP_ENDPOINT=endpoint,
+            OTEL_RESOURCE_ATTRIBUTES=f"service.version={version}",
+            OTEL_METRIC_EXPORT_INTERVAL="500",
             **({"AGENTEVAL_TELEMETRY__DETAIL": "result"} if service == SHOP else {}),
         )
         for service, version, arguments in programs
-    ]  # fmt: skip
+    ]
 
 
 def test_a_quality_drop_wakes_somebody(stack: Stack) -> None:
-    """The alert of the criterion that fell is posted to the webhook after the drop, with what it is about."""
+    """The alert of the criterion that fell is posted to the webhook after the drop, with what it is
+    about.
+    """
     fell = {"job": FALLING, CRITERION: FELL}
     assert stack.prometheus.wait_for(lambda _: stack.webhook.firing(**fell), ARRIVAL_LIMIT_S)
     first = stack.webhook.firing(**fell)[0]
@@ -126,20 +168,29 @@ def test_nobody_is_woken_by_a_healthy_run(stack: Stack) -> None:
 
 
 def test_failing_answers_are_found_in_jaeger(stack: Stack) -> None:
-    """By the score and the label of the run span, and by those of a result's own span, as many as are counted."""
+    """By the score and the label of the run span, and by those of a result's own span, as many as
+    are counted.
+    """
     wanted = {semconv.criterion_score(FELL): "0", semconv.criterion_label(FELL): semconv.LABEL_FAIL}
     (failed,) = stack.prometheus.query(
         f'sum(agenteval_evaluation_results_total{{job="{FALLING}", {CRITERION}="{FELL}", '
         'gen_ai_evaluation_score_label="fail"})'
     )
     actual = stack.jaeger.wait_for(
-        lambda jaeger: (traces := jaeger.traces(FALLING, tags=wanted)) and len(traces) >= failed.value and traces,
+        lambda jaeger: (
+            (traces := jaeger.traces(FALLING, tags=wanted))
+            and len(traces) >= failed.value
+            and traces
+        ),
         ARRIVAL_LIMIT_S,
     )
     assert len(actual) == failed.value > 0
     result = {semconv.EVALUATION_NAME: "is_polite", semconv.SCORE_LABEL: semconv.LABEL_FAIL}
     spans = [span for trace in stack.jaeger.traces(SHOP, tags=result) for span in trace.spans]
-    assert any(span.tags.get(semconv.SCORE_VALUE) == 0 and span.name == "evaluation is_polite" for span in spans)
+    assert any(
+        span.tags.get(semconv.SCORE_VALUE) == 0 and span.name == "evaluation is_polite"
+        for span in spans
+    )
 
 
 @pytest.mark.parametrize("service", [FALLING, HEALTHY, REVIEWED, OTHERS, SHOP])
@@ -160,27 +211,50 @@ def panels() -> list[list[PanelQuery]]:
 
     No criterion of these settings has a threshold that its mean is alerted on.
     """
-    texts = {f"dashboards/{path.name}": path.read_text() for path in (FOLDER / "grafana/dashboards").glob("*.json")}
+    texts = {
+        f"dashboards/{path.name}": path.read_text()
+        for path in (FOLDER / "grafana/dashboards").glob("*.json")
+    }
     of_choices = [
-        queries_of(texts, {"baseline": "1.0", "candidate": "2.0", "window": "1d", "job": job, "criterion": criterion},
-                   interval="5s", range_="3m")
+        queries_of(
+            texts,
+            {
+                "baseline": "1.0",
+                "candidate": "2.0",
+                "window": "1d",
+                "job": job,
+                "criterion": criterion,
+            },
+            interval="5s",
+            range_="3m",
+        )
         for job, criterion in CHOSEN
-    ]  # fmt: skip
-    return [list(same) for same in zip(*of_choices, strict=True) if "agenteval:threshold" not in same[0].expression]
+    ]
+    return [
+        list(same)
+        for same in zip(*of_choices, strict=True)
+        if "agenteval:threshold" not in same[0].expression
+    ]
 
 
 @pytest.mark.parametrize("panel", panels(), ids=lambda item: f"{item[0].dashboard}-{item[0].panel}")
 def test_every_panel_shows_data(stack: Stack, panel: list[PanelQuery]) -> None:
     """Each query, as the panel sends it, gives something of this traffic."""
     if panel[0].kind == "loki":
-        assert stack.loki.wait_for(lambda loki: any(loki.query(item.expression) for item in panel), ARRIVAL_LIMIT_S)
+        assert stack.loki.wait_for(
+            lambda loki: any(loki.query(item.expression) for item in panel), ARRIVAL_LIMIT_S
+        )
     else:
         at = stack.ended_at - 15
-        assert any(stack.prometheus.query(item.expression, at=at) for item in panel), panel[0].expression
+        assert any(stack.prometheus.query(item.expression, at=at) for item in panel), panel[
+            0
+        ].expression
 
 
 def test_an_exemplar_leads_to_the_trace_and_to_its_events(stack: Stack) -> None:
-    """The trace id of a score's exemplar is in Jaeger, and its events are in Loki by name and trace id."""
+    """The trace id of a score's exemplar is in Jaeger, and its events are in Loki by name and trace
+    id.
+    """
     series = f'gen_ai_evaluation_score_bucket{{job="{FALLING}", {CRITERION}="{FELL}"}}'
     result = stack.prometheus.exemplars(series)
     assert result
@@ -195,10 +269,14 @@ def test_an_exemplar_leads_to_the_trace_and_to_its_events(stack: Stack) -> None:
 
 def test_the_example_follows_an_exemplar(stack: Stack) -> None:
     """`examples/17_follow_an_exemplar.py` goes the same way, against these programs."""
-    (output,) = finish(started(
-        str(FOLDER.parent / "examples/17_follow_an_exemplar.py"), PROMETHEUS_URL=stack.prometheus.url,
-        JAEGER_URL=f"http://{LOOPBACK}:{stack.jaeger.ports.query_http}", LOKI_URL=stack.loki.url,
-    ))  # fmt: skip
+    (output,) = finish(
+        started(
+            str(FOLDER.parent / "examples/17_follow_an_exemplar.py"),
+            PROMETHEUS_URL=stack.prometheus.url,
+            JAEGER_URL=f"http://{LOOPBACK}:{stack.jaeger.ports.query_http}",
+            LOKI_URL=stack.loki.url,
+        )
+    )
     assert output.startswith(f"{FELL}: the lowest exemplar is 0.00, of trace ")
     assert "  span   evaluation support, " in output
     assert f"  event  {FELL}: fail (no_next_step)" in output

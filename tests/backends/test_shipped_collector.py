@@ -1,4 +1,6 @@
-"""The shipped Collector, run as it stands: what reaches Jaeger, Prometheus and Loki, and what does not leave."""
+"""The shipped Collector, run as it stands: what reaches Jaeger, Prometheus and Loki, and what does
+not leave.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,41 @@ pytestmark = pytest.mark.backend
 LIMIT_S = 90.0  # the Collector tries again after 5, 12, 24 and 41 s
 EVENTS = '{{service_name="{service}"}} | event_name="gen_ai.evaluation.result"'
 VALIDATED = [
-    "otel-collector.yaml", "collector/tail-sampling.yaml", "collector/gateway.yaml", "collector/gateway-agent.yaml",
-]  # fmt: skip
+    "otel-collector.yaml",
+    "collector/tail-sampling.yaml",
+    "collector/gateway.yaml",
+    "collector/gateway-agent.yaml",
+]
 AZURE = "collector/azure-monitor.yaml"
 SECRET = "my card is 4111"
-CONTENT = dict.fromkeys((
-    "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions", "gen_ai.tool.call.arguments",
-    "gen_ai.tool.call.result", "gen_ai.tool.definitions", "gen_ai.prompt.0.content", "gen_ai.evaluation.explanation",
-    "gen_ai.evaluation.user_prompt", "gen_ai.full_nl_response", "input.value", "traceloop.entity.output",
-    "llm.input_messages.0.message.content",
-), SECRET)  # fmt: skip
-KEPT = {"gen_ai.evaluation.tone.label": "fail", "gen_ai.response.id": "r1", "input.value.kind": "text"}
+CONTENT = dict.fromkeys(
+    (
+        "gen_ai.input.messages",
+        "gen_ai.output.messages",
+        "gen_ai.system_instructions",
+        "gen_ai.tool.call.arguments",
+        "gen_ai.tool.call.result",
+        "gen_ai.tool.definitions",
+        "gen_ai.prompt.0.content",
+        "gen_ai.evaluation.explanation",
+        "gen_ai.evaluation.user_prompt",
+        "gen_ai.full_nl_response",
+        "input.value",
+        "traceloop.entity.output",
+        "llm.input_messages.0.message.content",
+    ),
+    SECRET,
+)
+KEPT = {
+    "gen_ai.evaluation.tone.label": "fail",
+    "gen_ai.response.id": "r1",
+    "input.value.kind": "text",
+}
 
 
-def shipped_to(binary: Path, folder: Path, *, config: Path = SHIPPED, **environment: str) -> Collector:
+def shipped_to(
+    binary: Path, folder: Path, *, config: Path = SHIPPED, **environment: str
+) -> Collector:
     """A Collector of a shipped configuration, in a folder of its own, not yet started."""
     folder.mkdir(parents=True, exist_ok=True)
     return Collector(binary, folder, config=config, environment=environment)
@@ -58,8 +81,12 @@ def test_every_shipped_configuration_is_valid(collector_binary: Path, name: str)
     assert validated(collector_binary, SHIPPED.parent / name) == ""
 
 
-def test_the_azure_variant_is_valid_but_for_its_exporter(collector_binary: Path, tmp_path: Path) -> None:
-    """Its exporter is in no Collector that can be built here; the rest is valid with another in its place."""
+def test_the_azure_variant_is_valid_but_for_its_exporter(
+    collector_binary: Path, tmp_path: Path
+) -> None:
+    """Its exporter is in no Collector that can be built here; the rest is valid with another in its
+    place.
+    """
     config = yaml.safe_load((SHIPPED.parent / AZURE).read_text())
     (tmp_path / "as-it-stands.yaml").write_text(yaml.safe_dump(config))
     assert "azuremonitor" in validated(collector_binary, tmp_path / "as-it-stands.yaml")
@@ -67,7 +94,9 @@ def test_the_azure_variant_is_valid_but_for_its_exporter(collector_binary: Path,
     queue = config["exporters"].pop("azuremonitor")["sending_queue"]
     config["exporters"]["otlp_http"] = {"endpoint": "http://127.0.0.1:9", "sending_queue": queue}
     for pipeline in config["service"]["pipelines"].values():
-        pipeline["exporters"] = ["otlp_http" if name == "azuremonitor" else name for name in pipeline["exporters"]]
+        pipeline["exporters"] = [
+            "otlp_http" if name == "azuremonitor" else name for name in pipeline["exporters"]
+        ]
     (tmp_path / "replaced.yaml").write_text(yaml.safe_dump(config))
 
     assert validated(collector_binary, tmp_path / "replaced.yaml") == ""
@@ -80,10 +109,14 @@ def send_with_content(sdk: Sdk) -> Sent:
         span.add_event("message", CONTENT | KEPT)
         logger = sdk.loggers.get_logger("t")
         logger.emit(
-            event_name="gen_ai.evaluation.result", timestamp=time.time_ns(), body="tone 0.2",
+            event_name="gen_ai.evaluation.result",
+            timestamp=time.time_ns(),
+            body="tone 0.2",
             attributes={**CONTENT, **KEPT},
-        )  # fmt: skip
-        logger.emit(event_name="gen_ai.user.message", timestamp=time.time_ns(), body={"content": SECRET})
+        )
+        logger.emit(
+            event_name="gen_ai.user.message", timestamp=time.time_ns(), body={"content": SECRET}
+        )
     return Sent.of(span)
 
 
@@ -93,16 +126,22 @@ def shipped_fixture(
 ) -> Iterator[Collector]:
     """The production configuration between an application, Jaeger and Loki."""
     made = shipped_to(
-        collector_binary, tmp_path_factory.mktemp("production"),
-        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_ENDPOINT=loki.otlp_endpoint,
+        collector_binary,
+        tmp_path_factory.mktemp("production"),
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint,
+        COLLECTOR_LOGS_ENDPOINT=loki.otlp_endpoint,
         COLLECTOR_LOGS_TO="[debug, file, otlp_http/loki]",
-    )  # fmt: skip
+    )
     with running(made) as started:
         yield started
 
 
-def test_each_signal_arrives_where_it_belongs(shipped: Collector, jaeger: Jaeger, loki: Loki) -> None:
-    """The span is in Jaeger, the score in the scrape with its trace, the event in Loki by its name and its trace."""
+def test_each_signal_arrives_where_it_belongs(
+    shipped: Collector, jaeger: Jaeger, loki: Loki
+) -> None:
+    """The span is in Jaeger, the score in the scrape with its trace, the event in Loki by its name
+    and its trace.
+    """
     with sdk_to(shipped, service="each-signal") as sdk:
         sent = send_one_of_each(sdk)
 
@@ -118,7 +157,8 @@ def test_each_signal_arrives_where_it_belongs(shipped: Collector, jaeger: Jaeger
 
 
 def test_what_people_wrote_does_not_leave(shipped: Collector, jaeger: Jaeger, loki: Loki) -> None:
-    """Attributes with content are gone from spans, their events and log records; all others are there.
+    """Attributes with content are gone from spans, their events and log records; all others are
+    there.
 
     The file exporter, named in a pipeline by the environment, writes what the backends get.
     """
@@ -127,7 +167,8 @@ def test_what_people_wrote_does_not_leave(shipped: Collector, jaeger: Jaeger, lo
 
     trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
     events = loki.wait_for(
-        lambda seen: len(actual := seen.query('{service_name="with-content"}')) == 2 and actual, LIMIT_S
+        lambda seen: len(actual := seen.query('{service_name="with-content"}')) == 2 and actual,
+        LIMIT_S,
     )
 
     (span,) = trace.spans
@@ -147,14 +188,19 @@ def test_content_passes_where_it_is_asked_for(
 ) -> None:
     """COLLECTOR_CONTENT=keep: the same span and the same records, with everything."""
     made = shipped_to(
-        collector_binary, tmp_path / "keeping", COLLECTOR_CONTENT="keep",
-        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_ENDPOINT=loki.otlp_endpoint,
-    )  # fmt: skip
+        collector_binary,
+        tmp_path / "keeping",
+        COLLECTOR_CONTENT="keep",
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint,
+        COLLECTOR_LOGS_ENDPOINT=loki.otlp_endpoint,
+    )
     with running(made) as keeping:
         with sdk_to(keeping, service="kept-content") as sdk:
             sent = send_with_content(sdk)
         trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-        (event,) = loki.wait_for(lambda seen: seen.query(EVENTS.format(service="kept-content")), LIMIT_S)
+        (event,) = loki.wait_for(
+            lambda seen: seen.query(EVENTS.format(service="kept-content")), LIMIT_S
+        )
 
     assert CONTENT.items() <= dict(trace.spans[0].tags).items()
     assert event.labels["gen_ai_output_messages"] == SECRET
@@ -162,12 +208,17 @@ def test_content_passes_where_it_is_asked_for(
 
 def test_an_instance_makes_no_stream_of_loki(loki: Loki) -> None:
     """Processes come and go: their ids are with the records and not among the labels of streams."""
-    provider = LoggerProvider(resource=Resource({"service.name": "one-of-many", "service.instance.id": "4711"}))
-    provider.add_log_record_processor(SimpleLogRecordProcessor(OTLPLogExporter(f"{loki.otlp_endpoint}/v1/logs")))
+    provider = LoggerProvider(
+        resource=Resource({"service.name": "one-of-many", "service.instance.id": "4711"})
+    )
+    provider.add_log_record_processor(
+        SimpleLogRecordProcessor(OTLPLogExporter(f"{loki.otlp_endpoint}/v1/logs"))
+    )
     provider.get_logger("test").emit(body="relevance 0.75", timestamp=time.time_ns())
     provider.shutdown()
     (actual,) = loki.wait_for(
-        lambda seen: seen.query('{service_name="one-of-many"} | service_instance_id="4711"'), LIMIT_S
+        lambda seen: seen.query('{service_name="one-of-many"} | service_instance_id="4711"'),
+        LIMIT_S,
     )
     assert actual.line == "relevance 0.75"
     assert "service_name" in loki.labels()

@@ -1,4 +1,6 @@
-"""The shipped Collector while a backend is down, slow, refusing or restarted, and while it is restarted itself."""
+"""The shipped Collector while a backend is down, slow, refusing or restarted, and while it is
+restarted itself.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ LOG = "collector.log"
 
 @contextmanager
 def answering(status: int) -> Iterator[Any]:
-    """An HTTP endpoint that answers every POST with its `status`, which may change; `taken` counts posts by status."""
+    """An HTTP endpoint that answers every POST with its `status`, which may change; `taken` counts
+    posts by status.
+    """
     made = SimpleNamespace(status=status, endpoint="", taken=Counter())
 
     class Handler(PostHandler):
@@ -45,7 +49,10 @@ def answering(status: int) -> Iterator[Any]:
 @contextmanager
 def with_logs_to(endpoint: str, binary: Path, jaeger: Jaeger, folder: Path) -> Iterator[Collector]:
     """The shipped Collector, whose traces go to Jaeger and whose events go there."""
-    environment = {"COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint, "COLLECTOR_LOGS_ENDPOINT": endpoint}
+    environment = {
+        "COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint,
+        "COLLECTOR_LOGS_ENDPOINT": endpoint,
+    }
     with running(shipped_to(binary, folder / "collector", **environment)) as collector:
         yield collector
 
@@ -58,41 +65,60 @@ def send(collector: Collector, service: str) -> Sent:
 def test_traces_and_events_outlive_a_restart_of_the_collector(
     collector_binary: Path, jaeger_binary: Path, loki_binary: Path, tmp_path: Path
 ) -> None:
-    """Sent while neither Jaeger nor Loki is there, then the Collector is restarted: both come when they are back."""
+    """Sent while neither Jaeger nor Loki is there, then the Collector is restarted: both come when
+    they are back.
+    """
     for name in ("jaeger", "loki"):
         (tmp_path / name).mkdir()
     jaeger, loki = Jaeger(jaeger_binary, tmp_path / "jaeger"), Loki(loki_binary, tmp_path / "loki")
     collector = shipped_to(
-        collector_binary, tmp_path / "collector",
-        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_LOGS_ENDPOINT=loki.otlp_endpoint,
-    )  # fmt: skip
+        collector_binary,
+        tmp_path / "collector",
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint,
+        COLLECTOR_LOGS_ENDPOINT=loki.otlp_endpoint,
+    )
     with running(collector):
         sent = send(collector, "patient")
         collector.wait_for(lambda seen: "patient" in seen.scrape())
         assert http_get(collector.ports.health, "/")[0] == 200
-        collector.wait_for(lambda _: "Will retry" in (tmp_path / "collector" / LOG).read_text(), LIMIT_S)
+        collector.wait_for(
+            lambda _: "Will retry" in (tmp_path / "collector" / LOG).read_text(), LIMIT_S
+        )
         collector.stop()
 
         collector.start()
         with running(jaeger), running(loki):
             trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-            (event,) = loki.wait_for(lambda seen: seen.query(EVENTS.format(service="patient")), LIMIT_S)
+            (event,) = loki.wait_for(
+                lambda seen: seen.query(EVENTS.format(service="patient")), LIMIT_S
+            )
 
     assert len(trace.spans) == 1
     assert event.labels["trace_id"] == sent.trace_id
 
 
 @pytest.mark.parametrize("status", [429, 503, 400])
-def test_what_a_backend_refuses(collector_binary: Path, jaeger: Jaeger, tmp_path: Path, status: int) -> None:
-    """For now: tried until it is taken; for good: tried once and said in the log. What comes after it is delivered."""
-    with answering(status) as backend, with_logs_to(backend.endpoint, collector_binary, jaeger, tmp_path) as collector:
+def test_what_a_backend_refuses(
+    collector_binary: Path, jaeger: Jaeger, tmp_path: Path, status: int
+) -> None:
+    """For now: tried until it is taken; for good: tried once and said in the log. What comes after
+    it is delivered.
+    """
+    with (
+        answering(status) as backend,
+        with_logs_to(backend.endpoint, collector_binary, jaeger, tmp_path) as collector,
+    ):
         sent = send(collector, f"refused-{status}")
-        assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S), "traces go their own way meanwhile"
+        assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S), (
+            "traces go their own way meanwhile"
+        )
         if status in (429, 503):
             collector.wait_for(lambda _: backend.taken[status] >= 2, LIMIT_S)
             backend.status = 200
         else:
-            collector.wait_for(lambda _: "Dropping data" in (tmp_path / "collector" / LOG).read_text(), LIMIT_S)
+            collector.wait_for(
+                lambda _: "Dropping data" in (tmp_path / "collector" / LOG).read_text(), LIMIT_S
+            )
             assert backend.taken == {status: 1}
             backend.status = 200
             send(collector, f"right-{status}")
@@ -103,8 +129,13 @@ def test_what_a_backend_refuses(collector_binary: Path, jaeger: Jaeger, tmp_path
 def test_a_backend_that_never_answers_delays_nobody_else(
     collector_binary: Path, jaeger: Jaeger, tmp_path: Path
 ) -> None:
-    """Connections to the events' backend are made and stay without an answer: spans and metrics arrive all the same."""
-    with black_hole() as hole, with_logs_to(hole.endpoint, collector_binary, jaeger, tmp_path) as collector:
+    """Connections to the events' backend are made and stay without an answer: spans and metrics
+    arrive all the same.
+    """
+    with (
+        black_hole() as hole,
+        with_logs_to(hole.endpoint, collector_binary, jaeger, tmp_path) as collector,
+    ):
         sent = send(collector, "half-open")
         assert hole.wait_for_connection(LIMIT_S)
         assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
@@ -115,14 +146,19 @@ def test_a_backend_that_never_answers_delays_nobody_else(
 def test_both_backends_for_traces_have_them(
     collector_binary: Path, jaeger: Jaeger, jaeger_binary: Path, tmp_path: Path, second: str
 ) -> None:
-    """What goes to Tempo is the same OTLP: a second Jaeger in its place has the trace too; it may be away."""
+    """What goes to Tempo is the same OTLP: a second Jaeger in its place has the trace too; it may
+    be away.
+    """
     (tmp_path / "second").mkdir()
     tempo = Jaeger(jaeger_binary, tmp_path / "second")
     collector = shipped_to(
-        collector_binary, tmp_path / "collector",
-        COLLECTOR_TRACES_TO="[otlp_grpc/jaeger, otlp_grpc/tempo]", COLLECTOR_LOGS_TO="[debug]",
-        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint, COLLECTOR_TEMPO_ENDPOINT=tempo.otlp_endpoint,
-    )  # fmt: skip
+        collector_binary,
+        tmp_path / "collector",
+        COLLECTOR_TRACES_TO="[otlp_grpc/jaeger, otlp_grpc/tempo]",
+        COLLECTOR_LOGS_TO="[debug]",
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint,
+        COLLECTOR_TEMPO_ENDPOINT=tempo.otlp_endpoint,
+    )
     with running(tempo) if second == "there" else nullcontext(), running(collector):
         sent = send(collector, f"twice-{second}")
         assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)

@@ -1,4 +1,6 @@
-"""The shipped configuration that feeds a sidecar, over the shipped Collectors: what gets through, what comes of it."""
+"""The shipped configuration that feeds a sidecar, over the shipped Collectors: what gets through,
+what comes of it.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,12 @@ CHAT = {"gen_ai.operation.name": "chat"}
 RESULTS = "agenteval_evaluation_results_total"
 PROCESS = "job", "deployment_environment_name"
 ANSWER = AGENT | {
-    "gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type": "text", "content": "When?"}]}]),
-    "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "At nine."}]}]),
+    "gen_ai.input.messages": json.dumps(
+        [{"role": "user", "parts": [{"type": "text", "content": "When?"}]}]
+    ),
+    "gen_ai.output.messages": json.dumps(
+        [{"role": "assistant", "parts": [{"type": "text", "content": "At nine."}]}]
+    ),
 }
 
 
@@ -60,7 +66,9 @@ class Feeding(Collector):
         for signal, key in (("traces", "resourceSpans"), ("logs", "resourceLogs")):
             if recorded.get(key):
                 body = json.dumps({key: recorded[key]}).encode()
-                request = Request(f"{self.http_endpoint}/v1/{signal}", body, {"Content-Type": "application/json"})
+                request = Request(
+                    f"{self.http_endpoint}/v1/{signal}", body, {"Content-Type": "application/json"}
+                )
                 urlopen(request, timeout=10).close()
 
 
@@ -71,9 +79,12 @@ class Behind(Collector):
         """All, or those of a recording: log records belong to spans that are there."""
         text = self._output.read_text() if self._output.exists() else ""
         lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-        spans = spans_in({
-            key: [group for line in lines for group in line.get(key, ())] for key in ("resourceSpans", "resourceLogs")
-        })  # fmt: skip
+        spans = spans_in(
+            {
+                key: [group for line in lines for group in line.get(key, ())]
+                for key in ("resourceSpans", "resourceLogs")
+            }
+        )
         return [span for span in spans if ids is None or (span.trace_id, span.span_id) in ids]
 
 
@@ -81,11 +92,15 @@ def feeding(binary: Path, folder: Path, *, base: str = BASES[0], **environment: 
     """One that is not yet started; its ordinary ways end in a file and in its log."""
     folder.mkdir(parents=True, exist_ok=True)
     ordinary = {"COLLECTOR_TRACES_TO": "[debug, file]", "COLLECTOR_LOGS_TO": "[debug, file]"}
-    return Feeding(binary, folder, config=SHIPPED.parent / base, environment={**ordinary, **environment})
+    return Feeding(
+        binary, folder, config=SHIPPED.parent / base, environment={**ordinary, **environment}
+    )
 
 
 @pytest.fixture(scope="module", name="behind")
-def behind_fixture(collector_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
+def behind_fixture(
+    collector_binary: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Behind]:
     with running(Behind(collector_binary, tmp_path_factory.mktemp("behind"))) as started:
         yield started
 
@@ -96,9 +111,11 @@ def front_fixture(
 ) -> Iterator[Feeding]:
     """It feeds the one behind, with the spans of all services but billing."""
     made = feeding(
-        collector_binary, tmp_path_factory.mktemp("front"), COLLECTOR_SIDECAR_ENDPOINT=f"127.0.0.1:{behind.ports.grpc}",
+        collector_binary,
+        tmp_path_factory.mktemp("front"),
+        COLLECTOR_SIDECAR_ENDPOINT=f"127.0.0.1:{behind.ports.grpc}",
         COLLECTOR_SIDECAR_SERVICES="[^b].*",
-    )  # fmt: skip
+    )
     with running(made) as started:
         yield started
 
@@ -109,7 +126,10 @@ def answers_in(spans: list[ReadSpan]) -> list[dict[str, Any]]:
     for span in spans:
         traces[span.trace_id].append(span)
     answers = [answer for trace in traces.values() for answer in read_trace(trace).answers]
-    return [answer.input.model_dump() for answer in sorted(answers, key=lambda answer: answer.span.start_ns)]
+    return [
+        answer.input.model_dump()
+        for answer in sorted(answers, key=lambda answer: answer.span.start_ns)
+    ]
 
 
 def ids_of(spans: list[ReadSpan]) -> set[tuple[int, int]]:
@@ -119,26 +139,45 @@ def ids_of(spans: list[ReadSpan]) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("base", BASES)
 def test_the_overlay_is_valid_over_every_collector(collector_binary: Path, base: str) -> None:
     """Laid over each shipped Collector it passes the Collector's own validation."""
-    command = [str(collector_binary), "validate", f"--config={SHIPPED.parent / base}", f"--config={TO_SIDECAR}"]
+    command = [
+        str(collector_binary),
+        "validate",
+        f"--config={SHIPPED.parent / base}",
+        f"--config={TO_SIDECAR}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_the_documented_balancing_is_valid_behind_it(collector_binary: Path, tmp_path: Path) -> None:
+def test_the_documented_balancing_is_valid_behind_it(
+    collector_binary: Path, tmp_path: Path
+) -> None:
     """The file that docs/sidecar.md shows, as a third one, changes where the two pipelines end."""
     page = (SHIPPED.parents[1] / "docs/sidecar.md").read_text()
-    (shown,) = (block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "load_balancing" in block)
+    (shown,) = (
+        block
+        for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+        if "load_balancing" in block
+    )
     (tmp_path / "to-sidecars.yaml").write_text(shown)
     files = (SHIPPED, TO_SIDECAR, tmp_path / "to-sidecars.yaml")
     done = subprocess.run(
-        [str(collector_binary), "validate", *(f"--config={file}" for file in files)], capture_output=True, text=True,
-        timeout=60, check=False, env={**os.environ, "COLLECTOR_SIDECAR_AUTHORIZATION": "Bearer TOKEN"},
-    )  # fmt: skip
+        [str(collector_binary), "validate", *(f"--config={file}" for file in files)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "COLLECTOR_SIDECAR_AUTHORIZATION": "Bearer TOKEN"},
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_every_recorded_answer_is_read_the_same_behind_the_collector(front: Feeding, behind: Behind) -> None:
-    """Spans, their events and log records of every dialect get through with all that mappers read of them."""
+def test_every_recorded_answer_is_read_the_same_behind_the_collector(
+    front: Feeding, behind: Behind
+) -> None:
+    """Spans, their events and log records of every dialect get through with all that mappers read
+    of them.
+    """
     for name in NAMES:
         front.send_recording(name)
     for name in NAMES:
@@ -148,16 +187,25 @@ def test_every_recorded_answer_is_read_the_same_behind_the_collector(front: Feed
         assert ids_of(behind.read_spans(ids)) == ids
 
 
-def test_what_lies_between_passes_bare_and_what_leads_nowhere_stays_out(front: Feeding, behind: Behind) -> None:
-    """A plain span between an agent and its model call keeps them one answer, without its attributes and events. Calls
-    of databases, other services, the sidecar's own spans, results and ordinary log lines are not sent."""
+def test_what_lies_between_passes_bare_and_what_leads_nowhere_stays_out(
+    front: Feeding, behind: Behind
+) -> None:
+    """A plain span between an agent and its model call keeps them one answer, without its
+    attributes and events. Calls of databases, other services, the sidecar's own spans, results and
+    ordinary log lines are not sent.
+    """
     with ExitStack() as stack:
         shop, sidecar, billing = (
-            stack.enter_context(sdk_to(front, service=name)) for name in ("shop", "agenteval-sidecar", "billing")
+            stack.enter_context(sdk_to(front, service=name))
+            for name in ("shop", "agenteval-sidecar", "billing")
         )
         for other in (sidecar, billing):
-            with other.tracers.get_tracer("other").start_as_current_span("stays out", attributes=AGENT):
-                other.loggers.get_logger("other").emit(event_name="gen_ai.user.message", body="stays out")
+            with other.tracers.get_tracer("other").start_as_current_span(
+                "stays out", attributes=AGENT
+            ):
+                other.loggers.get_logger("other").emit(
+                    event_name="gen_ai.user.message", body="stays out"
+                )
         tracer, logger = shop.tracers.get_tracer("shop"), shop.loggers.get_logger("shop")
         between_attributes, query = SECRET | MONITORED, SECRET | {"db.system.name": "postgresql"}
         with (
@@ -172,9 +220,12 @@ def test_what_lies_between_passes_bare_and_what_leads_nowhere_stays_out(front: F
                 logger.emit(body="stays out: 4711")
                 logger.emit(event_name="gen_ai.user.message", body={"content": "Hi"})
 
-    (between,) = behind.wait_for(lambda seen: [span for span in seen.spans("shop") if span.name == "between"], LIMIT_S)
+    (between,) = behind.wait_for(
+        lambda seen: [span for span in seen.spans("shop") if span.name == "between"], LIMIT_S
+    )
     (event,) = behind.wait_for(lambda seen: seen.logs("shop"), LIMIT_S)
-    front.wait_for(lambda seen: len(seen.logs("shop")) == 3, LIMIT_S)  # so all have gone their ordinary way
+    # so all have gone their ordinary way
+    front.wait_for(lambda seen: len(seen.logs("shop")) == 3, LIMIT_S)
     front.wait_for(lambda seen: seen.spans("billing") and seen.spans("agenteval-sidecar"), LIMIT_S)
 
     spans = behind.spans("shop")
@@ -183,7 +234,10 @@ def test_what_lies_between_passes_bare_and_what_leads_nowhere_stays_out(front: F
     assert event.name == "gen_ai.user.message"
     assert SECRET["secret"] not in json.dumps([span for span in spans if span.name == "between"])
     read = [span for span in behind.read_spans() if span.name in ("agent", "between", "chat")]
-    assert (len(answers_in(read)), [len(span.events) for span in read if span.name == "between"]) == (1, [0])
+    assert (
+        len(answers_in(read)),
+        [len(span.events) for span in read if span.name == "between"],
+    ) == (1, [0])
     assert behind.spans("billing") + behind.spans("agenteval-sidecar") == []
     assert behind.logs("shop") == [event]
     assert not behind.logs("billing")
@@ -192,56 +246,84 @@ def test_what_lies_between_passes_bare_and_what_leads_nowhere_stays_out(front: F
 def test_scores_come_back_with_the_evaluated_service(
     collector_binary: Path, prometheus_binary: Path, tmp_path: Path
 ) -> None:
-    """Two services, whose traces tail sampling drops, are scored by one sidecar with a token: two services in
-    Prometheus, in one job. What is sent before the sidecar is there waits for it."""
+    """Two services, whose traces tail sampling drops, are scored by one sidecar with a token: two
+    services in Prometheus, in one job. What is sent before the sidecar is there waits for it."""
     folders = [tmp_path / name for name in ("front", "sidecar", "prometheus")]
     for folder in folders:
         folder.mkdir()
     (port,) = free_ports(1)
     front = feeding(
-        collector_binary, folders[0], base=BASES[1],
-        COLLECTOR_KEEP_REST_PERCENT="0", COLLECTOR_KEEP_EVALUATED_PERCENT="0",
-        COLLECTOR_SIDECAR_ENDPOINT=f"{LOOPBACK}:{port}", COLLECTOR_SIDECAR_AUTHORIZATION=f"Bearer {TOKEN}",
-    )  # fmt: skip
-    config = scraping(SHIPPED.parent / "prometheus/prometheus.yml", port=front.ports.prometheus, every_s=0.5)
-    with running(front), running(Prometheus(prometheus_binary, folders[2], config=config)) as prometheus:
+        collector_binary,
+        folders[0],
+        base=BASES[1],
+        COLLECTOR_KEEP_REST_PERCENT="0",
+        COLLECTOR_KEEP_EVALUATED_PERCENT="0",
+        COLLECTOR_SIDECAR_ENDPOINT=f"{LOOPBACK}:{port}",
+        COLLECTOR_SIDECAR_AUTHORIZATION=f"Bearer {TOKEN}",
+    )
+    config = scraping(
+        SHIPPED.parent / "prometheus/prometheus.yml", port=front.ports.prometheus, every_s=0.5
+    )
+    with (
+        running(front),
+        running(Prometheus(prometheus_binary, folders[2], config=config)) as prometheus,
+    ):
         front.send_recording("genai_agent")
         with sdk_to(front, service="shop") as sdk:
             sdk.tracers.get_tracer("shop").start_span("invoke_agent clerk", attributes=ANSWER).end()
         sidecar = Sidecar(
-            folders[1], {"evaluators": ["ResponseHealth"], "sidecar": {"quiet_s": 0.5}}, endpoint=front.grpc_endpoint,
+            folders[1],
+            {"evaluators": ["ResponseHealth"], "sidecar": {"quiet_s": 0.5}},
+            endpoint=front.grpc_endpoint,
             environment={
-                "AGENTEVAL_SIDECAR__TOKEN": TOKEN, "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=ops",
+                "AGENTEVAL_SIDECAR__TOKEN": TOKEN,
+                "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=ops",
             },
-        )  # fmt: skip
+        )
         sidecar.ports.grpc = port
         with running(sidecar):
             with pytest.raises(HTTPError, match="401"):
                 urlopen(f"{sidecar.http_endpoint}/v1/traces", b"", timeout=10)
-            results = prometheus.wait_for(lambda seen: len(all_ := seen.query(f"{RESULTS} > 0")) == 2 and all_, LIMIT_S)
+            results = prometheus.wait_for(
+                lambda seen: len(all_ := seen.query(f"{RESULTS} > 0")) == 2 and all_, LIMIT_S
+            )
             (answers,) = prometheus.wait_for(
-                lambda seen: seen.query(f"sum by ({', '.join(PROCESS)}) (agenteval_responses_total) == 2"), LIMIT_S
+                lambda seen: seen.query(
+                    f"sum by ({', '.join(PROCESS)}) (agenteval_responses_total) == 2"
+                ),
+                LIMIT_S,
             )
 
     # Alerts compare answers with results by the process that evaluates.
-    assert {tuple(result.labels[label] for label in PROCESS) for result in results} == {("agenteval-sidecar", "ops")}
+    assert {tuple(result.labels[label] for label in PROCESS) for result in results} == {
+        ("agenteval-sidecar", "ops")
+    }
     assert tuple(answers.labels[label] for label in PROCESS) == ("agenteval-sidecar", "ops")
-    evaluated = {result.labels["service_name"]: result.labels.get("evaluated_environment") for result in results}
+    evaluated = {
+        result.labels["service_name"]: result.labels.get("evaluated_environment")
+        for result in results
+    }
     assert evaluated == {"shop": None, "weather": "staging"}
 
 
 def test_the_probe_of_the_image_and_of_the_pod_says_how_it_is(tmp_path: Path) -> None:
     """The command that both have succeeds while the sidecar runs, and fails without it."""
     sidecar = Sidecar(tmp_path, {}, endpoint="http://127.0.0.1:9")
-    pod = list(yaml.safe_load_all((SHIPPED.parent / "kubernetes/agenteval-sidecar.yaml").read_text()))[-1]
+    pod = list(
+        yaml.safe_load_all((SHIPPED.parent / "kubernetes/agenteval-sidecar.yaml").read_text())
+    )[-1]
     (probe,) = [
-        container["livenessProbe"]["exec"]["command"] for container in pod["spec"]["template"]["spec"]["initContainers"]
+        container["livenessProbe"]["exec"]["command"]
+        for container in pod["spec"]["template"]["spec"]["initContainers"]
         if "exec" in container["livenessProbe"]
-    ]  # fmt: skip
+    ]
     assert json.dumps(probe) in (SHIPPED.parent / "sidecar/Dockerfile").read_text()
 
     def status() -> int:
-        command = [sys.executable, *(part.replace("4328", str(sidecar.ports.http)) for part in probe[1:])]
+        command = [
+            sys.executable,
+            *(part.replace("4328", str(sidecar.ports.http)) for part in probe[1:]),
+        ]
         return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode
 
     with running(sidecar):

@@ -1,4 +1,6 @@
-"""Applications that know nothing of this package, scored by the sidecar behind and before a Collector."""
+"""Applications that know nothing of this package, scored by the sidecar behind and before a
+Collector.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,14 @@ LIMIT_S = 60.0
 APPLICATIONS = {"shop-js": "vercel-ai", "shop-py": "openllmetry"}
 ANSWERS = 3
 EVALUATORS = [
-    "ResponseHealth", {"type": "Contains", "criterion_name": "degrees", "substrings": ["21 degrees"], "threshold": 0.5},
-]  # fmt: skip
+    "ResponseHealth",
+    {
+        "type": "Contains",
+        "criterion_name": "degrees",
+        "substrings": ["21 degrees"],
+        "threshold": 0.5,
+    },
+]
 CRITERIA = {"response_health", "degrees"}
 
 
@@ -45,7 +53,10 @@ class Stack(NamedTuple):
 
 @pytest.fixture(scope="module", name="stack")
 def stack_fixture(
-    jaeger: Jaeger, collector_binary: Path, prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory
+    jaeger: Jaeger,
+    collector_binary: Path,
+    prometheus_binary: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stack]:
     """Both applications have answered, and everything is sent."""
     folder = tmp_path_factory.mktemp
@@ -53,28 +64,38 @@ def stack_fixture(
         scores_port, sidecar_port = free_ports(2)
         config = folder("config") / "collector.json"
         config.write_text(json.dumps(_configuration(jaeger, scores_port, sidecar_port)))
-        collector = stack.enter_context(running(Collector(collector_binary, folder("collector"), config=config)))
+        collector = stack.enter_context(
+            running(Collector(collector_binary, folder("collector"), config=config))
+        )
         sidecar = Sidecar(
-            folder("sidecar"), {"evaluators": EVALUATORS, "sidecar": {"quiet_s": 1.0}},
+            folder("sidecar"),
+            {"evaluators": EVALUATORS, "sidecar": {"quiet_s": 1.0}},
             endpoint=f"http://{LOOPBACK}:{scores_port}",
-        )  # fmt: skip
+        )
         sidecar.ports.grpc = sidecar_port
         stack.enter_context(running(sidecar))
         scrape = {
             "global": {"scrape_interval": "500ms"},
-            "scrape_configs": [{
-                "job_name": "collector", "honor_labels": True,
-                "static_configs": [{"targets": [f"{LOOPBACK}:{collector.ports.prometheus}"]}],
-            }],
-        }  # fmt: skip
-        prometheus = stack.enter_context(running(Prometheus(prometheus_binary, folder("prometheus"), config=scrape)))
+            "scrape_configs": [
+                {
+                    "job_name": "collector",
+                    "honor_labels": True,
+                    "static_configs": [{"targets": [f"{LOOPBACK}:{collector.ports.prometheus}"]}],
+                }
+            ],
+        }
+        prometheus = stack.enter_context(
+            running(Prometheus(prometheus_binary, folder("prometheus"), config=scrape))
+        )
         model = stack.enter_context(ModelServer([reply]))
         _answer(collector, model.url)
         yield Stack(jaeger, prometheus, collector, sidecar)
 
 
 def _configuration(jaeger: Jaeger, scores_port: int, sidecar_port: int) -> dict[str, Any]:
-    """One Collector for both ways: spans of applications to Jaeger and to the sidecar, its scores to the backends."""
+    """One Collector for both ways: spans of applications to Jaeger and to the sidecar, its scores
+    to the backends.
+    """
     port = "${env:COLLECTOR_%s_PORT}"
     insecure = {"tls": {"insecure": True}}
     spans = {"receivers": ["otlp"], "exporters": ["otlp/jaeger", "otlp/sidecar"]}
@@ -86,55 +107,89 @@ def _configuration(jaeger: Jaeger, scores_port: int, sidecar_port: int) -> dict[
         "exporters": {
             "otlp/jaeger": {"endpoint": jaeger.otlp_endpoint, **insecure},
             "otlp/sidecar": {"endpoint": f"{LOOPBACK}:{sidecar_port}", **insecure},
-            "file": {"path": "${env:COLLECTOR_FILE_PATH}", "append": True, "flush_interval": "50ms"},
-            # The service of the answer is a label of the point. The sidecar's own would take its place if attributes of
-            # the resource became labels.
+            "file": {
+                "path": "${env:COLLECTOR_FILE_PATH}",
+                "append": True,
+                "flush_interval": "50ms",
+            },
+            # The service of the answer is a label of the point. The sidecar's own would take its
+            # place if attributes of the resource became labels.
             "prometheus": {
-                "endpoint": f"{LOOPBACK}:{port % 'PROMETHEUS'}", "enable_open_metrics": True,
+                "endpoint": f"{LOOPBACK}:{port % 'PROMETHEUS'}",
+                "enable_open_metrics": True,
                 "resource_to_telemetry_conversion": {"enabled": False},
             },
         },
         "extensions": {"health_check": {"endpoint": f"{LOOPBACK}:{port % 'HEALTH'}"}},
         "service": {
-            "extensions": ["health_check"], "telemetry": {"metrics": {"level": "none"}},
+            "extensions": ["health_check"],
+            "telemetry": {"metrics": {"level": "none"}},
             "pipelines": {
                 "traces": spans,
-                "traces/scores": {"receivers": ["otlp/scores"], "exporters": ["otlp/jaeger", "file"]},
+                "traces/scores": {
+                    "receivers": ["otlp/scores"],
+                    "exporters": ["otlp/jaeger", "file"],
+                },
                 "logs/scores": {"receivers": ["otlp/scores"], "exporters": ["file"]},
-                "metrics/scores": {"receivers": ["otlp/scores"], "exporters": ["file", "prometheus"]},
+                "metrics/scores": {
+                    "receivers": ["otlp/scores"],
+                    "exporters": ["file", "prometheus"],
+                },
             },
         },
-    }  # fmt: skip
+    }
 
 
 def _answer(collector: Collector, model_url: str) -> None:
     """Run each application, one process for each answer, all at once."""
     commands = {
-        "shop-js": (["node", str(PROGRAMS / "vercel_ai.mjs"), "vercel_ai_generate"], require("vercel-ai").parents[2]),
-        "shop-py": ([str(require("openllmetry")), str(PROGRAMS / "applications"), "openllmetry_openai"], PROGRAMS),
+        "shop-js": (
+            ["node", str(PROGRAMS / "vercel_ai.mjs"), "vercel_ai_generate"],
+            require("vercel-ai").parents[2],
+        ),
+        "shop-py": (
+            [str(require("openllmetry")), str(PROGRAMS / "applications"), "openllmetry_openai"],
+            PROGRAMS,
+        ),
     }
     environment = {
-        "MODEL_URL": model_url, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.http_endpoint, "OPENAI_API_KEY": "test",
-        "TRACELOOP_TELEMETRY": "false", "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
+        "MODEL_URL": model_url,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.http_endpoint,
+        "OPENAI_API_KEY": "test",
+        "TRACELOOP_TELEMETRY": "false",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     programs = [
         subprocess.Popen(
-            command, cwd=cwd, env=bare_environment(**environment, OTEL_SERVICE_NAME=service),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            command,
+            cwd=cwd,
+            env=bare_environment(**environment, OTEL_SERVICE_NAME=service),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
-        for service, (command, cwd) in commands.items() for _ in range(ANSWERS)
-    ]  # fmt: skip
+        for service, (command, cwd) in commands.items()
+        for _ in range(ANSWERS)
+    ]
     for program in programs:
         output, _ = program.communicate(timeout=LIMIT_S)
         assert program.returncode == 0, output
 
 
 def run_spans(stack: Stack, service: str) -> list[tuple[JaegerSpan, list[JaegerSpan]]]:
-    """The run spans in the traces of an application, each with all spans of its trace; as soon as all are there."""
+    """The run spans in the traces of an application, each with all spans of its trace; as soon as
+    all are there.
+    """
 
     def all_there(jaeger: Jaeger) -> list[tuple[JaegerSpan, list[JaegerSpan]]]:
         traces = [trace.spans for trace in jaeger.traces(service)]
-        runs = [(span, list(spans)) for spans in traces for span in spans if span.name.startswith("evaluation ")]
+        runs = [
+            (span, list(spans))
+            for spans in traces
+            for span in spans
+            if span.name.startswith("evaluation ")
+        ]
         return runs if len(runs) >= ANSWERS else []
 
     return stack.jaeger.wait_for(all_there, LIMIT_S)
@@ -153,7 +208,10 @@ def test_each_answer_has_its_scores_in_its_trace(stack: Stack, service: str) -> 
             assert run.tags[semconv.criterion_score(criterion)] == 1
             assert run.tags[semconv.criterion_label(criterion)] == semconv.LABEL_PASS
         assert {span.tags.get(semconv.SERVICE_NAME) for span in spans} <= {None, service}
-        assert all(span.parents == () or span.parents[0] in {other.span_id for other in spans} for span in spans)
+        assert all(
+            span.parents == () or span.parents[0] in {other.span_id for other in spans}
+            for span in spans
+        )
 
 
 @pytest.mark.parametrize("service", APPLICATIONS)
@@ -161,7 +219,9 @@ def test_the_scores_are_in_prometheus(stack: Stack, service: str) -> None:
     """By criterion, agent and the service whose answers they are, as many as there were answers."""
     labels = f'service_name="{service}", gen_ai_agent_name="weather", gen_ai_evaluation_score_label="pass"'
     count = f"sum by (gen_ai_evaluation_name) (agenteval_evaluation_results_total{{{labels}}}) == {ANSWERS}"
-    samples = stack.prometheus.wait_for(lambda seen: len(found := seen.query(count)) == 2 and found, LIMIT_S)
+    samples = stack.prometheus.wait_for(
+        lambda seen: len(found := seen.query(count)) == 2 and found, LIMIT_S
+    )
     assert {sample.labels["gen_ai_evaluation_name"] for sample in samples} == CRITERIA
     for criterion in CRITERIA:
         series = f'gen_ai_evaluation_score_count{{service_name="{service}", gen_ai_evaluation_name="{criterion}"}}'
@@ -174,7 +234,10 @@ def test_the_accounting_adds_up(stack: Stack) -> None:
     for service in APPLICATIONS:
         run_spans(stack, service)
     counts = stack.collector.wait_for(
-        lambda collector: (page := counts_of(collector.scrape())).totals["evaluated"] == 2 * ANSWERS and page, LIMIT_S
+        lambda collector: (
+            (page := counts_of(collector.scrape())).totals["evaluated"] == 2 * ANSWERS and page
+        ),
+        LIMIT_S,
     )
     shown = "\n".join(report(counts))
     assert counts.totals.total() == 2 * ANSWERS

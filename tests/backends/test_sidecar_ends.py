@@ -1,4 +1,6 @@
-"""The sidecar ended under load, by SIGTERM and by SIGKILL, with a Collector before it that tries again."""
+"""The sidecar ended under load, by SIGTERM and by SIGKILL, with a Collector before it that tries
+again.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ pytestmark = pytest.mark.backend
 LIMIT_S = 90.0
 PER_S = 150
 BEFORE, AFTER = 100, 150
-"""Scores that have arrived when the sidecar is ended, and answers that are sent when it runs again."""
+"""Scores that have arrived when the sidecar is ended, and answers that are sent when it runs again.
+"""
 
 
 class Load:
@@ -46,7 +49,9 @@ class Load:
 
     def _run(self) -> None:
         tracer = self._provider.get_tracer("shop")
-        content = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "We open at nine."}]}])
+        content = json.dumps(
+            [{"role": "assistant", "parts": [{"type": "text", "content": "We open at nine."}]}]
+        )
         while not self._ending.wait(1 / PER_S):
             attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": content}
             with tracer.start_as_current_span("chat m-1", attributes=attributes) as span:
@@ -66,17 +71,26 @@ def trying_again(binary: Path, folder: Path, sidecar: Sidecar) -> Iterator[Colle
     config = folder / "collector.json"
     port = LOOPBACK + ":${env:COLLECTOR_%s_PORT}"
     retry = {"initial_interval": "200ms", "max_interval": "1s", "max_elapsed_time": "0s"}
-    config.write_text(json.dumps({
-        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": port % "GRPC"}}}},
-        "exporters": {"otlp": {
-            "endpoint": f"{LOOPBACK}:{sidecar.ports.grpc}", "tls": {"insecure": True}, "retry_on_failure": retry,
-        }},
-        "extensions": {"health_check": {"endpoint": port % "HEALTH"}},
-        "service": {
-            "extensions": ["health_check"], "telemetry": {"metrics": {"level": "none"}},
-            "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["otlp"]}},
-        },
-    }))  # fmt: skip
+    config.write_text(
+        json.dumps(
+            {
+                "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": port % "GRPC"}}}},
+                "exporters": {
+                    "otlp": {
+                        "endpoint": f"{LOOPBACK}:{sidecar.ports.grpc}",
+                        "tls": {"insecure": True},
+                        "retry_on_failure": retry,
+                    }
+                },
+                "extensions": {"health_check": {"endpoint": port % "HEALTH"}},
+                "service": {
+                    "extensions": ["health_check"],
+                    "telemetry": {"metrics": {"level": "none"}},
+                    "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["otlp"]}},
+                },
+            }
+        )
+    )
     with running(Collector(binary, folder, config=config)) as collector:
         yield collector
 
@@ -84,7 +98,9 @@ def trying_again(binary: Path, folder: Path, sidecar: Sidecar) -> Iterator[Colle
 def scores(collector: Collector, service: str) -> Counter[str]:
     """How many scores each answer has, by its trace."""
     events = (log for log in collector.logs() if log.name == semconv.EVENT_RESULT)
-    return Counter(log.trace_id for log in events if log.attributes.get(semconv.SERVICE_NAME) == service)
+    return Counter(
+        log.trace_id for log in events if log.attributes.get(semconv.SERVICE_NAME) == service
+    )
 
 
 @pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "memory"])
@@ -92,16 +108,19 @@ def scores(collector: Collector, service: str) -> Counter[str]:
 def test_ended_under_load(
     end: str, is_durable: bool, collector: Collector, collector_binary: Path, tmp_path: Path
 ) -> None:
-    """Once it runs again every answer has its score: exactly one, but for what SIGKILL cut off before it was noted as
-    done (durable: scored again) or while it waited (in memory: lost)."""
+    """Once it runs again every answer has its score: exactly one, but for what SIGKILL cut off
+    before it was noted as done (durable: scored again) or while it waited (in memory: lost)."""
     service = f"ended by {end}, {'durable' if is_durable else 'memory'}"
     (tmp_path / "sidecar").mkdir()
     folder = str(tmp_path / "durable")
     sidecar = Sidecar(
         tmp_path / "sidecar",
-        {"evaluators": ["ResponseHealth"], "sidecar": {"quiet_s": 0.5, **({"durable": folder} if is_durable else {})}},
+        {
+            "evaluators": ["ResponseHealth"],
+            "sidecar": {"quiet_s": 0.5, **({"durable": folder} if is_durable else {})},
+        },
         endpoint=collector.grpc_endpoint,
-    )  # fmt: skip
+    )
     with running(sidecar), trying_again(collector_binary, tmp_path, sidecar) as front:
         load = Load(service, front.grpc_endpoint)
         collector.wait_for(lambda seen: scores(seen, service).total() >= BEFORE, LIMIT_S)
@@ -112,16 +131,29 @@ def test_ended_under_load(
         sidecar.start()
         sidecar.wait_for(lambda _: len(load.sent) >= before + AFTER, LIMIT_S)
         answers = load.end()
-        counts = _settled(collector, service, at_least=answers if end == "SIGTERM" or is_durable else answers - waiting)
+        counts = _settled(
+            collector,
+            service,
+            at_least=answers if end == "SIGTERM" or is_durable else answers - waiting,
+        )
         sidecar.stop()
     again, lost = counts.total() - len(counts), set(load.sent) - set(counts)
     printed = re.findall(r"(?m)^[\d,]+ (?:answer|span)s? .*$|^read again.*$", sidecar.printed())
-    print(f"{service}: {answers} sent, at most {waiting} waited, {len(counts)} scored, {again} twice, {len(lost)} lost")
+    print(
+        f"{service}: {answers} sent, at most {waiting} waited, {len(counts)} scored, {again} twice, {len(lost)} lost"
+    )
     print("\n".join(f"  {line}" for line in printed))
     assert not set(counts) - set(load.sent)
     if end == "SIGTERM":
         assert (again, len(lost)) == (0, 0)
-        assert sum(int(line.split()[0].replace(",", "")) for line in printed if line.endswith(" evaluated")) == answers
+        assert (
+            sum(
+                int(line.split()[0].replace(",", ""))
+                for line in printed
+                if line.endswith(" evaluated")
+            )
+            == answers
+        )
     elif is_durable:
         assert not lost
         assert again <= scored + waiting, "only what was evaluated and not yet noted as done"
@@ -138,7 +170,11 @@ def _settled(collector: Collector, service: str, *, at_least: int) -> Counter[st
     def settled(seen: Collector) -> Any:
         counts = scores(seen, service)
         earlier.append(counts.total())
-        return counts if len(counts) >= at_least and earlier[-40:].count(counts.total()) == 40 else None
+        return (
+            counts
+            if len(counts) >= at_least and earlier[-40:].count(counts.total()) == 40
+            else None
+        )
 
     result: Counter[str] = collector.wait_for(settled, LIMIT_S)
     return result

@@ -1,4 +1,6 @@
-"""The sidecar behind samplers: rates are unbiased where the share is known, and marked where it is not."""
+"""The sidecar behind samplers: rates are unbiased where the share is known, and marked where it is
+not.
+"""
 
 from __future__ import annotations
 
@@ -34,37 +36,65 @@ SHARE = 0.25
 OWN_RATE = 0.8
 """Of the answers that the sidecar receives: its own sampling is in force besides."""
 SAMPLERS: dict[str, dict[str, Any]] = {
-    "proportional": {"probabilistic_sampler": {"mode": "proportional", "sampling_percentage": 100 * SHARE}},
-    "equalizing": {"probabilistic_sampler": {"mode": "equalizing", "sampling_percentage": 100 * SHARE}},
-    "hash-seed": {"probabilistic_sampler": {"mode": "hash_seed", "hash_seed": 22, "sampling_percentage": 100 * SHARE}},
+    "proportional": {
+        "probabilistic_sampler": {"mode": "proportional", "sampling_percentage": 100 * SHARE}
+    },
+    "equalizing": {
+        "probabilistic_sampler": {"mode": "equalizing", "sampling_percentage": 100 * SHARE}
+    },
+    "hash-seed": {
+        "probabilistic_sampler": {
+            "mode": "hash_seed",
+            "hash_seed": 22,
+            "sampling_percentage": 100 * SHARE,
+        }
+    },
     "attribute": {
         "tail_sampling": {
-            "decision_wait": "1s", "num_traces": 10_000,
-            "policies": [{
-                "name": "some", "type": "probabilistic", "probabilistic": {"sampling_percentage": 100 * SHARE},
-            }],
+            "decision_wait": "1s",
+            "num_traces": 10_000,
+            "policies": [
+                {
+                    "name": "some",
+                    "type": "probabilistic",
+                    "probabilistic": {"sampling_percentage": 100 * SHARE},
+                }
+            ],
         },
-        "attributes": {"actions": [{"key": "acme.sampled.share", "value": SHARE, "action": "insert"}]},
+        "attributes": {
+            "actions": [{"key": "acme.sampled.share", "value": SHARE, "action": "insert"}]
+        },
     },
     "head": {},
     "tail": {
         "tail_sampling": {
-            "decision_wait": "1s", "num_traces": 10_000,
+            "decision_wait": "1s",
+            "num_traces": 10_000,
             "policies": [
-                {"name": "errors", "type": "status_code", "status_code": {"status_codes": ["ERROR"]}},
-                {"name": "some", "type": "probabilistic", "probabilistic": {"sampling_percentage": 20}},
+                {
+                    "name": "errors",
+                    "type": "status_code",
+                    "status_code": {"status_codes": ["ERROR"]},
+                },
+                {
+                    "name": "some",
+                    "type": "probabilistic",
+                    "probabilistic": {"sampling_percentage": 20},
+                },
             ],
         },
     },
     "tapped": {},
-}  # fmt: skip
-"""By the service whose traffic they sample. That of ``head`` was sampled by its SDK, which says nothing of it; what is
-``tapped`` goes to the sidecar before a tail sampler."""
+}
+"""By the service whose traffic they sample. That of ``head`` was sampled by its SDK, which says
+nothing of it; what is ``tapped`` goes to the sidecar before a tail sampler."""
 KNOWN = {"proportional", "equalizing", "hash-seed", "attribute"}
 
 
 class Seen(NamedTuple):
-    """What the sidecar made of a service's traffic: the events, and the weights that its metrics sum up, by label."""
+    """What the sidecar made of a service's traffic: the events, and the weights that its metrics
+    sum up, by label.
+    """
 
     events: list[dict[str, Any]]
     weights: dict[str, float]
@@ -74,50 +104,84 @@ class Seen(NamedTuple):
 def collectors_fixture(
     collector_binary: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Collector, Collector]]:
-    """The Collector in front, which has what the tail sampler kept, and the one behind, which has the scores."""
+    """The Collector in front, which has what the tail sampler kept, and the one behind, which has
+    the scores.
+    """
     folder = tmp_path_factory.mktemp
     with ExitStack() as stack:
         scores = stack.enter_context(running(Collector(collector_binary, folder("scores"))))
         settings = {
-            "sample_rate": OWN_RATE, "sampling": {"upstream_attribute": "acme.sampled.share"},
-            "evaluators": [{"type": "Contains", "criterion_name": "price", "substrings": ["EUR"], "threshold": 0.5}],
+            "sample_rate": OWN_RATE,
+            "sampling": {"upstream_attribute": "acme.sampled.share"},
+            "evaluators": [
+                {
+                    "type": "Contains",
+                    "criterion_name": "price",
+                    "substrings": ["EUR"],
+                    "threshold": 0.5,
+                }
+            ],
             "sidecar": {"quiet_s": 1.0},
-        }  # fmt: skip
-        sidecar = stack.enter_context(running(Sidecar(folder("sidecar"), settings, endpoint=scores.grpc_endpoint)))
+        }
+        sidecar = stack.enter_context(
+            running(Sidecar(folder("sidecar"), settings, endpoint=scores.grpc_endpoint))
+        )
         ports = dict(zip(SAMPLERS, free_ports(len(SAMPLERS)), strict=True))
         config = folder("config") / "collector.json"
         config.write_text(json.dumps(_configuration(ports, sidecar)))
-        front = stack.enter_context(running(Collector(collector_binary, folder("front"), config=config)))
+        front = stack.enter_context(
+            running(Collector(collector_binary, folder("front"), config=config))
+        )
         for service, port in ports.items():
             _answer(service, port)
         yield front, scores
 
 
 def _configuration(ports: dict[str, int], sidecar: Sidecar) -> dict[str, Any]:
-    """A receiver, a pipeline and a sampler for each service; what is tapped also goes through the tail sampler."""
+    """A receiver, a pipeline and a sampler for each service; what is tapped also goes through the
+    tail sampler.
+    """
     pipelines: dict[str, Any] = {
         f"traces/{name}": {
-            "receivers": [f"otlp/{name}"], "processors": [f"{kind}/{name}" for kind in sampler],
+            "receivers": [f"otlp/{name}"],
+            "processors": [f"{kind}/{name}" for kind in sampler],
             "exporters": ["otlp/sidecar"],
         }
         for name, sampler in SAMPLERS.items()
-    }  # fmt: skip
-    kept = {"receivers": ["otlp/tapped"], "processors": ["tail_sampling/tail"], "exporters": ["file"]}
+    }
+    kept = {
+        "receivers": ["otlp/tapped"],
+        "processors": ["tail_sampling/tail"],
+        "exporters": ["file"],
+    }
     return {
         "receivers": {
-            f"otlp/{name}": {"protocols": {"grpc": {"endpoint": f"{LOOPBACK}:{port}"}}} for name, port in ports.items()
+            f"otlp/{name}": {"protocols": {"grpc": {"endpoint": f"{LOOPBACK}:{port}"}}}
+            for name, port in ports.items()
         },
-        "processors": {f"{kind}/{name}": part for name, sampler in SAMPLERS.items() for kind, part in sampler.items()},
+        "processors": {
+            f"{kind}/{name}": part
+            for name, sampler in SAMPLERS.items()
+            for kind, part in sampler.items()
+        },
         "exporters": {
-            "otlp/sidecar": {"endpoint": f"{LOOPBACK}:{sidecar.ports.grpc}", "tls": {"insecure": True}},
-            "file": {"path": "${env:COLLECTOR_FILE_PATH}", "append": True, "flush_interval": "50ms"},
+            "otlp/sidecar": {
+                "endpoint": f"{LOOPBACK}:{sidecar.ports.grpc}",
+                "tls": {"insecure": True},
+            },
+            "file": {
+                "path": "${env:COLLECTOR_FILE_PATH}",
+                "append": True,
+                "flush_interval": "50ms",
+            },
         },
         "extensions": {"health_check": {"endpoint": LOOPBACK + ":${env:COLLECTOR_HEALTH_PORT}"}},
         "service": {
-            "extensions": ["health_check"], "telemetry": {"metrics": {"level": "none"}},
+            "extensions": ["health_check"],
+            "telemetry": {"metrics": {"level": "none"}},
             "pipelines": {**pipelines, "traces/kept": kept},
         },
-    }  # fmt: skip
+    }
 
 
 def _answer(service: str, port: int) -> None:
@@ -129,8 +193,16 @@ def _answer(service: str, port: int) -> None:
     tracer = provider.get_tracer("shop")
     for number in range(ANSWERS):
         fails = number < FAILING * ANSWERS
-        content = [{"role": "assistant", "parts": [{"type": "text", "content": "No idea." if fails else "80 EUR."}]}]
-        attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps(content)}
+        content = [
+            {
+                "role": "assistant",
+                "parts": [{"type": "text", "content": "No idea." if fails else "80 EUR."}],
+            }
+        ]
+        attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.output.messages": json.dumps(content),
+        }
         with tracer.start_as_current_span("chat m-1", attributes=attributes) as span:
             if fails:
                 span.set_status(StatusCode.ERROR)
@@ -138,12 +210,17 @@ def _answer(service: str, port: int) -> None:
 
 
 def seen_of(collectors: tuple[Collector, Collector], service: str) -> Seen:
-    """All of it, once no more of it comes: metrics agree with events, and nothing is new in twenty looks."""
+    """All of it, once no more of it comes: metrics agree with events, and nothing is new in twenty
+    looks.
+    """
     _, scores = collectors
     earlier: list[int] = []
 
     def settled(collector: Collector) -> bool:
-        events, results = _events(collector, service), collector.metric("agenteval.evaluation.results", OF_SIDECAR)
+        events, results = (
+            _events(collector, service),
+            collector.metric("agenteval.evaluation.results", OF_SIDECAR),
+        )
         counted = sum(_by_label(results, service).values())
         earlier.append(len(events))
         return len(events) == counted > 0 and earlier[-20:].count(len(events)) == 20
@@ -164,24 +241,30 @@ def _events(collector: Collector, service: str) -> list[dict[str, Any]]:
 def _by_label(metric: Any, service: str) -> dict[str, float]:
     points = [] if metric is None else metric.points
     return {
-        point.attributes[semconv.SCORE_LABEL]: point.value for point in points
+        point.attributes[semconv.SCORE_LABEL]: point.value
+        for point in points
         if point.attributes[semconv.SERVICE_NAME] == service
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize("service", SAMPLERS)
 def test_rates_behind_a_sampler(service: str, collectors: tuple[Collector, Collector]) -> None:
-    """Known shares are multiplied in, so that weights add up to all answers; unknown ones are marked as such."""
+    """Known shares are multiplied in, so that weights add up to all answers; unknown ones are
+    marked as such.
+    """
     seen = seen_of(collectors, service)
     total = sum(seen.weights.values())
     rate = seen.weights["fail"] / total
     probabilities = {round(event[semconv.SAMPLING_PROBABILITY], 4) for event in seen.events}
     scopes = {event.get(semconv.SAMPLING_SCOPE) for event in seen.events}
-    print(f"{service}: {len(seen.events)} scored, {probabilities}, {scopes}, weight {total:.0f}, failing {rate:.3f}")
+    print(
+        f"{service}: {len(seen.events)} scored, {probabilities}, {scopes}, weight {total:.0f}, failing {rate:.3f}"
+    )
     count = len(seen.events)
     margin = 5 * math.sqrt(FAILING * (1 - FAILING) / count)
     if service in KNOWN:
-        # The sidecar's rate and `ot=th` share the trace's randomness: the smaller one counts. Others multiply.
+        # The sidecar's rate and `ot=th` share the trace's randomness: the smaller one counts.
+        # Others multiply.
         expected = OWN_RATE * SHARE if service == "attribute" else min(OWN_RATE, SHARE)
         assert probabilities == {round(expected, 4)}
         assert scopes == {None}
@@ -199,8 +282,12 @@ def test_rates_behind_a_sampler(service: str, collectors: tuple[Collector, Colle
         assert rate == pytest.approx(FAILING, abs=margin)
 
 
-def test_a_tap_before_tail_sampling_has_every_answer(collectors: tuple[Collector, Collector]) -> None:
-    """The tail sampler behind the tap keeps what it keeps: every error, few others; scores are of all answers."""
+def test_a_tap_before_tail_sampling_has_every_answer(
+    collectors: tuple[Collector, Collector],
+) -> None:
+    """The tail sampler behind the tap keeps what it keeps: every error, few others; scores are of
+    all answers.
+    """
     front, _ = collectors
     seen = seen_of(collectors, "tapped")
     kept = Counter(span.trace_id for span in front.spans("tapped"))

@@ -30,7 +30,9 @@ class Webhook:
 
     def firing(self, **labels: str) -> list[PostedAlert]:
         return [
-            alert for alert in self.alerts if alert.status == "firing" and labels.items() <= dict(alert.labels).items()
+            alert
+            for alert in self.alerts
+            if alert.status == "firing" and labels.items() <= dict(alert.labels).items()
         ]
 
 
@@ -43,7 +45,11 @@ def webhook() -> Iterator[Webhook]:
         def do_POST(self) -> None:
             for item in json.loads(self.body())["alerts"]:
                 labels, annotations = item["labels"], item["annotations"]
-                made.alerts.append(PostedAlert(labels["alertname"], item["status"], labels, annotations, time.time()))
+                made.alerts.append(
+                    PostedAlert(
+                        labels["alertname"], item["status"], labels, annotations, time.time()
+                    )
+                )
             self.answer()
 
     with serving(Handler) as port:

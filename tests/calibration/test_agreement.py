@@ -15,7 +15,12 @@ from benchmarks.calibration import Judge, coverage, rows_of
 
 
 def rows(both: int, judge_only: int, person_only: int, neither: int) -> list[LabelledRow]:
-    counts = ((True, True, both), (True, False, judge_only), (False, True, person_only), (False, False, neither))
+    counts = (
+        (True, True, both),
+        (True, False, judge_only),
+        (False, True, person_only),
+        (False, False, neither),
+    )
     return [LabelledRow(judge, person) for judge, person, count in counts for _ in range(count)]
 
 
@@ -25,27 +30,38 @@ def judged(rate: float, count: int = 1_000_000) -> Estimate:
 
 
 def test_the_figures_are_those_of_the_confusion_table() -> None:
-    """Shares, rates and Cohen's kappa of a table from a textbook; the intervals of rates are Wilson's."""
+    """Shares, rates and Cohen's kappa of a table from a textbook; the intervals of rates are
+    Wilson's.
+    """
     agreement = agreement_of(rows(40, 10, 5, 45))
     assert agreement.agreement.mean == pytest.approx(0.85)
     assert agreement.sensitivity.mean == pytest.approx(40 / 45)
     assert agreement.specificity.mean == pytest.approx(45 / 55)
     assert agreement.kappa.mean == pytest.approx((0.85 - 0.5) / 0.5)
-    # The standard error of Fleiss, Cohen and Everitt (1969) for this table, 0.0713: half a row a cell makes it wider.
+    # The standard error of Fleiss, Cohen and Everitt (1969) for this table, 0.0713: half a row a
+    # cell makes it wider.
     assert (agreement.kappa.high - agreement.kappa.low) / 3.92 == pytest.approx(0.0713, rel=0.1)
     low, high = wilson_interval(40 / 45, 45)
     assert agreement.sensitivity.low == pytest.approx(low, abs=0.01)
     assert agreement.sensitivity.high == pytest.approx(high, abs=0.01)
-    assert (agreement.rows, agreement.clusters, agreement.effective_rows) == (100, 100, pytest.approx(100))
+    assert (agreement.rows, agreement.clusters, agreement.effective_rows) == (
+        100,
+        100,
+        pytest.approx(100),
+    )
 
 
 def test_the_corrected_rate_is_rogan_and_gladens() -> None:
-    """(p + specificity - 1) / (sensitivity + specificity - 1); without errors it is what the judge says."""
+    """(p + specificity - 1) / (sensitivity + specificity - 1); without errors it is what the judge
+    says.
+    """
     agreement = agreement_of(rows(400, 100, 50, 450))
     sensitivity, specificity = 400 / 450, 450 / 550
     corrected = agreement.corrected(judged(0.5))
     assert corrected is not None
-    assert corrected.mean == pytest.approx((0.5 + specificity - 1) / (sensitivity + specificity - 1))
+    assert corrected.mean == pytest.approx(
+        (0.5 + specificity - 1) / (sensitivity + specificity - 1)
+    )
     assert corrected.low < corrected.mean < corrected.high
     perfect = agreement_of(rows(500, 0, 0, 500)).corrected(judged(0.3))
     assert perfect is not None
@@ -60,14 +76,20 @@ def test_the_prediction_powered_rate_leans_on_a_judge_as_far_as_it_is_worth_it()
     assert powered.high - powered.low < 0.6 * (good.pass_rate.high - good.pass_rate.low)
     unmoved = coin.prediction_powered(judged(0.9))
     assert unmoved.mean == pytest.approx(0.5, abs=1e-9)
-    assert unmoved.high - unmoved.low == pytest.approx(coin.pass_rate.high - coin.pass_rate.low, rel=0.05)
+    assert unmoved.high - unmoved.low == pytest.approx(
+        coin.pass_rate.high - coin.pass_rate.low, rel=0.05
+    )
 
 
 @pytest.mark.parametrize(
     ("table", "reason"),
-    [((25, 25, 25, 25), "a coin"), ((60, 40, 0, 0), "passes everything"), ((96, 0, 1, 3), "three that fail"),
-     ((1, 40, 40, 19), "the wrong way round")],
-)  # fmt: skip
+    [
+        ((25, 25, 25, 25), "a coin"),
+        ((60, 40, 0, 0), "passes everything"),
+        ((96, 0, 1, 3), "three that fail"),
+        ((1, 40, 40, 19), "the wrong way round"),
+    ],
+)
 def test_what_cannot_be_corrected_is_not(table: tuple[int, int, int, int], reason: str) -> None:
     agreement = agreement_of(rows(*table))
     assert not agreement.can_correct, reason
@@ -77,9 +99,13 @@ def test_what_cannot_be_corrected_is_not(table: tuple[int, int, int, int], reaso
 def test_rows_of_a_cluster_are_no_independent_evidence() -> None:
     """Each row four times over in one cluster leaves the intervals as wide as they were."""
     plain = agreement_of(rows(40, 10, 5, 45))
-    fourfold = agreement_of([
-        row._replace(cluster=str(number)) for number, row in enumerate(rows(40, 10, 5, 45)) for _ in range(4)
-    ])  # fmt: skip
+    fourfold = agreement_of(
+        [
+            row._replace(cluster=str(number))
+            for number, row in enumerate(rows(40, 10, 5, 45))
+            for _ in range(4)
+        ]
+    )
     naive = agreement_of(rows(160, 40, 20, 180))
     assert (fourfold.rows, fourfold.clusters) == (400, 100)
     assert fourfold.effective_rows == pytest.approx(100, rel=0.02)
@@ -89,15 +115,20 @@ def test_rows_of_a_cluster_are_no_independent_evidence() -> None:
 
 
 def test_weights_undo_uneven_sampling() -> None:
-    """Rows that were kept with a probability of 1/4 count four times; equal weights of any size change nothing."""
-    uneven = agreement_of([
-        *(LabelledRow(True, True, 4.0) for _ in range(20)), *(LabelledRow(False, False) for _ in range(20))
-    ])  # fmt: skip
+    """Rows that were kept with a probability of 1/4 count four times; equal weights of any size
+    change nothing.
+    """
+    uneven = agreement_of(
+        [
+            *(LabelledRow(True, True, 4.0) for _ in range(20)),
+            *(LabelledRow(False, False) for _ in range(20)),
+        ]
+    )
     assert uneven.pass_rate.mean == pytest.approx(0.8)
     assert uneven.effective_rows < 40
-    assert agreement_of([row._replace(weight=7.0) for row in rows(9, 1, 2, 8)]).shares == pytest.approx(
-        agreement_of(rows(9, 1, 2, 8)).shares
-    )
+    assert agreement_of(
+        [row._replace(weight=7.0) for row in rows(9, 1, 2, 8)]
+    ).shares == pytest.approx(agreement_of(rows(9, 1, 2, 8)).shares)
 
 
 @given(st.tuples(*[st.integers(0, 40)] * 4).filter(any), st.floats(0, 1), st.integers(1, 10_000))
@@ -107,7 +138,12 @@ def test_every_estimate_is_within_its_interval_and_its_range(
     """Whatever the table: one class only, no agreement, a single row."""
     agreement = agreement_of(rows(*table))
     seen = Estimate(rate, *wilson_interval(rate, count), count, float(count))
-    estimates = [agreement.pass_rate, agreement.sensitivity, agreement.specificity, agreement.agreement]
+    estimates = [
+        agreement.pass_rate,
+        agreement.sensitivity,
+        agreement.specificity,
+        agreement.agreement,
+    ]
     estimates += [agreement.prediction_powered(seen), *filter(None, [agreement.corrected(seen)])]
     for estimate in estimates:
         assert 0 <= estimate.low <= estimate.mean <= estimate.high <= 1
@@ -119,7 +155,9 @@ def test_every_estimate_is_within_its_interval_and_its_range(
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", ["independent", "uneven sampling", "conversations of 4"])
 def test_the_intervals_hold_the_truth_as_often_as_they_say(shape: str) -> None:
-    """300 labels beside 2,000 answers: the raw rate never, the others 19 times of 20 (three standard errors off)."""
+    """300 labels beside 2,000 answers: the raw rate never, the others 19 times of 20 (three
+    standard errors off).
+    """
     shares = coverage(Judge("strict", 0.7, 0.8, 0.9), 300, shape, 300)
     assert shares["judge alone"][0] < 0.05
     for name in ("labels alone", "corrected", "prediction-powered", "kappa"):
@@ -127,13 +165,18 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say(shape: str) -> None:
 
 
 def test_a_shift_of_the_pass_rate_is_for_the_corrected_rate() -> None:
-    """Labels of a month in which 90 % passed, answers of one in which 50 % do: sensitivity and specificity hold."""
+    """Labels of a month in which 90 % passed, answers of one in which 50 % do: sensitivity and
+    specificity hold.
+    """
     draw = random.Random(1)
     judge = Judge("", 0.9, 0.9, 0.9)
-    agreement = agreement_of(LabelledRow(bool(row.passed), bool(row.person)) for row in rows_of(judge, 600, "", draw))
+    agreement = agreement_of(
+        LabelledRow(bool(row.passed), bool(row.person)) for row in rows_of(judge, 600, "", draw)
+    )
     later = estimate_of(
-        (float(bool(row.passed)), 1.0) for row in rows_of(judge._replace(truth=0.5), 4_000, "", draw)
-    )  # fmt: skip
+        (float(bool(row.passed)), 1.0)
+        for row in rows_of(judge._replace(truth=0.5), 4_000, "", draw)
+    )
     assert later is not None
     corrected = agreement.corrected(later)
     assert corrected is not None

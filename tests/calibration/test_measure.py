@@ -22,19 +22,27 @@ def answers(count: int, labelled: int, seed: int = 0) -> list[JudgedAnswer]:
         score = min(5.0, max(1.0, float(round(draw.gauss(4.0 if good else 2.2, 0.8)))))
         person = good if number < labelled else None
         system = ("one", "two")[number % 2]
-        made.append(JudgedAnswer(str(number), f"p{number // 2}", score, score >= 3, person, system=system))
+        made.append(
+            JudgedAnswer(str(number), f"p{number // 2}", score, score >= 3, person, system=system)
+        )
     return made
 
 
 def test_a_measurement_has_both_corrections_and_every_group() -> None:
     measurement = measure(answers(2_000, 300))
-    assert list(measurement.estimates) == ["judge alone", "labels alone", "corrected", "prediction-powered"]
+    assert list(measurement.estimates) == [
+        "judge alone",
+        "labels alone",
+        "corrected",
+        "prediction-powered",
+    ]
     for name in ("labels alone", "corrected", "prediction-powered"):
         estimate = measurement.estimates[name]
         assert estimate.low <= 0.7 <= estimate.high, name
     assert [(group.kind, group.value, group.judged) for group in measurement.groups] == [
-        ("system", "one", 1_000), ("system", "two", 1_000),
-    ]  # fmt: skip
+        ("system", "one", 1_000),
+        ("system", "two", 1_000),
+    ]
     assert measurement.agreement.clusters == 150  # two answers to each prompt
     assert measurement.overlap == pytest.approx(0.15)
 
@@ -54,22 +62,36 @@ def test_a_threshold_is_chosen_on_prompts_that_no_figure_has() -> None:
     assert again.left_out == {"its prompt chose the threshold": measurement.choosing}
     assert again.agreement.rows == measurement.agreement.rows
     assert again.choosing_prompts == measurement.choosing_prompts  # for the runs after it too
-    with pytest.raises(ConfigurationError, match=r"no answer has both a label and a verdict .*chose the threshold"):
+    with pytest.raises(
+        ConfigurationError, match=r"no answer has both a label and a verdict .*chose the threshold"
+    ):
         measure(everything, chosen_by={answer.prompt for answer in everything})
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: [row._replace(person=True) for row in rows], "all 60 labels are pass.*at least 5 that fail"),
+        (
+            lambda rows: [row._replace(person=True) for row in rows],
+            "all 60 labels are pass.*at least 5 that fail",
+        ),
         (lambda rows: [row._replace(person=False) for row in rows], "all 60 labels are fail"),
         (lambda rows: [row._replace(person=None) for row in rows], "no answer has both"),
-        (lambda rows: [row._replace(passed=None) for row in rows], "60 left out, the judge gave no verdict"),
+        (
+            lambda rows: [row._replace(passed=None) for row in rows],
+            "60 left out, the judge gave no verdict",
+        ),
         (lambda rows: [*rows, rows[0]], "1 answers stand there more than once: '0'"),
-        (lambda rows: [rows[0]._replace(weight=float("nan")), *rows[1:]], "answer '0' has the weight nan"),
-        (lambda rows: [rows[0]._replace(label_weight=0.0), *rows[1:]], "answer '0' has the weight 0.0"),
+        (
+            lambda rows: [rows[0]._replace(weight=float("nan")), *rows[1:]],
+            "answer '0' has the weight nan",
+        ),
+        (
+            lambda rows: [rows[0]._replace(label_weight=0.0), *rows[1:]],
+            "answer '0' has the weight 0.0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_gives_no_honest_figure_is_refused(change, message) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ConfigurationError, match=message):
         measure(change(answers(60, 60)))
@@ -82,7 +104,10 @@ def test_too_few_rows_choose_no_threshold() -> None:
 
 def test_an_estimate_of_clusters_is_as_wide_as_they_are_few() -> None:
     one_each = [JudgedAnswer(str(n), passed=n % 3 > 0) for n in range(300)]
-    in_tens = [answer._replace(cluster=str(n // 10), passed=n // 10 % 3 > 0) for n, answer in enumerate(one_each)]
+    in_tens = [
+        answer._replace(cluster=str(n // 10), passed=n // 10 % 3 > 0)
+        for n, answer in enumerate(one_each)
+    ]
     plain, clustered = clustered_estimate(one_each), clustered_estimate(in_tens)
     assert plain == estimate_of((float(bool(answer.passed)), 1.0) for answer in one_each)
     assert plain is not None
@@ -93,12 +118,18 @@ def test_an_estimate_of_clusters_is_as_wide_as_they_are_few() -> None:
 
 
 def test_the_next_labels_are_reproducible_and_fill_what_has_few() -> None:
-    """The same answers and seed give the same picks in any order; borderline scores and a rare slice come first."""
-    waiting = [answer._replace(slices={"topic": "rare" if n % 20 == 0 else "usual"})
-               for n, answer in enumerate(answers(1_000, 200))]  # fmt: skip
+    """The same answers and seed give the same picks in any order; borderline scores and a rare
+    slice come first.
+    """
+    waiting = [
+        answer._replace(slices={"topic": "rare" if n % 20 == 0 else "usual"})
+        for n, answer in enumerate(answers(1_000, 200))
+    ]
     picks = next_labels(waiting, 50, threshold=3.0)
     mixed = random.Random(3).sample(waiting, len(waiting))
-    assert {pick.answer.key for pick in next_labels(mixed, 50, threshold=3.0)} == {pick.answer.key for pick in picks}
+    assert {pick.answer.key for pick in next_labels(mixed, 50, threshold=3.0)} == {
+        pick.answer.key for pick in picks
+    }
     assert {pick.answer.key for pick in next_labels(waiting, 50, threshold=3.0, seed=1)} != {
         pick.answer.key for pick in picks
     }
@@ -112,7 +143,9 @@ def test_the_next_labels_are_reproducible_and_fill_what_has_few() -> None:
 
 
 def test_labels_of_picked_answers_still_stand_for_all() -> None:
-    """Weighted by 1 / probability, their mean is that of the answers they were picked from, over many seeds."""
+    """Weighted by 1 / probability, their mean is that of the answers they were picked from, over
+    many seeds.
+    """
     truth = {answer.key: answer.score for answer in answers(600, 0)}
     waiting = answers(600, 0)
     means = []

@@ -1,4 +1,6 @@
-"""The calibration record: written whole, read back, refused where it is wrong, expired where the judge has changed."""
+"""The calibration record: written whole, read back, refused where it is wrong, expired where the
+judge has changed.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,16 @@ from tests.calibration.test_agreement import agreement_of, rows
 
 def record(**fields: Any) -> CalibrationRecord:
     defaults = {
-        "criterion": "polite", "evaluator_id": "LLMJudge:polite", "evaluator_version": "0123456789ab",
-        "made": "2026-11-27T10:00:00+00:00", "models": ("small-1",), "threshold": 4.0,
-    }  # fmt: skip
-    return CalibrationRecord(**agreement_of(rows(40, 10, 5, 45)).model_dump(), **(defaults | fields))
+        "criterion": "polite",
+        "evaluator_id": "LLMJudge:polite",
+        "evaluator_version": "0123456789ab",
+        "made": "2026-11-27T10:00:00+00:00",
+        "models": ("small-1",),
+        "threshold": 4.0,
+    }
+    return CalibrationRecord(
+        **agreement_of(rows(40, 10, 5, 45)).model_dump(), **(defaults | fields)
+    )
 
 
 def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
@@ -48,7 +56,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
         ({"model": "small-2"}, "measured on small-1, and small-2 answers now"),
         ({"threshold": 3.0}, "with the threshold 4, and 3 decides now"),
     ],
-)  # fmt: skip
+)
 def test_a_record_expires_when_the_judge_changes(result: dict[str, Any], why: str | None) -> None:
     expired = record().expired_because(**result)
     assert (expired is None) == (why is None)
@@ -64,9 +72,12 @@ def test_a_record_expires_when_the_judge_changes(result: dict[str, Any], why: st
         ("{", "not JSON"),
         ("[]", "no file of calibration records"),
         ('{"format": 2, "records": []}', "format 2; this version reads 1"),
-        ('{"format": 1, "records": [{"criterion": "polite"}]}', r"records\[0\].*is missing|records\[0\].*required"),
+        (
+            '{"format": 1, "records": [{"criterion": "polite"}]}',
+            r"records\[0\].*is missing|records\[0\].*required",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     path = tmp_path / "records.json"
     if text is not None:

@@ -7,10 +7,22 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-__all__ = ["Broken", "BrokenList", "BrokenMapping", "BrokenText", "Hostile", "NoClass", "any_text", "errors"]
+__all__ = [
+    "Broken",
+    "BrokenList",
+    "BrokenMapping",
+    "BrokenText",
+    "Hostile",
+    "NoClass",
+    "any_text",
+    "errors",
+]
 
-any_text = st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF))  # lone surrogates included
-errors = st.sampled_from([ValueError("x"), KeyError("x"), RecursionError("x"), MemoryError("x"), TypeError("x")])
+# lone surrogates included
+any_text = st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF))
+errors = st.sampled_from(
+    [ValueError("x"), KeyError("x"), RecursionError("x"), MemoryError("x"), TypeError("x")]
+)
 
 
 def _raise(*_: Any, **__: Any) -> Any:
@@ -27,9 +39,19 @@ BrokenList = breaking(list, "__len__", "__iter__", "__sizeof__", "__getitem__")
 BrokenMapping = breaking(Mapping, "__getitem__", "__iter__", "__len__", "get")
 NoClass = type("NoClass", (), {"__class__": property(_raise)})
 Hostile = breaking(
-    object, "__getattribute__", "__getitem__", "__bool__", "__len__", "__iter__", "__sizeof__", "__repr__", "__str__",
-    "__hash__", "__call__", "__eq__",
-)  # fmt: skip
+    object,
+    "__getattribute__",
+    "__getitem__",
+    "__bool__",
+    "__len__",
+    "__iter__",
+    "__sizeof__",
+    "__repr__",
+    "__str__",
+    "__hash__",
+    "__call__",
+    "__eq__",
+)
 
 
 class Broken:

@@ -1,4 +1,6 @@
-"""What the tests of the clients share: the model's replies, monitored handlers, and what has to be found."""
+"""What the tests of the clients share: the model's replies, monitored handlers, and what has to be
+found.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,15 @@ __all__ = [
 
 WEATHER: Any = {"name": "weather", "arguments": {"city": "Kyōto"}}
 LOOK = "Let me look."
-CALLING = ModelReply(text=LOOK, tool_calls=(WEATHER,), input_tokens=7, output_tokens=9, reasoning="The user asks.")
+CALLING = ModelReply(
+    text=LOOK, tool_calls=(WEATHER,), input_tokens=7, output_tokens=9, reasoning="The user asks."
+)
 ONLY_CALLING = ModelReply(tool_calls=(WEATHER,), input_tokens=7, output_tokens=9)
 ANSWER = ModelReply(text="It is sunny.", input_tokens=20, output_tokens=4)
-ASKED: list[Any] = [{"role": "system", "content": "Be nice."}, {"role": "user", "content": "How is the weather?"}]
+ASKED: list[Any] = [
+    {"role": "system", "content": "Be nice."},
+    {"role": "user", "content": "How is the weather?"},
+]
 
 
 def returned(answer: Any, prompt: Any = "asked", **arguments: Any) -> EvaluationInput:
@@ -68,13 +75,19 @@ def passed_on(stream: Callable[[], Any]) -> EvaluationInput:
 
 
 def facts_of(captured: EvaluationInput) -> tuple[Any, ...]:
-    """The facts that a client's answer tells: text, calls (name, arguments, result), tokens, model, finish reason."""
+    """The facts that a client's answer tells: text, calls (name, arguments, result), tokens, model,
+    finish reason.
+    """
     calls = captured.tool_calls
     return (
-        captured.response, None if calls is None else [_call(call) for call in calls],
-        None if captured.usage is None else (captured.usage.input_tokens, captured.usage.output_tokens),
-        captured.model, captured.finish_reason,
-    )  # fmt: skip
+        captured.response,
+        None if calls is None else [_call(call) for call in calls],
+        None
+        if captured.usage is None
+        else (captured.usage.input_tokens, captured.usage.output_tokens),
+        captured.model,
+        captured.finish_reason,
+    )
 
 
 def _call(call: ToolCall) -> tuple[Any, ...]:

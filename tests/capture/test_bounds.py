@@ -1,4 +1,6 @@
-"""Answers that are made to hurt: what unfolds without end, repeats itself, or is used up by being read."""
+"""Answers that are made to hurt: what unfolds without end, repeats itself, or is used up by being
+read.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def _doubled(times: int) -> Any:
 
 
 def test_a_tuple_that_unfolds_to_a_billion() -> None:
-    """A tuple whose parts are shared is taken once, and a deep one to a fixed depth; both are said to be cut."""
+    """A tuple whose parts are shared is taken once, and a deep one to a fixed depth; both are said
+    to be cut.
+    """
     deep: Any = ()
     for _ in range(50_000):
         deep = (deep,)
@@ -42,9 +46,16 @@ def test_one_piece_with_millions_of_events() -> None:
 
 
 def test_a_long_state_that_is_streamed_again_and_again() -> None:
-    """Of a graph that streams its whole conversation again and again the stream's limit bounds what is read."""
-    messages = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"m{n}"} for n in range(1_000)]
-    states = [{"messages": [*messages, {"role": "assistant", "content": f"end {n}"}]} for n in range(1_000)]
+    """Of a graph that streams its whole conversation again and again the stream's limit bounds what
+    is read.
+    """
+    messages = [
+        {"role": "user" if n % 2 == 0 else "assistant", "content": f"m{n}"} for n in range(1_000)
+    ]
+    states = [
+        {"messages": [*messages, {"role": "assistant", "content": f"end {n}"}]}
+        for n in range(1_000)
+    ]
     for chunks in (states, [("values", state) for state in states]):
         seen = streamed(chunks)
         assert seen.response.startswith("end ")
@@ -57,8 +68,12 @@ def test_bytes_inside_of_an_answer_are_cut_before_they_are_shown() -> None:
 
 
 def test_a_response_that_was_not_read_is_left_to_its_reader() -> None:
-    """The body of a web client's response is not read from the line; one that is there already is the answer."""
-    response = type("Response", (), {"content": property(lambda self: pytest.fail("the body was read"))})()
+    """The body of a web client's response is not read from the line; one that is there already is
+    the answer.
+    """
+    response = type(
+        "Response", (), {"content": property(lambda self: pytest.fail("the body was read"))}
+    )()
     response._content, response.status_code = False, 200
     for unread in (response, StreamingResponse(iter(["never read"]))):
         with pytest.raises(CaptureError, match="Response: it is a stream for its reader"):
@@ -68,10 +83,14 @@ def test_a_response_that_was_not_read_is_left_to_its_reader() -> None:
 
 
 def test_facts_without_end() -> None:
-    """Of names that are no facts 64 are kept and counted without their words; of tool calls the last thousand."""
+    """Of names that are no facts 64 are kept and counted without their words; of tool calls the
+    last thousand.
+    """
     seen, mine = Seen(), [{"name": "first"}]
 
-    @seen.monitor(capture=lambda arguments, answer: {5: 1, "said by somebody": 2, "x" * 100: 3, "prompted": 4})
+    @seen.monitor(
+        capture=lambda arguments, answer: {5: 1, "said by somebody": 2, "x" * 100: 3, "prompted": 4}
+    )
     def handler(prompt: str) -> str:
         annotate(tool_calls=mine, model="first")
         for number in range(10_000):
@@ -85,4 +104,8 @@ def test_facts_without_end() -> None:
     assert len(names) > 300
     assert names == [f"t{number}" for number in range(1_000 - len(names), 1_000)]
     assert (mine, seen.last.model, seen.outcomes) == ([{"name": "first"}], "last", {"evaluated": 1})
-    assert seen.pipeline.accounting.failures == {"annotate:other": 65, "annotate:prompted": 1, "capture": 1}
+    assert seen.pipeline.accounting.failures == {
+        "annotate:other": 65,
+        "annotate:prompted": 1,
+        "capture": 1,
+    }

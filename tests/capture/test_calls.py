@@ -44,20 +44,32 @@ def nothing() -> None: ...
 
 
 CASES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = [
-    (plain, ("hi",), {}, "hi"), (plain, (), {"thing": "hi"}, "hi"), (named, ("ann", "hi"), {}, "hi"),
-    (named, ("ann",), {"prompt": "hi"}, "hi"), (named, (), {}, None),
-    (keyword_only, ("ann",), {"question": "hi"}, "hi"), (keyword_only, ("ann",), {}, None),
-    (variadic, ("hi", "there"), {}, "hi"), (keywords, (), {"prompt": "hi"}, "hi"),
-    (positional_only, ("hi",), {"other": "x"}, "hi"), (nothing, (), {}, None),
-    (Agent.ask, (Agent(), [], "hi"), {}, "hi"), (Agent.ask, (Agent(),), {}, None),
-    (Agent.anything, (Agent(), "hi"), {}, "hi"), (Agent().ask, ([], "hi"), {}, "hi"), (Agent(), ("hi",), {}, "hi"),
-    (functools.partial(named, "ann"), ("hi",), {}, "hi"), (max, ("hi",), {}, "hi"),
-]  # fmt: skip
+    (plain, ("hi",), {}, "hi"),
+    (plain, (), {"thing": "hi"}, "hi"),
+    (named, ("ann", "hi"), {}, "hi"),
+    (named, ("ann",), {"prompt": "hi"}, "hi"),
+    (named, (), {}, None),
+    (keyword_only, ("ann",), {"question": "hi"}, "hi"),
+    (keyword_only, ("ann",), {}, None),
+    (variadic, ("hi", "there"), {}, "hi"),
+    (keywords, (), {"prompt": "hi"}, "hi"),
+    (positional_only, ("hi",), {"other": "x"}, "hi"),
+    (nothing, (), {}, None),
+    (Agent.ask, (Agent(), [], "hi"), {}, "hi"),
+    (Agent.ask, (Agent(),), {}, None),
+    (Agent.anything, (Agent(), "hi"), {}, "hi"),
+    (Agent().ask, ([], "hi"), {}, "hi"),
+    (Agent(), ("hi",), {}, "hi"),
+    (functools.partial(named, "ann"), ("hi",), {}, "hi"),
+    (max, ("hi",), {}, "hi"),
+]
 
 
 @pytest.mark.parametrize(("function", "args", "kwargs", "expected"), CASES)
 def test_the_prompt_is_found(function: Any, args: Any, kwargs: Any, expected: Any) -> None:
-    """The prompt is the argument with an obvious name, else the first that is not self; None when it was not passed."""
+    """The prompt is the argument with an obvious name, else the first that is not self; None when
+    it was not passed.
+    """
     assert Arguments(function).prompt(args, kwargs) == expected
 
 
@@ -73,18 +85,24 @@ ID = UUID(int=7)
 @pytest.mark.parametrize(
     ("function", "args", "kwargs", "expected"),
     [
-        (conversational, ("hi", "s-1"), {}, "s-1"), (conversational, ("hi",), {"session_id": "s-2"}, "s-2"),
+        (conversational, ("hi", "s-1"), {}, "s-1"),
+        (conversational, ("hi",), {"session_id": "s-2"}, "s-2"),
         (conversational, ("hi", "s-1"), {"conversation_id": 17}, "17"),
         (conversational, ("hi",), {"conversation_id": ID}, str(ID)),
-        (conversational, ("hi",), {"conversation_id": ["no id"]}, None), (conversational, ("hi",), {}, None),
+        (conversational, ("hi",), {"conversation_id": ["no id"]}, None),
+        (conversational, ("hi",), {}, None),
         (configured, ({}, {"configurable": {"thread_id": "t-1"}}), {}, "t-1"),
         (configured, ({},), {"config": {"configurable": {"thread_id": 3}}}, "3"),
-        (configured, ({},), {"config": {"configurable": None}}, None), (configured, ({},), {"config": "x"}, None),
-        (keywords, (), {"thread_id": "t-2", "prompt": "hi"}, "t-2"), (Agent.ask, (Agent(), [], "hi"), {}, None),
+        (configured, ({},), {"config": {"configurable": None}}, None),
+        (configured, ({},), {"config": "x"}, None),
+        (keywords, (), {"thread_id": "t-2", "prompt": "hi"}, "t-2"),
+        (Agent.ask, (Agent(), [], "hi"), {}, None),
     ],
-)  # fmt: skip
+)
 def test_the_conversation_is_found(function: Any, args: Any, kwargs: Any, expected: Any) -> None:
-    """The conversation's id is the argument of that name, else the thread of a graph's configuration."""
+    """The conversation's id is the argument of that name, else the thread of a graph's
+    configuration.
+    """
     assert Arguments(function).conversation(args, kwargs) == expected
 
 
@@ -107,15 +125,27 @@ MOMENT = datetime(2026, 1, 2, 3, 4, 5)
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (Level.HIGH, 3), (Shade.DARK, "dark"), (pathlib.PurePosixPath("/a/b"), "/a/b"), (bytearray(b"ab"), b"ab"),
-        (MOMENT, MOMENT), (MOMENT.replace(tzinfo=Own()), MOMENT), (ID, ID), (Decimal("1.5"), Decimal("1.5")),
-        (collections.OrderedDict(a=1), {"a": 1}), (types.SimpleNamespace(a=1), {"a": 1}),
-        ({Shade.DARK: 1, Level.HIGH: 2, ("a", 1): 3, None: 4}, {"dark": 1, 3: 2, ("a", 1): 3, None: 4}),
+        (Level.HIGH, 3),
+        (Shade.DARK, "dark"),
+        (pathlib.PurePosixPath("/a/b"), "/a/b"),
+        (bytearray(b"ab"), b"ab"),
+        (MOMENT, MOMENT),
+        (MOMENT.replace(tzinfo=Own()), MOMENT),
+        (ID, ID),
+        (Decimal("1.5"), Decimal("1.5")),
+        (collections.OrderedDict(a=1), {"a": 1}),
+        (types.SimpleNamespace(a=1), {"a": 1}),
+        (
+            {Shade.DARK: 1, Level.HIGH: 2, ("a", 1): 3, None: 4},
+            {"dark": 1, 3: 2, ("a", 1): 3, None: 4},
+        ),
     ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_values_of_other_types_become_plain(value: Any, expected: Any) -> None:
-    """Members of enumerations, paths, times and classes made of plain types are taken as plain values."""
+    """Members of enumerations, paths, times and classes made of plain types are taken as plain
+    values.
+    """
     taken = take(value).value
     if isinstance(taken, Detached):
         taken = taken.fields
@@ -148,11 +178,17 @@ class Answer:
         (Answer(), {"text": "stored", "role": "assistant"}, False),
     ],
     ids=["slots", "extra", "object"],
-)  # fmt: skip
+)
 def test_stored_fields_are_taken(value: Any, expected: dict[str, Any], is_data: bool) -> None:
-    """Data classes and models give all their fields, slots and extra ones too; another object those of known names."""
+    """Data classes and models give all their fields, slots and extra ones too; another object those
+    of known names.
+    """
     taken = take(value).value
-    assert (taken.fields, taken.is_data, taken.type_name) == (expected, is_data, type(value).__name__)
+    assert (taken.fields, taken.is_data, taken.type_name) == (
+        expected,
+        is_data,
+        type(value).__name__,
+    )
 
 
 def test_every_field_that_a_format_reads_is_taken() -> None:
@@ -162,7 +198,11 @@ def test_every_field_that_a_format_reads_is_taken() -> None:
     for file in pathlib.Path(capture.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in readers:
-                actual |= {argument.value for argument in node.args[1:] if isinstance(argument, ast.Constant)}  # type: ignore[misc]
+                actual |= {
+                    argument.value
+                    for argument in node.args[1:]
+                    if isinstance(argument, ast.Constant)
+                }  # type: ignore[misc]
     assert len(actual) > 60
     assert actual - READ == {"headers", "ns"} - READ
 
@@ -172,7 +212,9 @@ def test_large_values_are_taken_in_part() -> None:
     taken = take(list(range(100_000)))
     assert (taken.value[:2], taken.value[-2:], taken.truncated) == ([0, 1], [99_998, 99_999], True)
     assert len(taken.value) < 2_000
-    messages = take([{"role": "user", "content": [{"type": "text", "text": str(n)}]} for n in range(1_500)])
+    messages = take(
+        [{"role": "user", "content": [{"type": "text", "text": str(n)}]} for n in range(1_500)]
+    )
     assert messages.truncated
     assert messages.value[-1]["content"][0]["text"] == "1499"
     assert take({n: [n] for n in range(100_000)}).truncated
@@ -198,12 +240,17 @@ def test_the_effort_is_independent_of_the_size() -> None:
 
     for make in (list, tuple, lambda items: dict(enumerate(items))):
         for item in ("text", {"role": "user", "content": "text"}):
-            assert effort(make([dict(item) if type(item) is dict else item for _ in range(50_000)])) < 60_000
+            assert (
+                effort(make([dict(item) if type(item) is dict else item for _ in range(50_000)]))
+                < 60_000
+            )
         assert effort(make(["text"] * 5_000)) == effort(make(["text"] * 200_000))
 
 
 def test_the_size_is_that_of_what_is_kept() -> None:
-    """Text and bytes count exactly; the estimate of a nested value is within a fifth of what its parts take."""
+    """Text and bytes count exactly; the estimate of a nested value is within a fifth of what its
+    parts take.
+    """
     for value in ("", "x" * 10_000, "\U0001f680" * 100, b"y" * 5_000, None):
         assert take(value).size_bytes == sys.getsizeof(value)
     texts = [f"{number}" * 500 for number in range(100, 400)]
@@ -244,10 +291,16 @@ class Request:
 
 
 def test_what_the_web_framework_hands_over_is_no_prompt() -> None:
-    """A request, a socket or background tasks beside the question are passed over, whatever they are called."""
+    """A request, a socket or background tasks beside the question are passed over, whatever they
+    are called.
+    """
 
     def plain(request: Request, item: str) -> None: ...
     def spelled(request: starlette.requests.Request, item: str) -> None: ...  # type: ignore[name-defined] # noqa: F821
     def own(request: dict[str, str], item: str) -> None: ...
 
-    assert [Arguments(handler).prompt_name for handler in (plain, spelled, own)] == ["item", "item", "request"]
+    assert [Arguments(handler).prompt_name for handler in (plain, spelled, own)] == [
+        "item",
+        "item",
+        "request",
+    ]

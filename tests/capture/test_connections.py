@@ -21,13 +21,19 @@ async def alone(request: Request) -> str:
     return "on its way"
 
 
-@pytest.mark.parametrize(("endpoint", "expected"), [(with_body, ("where is it?", "c-1")), (alone, (None, None))])
+@pytest.mark.parametrize(
+    ("endpoint", "expected"), [(with_body, ("where is it?", "c-1")), (alone, (None, None))]
+)
 def test_a_request(endpoint: Any, expected: Any) -> None:
-    """The body is the prompt, with its conversation; the request beside it is not read, and alone it is no prompt."""
+    """The body is the prompt, with its conversation; the request beside it is not read, and alone
+    it is no prompt.
+    """
     seen, app = Seen(), FastAPI()
     app.post("/ask")(seen.monitor(endpoint))
     with TestClient(app) as client:
-        assert client.post("/ask", json={"question": "where is it?", "session_id": "c-1"}, headers=SECRETS).is_success
+        assert client.post(
+            "/ask", json={"question": "where is it?", "session_id": "c-1"}, headers=SECRETS
+        ).is_success
     assert (seen.last.prompt, seen.last.conversation_id) == expected
     assert not any(secret in seen.last.model_dump_json() for secret in ("verysecret", "abcdef"))
 
@@ -40,7 +46,9 @@ class Wrapped:
 SCOPE = {"type": "http", "headers": [(b"cookie", b"session=abcdef")]}
 
 
-@pytest.mark.parametrize("request_form", [SCOPE, Wrapped("environ"), Wrapped("META"), Wrapped("scope")])
+@pytest.mark.parametrize(
+    "request_form", [SCOPE, Wrapped("environ"), Wrapped("META"), Wrapped("scope")]
+)
 def test_scopes_and_environments(request_form: Any) -> None:
     """The raw forms that requests are made of, and objects that keep them, are none either."""
     seen = Seen()

@@ -1,4 +1,6 @@
-"""Clients' responses, damaged in every place: what is left is read, nothing is made up, nothing else is raised."""
+"""Clients' responses, damaged in every place: what is left is read, nothing is made up, nothing
+else is raised.
+"""
 
 from __future__ import annotations
 
@@ -34,23 +36,49 @@ def dumps() -> dict[str, Any]:
             chat: Any = {"model": "gpt-x", "messages": ASKED}
             completion = gpt.chat.completions.create(**chat).model_dump()
             counted: Any = {"stream": True, "stream_options": {"include_usage": True}}
-            chunks = [chunk.model_dump() for chunk in gpt.chat.completions.create(**chat, **counted)]
+            chunks = [
+                chunk.model_dump() for chunk in gpt.chat.completions.create(**chat, **counted)
+            ]
             response = gpt.responses.create(model="gpt-x", input="x").model_dump(warnings=False)
             stream = gpt.responses.create(model="gpt-x", input="x", stream=True)
             steps = [event.model_dump(warnings=False) for event in stream]
-    graph = {"messages": [
-        {"type": "human", "content": "How is it?"},
-        {"type": "ai", "content": "", "id": "1", "tool_calls": [{"name": "weather", "args": {"a": 1}, "id": "c"}]},
-        {"type": "tool", "content": "sunny", "tool_call_id": "c"},
-        {"type": "ai", "content": "Let me look.", "response_metadata": {"model_name": "m", "id": "r"}},
-    ]}  # fmt: skip
-    return {"message": message, "message stream": events, "completion": completion, "completion stream": chunks,
-            "response": response, "response stream": steps, "graph": graph}  # fmt: skip
+    graph = {
+        "messages": [
+            {"type": "human", "content": "How is it?"},
+            {
+                "type": "ai",
+                "content": "",
+                "id": "1",
+                "tool_calls": [{"name": "weather", "args": {"a": 1}, "id": "c"}],
+            },
+            {"type": "tool", "content": "sunny", "tool_call_id": "c"},
+            {
+                "type": "ai",
+                "content": "Let me look.",
+                "response_metadata": {"model_name": "m", "id": "r"},
+            },
+        ]
+    }
+    return {
+        "message": message,
+        "message stream": events,
+        "completion": completion,
+        "completion stream": chunks,
+        "response": response,
+        "response stream": steps,
+        "graph": graph,
+    }
 
 
 def places(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path of every field and item."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, item in pairs:
         yield (*above, key)
         yield from places(item, (*above, key))
@@ -108,14 +136,21 @@ def check(made: EvaluationInput | None, value: Any) -> None:
         assert call.name in texts
         assert call.id is None or call.id in texts
     numbers = [atom for atom in known if type(atom) is int]
-    sums = {*numbers, *(number + other for number in numbers for other in numbers)}  # with the tokens of a cache
+    # with the tokens of a cache
+    sums = {*numbers, *(number + other for number in numbers for other in numbers)}
     for count in (made.usage.input_tokens, made.usage.output_tokens) if made.usage else ():
         assert count is None or count in sums
     left = re.sub("[Tt]rue|null", "", made.response)
-    keys = {place[-1] for place in places(value) if isinstance(place[-1], str)} if isinstance(value, dict) else set()
+    keys = (
+        {place[-1] for place in places(value) if isinstance(place[-1], str)}
+        if isinstance(value, dict)
+        else set()
+    )
     for text in sorted({*filter(None, texts), *keys, "7"}, key=len, reverse=True):
         left = left.replace(text, "")
-    assert left.strip('{}[]":, \n') in ("", "null", "true"), f"made up: {left!r} in {made.response!r}"
+    assert left.strip('{}[]":, \n') in ("", "null", "true"), (
+        f"made up: {left!r} in {made.response!r}"
+    )
 
 
 STREAMS = ("message stream", "completion stream", "response stream")
@@ -136,7 +171,12 @@ def test_streams_cut_shuffled_and_repeated(dumps: dict[str, Any], name: str) -> 
     """A stream that begins late, ends early, comes backwards or twice gives what it has."""
     events = dumps[name]
     for start in range(0, len(events), 3):
-        for stream in (events[start:], events[:start], events[:start] + events[start + 1 :], events[::-1]):
+        for stream in (
+            events[start:],
+            events[:start],
+            events[:start] + events[start + 1 :],
+            events[::-1],
+        ):
             made = captured(stream)
             assert made is not None
             check(made, stream)

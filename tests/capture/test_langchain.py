@@ -21,10 +21,26 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
 from agenteval_otel.testing import ModelServer
-from tests.capture.support import ANSWER, CALLING, LOOK, WEATHER, facts_of, history_of, passed_on, returned, streamed
+from tests.capture.support import (
+    ANSWER,
+    CALLING,
+    LOOK,
+    WEATHER,
+    facts_of,
+    history_of,
+    passed_on,
+    returned,
+    streamed,
+)
 
 CALL = ("weather", WEATHER["arguments"], None)
-ANSWERED = ("It is sunny.", [("weather", WEATHER["arguments"], "sunny in Kyōto")], (27, 13), "gpt-x", "stop")
+ANSWERED = (
+    "It is sunny.",
+    [("weather", WEATHER["arguments"], "sunny in Kyōto")],
+    (27, 13),
+    "gpt-x",
+    "stop",
+)
 STATE: Any = {"messages": [("system", "Be nice."), ("user", "How is the weather?")]}
 
 
@@ -39,9 +55,13 @@ def chat(*replies: Any) -> Iterator[Callable[..., ChatOpenAI]]:
     """Makes chat models that ask a model server, with a client that is closed at the end."""
     with ModelServer(replies) as server, httpx.Client() as client:
         yield functools.partial(
-            ChatOpenAI, model="gpt-x", base_url=f"{server.url}/v1", api_key="test", stream_usage=True,
+            ChatOpenAI,
+            model="gpt-x",
+            base_url=f"{server.url}/v1",
+            api_key="test",
+            stream_usage=True,
             http_client=client,
-        )  # fmt: skip
+        )
 
 
 @pytest.fixture
@@ -68,20 +88,30 @@ def graph(model: Any) -> Any:
 
 def test_a_history_of_dictionaries() -> None:
     """`messages_to_dict` puts a message's fields below `data`."""
-    said = [HumanMessage("Hello."), AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "a"}])]
-    messages = [*messages_to_dict(said), {"type": "tool", "data": {"content": "sunny", "tool_call_id": "a"}}]
+    said = [
+        HumanMessage("Hello."),
+        AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "a"}]),
+    ]
+    messages = [
+        *messages_to_dict(said),
+        {"type": "tool", "data": {"content": "sunny", "tool_call_id": "a"}},
+    ]
     history = history_of(messages) or []
     assert [item["role"] for item in history] == ["user", "assistant", "tool"]
     assert [item["content"] for item in history] == ["Hello.", "", "sunny"]
     assert history[1]["tool_calls"][0]["result"] == "sunny"
 
 
-APIS = pytest.mark.parametrize(("settings", "reason"), [({}, "tool_calls"), ({"use_responses_api": True}, "completed")])
+APIS = pytest.mark.parametrize(
+    ("settings", "reason"), [({}, "tool_calls"), ({"use_responses_api": True}, "completed")]
+)
 
 
 @APIS
 def test_a_message(made: Any, settings: dict[str, Any], reason: str) -> None:
-    """The message and its dictionary tell text, calls, usage, model and reason, whichever API is behind it."""
+    """The message and its dictionary tell text, calls, usage, model and reason, whichever API is
+    behind it.
+    """
     message = made(**settings).invoke("How is the weather?")
     for answer in (message, message.model_dump()):
         captured = returned(answer)
@@ -91,24 +121,37 @@ def test_a_message(made: Any, settings: dict[str, Any], reason: str) -> None:
 
 @APIS
 def test_a_message_in_chunks(made: Any, settings: dict[str, Any], reason: str) -> None:
-    """Chunks, their dumps and their sum tell the same; an id that the client made up is no response id."""
+    """Chunks, their dumps and their sum tell the same; an id that the client made up is no response
+    id.
+    """
     chunks: list[Any] = list(made(**settings).stream("How is the weather?"))
     whole = sum(chunks[1:], start=chunks[0])
-    for captured in (streamed(chunks), streamed([chunk.model_dump() for chunk in chunks]), returned(whole)):
+    for captured in (
+        streamed(chunks),
+        streamed([chunk.model_dump() for chunk in chunks]),
+        returned(whole),
+    ):
         assert facts_of(captured) == (LOOK, [CALL], (7, 9), "gpt-x", reason)
         assert captured.response_id == ("resp_00000001" if settings else None)
 
 
 def test_a_graphs_state(agent: Any) -> None:
-    """Of a state the last message is the answer; calls have their results, usage is that of the whole turn."""
+    """Of a state the last message is the answer; calls have their results, usage is that of the
+    whole turn.
+    """
     state = agent.invoke(STATE)
     for answer, prompt in ((state, STATE), (state["messages"], STATE), (state, None)):
         captured = returned(answer, prompt=prompt)
         assert facts_of(captured) == ANSWERED
-        assert (captured.prompt, captured.response_id) == ("How is the weather?", "chatcmpl-00000002")
+        assert (captured.prompt, captured.response_id) == (
+            "How is the weather?",
+            "chatcmpl-00000002",
+        )
         assert captured.message_history is not None
         assert [(item.role, item.content) for item in captured.message_history] == [
-            ("system", "Be nice."), ("user", "How is the weather?")]  # fmt: skip
+            ("system", "Be nice."),
+            ("user", "How is the weather?"),
+        ]
 
 
 def test_a_second_question_has_only_its_own_calls(agent: Any) -> None:
@@ -122,7 +165,9 @@ def test_a_second_question_has_only_its_own_calls(agent: Any) -> None:
     assert call.result == "sunny in Kyōto"
 
 
-@pytest.mark.parametrize("mode", ["updates", "values", "messages", ["messages", "updates"], ["updates", "values"]])
+@pytest.mark.parametrize(
+    "mode", ["updates", "values", "messages", ["messages", "updates"], ["updates", "values"]]
+)
 def test_a_graphs_stream(agent: Any, mode: Any) -> None:
     """Every way of streaming a graph tells the answer that its state would, once."""
     captured = streamed(agent.stream(STATE, stream_mode=mode))
@@ -131,8 +176,13 @@ def test_a_graphs_stream(agent: Any, mode: Any) -> None:
 
 def test_a_stream_of_subgraphs_and_of_the_second_form(agent: Any) -> None:
     """Namespaces before the payload, and typed parts, are understood."""
-    assert facts_of(streamed(agent.stream(STATE, stream_mode="updates", subgraphs=True))) == ANSWERED
-    typed = [{"type": "updates", "ns": (), "data": update} for update in agent.stream(STATE, stream_mode="updates")]
+    assert (
+        facts_of(streamed(agent.stream(STATE, stream_mode="updates", subgraphs=True))) == ANSWERED
+    )
+    typed = [
+        {"type": "updates", "ns": (), "data": update}
+        for update in agent.stream(STATE, stream_mode="updates")
+    ]
     assert facts_of(streamed(typed)) == ANSWERED
 
 

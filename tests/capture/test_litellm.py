@@ -1,4 +1,6 @@
-"""What LiteLLM gives, captured by its shape; in a process of its own, because importing it is slow and not quiet."""
+"""What LiteLLM gives, captured by its shape; in a process of its own, because importing it is slow
+and not quiet.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,12 @@ def test_responses_and_chunks() -> None:
     """Responses, chunks and their dumps tell the same, whichever provider is behind them."""
     done = run_program(
         PROGRAM, timeout_s=120.0, LITELLM_LOCAL_MODEL_COST_MAP="True", LITELLM_TELEMETRY="False"
-    )  # fmt: skip
+    )
     assert done.code == 0, done.stderr
     call: list[Any] = ["weather", WEATHER["arguments"], None]
-    expected = [[LOOK, [call], [7, 9], model, "tool_calls", True] for model in ("gpt-x", "claude-x") for _ in range(4)]
+    expected = [
+        [LOOK, [call], [7, 9], model, "tool_calls", True]
+        for model in ("gpt-x", "claude-x")
+        for _ in range(4)
+    ]
     assert [json.loads(line) for line in done.lines("found")] == expected

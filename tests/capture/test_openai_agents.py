@@ -15,7 +15,15 @@ from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runn
 
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.testing import ModelServer
-from tests.capture.support import ANSWER, CALLING, WEATHER, facts_of, read_answer, returned, streamed
+from tests.capture.support import (
+    ANSWER,
+    CALLING,
+    WEATHER,
+    facts_of,
+    read_answer,
+    returned,
+    streamed,
+)
 
 MODELS: Any = [OpenAIChatCompletionsModel, OpenAIResponsesModel]
 CALLED = [("weather", WEATHER["arguments"], "sunny in Kyōto")]
@@ -33,7 +41,9 @@ def run(model: Any, *, stream: bool = False) -> tuple[Any, list[Any]]:
     async def work() -> tuple[Any, list[Any]]:
         with ModelServer([CALLING, ANSWER]) as server:
             async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="test") as client:
-                agent = Agent(name="A", instructions="Be nice.", tools=[weather], model=model("gpt-x", client))
+                agent = Agent(
+                    name="A", instructions="Be nice.", tools=[weather], model=model("gpt-x", client)
+                )
                 if not stream:
                     return await Runner.run(agent, "How is it?"), []
                 streaming = Runner.run_streamed(agent, "How is it?")
@@ -46,16 +56,26 @@ def run(model: Any, *, stream: bool = False) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_runs_result(model: Any) -> None:
-    """The result tells text, calls with results, the run's usage, the model and the last response's id."""
+    """The result tells text, calls with results, the run's usage, the model and the last response's
+    id.
+    """
     result, _ = run(model)
     captured = returned(result)
     assert facts_of(captured) == ("It is sunny.", CALLED, (27, 13), "gpt-x", None)
     assert captured.response_id in ("chatcmpl-00000002", "resp_00000002")
     assert facts_of(returned(result.to_input_list()))[:2] == ("It is sunny.", CALLED)
-    history = returned("Rain.", prompt=[*result.to_input_list(), {"role": "user", "content": "And tomorrow?"}])
+    history = returned(
+        "Rain.", prompt=[*result.to_input_list(), {"role": "user", "content": "And tomorrow?"}]
+    )
     assert history.prompt == "And tomorrow?"
     assert [item.role for item in history.message_history or ()] == [
-        "user", "assistant", "assistant", "tool", "assistant", "user"]  # fmt: skip
+        "user",
+        "assistant",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
 
 
 @pytest.mark.parametrize("model", MODELS)

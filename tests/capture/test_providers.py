@@ -1,4 +1,6 @@
-"""What the providers' own clients give, whole and streamed: Anthropic, OpenAI's chat completions and Responses API."""
+"""What the providers' own clients give, whole and streamed: Anthropic, OpenAI's chat completions
+and Responses API.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ from tests.capture.support import (
 from tests.instrumentation.support import Seen
 
 CALL = ("weather", WEATHER["arguments"], None)
-MESSAGE: Any = {"model": "claude-x", "max_tokens": 99, "messages": [{"role": "user", "content": "How is it?"}]}
+MESSAGE: Any = {
+    "model": "claude-x",
+    "max_tokens": 99,
+    "messages": [{"role": "user", "content": "How is it?"}],
+}
 CHAT: Any = {"model": "gpt-x", "messages": ASKED}
 COUNTED: Any = {**CHAT, "stream_options": {"include_usage": True}}
 RESPONSE: Any = {"model": "gpt-x", "input": "How is the weather?", "instructions": "Be nice."}
@@ -35,18 +41,26 @@ RESPONSE: Any = {"model": "gpt-x", "input": "How is the weather?", "instructions
 
 @pytest.fixture
 def gpt() -> Iterator[openai.OpenAI]:
-    with ModelServer([CALLING]) as server, openai.OpenAI(base_url=f"{server.url}/v1", api_key="test") as client:
+    with (
+        ModelServer([CALLING]) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="test") as client,
+    ):
         yield client
 
 
 @pytest.fixture
 def claude() -> Iterator[anthropic.Anthropic]:
-    with ModelServer([CALLING]) as server, anthropic.Anthropic(base_url=server.url, api_key="test") as client:
+    with (
+        ModelServer([CALLING]) as server,
+        anthropic.Anthropic(base_url=server.url, api_key="test") as client,
+    ):
         yield client
 
 
 class Api(NamedTuple):
-    """One way to ask a model: the place of `create` on the client, its arguments, and what has to be found."""
+    """One way to ask a model: the place of `create` on the client, its arguments, and what has to
+    be found.
+    """
 
     client: Any
     async_client: Any
@@ -64,19 +78,39 @@ class Api(NamedTuple):
 
 APIS = {
     "messages": Api(
-        anthropic.Anthropic, anthropic.AsyncAnthropic, "", lambda client: client.messages, MESSAGE, MESSAGE,
-        (LOOK, [CALL], (7, 9), "claude-x", "tool_use"), "msg_00000001", lambda message: message.content,
+        anthropic.Anthropic,
+        anthropic.AsyncAnthropic,
+        "",
+        lambda client: client.messages,
+        MESSAGE,
+        MESSAGE,
+        (LOOK, [CALL], (7, 9), "claude-x", "tool_use"),
+        "msg_00000001",
+        lambda message: message.content,
     ),
     "completions": Api(
-        openai.OpenAI, openai.AsyncOpenAI, "/v1", lambda client: client.chat.completions, CHAT, COUNTED,
-        (LOOK, [CALL], (7, 9), "gpt-x", "tool_calls"), "chatcmpl-00000001",
+        openai.OpenAI,
+        openai.AsyncOpenAI,
+        "/v1",
+        lambda client: client.chat.completions,
+        CHAT,
+        COUNTED,
+        (LOOK, [CALL], (7, 9), "gpt-x", "tool_calls"),
+        "chatcmpl-00000001",
         lambda completion: completion.choices[0].message,
     ),
     "responses": Api(
-        openai.OpenAI, openai.AsyncOpenAI, "/v1", lambda client: client.responses, RESPONSE, RESPONSE,
-        (LOOK, [CALL], (7, 9), "gpt-x", "completed"), "resp_00000001", lambda response: response.output,
+        openai.OpenAI,
+        openai.AsyncOpenAI,
+        "/v1",
+        lambda client: client.responses,
+        RESPONSE,
+        RESPONSE,
+        (LOOK, [CALL], (7, 9), "gpt-x", "completed"),
+        "resp_00000001",
+        lambda response: response.output,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(params=APIS.values(), ids=APIS)
@@ -91,11 +125,17 @@ def resource(api: Api) -> Iterator[Any]:
 
 
 def dumped(value: Any) -> Any:
-    return [dumped(item) for item in value] if isinstance(value, list) else value.model_dump(warnings=False)
+    return (
+        [dumped(item) for item in value]
+        if isinstance(value, list)
+        else value.model_dump(warnings=False)
+    )
 
 
 def test_whole_answers(api: Api, resource: Any) -> None:
-    """The object, its dictionary and a mapping around it tell the same; its content alone what it knows."""
+    """The object, its dictionary and a mapping around it tell the same; its content alone what it
+    knows.
+    """
     answer = resource.create(**api.whole)
     for form in (answer, dumped(answer), {"response": answer}):
         captured = returned(form)
@@ -107,7 +147,9 @@ def test_whole_answers(api: Api, resource: Any) -> None:
 
 
 def test_streams(api: Api, resource: Any) -> None:
-    """Chunks, as objects and as dictionaries, tell what the whole would; text of the handler stays in its place."""
+    """Chunks, as objects and as dictionaries, tell what the whole would; text of the handler stays
+    in its place.
+    """
     chunks = list(resource.create(**api.chunks, stream=True))
     for form in (chunks, dumped(chunks)):
         captured = streamed(form)
@@ -137,15 +179,23 @@ def test_an_answer_that_only_calls_tools(api: Api) -> None:
     """An answer without text has the text ``""`` and its calls."""
     with ModelServer([ONLY_CALLING]) as server, api.open(server) as client:
         assert facts_of(returned(api.resource(client).create(**api.whole)))[:2] == ("", [CALL])
-        assert facts_of(streamed(api.resource(client).create(**api.whole, stream=True)))[:2] == ("", [CALL])
+        assert facts_of(streamed(api.resource(client).create(**api.whole, stream=True)))[:2] == (
+            "",
+            [CALL],
+        )
 
 
 def test_the_events_as_a_proxy_passes_them_on(api: Api, resource: Any) -> None:
-    """Server-sent events as bytes cut anywhere, or as lines, are read as the events that they carry."""
+    """Server-sent events as bytes cut anywhere, or as lines, are read as the events that they
+    carry.
+    """
     with resource.with_streaming_response.create(**api.chunks, stream=True) as response:
         raw = b"".join(response.iter_bytes())
     for size in (7, 100, len(raw)):
-        assert facts_of(streamed([raw[start : start + size] for start in range(0, len(raw), size)])) == api.found
+        assert (
+            facts_of(streamed([raw[start : start + size] for start in range(0, len(raw), size)]))
+            == api.found
+        )
     assert facts_of(streamed(raw.decode().splitlines(keepends=True))) == api.found
 
 
@@ -153,7 +203,9 @@ HELPER_TEXTS = {"text", "content.delta"}
 
 
 def test_the_stream_helper(api: Api, resource: Any) -> None:
-    """Text that the helper repeats, in events and in its final message, counts once; its events alone are text."""
+    """Text that the helper repeats, in events and in its final message, counts once; its events
+    alone are text.
+    """
     with resource.stream(**api.whole) as stream:
         events = list(stream)
     usage = api.found[2] if api.whole is api.chunks else None
@@ -179,14 +231,22 @@ def test_why_it_stopped() -> None:
     answer = {"model": "m", "choices": [{"index": 0, "message": refusal, "finish_reason": "stop"}]}
     assert facts_of(returned(answer)) == ("I will not.", None, None, "m", "stop")
     cut = ModelReply(text="cut", finish_reason="length")
-    with ModelServer([cut]) as server, openai.OpenAI(base_url=f"{server.url}/v1", api_key="test") as gpt:
+    with (
+        ModelServer([cut]) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="test") as gpt,
+    ):
         assert returned(gpt.responses.create(**RESPONSE)).finish_reason == "max_output_tokens"
-        assert streamed(gpt.responses.create(**RESPONSE, stream=True)).finish_reason == "max_output_tokens"
+        assert (
+            streamed(gpt.responses.create(**RESPONSE, stream=True)).finish_reason
+            == "max_output_tokens"
+        )
         assert returned(gpt.chat.completions.create(**CHAT)).finish_reason == "length"
 
 
 def test_a_clients_stream_belongs_to_its_reader(gpt: openai.OpenAI) -> None:
-    """A handler that returns the client's stream is not evaluated: reading it here would take it from its reader."""
+    """A handler that returns the client's stream is not evaluated: reading it here would take it
+    from its reader.
+    """
     seen = Seen()
     stream = gpt.chat.completions.create(**CHAT, stream=True)
     assert seen.monitor(lambda prompt: stream)("asked") is stream
@@ -202,7 +262,11 @@ def test_a_usage_object_as_a_fact(gpt: openai.OpenAI) -> None:
     @seen.monitor
     def handler(question: str) -> str | None:
         completion = gpt.chat.completions.create(**CHAT)
-        annotate(usage=completion.usage, tool_calls=completion.choices[0].message.tool_calls, model=completion.model)
+        annotate(
+            usage=completion.usage,
+            tool_calls=completion.choices[0].message.tool_calls,
+            model=completion.model,
+        )
         return completion.choices[0].message.content
 
     handler("How is it?")
@@ -212,26 +276,52 @@ def test_a_usage_object_as_a_fact(gpt: openai.OpenAI) -> None:
 def test_a_stream_that_breaks_off(claude: anthropic.Anthropic) -> None:
     """What came is told, what did not come is not made up: no finish reason, no output tokens."""
     events = list(claude.messages.create(**MESSAGE, stream=True))
-    texts = [index for index, event in enumerate(events) if event.type == "content_block_delta"
-             and event.delta.type == "text_delta"]  # fmt: skip
-    assert facts_of(streamed(events[: texts[0] + 1])) == (LOOK[:7], None, (7, None), "claude-x", None)
+    texts = [
+        index
+        for index, event in enumerate(events)
+        if event.type == "content_block_delta" and event.delta.type == "text_delta"
+    ]
+    assert facts_of(streamed(events[: texts[0] + 1])) == (
+        LOOK[:7],
+        None,
+        (7, None),
+        "claude-x",
+        None,
+    )
     with claude.messages.with_streaming_response.create(**MESSAGE, stream=True) as response:
         raw = b"".join(response.iter_bytes())
-    assert streamed([raw[: raw.index(b"text_delta") + 20]]).response == "", "an event that broke off says nothing"
+    assert streamed([raw[: raw.index(b"text_delta") + 20]]).response == "", (
+        "an event that broke off says nothing"
+    )
 
 
 def test_a_loop_with_tools_is_a_conversation() -> None:
-    """The request's own messages, with the parts that call tools and bring results, are prompt and history."""
-    with ModelServer([ONLY_CALLING, ANSWER]) as server, anthropic.Anthropic(base_url=server.url, api_key="t") as claude:
-        messages: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "How is it?"}]}]
+    """The request's own messages, with the parts that call tools and bring results, are prompt and
+    history.
+    """
+    with (
+        ModelServer([ONLY_CALLING, ANSWER]) as server,
+        anthropic.Anthropic(base_url=server.url, api_key="t") as claude,
+    ):
+        messages: list[Any] = [
+            {"role": "user", "content": [{"type": "text", "text": "How is it?"}]}
+        ]
         first = claude.messages.create(**{**MESSAGE, "messages": messages})
         result = {"type": "tool_result", "tool_use_id": first.content[0].id, "content": "sunny"}  # type: ignore[union-attr]
-        messages += [{"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+        messages += [
+            {"role": "assistant", "content": first.content},
+            {"role": "user", "content": [result]},
+        ]
         last = claude.messages.create(**{**MESSAGE, "messages": messages})
     captured = returned(last, prompt=messages, system="Be nice.")
     assert (captured.prompt, captured.response) == ("How is it?", "It is sunny.")
     assert captured.message_history is not None
-    assert [message.role for message in captured.message_history] == ["system", "user", "assistant", "tool"]
+    assert [message.role for message in captured.message_history] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+    ]
     assert captured.message_history[0].content == "Be nice."
     (call,) = captured.message_history[2].tool_calls or ()
     assert (call.name, call.result) == ("weather", "sunny")
@@ -240,7 +330,21 @@ def test_a_loop_with_tools_is_a_conversation() -> None:
 
 
 def test_tokens_of_the_cache_are_input() -> None:
-    """Tokens that were read from or written to the cache count as input, as the GenAI conventions ask."""
-    usage = {"input_tokens": 5, "output_tokens": 2, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 10}
-    body = {"id": "m", "type": "message", "role": "assistant", "model": "c", "content": [], "usage": usage}
+    """Tokens that were read from or written to the cache count as input, as the GenAI conventions
+    ask.
+    """
+    usage = {
+        "input_tokens": 5,
+        "output_tokens": 2,
+        "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 10,
+    }
+    body = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "c",
+        "content": [],
+        "usage": usage,
+    }
     assert facts_of(returned(body)) == ("", None, (115, 2), "c", None)

@@ -11,19 +11,42 @@ import openai
 import pytest
 from pydantic import BaseModel
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from agenteval_otel.errors import CaptureError
 from agenteval_otel.testing import ModelReply, ModelServer
-from tests.capture.support import ANSWER, CALLING, WEATHER, facts_of, read_answer, returned, streamed
+from tests.capture.support import (
+    ANSWER,
+    CALLING,
+    WEATHER,
+    facts_of,
+    read_answer,
+    returned,
+    streamed,
+)
 from tests.instrumentation.support import Seen
 
-ANSWERED = ("It is sunny.", [("weather", WEATHER["arguments"], "sunny in Kyōto")], (27, 13), "gpt-x", "stop")
+ANSWERED = (
+    "It is sunny.",
+    [("weather", WEATHER["arguments"], "sunny in Kyōto")],
+    (27, 13),
+    "gpt-x",
+    "stop",
+)
 
 
-def with_agent(replies: Any, work: Callable[[Agent[Any, Any]], Awaitable[Any]], **settings: Any) -> Any:
+def with_agent(
+    replies: Any, work: Callable[[Agent[Any, Any]], Awaitable[Any]], **settings: Any
+) -> Any:
     """What the work gives that is done with an agent, whose client is closed before its loop is."""
 
     async def open_and_close() -> Any:
@@ -46,20 +69,31 @@ def run(replies: Any = (CALLING, ANSWER), **settings: Any) -> Any:
 
 
 def test_a_runs_result() -> None:
-    """The result, its messages and their JSON tell text, calls with results, the run's usage, model and reason."""
+    """The result, its messages and their JSON tell text, calls with results, the run's usage, model
+    and reason.
+    """
     result = run(instructions="Be brief.")
     messages = json.loads(result.all_messages_json())
     for answer in (result, result.all_messages(), messages, {"messages": result.all_messages()}):
         captured = returned(answer, prompt=None)
         assert facts_of(captured) == ANSWERED
-        assert (captured.prompt, captured.response_id) == ("How is the weather?", "chatcmpl-00000002")
-        assert [item.role for item in captured.message_history or ()] == ["system", "system", "user"]
+        assert (captured.prompt, captured.response_id) == (
+            "How is the weather?",
+            "chatcmpl-00000002",
+        )
+        assert [item.role for item in captured.message_history or ()] == [
+            "system",
+            "system",
+            "user",
+        ]
         assert captured.conversation_id == result.conversation_id
     assert facts_of(returned(result.response)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
 
 
 def test_messages_are_a_conversation() -> None:
-    """Messages of an earlier run, given as a history, are the history: instructions once, results with their calls."""
+    """Messages of an earlier run, given as a history, are the history: instructions once, results
+    with their calls.
+    """
     seen, earlier = Seen(), run(instructions="Be brief.").all_messages()
 
     @seen.monitor
@@ -69,9 +103,14 @@ def test_messages_are_a_conversation() -> None:
     handler("And tomorrow?", history=earlier)
     reported = [(item.role, item.content) for item in seen.last.message_history or ()]
     assert reported == [
-        ("system", "Be brief."), ("system", "Be nice."), ("user", "How is the weather?"), ("assistant", "Let me look."),
-        ("tool", "sunny in Kyōto"), ("assistant", "It is sunny."), ("user", "And tomorrow?"),
-    ]  # fmt: skip
+        ("system", "Be brief."),
+        ("system", "Be nice."),
+        ("user", "How is the weather?"),
+        ("assistant", "Let me look."),
+        ("tool", "sunny in Kyōto"),
+        ("assistant", "It is sunny."),
+        ("user", "And tomorrow?"),
+    ]
     assert (seen.last.prompt, seen.last.tool_calls) == ("And tomorrow?", None)
     seen.pipeline.shutdown(5)
 
@@ -89,7 +128,9 @@ def test_a_structured_output() -> None:
 
 
 def test_a_runs_events() -> None:
-    """The events of a run tell the same as its result, once; without the result at the end, what they know."""
+    """The events of a run tell the same as its result, once; without the result at the end, what
+    they know.
+    """
 
     async def collect(agent: Agent[Any, Any]) -> list[Any]:
         async with agent.run_stream_events("How is the weather?") as stream:
@@ -101,7 +142,9 @@ def test_a_runs_events() -> None:
 
 
 def test_a_stream_of_text_and_of_responses() -> None:
-    """Text deltas are text; of growing responses the last one counts; a result is read when its stream is complete."""
+    """Text deltas are text; of growing responses the last one counts; a result is read when its
+    stream is complete.
+    """
 
     async def collect(agent: Agent[Any, Any]) -> tuple[list[Any], list[Any], Any]:
         async with agent.run_stream("How is the weather?") as result:
@@ -109,7 +152,11 @@ def test_a_stream_of_text_and_of_responses() -> None:
                 read_answer(result)
             texts = [text async for text in result.stream_text(delta=True, debounce_by=None)]
         async with agent.run_stream("How is the weather?") as result:
-            return texts, [response async for response in result.stream_response(debounce_by=None)], result
+            return (
+                texts,
+                [response async for response in result.stream_response(debounce_by=None)],
+                result,
+            )
 
     texts, responses, result = with_agent([ANSWER], collect)
     assert min(len(texts), len(responses)) > 1
@@ -122,8 +169,10 @@ def test_a_tools_data_is_its_result() -> None:
     """Whole, although it has a field that reads like a message's text."""
     data = {"text": "sunny", "degrees": 20}
     messages = [
-        ModelRequest([UserPromptPart("How is the weather?")]), ModelResponse([ToolCallPart("weather", {}, "a")]),
-        ModelRequest([ToolReturnPart("weather", data, "a")]), ModelResponse([TextPart("Sunny.")]),
-    ]  # fmt: skip
+        ModelRequest([UserPromptPart("How is the weather?")]),
+        ModelResponse([ToolCallPart("weather", {}, "a")]),
+        ModelRequest([ToolReturnPart("weather", data, "a")]),
+        ModelResponse([TextPart("Sunny.")]),
+    ]
     (call,) = returned(messages, prompt=None).tool_calls or ()
     assert call.result == data

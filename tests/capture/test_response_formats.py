@@ -35,8 +35,19 @@ def acme() -> Iterator[None]:
         text = field(answer, "utterance")
         if not isinstance(text, str):
             return False
-        calls = [Call("c", field(tool, "tool"), field(tool, "with")) for tool in field(answer, "tools") or ()]
-        reading.add_turn(Turn("assistant", text, calls=calls, usage=usage_of(field(answer, "tokens")), model="acme-1"))
+        calls = [
+            Call("c", field(tool, "tool"), field(tool, "with"))
+            for tool in field(answer, "tools") or ()
+        ]
+        reading.add_turn(
+            Turn(
+                "assistant",
+                text,
+                calls=calls,
+                usage=usage_of(field(answer, "tokens")),
+                model="acme-1",
+            )
+        )
         return True
 
     @response_format("acme", stream=True)
@@ -56,10 +67,15 @@ def acme() -> Iterator[None]:
 
 @pytest.mark.usefixtures("acme")
 def test_a_registered_format_reads_answers_and_chunks() -> None:
-    """Text, tool calls, usage and model come from the fields that the format names; other values are read as before."""
+    """Text, tool calls, usage and model come from the fields that the format names; other values
+    are read as before.
+    """
     expected = ("It is sunny.", [("weather", {"city": "Oslo"}, None)], (3, None), "acme-1", None)
     assert facts_of(returned(Utterance("It is sunny."))) == expected
-    assert streamed([Utterance("It is "), "very ", Utterance("sunny.")]).response == "It is very sunny."
+    assert (
+        streamed([Utterance("It is "), "very ", Utterance("sunny.")]).response
+        == "It is very sunny."
+    )
     assert returned({"role": "assistant", "content": "Tomorrow."}).response == "Tomorrow."
 
 

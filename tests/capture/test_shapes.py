@@ -1,4 +1,6 @@
-"""Shapes of the handler's own making, of conversations, and of what stands between handlers and clients."""
+"""Shapes of the handler's own making, of conversations, and of what stands between handlers and
+clients.
+"""
 
 from __future__ import annotations
 
@@ -37,40 +39,77 @@ class Reply:
 CONVERSATION: list[dict[str, Any]] = [
     {"role": "system", "content": "Be kind."},
     {"role": "user", "content": "Where is my parcel?"},
-    {"role": "assistant", "content": None, "tool_calls": [
-        {"id": "call_1", "type": "function", "function": {"name": "track", "arguments": '{"id": 7}'}},
-        {"id": "call_2", "name": "notify", "arguments": {"to": "ann"}},
-        "not a call",
-    ]},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "track", "arguments": '{"id": 7}'},
+            },
+            {"id": "call_2", "name": "notify", "arguments": {"to": "ann"}},
+            "not a call",
+        ],
+    },
     {"role": "tool", "tool_call_id": "call_1", "name": "track", "content": "on its way"},
     {"role": "user", "content": "When will it come?"},
     {"role": "assistant", "content": "Tomorrow."},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        ({"answer": "Tomorrow.", "usage": {"input_tokens": 1, "output_tokens": 2}}, ("Tomorrow.", None, (1, 2))),
+        (
+            {"answer": "Tomorrow.", "usage": {"input_tokens": 1, "output_tokens": 2}},
+            ("Tomorrow.", None, (1, 2)),
+        ),
         (Answer(answer="Tomorrow.", usage={"prompt_tokens": 3}), ("Tomorrow.", None, (3, None))),
-        ({"response": MESSAGE, "tool_calls": CALLS}, ("Tomorrow.", [("track", {"id": 7}, "on its way")], None)),
+        (
+            {"response": MESSAGE, "tool_calls": CALLS},
+            ("Tomorrow.", [("track", {"id": 7}, "on its way")], None),
+        ),
         ({"message": MESSAGE, "done": True}, ("Tomorrow.", None, None)),
-        ([{"type": "text", "text": "Tomor"}, {"type": "image"}, {"type": "text", "text": "row."}],
-         ("Tomorrow.", None, None)),
-        ({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}, ("", None, None)),
+        (
+            [
+                {"type": "text", "text": "Tomor"},
+                {"type": "image"},
+                {"type": "text", "text": "row."},
+            ],
+            ("Tomorrow.", None, None),
+        ),
+        (
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]},
+            ("", None, None),
+        ),
         ({"role": "model", "parts": [{"text": "Tomorrow."}]}, ("Tomorrow.", None, None)),
-        ({"role": "assistant", "content": {"when": "tomorrow"}}, ('{"when": "tomorrow"}', None, None)),
+        (
+            {"role": "assistant", "content": {"when": "tomorrow"}},
+            ('{"when": "tomorrow"}', None, None),
+        ),
         (JSONResponse({"answer": "Tomorrow."}), ("Tomorrow.", None, None)),
         (json.dumps({"answer": "a JSON answer"}), ('{"answer": "a JSON answer"}', None, None)),
-        (Report("a", [Answer(answer="b")]), ('{"title": "a", "rows": [{"answer": "b", "usage": null}]}', None, None)),
-        ([], ("[]", None, None)), ({}, ("{}", None, None)), (None, ("", None, None)), (7, ("7", None, None)),
-        ({"content": None, "answer": "text"}, ("text", None, None)), ("a\ud800", ("a\ufffd", None, None)),
-        (Reply(content=7, text="text"), ("text", None, None)), (False, ("False", None, None)),
-        (types.SimpleNamespace(message="text"), ("text", None, None)), (["a", "b"], ('["a", "b"]', None, None)),
+        (
+            Report("a", [Answer(answer="b")]),
+            ('{"title": "a", "rows": [{"answer": "b", "usage": null}]}', None, None),
+        ),
+        ([], ("[]", None, None)),
+        ({}, ("{}", None, None)),
+        (None, ("", None, None)),
+        (7, ("7", None, None)),
+        ({"content": None, "answer": "text"}, ("text", None, None)),
+        ("a\ud800", ("a\ufffd", None, None)),
+        (Reply(content=7, text="text"), ("text", None, None)),
+        (False, ("False", None, None)),
+        (types.SimpleNamespace(message="text"), ("text", None, None)),
+        (["a", "b"], ('["a", "b"]', None, None)),
     ],
-)  # fmt: skip
+)
 def test_answers_of_the_handlers_own_making(answer: Any, expected: Any) -> None:
-    """Models, dataclasses, dictionaries and parts give their text; a JSON answer stays as it is; facts stand beside."""
+    """Models, dataclasses, dictionaries and parts give their text; a JSON answer stays as it is;
+    facts stand beside.
+    """
     captured = returned(answer)
     assert facts_of(captured)[:3] == expected
     assert (captured.model, captured.response_id, captured.finish_reason) == (None, None, None)
@@ -79,55 +118,99 @@ def test_answers_of_the_handlers_own_making(answer: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("chunks", "text"),
     [
-        (["a", {"delta": "b"}, {"delta": {"content": "c"}}, {"text": "d"}, b"e", None, Answer(answer="f")], "abcdef"),
+        (
+            [
+                "a",
+                {"delta": "b"},
+                {"delta": {"content": "c"}},
+                {"text": "d"},
+                b"e",
+                None,
+                Answer(answer="f"),
+            ],
+            "abcdef",
+        ),
         (["data: Hel\n\n", "data: lo\n\ndata: [DONE]\n\n"], "Hello"),
-        (['data: {"token": "x", "text": "Hel"}\n\n', 'event: end\ndata: {"text": "lo"}\n\n'], "Hello"),
+        (
+            ['data: {"token": "x", "text": "Hel"}\n\n', 'event: end\ndata: {"text": "lo"}\n\n'],
+            "Hello",
+        ),
         ([": ping\n\n", "id: 1\ndata: a\ndata: b\n\n"], "a\nb"),
         (["data: is what we need\n", "and no event"], "data: is what we need\nand no event"),
-        ([b"caf\xc3", b"\xa9"], "caf\u00e9"), ([1, 2, 3], "123"),
+        ([b"caf\xc3", b"\xa9"], "caf\u00e9"),
+        ([1, 2, 3], "123"),
         ([{"step": 1}, {"step": 2}], '{"step": 1}{"step": 2}'),
-        ([{"step": 1}, "text"], "text"), ([], ""), (["\ud83d", "\ude80"], "\U0001f680"),
+        ([{"step": 1}, "text"], "text"),
+        ([], ""),
+        (["\ud83d", "\ude80"], "\U0001f680"),
         (["Hel", "lo", {"content": " wor"}, Reply(text="ld"), b"!"], "Hello world!"),
         (["Tomor", "row.", MESSAGE], "Tomorrow."),
-        ([{"type": "text-delta", "delta": "Tomor"}, {"type": "text-delta", "delta": "row."}, {"type": "finish"}],
-         "Tomorrow."),
+        (
+            [
+                {"type": "text-delta", "delta": "Tomor"},
+                {"type": "text-delta", "delta": "row."},
+                {"type": "finish"},
+            ],
+            "Tomorrow.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_streams_of_the_handlers_own_making(chunks: list[Any], text: str) -> None:
-    """Text is joined, events are opened, a whole message at the end is not said twice, other objects are no text."""
+    """Text is joined, events are opened, a whole message at the end is not said twice, other
+    objects are no text.
+    """
     assert streamed(chunks).response == text
 
 
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
-        ("Where?", "Where?"), ({"question": "Where?", "k": 1}, "Where?"),
+        ("Where?", "Where?"),
+        ({"question": "Where?", "k": 1}, "Where?"),
         (Answer(answer="x"), '{"answer": "x", "usage": null}'),
-        ({"role": "user", "content": "Where?"}, "Where?"), ([{"type": "text", "text": "Where?"}], "Where?"),
+        ({"role": "user", "content": "Where?"}, "Where?"),
+        ([{"type": "text", "text": "Where?"}], "Where?"),
         ({"message": {"role": "user", "content": "Where?"}}, "Where?"),
         ([("system", "x"), ("human", "Where?")], "Where?"),
         ({"messages": [{"role": "user", "content": "Where?"}], "system": "Be nice."}, "Where?"),
-        ([{"role": "system", "content": "x"}], None), ([{"text": "no role"}], '[{"text": "no role"}]'),
-        (CONVERSATION, "When will it come?"), (tuple(CONVERSATION), "When will it come?"),
-        (Reply(title="a report", _hidden="x"), None), (object(), None), (iter("x"), None), (7, "7"), (None, None),
+        ([{"role": "system", "content": "x"}], None),
+        ([{"text": "no role"}], '[{"text": "no role"}]'),
+        (CONVERSATION, "When will it come?"),
+        (tuple(CONVERSATION), "When will it come?"),
+        (Reply(title="a report", _hidden="x"), None),
+        (object(), None),
+        (iter("x"), None),
+        (7, "7"),
+        (None, None),
     ],
-)  # fmt: skip
+)
 def test_prompts(prompt: Any, expected: str | None) -> None:
-    """The question is found in texts, messages, parts, requests and states; an object that says nothing is none."""
+    """The question is found in texts, messages, parts, requests and states; an object that says
+    nothing is none.
+    """
     assert returned("x", prompt=prompt).prompt == expected
 
 
 def test_system_text_history_and_conversation() -> None:
-    """Beside the prompt: the system text first, then the history, then the question; the id from where it stands."""
+    """Beside the prompt: the system text first, then the history, then the question; the id from
+    where it stands.
+    """
     seen = Seen()
 
     @seen.monitor
-    def handler(question: str, history: Any = None, system: Any = None, session_id: Any = None) -> str:
+    def handler(
+        question: str, history: Any = None, system: Any = None, session_id: Any = None
+    ) -> str:
         return "x"
 
     handler("Now?", history=[["Then?", "No."]], system="Be nice.", session_id="s-1")
     reported = [(item.role, item.content) for item in seen.last.message_history or ()]
-    assert reported == [("system", "Be nice."), ("user", "Then?"), ("assistant", "No."), ("user", "Now?")]
+    assert reported == [
+        ("system", "Be nice."),
+        ("user", "Then?"),
+        ("assistant", "No."),
+        ("user", "Now?"),
+    ]
     assert seen.last.conversation_id == "s-1"
     handler("Now?")
     assert (seen.last.message_history, seen.last.conversation_id) == (None, None)
@@ -137,10 +220,19 @@ def test_system_text_history_and_conversation() -> None:
 
 
 def test_the_history_keeps_roles_contents_and_tool_calls() -> None:
-    """A conversation in OpenAI's form becomes messages; tool calls have id, name, arguments and result."""
+    """A conversation in OpenAI's form becomes messages; tool calls have id, name, arguments and
+    result.
+    """
     history = history_of(CONVERSATION)
     assert history is not None
-    assert [message["role"] for message in history] == ["system", "user", "assistant", "tool", "user", "assistant"]
+    assert [message["role"] for message in history] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "user",
+        "assistant",
+    ]
     assert history[2]["content"] is None
     assert history[2]["tool_calls"] == [
         {"id": "call_1", "name": "track", "arguments": {"id": 7}, "result": "on its way"},

@@ -19,7 +19,9 @@ from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText,
 
 @given(any_text)
 def test_sanitised_text_can_be_encoded(text: str) -> None:
-    """Whatever comes in, what comes out is valid UTF-8 without NUL; what was valid stays the same object."""
+    """Whatever comes in, what comes out is valid UTF-8 without NUL; what was valid stays the same
+    object.
+    """
     result = sanitise(text)
     result.encode("utf-8")
     assert "\0" not in result
@@ -39,7 +41,9 @@ def parts_of(result: str) -> tuple[str, str, int]:
 
 @given(st.text(max_size=200), st.integers(10, 100))
 def test_a_cap_keeps_head_and_tail(text: str, limit: int) -> None:
-    """Long text keeps about three quarters of the limit from its head, one quarter from its tail, and a true marker."""
+    """Long text keeps about three quarters of the limit from its head, one quarter from its tail,
+    and a true marker.
+    """
     result = cap(text, limit)
     if len(text) <= limit:
         assert result is text
@@ -57,7 +61,8 @@ def test_a_cap_cuts_between_words_where_it_can() -> None:
     assert head.endswith(("customer", "C-123456"))
     assert tail.startswith(("customer", "C-123456"))
     assert parts_of(cap("x" * 2_000, 1_000)) == ("x" * 750, "x" * 250, 1_000)
-    clean("\ud83d\ude80" * 1_000, 101).encode("utf-8")  # the cut parts the two halves of a character
+    # the cut parts the two halves of a character
+    clean("\ud83d\ude80" * 1_000, 101).encode("utf-8")
 
 
 def text_of(value: Any) -> str:
@@ -66,7 +71,9 @@ def text_of(value: Any) -> str:
 
 
 def test_cycles_are_cut() -> None:
-    """A structure that holds itself is cut where it does; what stands twice side by side is no cycle."""
+    """A structure that holds itself is cut where it does; what stands twice side by side is no
+    cycle.
+    """
     cycle: list[Any] = ["a"]
     cycle.append({"again": cycle})
     assert text_of(cycle) == '["a", {"again": "[...]"}]'
@@ -77,25 +84,37 @@ def test_cycles_are_cut() -> None:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, ""), ("text", "text"), (b"caf\xc3\xa9", "caf\u00e9"), (b"\xff", "\ufffd"), (7, "7"), (True, "True"),
-        ({"a": "\u00e9"}, '{"a": "\u00e9"}'), ([1, None, True], "[1, null, true]"),
+        (None, ""),
+        ("text", "text"),
+        (b"caf\xc3\xa9", "caf\u00e9"),
+        (b"\xff", "\ufffd"),
+        (7, "7"),
+        (True, "True"),
+        ({"a": "\u00e9"}, '{"a": "\u00e9"}'),
+        ([1, None, True], "[1, null, true]"),
         ({"n": 10**40}, '{"n": "[large number]"}'),
-        ([float("nan"), float("inf")], "[NaN, Infinity]"), ({1: b"x"}, '{"1": "b\'x\'"}'),
-        (collections.OrderedDict(a=(1, 2)), '{"a": [1, 2]}'), (range(3), "range(0, 3)"), (BrokenText("kept"), "kept"),
-        (BrokenList("a"), '["a"]'), (enum.StrEnum("Mood", "GOOD").GOOD, "good"),
-        ("a\ud800b", "a\ufffdb"), ("\ud83d\ude80", "\U0001f680"),
+        ([float("nan"), float("inf")], "[NaN, Infinity]"),
+        ({1: b"x"}, '{"1": "b\'x\'"}'),
+        (collections.OrderedDict(a=(1, 2)), '{"a": [1, 2]}'),
+        (range(3), "range(0, 3)"),
+        (BrokenText("kept"), "kept"),
+        (BrokenList("a"), '["a"]'),
+        (enum.StrEnum("Mood", "GOOD").GOOD, "good"),
+        ("a\ud800b", "a\ufffdb"),
+        ("\ud83d\ude80", "\U0001f680"),
     ],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_plain_data_is_shown_as_json(value: Any, expected: str) -> None:
     """Strings as they are, plain data as JSON, the rest by `str`; iterators are not consumed."""
     assert text_of(value) == expected
 
 
 @pytest.mark.parametrize(
-    "value", [Broken("__str__", ValueError()), BrokenMapping(), 10**5_000],
+    "value",
+    [Broken("__str__", ValueError()), BrokenMapping(), 10**5_000],
     ids=lambda value: type(value).__name__,
-)  # fmt: skip
+)
 def test_objects_without_a_text_are_a_capture_error(value: Any) -> None:
     """An object that cannot be read is reported by its class and the reason, not by its text."""
     with pytest.raises(CaptureError, match=f"no text from {type(value).__name__}"):

@@ -1,4 +1,6 @@
-"""The command line in this process, in an empty folder; no thread outlives a test; a Jaeger for those that ask."""
+"""The command line in this process, in an empty folder; no thread outlives a test; a Jaeger for
+those that ask.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ class CommandLine:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
+def cli(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> CommandLine:
     monkeypatch.chdir(tmp_path)
     return CommandLine(tmp_path, capsys)
 
@@ -50,5 +54,7 @@ def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 @pytest.fixture(autouse=True)
 def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if (name.startswith(("AGENTEVAL_", "OTEL_")) and not name.endswith("_BACKENDS")) or name in _TERMINAL:
+        if (
+            name.startswith(("AGENTEVAL_", "OTEL_")) and not name.endswith("_BACKENDS")
+        ) or name in _TERMINAL:
             monkeypatch.delenv(name)

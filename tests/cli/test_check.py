@@ -34,27 +34,34 @@ def _secrets(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_the_report_on_a_valid_file_describes_what_will_run(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has agents, evaluators, criteria, sampling, storage, overrides and warnings, and no secret."""
+def test_the_report_on_a_valid_file_describes_what_will_run(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has agents, evaluators, criteria, sampling, storage, overrides and warnings, and no
+    secret.
+    """
     monkeypatch.setenv("AGENTEVAL_DISPATCHER__TYPE", "pool")
     monkeypatch.setenv("AGENTEVAL_DISPATCHER__MAX_ITEMS", "9")
     monkeypatch.setenv("AGENTEVAL_TELEMETRY__HEADERS__API_KEY", "key-secret-7")
     monkeypatch.setenv("AGENTEVAL_SAMPEL_RATE", "1")
     out = cli("check", cli.settings(VALID))
     for line in (
-        "settings.yaml is valid (no profile; also valid: production, ci).", "support: 25 % of the calls",
+        "settings.yaml is valid (no profile; also valid: production, ci).",
+        "support: 25 % of the calls",
         "  ResponseHealth [inline]: response_health (binary, weight 2, objective 95 %)",
-        "  KeywordCoverage [inline, at most 50 % of all]: kw (numeric, passes from 0.5)", "quiet: off",
+        "  KeywordCoverage [inline, at most 50 % of all]: kw (numeric, passes from 0.5)",
+        "quiet: off",
         "every other handler: first of: error; all calls, at most 3 a second; 10 % of the calls",
         "Telemetry goes to http://***@collector:4317; signals metrics; content no_content; detail result; "
         "headers api_key, authorization (values hidden)",
-        "  json_file (path ***/a.jsonl)", "Redaction of what leaves the process: none",
+        "  json_file (path ***/a.jsonl)",
+        "Redaction of what leaves the process: none",
         "Evaluations run in: a background thread of each process; dispatcher: pool (max_items 9)",
         "  AGENTEVAL_TELEMETRY__HEADERS__API_KEY=*** sets telemetry.headers.api_key",
         "  AGENTEVAL_DISPATCHER__MAX_ITEMS=9 sets dispatcher.max_items",
         "  AGENTEVAL_SAMPEL_RATE names no setting (did you mean 'AGENTEVAL_SAMPLE_RATE'?)",
         "  criterion 'kwd' is scored by no evaluator of agent 'support' in this file (did you mean 'kw'?)",
-    ):  # fmt: skip
+    ):
         assert line in out, out
     assert "secret-7" not in out + cli.err
 
@@ -62,7 +69,8 @@ def test_the_report_on_a_valid_file_describes_what_will_run(cli: CommandLine, mo
 def test_the_report_has_the_product_of_the_dimensions(cli: CommandLine) -> None:
     """Values with ``_other``, times criteria, times series; above the limit, what happens then."""
     line = (
-        "Metric dimensions: agenteval.tag.tenant ({} values); {} combinations with _other x 2 criteria x 10 series = "
+        "Metric dimensions: agenteval.tag.tenant ({} values); "
+        "{} combinations with _other x 2 criteria x 10 series = "
     )
     agents = "agents: {a: {sample_rate: 0.5}}"
     out = cli("check", cli.settings(f"metric_dimensions: [tenant]\n{agents}"))
@@ -85,28 +93,51 @@ def test_one_profile_can_be_checked(cli: CommandLine, monkeypatch: pytest.Monkey
 
 
 def test_every_problem_is_reported(cli: CommandLine) -> None:
-    """Problems of the file and of each profile appear once, in the order of the lines; the exit code is 1."""
-    text = VALID.replace("weight: 2", "weigth: 2").replace("${TOKEN}", "${TOKN}").replace("0.05", "lots")
+    """Problems of the file and of each profile appear once, in the order of the lines; the exit
+    code is 1.
+    """
+    text = (
+        VALID.replace("weight: 2", "weigth: 2")
+        .replace("${TOKEN}", "${TOKN}")
+        .replace("0.05", "lots")
+    )
     out = cli("check", cli.settings(text), code=1)
     assert out.startswith("3 problems in ")
     problems = [line.strip() for line in out.splitlines()[2:]]
-    assert [line.partition(": ")[0] for line in problems] == ["settings.yaml:2", "settings.yaml:9", "settings.yaml:16"]
+    assert [line.partition(": ")[0] for line in problems] == [
+        "settings.yaml:2",
+        "settings.yaml:9",
+        "settings.yaml:16",
+    ]
     assert "did you mean 'weight'?" in problems[0]
     assert "TOKN is not set" in problems[1]
     assert problems[2].endswith("sample_rate: expected a number, found 'lots'")
     assert cli("check", cli.settings("a: [\n"), code=1).startswith("1 problem in ")
 
 
-@pytest.mark.parametrize(("fields", "problem"), [
-    ("objective: 1.5", "evaluators[0].objective: expected at most 1, found 1.5"),
-    ("objective: -0.1", "evaluators[0].objective: expected at least 0, found -0.1"),
-    ("objective: 0.9, threshold: 5", "the threshold 5 lies outside of the scale 'numeric', 0 to 1"),
-    ("scale: likert5, threshold: 0.7", "the threshold 0.7 lies outside of the scale 'likert5', 1 to 5"),
-    ("criterion_name: Währung", "must be a slug: a letter a-z or A-Z, then"),
-    ("criterion_name: score.x", "must not begin with 'score'"),
-])  # fmt: skip
-def test_what_cannot_be_passed_or_missed_is_refused(cli: CommandLine, fields: str, problem: str) -> None:
-    """An objective is a share, and a threshold lies on the scale: otherwise every answer fails, or none."""
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ("objective: 1.5", "evaluators[0].objective: expected at most 1, found 1.5"),
+        ("objective: -0.1", "evaluators[0].objective: expected at least 0, found -0.1"),
+        (
+            "objective: 0.9, threshold: 5",
+            "the threshold 5 lies outside of the scale 'numeric', 0 to 1",
+        ),
+        (
+            "scale: likert5, threshold: 0.7",
+            "the threshold 0.7 lies outside of the scale 'likert5', 1 to 5",
+        ),
+        ("criterion_name: Währung", "must be a slug: a letter a-z or A-Z, then"),
+        ("criterion_name: score.x", "must not begin with 'score'"),
+    ],
+)
+def test_what_cannot_be_passed_or_missed_is_refused(
+    cli: CommandLine, fields: str, problem: str
+) -> None:
+    """An objective is a share, and a threshold lies on the scale: otherwise every answer fails, or
+    none.
+    """
     name = "" if "criterion_name" in fields else "criterion_name: c, "
     text = f"evaluators: [{{type: KeywordCoverage, expected_keywords: [a], {name}{fields}}}]"
     assert problem in cli("check", cli.settings(text), code=1)
@@ -121,10 +152,15 @@ def test_a_missing_file_or_profile_is_2(cli: CommandLine) -> None:
     assert "no profile 'prodction' (did you mean 'production'?); known: production, ci" in cli.err
 
 
-def test_the_report_names_the_destination_of_telemetry(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_names_the_destination_of_telemetry(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without an endpoint in the file it is that of the standard variable, or none."""
     file = cli.settings("agent_span: never")
-    assert "Telemetry goes to the application's OpenTelemetry provider; without one, nowhere" in cli("check", file)
+    assert (
+        "Telemetry goes to the application's OpenTelemetry provider; without one, nowhere"
+        in cli("check", file)
+    )
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")
     assert "else to http://variable:4317 (OTEL_EXPORTER_OTLP_ENDPOINT)" in cli("check", file)
     assert "signals none" in cli("check", cli.settings("telemetry: {signals: []}"))
@@ -134,10 +170,16 @@ def test_the_report_names_the_destination_of_telemetry(cli: CommandLine, monkeyp
     assert "Results are stored in:\n  json_file (path a.jsonl)" in stored
 
 
-def test_a_missing_key_of_a_judge_is_a_warning(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It names the variable and the setting. The file is valid: another environment may have the key."""
+def test_a_missing_key_of_a_judge_is_a_warning(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It names the variable and the setting. The file is valid: another environment may have the
+    key.
+    """
     monkeypatch.setenv("KEY_THAT_IS_THERE", "key-secret-7")
-    out = cli("check", cli.settings("""\
+    out = cli(
+        "check",
+        cli.settings("""\
         evaluators:
           - ResponseHealth
           - {type: LLMJudge, criterion_name: a, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_MISSING}}
@@ -147,7 +189,8 @@ def test_a_missing_key_of_a_judge_is_a_warning(cli: CommandLine, monkeypatch: py
               - {type: LLMJudge, criterion_name: c, judge: {type: anthropic, model: m, api_key_env: KEY_THAT_IS_THERE}}
               - {type: LLMJudge, criterion_name: b,
                  judge: {type: openai_compatible, model: m, base_url: "http://127.0.0.1:1/v1", api_key_env: "NO KEY"}}
-        """))  # fmt: skip
+        """),
+    )
     warnings = out.partition("Warnings:")[2]
     missing = "the key is missing: the environment variable"
     assert f"  evaluators[1].judge: {missing} KEY_THAT_IS_MISSING is not set" in warnings

@@ -41,18 +41,26 @@ def test_version_and_help_import_no_command() -> None:
         "import json, sys\nfrom agenteval_otel.cli import main\n"
         "try: main(['--version'])\nexcept SystemExit: print(json.dumps(list(sys.modules)))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
     modules = json.loads(shown.splitlines()[1])
-    assert {name for name in modules if name.startswith(("agenteval_otel.", "pydantic", "opentelemetry", "rich"))} == {
-        "agenteval_otel.cli", "agenteval_otel.runtime", "agenteval_otel.runtime.version"
-    }  # fmt: skip
+    assert {
+        name
+        for name in modules
+        if name.startswith(("agenteval_otel.", "pydantic", "opentelemetry", "rich"))
+    } == {"agenteval_otel.cli", "agenteval_otel.runtime", "agenteval_otel.runtime.version"}
 
 
 @pytest.mark.parametrize(
     ("arguments", "meant"),
-    [("chek a.yaml", "'check'"), ("--versio", "'--version'"), ("check a.yaml --profil ci", "'--profile'"),
-     ("evaluate a.jsonl --fail-uder=1", "'--fail-under'")],
-)  # fmt: skip
+    [
+        ("chek a.yaml", "'check'"),
+        ("--versio", "'--version'"),
+        ("check a.yaml --profil ci", "'--profile'"),
+        ("evaluate a.jsonl --fail-uder=1", "'--fail-under'"),
+    ],
+)
 def test_nothing_is_abbreviated(arguments: str, meant: str, cli: CommandLine) -> None:
     """An option that is new would change what an abbreviation means; the nearest name is suggested."""
     assert cli(*arguments.split(), code=2) == ""
@@ -60,7 +68,9 @@ def test_nothing_is_abbreviated(arguments: str, meant: str, cli: CommandLine) ->
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
-def test_completion_knows_commands_and_options(shell: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_knows_commands_and_options(
+    shell: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of every command; without the extra its name is given."""
     shown = cli("completion", shell)
     assert all(word in shown for word in (*COMMANDS, "fail-under", "time-scale"))
@@ -71,19 +81,30 @@ def test_completion_knows_commands_and_options(shell: str, cli: CommandLine, mon
 
 def test_no_text_refers_to_files_that_a_wheel_lacks(cli: CommandLine) -> None:
     """Neither the help, explanations and the schema, nor a message or docstring."""
-    texts = [cli("schema"), str(OUTCOMES), str(FAILURES), str(ERROR_TYPES), *(cli(name, "--help") for name in COMMANDS)]
+    texts = [
+        cli("schema"),
+        str(OUTCOMES),
+        str(FAILURES),
+        str(ERROR_TYPES),
+        *(cli(name, "--help") for name in COMMANDS),
+    ]
     for file in Path(agenteval_otel.__file__).parent.rglob("*.py"):
-        if "provisioning" not in file.parts:  # the files that it writes name the runbooks' place: --runbooks
+        # the files that it writes name the runbooks' place: --runbooks
+        if "provisioning" not in file.parts:
             tree = ast.parse(file.read_text())
             strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
             texts += [
-                value for value in strings if isinstance(value, str) and value != ast.get_docstring(tree, clean=False)
+                value
+                for value in strings
+                if isinstance(value, str) and value != ast.get_docstring(tree, clean=False)
             ]
     assert [found for text in texts for found in re.findall(r"\S*docs/\S+", text)] == []
 
 
 def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
-    """So are its comments. The workflow has commands that exist; what is there is kept, both or none are written."""
+    """So are its comments. The workflow has commands that exist; what is there is kept, both or
+    none are written.
+    """
     shown = cli("init", "--ci")
     for line in ("wrote agenteval.yaml", "wrote .github/workflows/evaluation.yaml"):
         assert line in shown
@@ -91,17 +112,29 @@ def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
     planned = cli("provision", "prometheus", "--settings", "agenteval.yaml")
     assert planned.count(": alerts on its objective of") == 4
     assert "no alert" not in planned
-    answers = cli.file("answers.jsonl", '{"prompt": "Where is it?", "response": "On its way; reply here if not."}\n')
+    answers = cli.file(
+        "answers.jsonl",
+        '{"prompt": "Where is it?", "response": "On its way; reply here if not."}\n',
+    )
     workflow = yaml.safe_load((cli.folder / ".github/workflows/evaluation.yaml").read_text())
     for step in workflow["jobs"]["evaluate"]["steps"]:
         if step.get("run", "").startswith("agenteval-otel"):
             cli(*step["run"].replace("tests/answers.jsonl", answers).split()[1:])
     whole = re.sub(
-        r"^( *)# ( *(?:- |\w+:).*)", r"\1\2", (cli.folder / "agenteval.yaml").read_text(), flags=re.MULTILINE
+        r"^( *)# ( *(?:- |\w+:).*)",
+        r"\1\2",
+        (cli.folder / "agenteval.yaml").read_text(),
+        flags=re.MULTILINE,
     )
-    whole = whole.replace("  - myapp.quality:names_the_price\n", "").replace("storage: [console]\n", "")
+    whole = whole.replace("  - myapp.quality:names_the_price\n", "").replace(
+        "storage: [console]\n", ""
+    )
     shown = cli("check", cli.file("whole.yaml", whole))
-    for line in ("support: 100 %", "LLMJudge [async, at most 10 % of all]: helpful", "sqlite: agenteval.db"):
+    for line in (
+        "support: 100 %",
+        "LLMJudge [async, at most 10 % of all]: helpful",
+        "sqlite: agenteval.db",
+    ):
         assert line in shown
     cli.file("agenteval.yaml", "mine")
     (cli.folder / ".github/workflows/evaluation.yaml").unlink()
@@ -114,11 +147,25 @@ def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    ["nope", "demo --nope", "demo --calls 0", "demo --calls many", "demo --seconds 0", "demo --seconds nan",
-     "demo --seconds 1e9", "demo extra", "--nope", "check", "provision prometheus --time-scale 0",
-     "provision prometheus --time-scale inf", "provision prometheus --time-scale fast",
-     "evaluate a.jsonl --execution inline,dear", "evaluate a.jsonl --concurrency 0", "evaluate a.jsonl --limit many"],
-)  # fmt: skip
+    [
+        "nope",
+        "demo --nope",
+        "demo --calls 0",
+        "demo --calls many",
+        "demo --seconds 0",
+        "demo --seconds nan",
+        "demo --seconds 1e9",
+        "demo extra",
+        "--nope",
+        "check",
+        "provision prometheus --time-scale 0",
+        "provision prometheus --time-scale inf",
+        "provision prometheus --time-scale fast",
+        "evaluate a.jsonl --execution inline,dear",
+        "evaluate a.jsonl --concurrency 0",
+        "evaluate a.jsonl --limit many",
+    ],
+)
 def test_wrong_use_is_2(arguments: str, cli: CommandLine) -> None:
     """Standard error shows the usage for an unknown command or option, or a wrong value."""
     assert cli(*arguments.split(), code=2) == ""
@@ -137,7 +184,9 @@ def test_wrong_use_is_2(arguments: str, cli: CommandLine) -> None:
 def test_errors_have_exit_codes(
     monkeypatch: pytest.MonkeyPatch, cli: CommandLine, error: BaseException, code: int, message: str
 ) -> None:
-    """An interruption is 130, the rest 2, as 1 would mean a missed objective; only a bug shows a traceback."""
+    """An interruption is 130, the rest 2, as 1 would mean a missed objective; only a bug shows a
+    traceback.
+    """
 
     def run(_: object) -> int:
         raise error
@@ -148,15 +197,23 @@ def test_errors_have_exit_codes(
     assert ("Traceback" in cli.err) is isinstance(error, KeyError)
 
 
-@pytest.mark.parametrize("command", ["--help", "schema", "evaluate a.jsonl --settings settings.json"])
+@pytest.mark.parametrize(
+    "command", ["--help", "schema", "evaluate a.jsonl --settings settings.json"]
+)
 def test_a_closed_output_ends_it_quietly(cli: CommandLine, command: str) -> None:
-    """1 where the reader left (`| head`), as Python advises; 0 where there was no output from the start (`>&-`)."""
+    """1 where the reader left (`| head`), as Python advises; 0 where there was no output from the
+    start (`>&-`).
+    """
     cli.file("a.jsonl", '{"response": "a"}')
     cli.file("settings.json", '{"evaluators": ["ResponseHealth"]}')
     line = f'"{sys.executable}" -m agenteval_otel {command}'
     reader, writer = os.pipe()
     os.close(reader)
-    run: dict[str, Any] = {"stderr": subprocess.PIPE, "env": {**os.environ, "PYTHONUNBUFFERED": ""}, "timeout": 60}
+    run: dict[str, Any] = {
+        "stderr": subprocess.PIPE,
+        "env": {**os.environ, "PYTHONUNBUFFERED": ""},
+        "timeout": 60,
+    }
     with open(writer, "wb") as pipe:
         left = subprocess.run(["sh", "-c", line], stdout=pipe, check=False, **run)
     closed = subprocess.run(["sh", "-c", f"{line} >&-"], check=False, **run)
@@ -172,5 +229,7 @@ def test_pages_of_a_missing_file_and_on_a_taken_port(cli: CommandLine) -> None:
     assert not list(Path().iterdir())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=f"127.0.0.1:{port} is taken: choose another port with --port"):
+        with pytest.raises(
+            ConfigurationError, match=f"127.0.0.1:{port} is taken: choose another port with --port"
+        ):
             listener(port)

@@ -23,14 +23,28 @@ def results(cli: CommandLine, name: str, good: int, *, inputs: int = 60) -> str:
     """The file of results of a run, of which so many answers are good."""
     rows = [{"prompt": f"q{n}", "response": "hello" if n < good else "no"} for n in range(inputs)]
     dataset = cli.file(f"{name}.data.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
-    cli("evaluate", dataset, "--settings", cli.settings(SETTINGS), "--results", f"{name}.jsonl", "--quiet")
+    cli(
+        "evaluate",
+        dataset,
+        "--settings",
+        cli.settings(SETTINGS),
+        "--results",
+        f"{name}.jsonl",
+        "--quiet",
+    )
     return f"{name}.jsonl"
 
 
-def test_a_drop_is_found_and_nothing_is_not(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_drop_is_found_and_nothing_is_not(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a table, in Markdown and in JSON; the texts of answers only on request."""
     monkeypatch.setenv("COLUMNS", "120")
-    before, worse, same = results(cli, "before", 57), results(cli, "worse", 40), results(cli, "same", 56)
+    before, worse, same = (
+        results(cli, "before", 57),
+        results(cli, "worse", 40),
+        results(cli, "same", 56),
+    )
     table = cli("compare", before, worse, code=1)
     assert "Comparison: 1 significant drop (contains)" in table
     assert "contains: 17 score lower, 0 higher" in table
@@ -47,22 +61,32 @@ def test_a_drop_is_found_and_nothing_is_not(cli: CommandLine, monkeypatch: pytes
 
 
 def test_two_versions_of_the_demo_from_its_database(cli: CommandLine) -> None:
-    """The planted drop is found in what the demo's agent stored of live traffic, and nothing where none was planted."""
+    """The planted drop is found in what the demo's agent stored of live traffic, and nothing where
+    none was planted.
+    """
     out = cli("demo", "--seconds", 1, "--calls", 900, "--storage", "drop.db")
     assert "agenteval-otel ui drop.db" in out
-    assert all(answer.content is not None for answer in Source("drop.db").answers()), "its texts are invented, and kept"
+    assert all(answer.content is not None for answer in Source("drop.db").answers()), (
+        "its texts are invented, and kept"
+    )
     cli("demo", "--seconds", 1, "--calls", 900, "--storage", "same.db", "--no-drop")
-    report = json.loads(cli("compare", "drop.db", "--by", "prompt_version", "--report", "json", code=1))
+    report = json.loads(
+        cli("compare", "drop.db", "--by", "prompt_version", "--report", "json", code=1)
+    )
     drops = {item["name"] for item in report["criteria"] if item["outcome"] == "drop"}
     assert {"names_the_topic", "next_step", "short_enough"} <= drops
     cli("compare", "sql:drop.db?prompt_version=1", "sql:drop.db?prompt_version=2", code=1)
-    # Which calls are sampled is chance, and one look is wrong in every twentieth case; by so much hardly ever.
-    same = json.loads(cli("compare", "same.db", "--by", "prompt_version=1,2", "--report", "json", code=None))
+    # Which calls are sampled is chance, and one look is wrong in every twentieth case; by so much
+    # hardly ever.
+    same = json.loads(
+        cli("compare", "same.db", "--by", "prompt_version=1,2", "--report", "json", code=None)
+    )
     assert min(item["p"] for item in same["criteria"]) > 5e-4
 
 
 def test_live_arms(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two arms of a monitored handler: the worse one is found while the experiment runs, and its version is stored.
+    """Two arms of a monitored handler: the worse one is found while the experiment runs, and its
+    version is stored.
 
     An assignment that went wrong ends it.
     """
@@ -74,14 +98,20 @@ def test_live_arms(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
         annotate(experiment="short", arm=arm, conversation_id=f"c{number}")
         return "hello" if draw.random() < (0.95 if arm == "control" else 0.6) else "no"
 
-    configure(dispatcher="inline", evaluators=[Contains(substrings=["hello"])], sample_rate=1.0,
-              storage=[SqlStorageProvider(path="live.db")])  # fmt: skip
+    configure(
+        dispatcher="inline",
+        evaluators=[Contains(substrings=["hello"])],
+        sample_rate=1.0,
+        storage=[SqlStorageProvider(path="live.db")],
+    )
     try:
         for number in range(400):
             handler("q", draw.choice(("control", "new")), number)
     finally:
         shutdown()
-    found = cli("compare", "live.db?experiment=short&service_version=1.4", "--by", "arm=control,new", code=1)
+    found = cli(
+        "compare", "live.db?experiment=short&service_version=1.4", "--by", "arm=control,new", code=1
+    )
     assert "1 significant drop (contains)" in found
     assert "any number of looks" in " ".join(found.split())
     cli("compare", "live.db", "--by", "arm=control,new", "--share", "0.1", code=2)
@@ -113,7 +143,16 @@ def test_a_run_below_its_baseline_fails(cli: CommandLine) -> None:
     settings = cli.settings(SETTINGS)
     reports = ("--report", "table", "--report", "json=o.json", "--report", "markdown=o.md")
     results(cli, "worse", 30)
-    table = cli("evaluate", "worse.data.jsonl", "--settings", settings, "--baseline", before, *reports, code=1)
+    table = cli(
+        "evaluate",
+        "worse.data.jsonl",
+        "--settings",
+        settings,
+        "--baseline",
+        before,
+        *reports,
+        code=1,
+    )
     assert "missed: contains: dropped by 0.400" in cli.err
     assert "contains: 24 score lower, 0 higher" in table
     assert json.loads(Path("o.json").read_text())["baseline"]["exit_code"] == 1
@@ -137,7 +176,9 @@ def test_results_that_were_cut_off_are_read_up_to_there(cli: CommandLine) -> Non
 def test_a_baseline_without_anything_in_common_leaves_the_reports(cli: CommandLine) -> None:
     before = results(cli, "before", 57)
     settings = cli.settings("evaluators: [ResponseHealth]")
-    table = cli("evaluate", "before.data.jsonl", "--settings", settings, "--baseline", before, code=2)
+    table = cli(
+        "evaluate", "before.data.jsonl", "--settings", settings, "--baseline", before, code=2
+    )
     assert "response_health" in table
     assert "no criterion has scores on both sides" in cli.err
 
@@ -146,18 +187,37 @@ def test_a_baseline_of_another_evaluator_blocks_nothing(cli: CommandLine) -> Non
     """A changed evaluator is reported: otherwise the change that brings it could never be merged."""
     before = results(cli, "before", 54)
     settings = cli.settings("evaluators: [{type: Contains, substrings: [hello, no]}]")
-    assert "evaluators differ" in cli("evaluate", "before.data.jsonl", "--settings", settings, "--baseline", before)
+    assert "evaluators differ" in cli(
+        "evaluate", "before.data.jsonl", "--settings", settings, "--baseline", before
+    )
     cli("evaluate", "before.data.jsonl", "--settings", settings, "--baseline", "gone.jsonl", code=2)
     assert "gone.jsonl: cannot be read" in cli.err
-    cli("evaluate", "before.data.jsonl", "--settings", settings, "--baseline", before, "--results", before, code=2)
+    cli(
+        "evaluate",
+        "before.data.jsonl",
+        "--settings",
+        settings,
+        "--baseline",
+        before,
+        "--results",
+        before,
+        code=2,
+    )
     assert "is an input or another output" in cli.err
 
 
 def test_a_benchmark_and_its_history(cli: CommandLine) -> None:
-    """Versions are kept with their intervals; a drop since the version before, and a missed objective, fail the run."""
+    """Versions are kept with their intervals; a drop since the version before, and a missed
+    objective, fail the run.
+    """
     benchmark = "{dataset: [d.jsonl], columns: {prompt: question}, objectives: {contains: 0.5}}"
     settings = cli.settings(f"{SETTINGS}\nbenchmarks: {{faq: {benchmark}}}")
-    for version, good, code in (("1.0", 57, 0), ("1.1 beta", 56, 0), ("1.2", 36, 1), ("1.3", 20, 1)):
+    for version, good, code in (
+        ("1.0", 57, 0),
+        ("1.1 beta", 56, 0),
+        ("1.2", 36, 1),
+        ("1.3", 20, 1),
+    ):
         rows = [{"question": f"q{n}", "response": "hello" if n < good else "no"} for n in range(60)]
         cli.file("d.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
         cli("benchmark", "run", "faq", "--settings", settings, "--version", version, code=code)
@@ -180,12 +240,23 @@ def test_a_judge_compares_pairs(cli: CommandLine) -> None:
 
     def reply(body: dict[str, Any]) -> str:
         first = body["messages"][-1]["content"].split('"first": "')[1]
-        return json.dumps({"reason": "r", "better": "first" if first.startswith("hello") else "second"})
+        return json.dumps(
+            {"reason": "r", "better": "first" if first.startswith("hello") else "second"}
+        )
 
     before, after = results(cli, "before", 10, inputs=30), results(cli, "after", 28, inputs=30)
     with ModelServer(replies=[reply]) as server:
-        command = ("compare", before, after, "--pairwise", f"openai_compatible:judge-1@{server.url}/v1",
-                   "--cache", "verdicts.db", "--report", "json")  # fmt: skip
+        command = (
+            "compare",
+            before,
+            after,
+            "--pairwise",
+            f"openai_compatible:judge-1@{server.url}/v1",
+            "--cache",
+            "verdicts.db",
+            "--report",
+            "json",
+        )
         report = json.loads(cli(*command))
         assert len(server.requests) == 2 * 18, "equal texts are not asked about"
         assert "36 judge calls" in cli.err
@@ -200,7 +271,9 @@ def test_a_judge_compares_pairs(cli: CommandLine) -> None:
 
 
 def test_judges_are_asked_only_about_what_changed(cli: CommandLine) -> None:
-    """A second run with the file asks about the one changed answer; a changed description asks about all again."""
+    """A second run with the file asks about the one changed answer; a changed description asks
+    about all again.
+    """
     verdict = {"evidence": [], "reason": "polite", "score": 5}
     with ModelServer(replies=[json.dumps(verdict)] * 20) as server:
         text = (
@@ -208,7 +281,11 @@ def test_judges_are_asked_only_about_what_changed(cli: CommandLine) -> None:
             f"judge: {{{{type: anthropic, model: m, api_key: k, base_url: '{server.url}'}}}}}}}}]"
         )
         rows = [{"prompt": f"q{n}", "response": f"answer {n}"} for n in range(4)]
-        for expected, response, description in ((4, "answer 0", "Polite?"), (5, "new", "Polite?"), (9, "new", "Kind?")):
+        for expected, response, description in (
+            (4, "answer 0", "Polite?"),
+            (5, "new", "Polite?"),
+            (9, "new", "Kind?"),
+        ):
             rows[0]["response"] = response
             data = cli.file("d.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
             settings = cli.settings(text.format(description))

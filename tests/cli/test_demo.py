@@ -1,4 +1,6 @@
-"""``agenteval-otel demo`` as a whole: in this process, in its own process, on a terminal, into a Collector."""
+"""``agenteval-otel demo`` as a whole: in this process, in its own process, on a terminal, into a
+Collector.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,16 @@ from tests.backends.faults import black_hole, refused_port
 from tests.backends.jaeger import Jaeger
 from tests.cli.conftest import CommandLine
 
-CRITERIA = ("response_health", "short_enough", "courtesy", "names_the_topic", "next_step", "tools_worked")
-COPIED = re.compile("agenteval.otel|agenteval_responses|localhost:16686|export OTEL")  # these lines are never broken
+CRITERIA = (
+    "response_health",
+    "short_enough",
+    "courtesy",
+    "names_the_topic",
+    "next_step",
+    "tools_worked",
+)
+# these lines are never broken
+COPIED = re.compile("agenteval.otel|agenteval_responses|localhost:16686|export OTEL")
 ADDS_UP = re.compile(r"([\d,]+) calls = ((?:[\d,]+ \w+(?: \+ )?)+) . adds up")
 
 
@@ -44,7 +54,10 @@ def outcomes(shown: str) -> dict[str, int]:
     """The parts of the accounting line, which add up to its calls."""
     match = ADDS_UP.search(shown)
     assert match, shown
-    parts = {name: int(count.replace(",", "")) for count, name in (part.split() for part in match[2].split(" + "))}
+    parts = {
+        name: int(count.replace(",", ""))
+        for count, name in (part.split() for part in match[2].split(" + "))
+    }
     calls = int(match[1].replace(",", ""))
     assert sum(parts.values()) == calls
     return {"calls": calls, **parts}
@@ -54,14 +67,22 @@ def run_demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess
     """The demo in a process of its own, without a terminal."""
     return subprocess.run(
         [sys.executable, "-m", "agenteval_otel", "demo", *arguments],
-        capture_output=True, text=True, timeout=90, env={**os.environ, **environment}, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=90,
+        env={**os.environ, **environment},
+        check=False,
+    )
 
 
 def test_a_short_run_accounts_for_every_call(cli: CommandLine) -> None:
-    """Lines of progress, then a summary with outcomes that add up, every criterion and the next steps; no content."""
+    """Lines of progress, then a summary with outcomes that add up, every criterion and the next
+    steps; no content.
+    """
     shown = cli("demo", "--calls", "60", "--seconds", "1")
-    assert re.search(r"^ +0\.\d s  \d+ calls, \d+ evaluated, queue \d+; prompt v1$", shown, re.MULTILINE)
+    assert re.search(
+        r"^ +0\.\d s  \d+ calls, \d+ evaluated, queue \d+; prompt v1$", shown, re.MULTILINE
+    )
     counts = outcomes(shown)
     assert counts["calls"] == 60
     assert 0 < counts["evaluated"] < 60
@@ -80,14 +101,20 @@ VAGUE = '{"prompt": "Where is my parcel?", "response": "Thanks, we are looking i
 
 
 def test_a_recording_is_replayed_and_its_drop_detected(cli: CommandLine) -> None:
-    """Every turn is evaluated. A vague second half breaches an objective; reasons are shown, content is not."""
+    """Every turn is evaluated. A vague second half breaches an objective; reasons are shown,
+    content is not.
+    """
     shown = cli("demo", "--traffic", cli.file("recorded.jsonl", GOOD * 80))
     assert outcomes(shown) == {"calls": 80, "evaluated": 80}
     assert "No quality drop found" in shown
-    shown = cli("demo", "--traffic", cli.file("recorded.jsonl", GOOD * 60 + VAGUE * 60), "--calls", "110")
+    shown = cli(
+        "demo", "--traffic", cli.file("recorded.jsonl", GOOD * 60 + VAGUE * 60), "--calls", "110"
+    )
     assert outcomes(shown)["calls"] == 110
     assert "Quality dropped: 2 objectives breached" in shown
-    breach = re.search(r"names_the_topic +1?\d\d % .* → \d\d % \(.*\)  below 85 % after (\d+) of 110", shown)
+    breach = re.search(
+        r"names_the_topic +1?\d\d % .* → \d\d % \(.*\)  below 85 % after (\d+) of 110", shown
+    )
     assert breach
     assert 60 < int(breach[1]) <= 90
     assert re.search(r"why: topic_missing \d+ of the last \d+", shown)
@@ -98,7 +125,9 @@ def test_a_recording_is_replayed_and_its_drop_detected(cli: CommandLine) -> None
 def test_a_recording_is_scored_by_settings(
     cli: CommandLine, by_variable: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the option or of AGENTEVAL_SETTINGS, by an agent's criteria and none of the demo's, with all facts."""
+    """Of the option or of AGENTEVAL_SETTINGS, by an agent's criteria and none of the demo's, with
+    all facts.
+    """
     settings = cli.settings("""\
         agents:
           shop:
@@ -114,7 +143,9 @@ def test_a_recording_is_scored_by_settings(
     assert re.search(r"^  right +50 % \(46.54\) +600  90 % ✗", shown, re.MULTILINE)
     assert re.search(r"^  response_health +100 %", shown, re.MULTILINE)
     assert "short_enough" not in shown
-    place = re.search(r"1 objective breached in 600 answers\n.* below 90 % after (\d+) of 600", shown)
+    place = re.search(
+        r"1 objective breached in 600 answers\n.* below 90 % after (\d+) of 600", shown
+    )
     assert place
     assert 300 < int(place[1]) <= 330
     cli("demo", "--settings", settings, code=2)
@@ -125,8 +156,17 @@ def test_a_rate_lies_in_its_printed_interval(finished: Run) -> None:
     """All three are rounded alike, also next to 0 and 1."""
     shown = []
     for rate, low, high in ((0.002, 0.0004, 0.004), (0.998, 0.996, 0.9996)):
-        crossing = ObjectiveCrossing(kind="breached", criterion="courtesy", objective=0.999, rate=rate, low=low,
-                                     high=high, count=600, since_ns=1, at_ns=1)  # fmt: skip
+        crossing = ObjectiveCrossing(
+            kind="breached",
+            criterion="courtesy",
+            objective=0.999,
+            rate=rate,
+            low=low,
+            high=high,
+            count=600,
+            since_ns=1,
+            at_ns=1,
+        )
         run = replace(finished, scores=Scores(demo_criteria()))
         run.scores.on_breach(crossing)
         console = Console(file=io.StringIO(), width=100)
@@ -144,25 +184,41 @@ def test_ids_in_a_recording_may_be_numbers(cli: CommandLine) -> None:
         {"role": "tool", "tool_call_id": 7, "content": "in transit"},
         {"role": "assistant", "content": "Your parcel is on its way."},
     ]
-    shown = cli("demo", "--traffic", cli.file("recorded.jsonl", json.dumps({"id": 4711, "messages": messages})))
+    shown = cli(
+        "demo",
+        "--traffic",
+        cli.file("recorded.jsonl", json.dumps({"id": 4711, "messages": messages})),
+    )
     assert outcomes(shown) == {"calls": 1, "evaluated": 1}
     assert re.search(r"tools_worked +100 %", shown)
 
 
 def test_a_conversation_is_split_into_turns(tmp_path: Path) -> None:
     """A turn ends with the agent's last text; its tool calls have their results."""
-    call = {"id": "a", "type": "function", "function": {"name": "lookup", "arguments": '{"order": 4711}'}}
+    call = {
+        "id": "a",
+        "type": "function",
+        "function": {"name": "lookup", "arguments": '{"order": 4711}'},
+    }
     messages = [
-        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where is it?"},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Where is it?"},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "a", "name": "lookup", "content": "in transit"},
         {"role": "assistant", "content": "On its way."},
-        {"role": "user", "content": "Thanks"}, {"role": "user", "content": "And when?"},
-        {"role": "assistant", "content": [{"type": "text", "text": "Tomo"}, {"type": "text", "text": "rrow."}]},
+        {"role": "user", "content": "Thanks"},
+        {"role": "user", "content": "And when?"},
+        {
+            "role": "assistant",
+            "content": [{"type": "text", "text": "Tomo"}, {"type": "text", "text": "rrow."}],
+        },
         {"role": "user", "content": "Bye"},
-    ]  # fmt: skip
+    ]
     file = tmp_path / "recorded.jsonl"
-    file.write_text(json.dumps({"id": "c-1", "messages": messages}) + '\n\n{"prompt": "Hi", "response": "Hello"}\n')
+    file.write_text(
+        json.dumps({"id": "c-1", "messages": messages})
+        + '\n\n{"prompt": "Hi", "response": "Hello"}\n'
+    )
     assert list(recorded_turns(str(file))) == [
         Turn("c-1", messages[:2], "On its way.", [{**call, "result": "in transit"}]),
         Turn("c-1", messages[:7], "Tomo\nrrow.", []),
@@ -176,20 +232,34 @@ def test_a_conversation_is_split_into_turns(tmp_path: Path) -> None:
         (["--traffic", "missing.jsonl"], "missing.jsonl: cannot be read: No such file"),
         (["--traffic", "empty.jsonl"], "no conversation in 'empty.jsonl'"),
         (["--traffic", "wrong.jsonl"], "wrong.jsonl:1: not JSON"),
-        (["--traffic", "roles.jsonl"], "roles.jsonl:1: messages: expected a list of objects with a role"),
+        (
+            ["--traffic", "roles.jsonl"],
+            "roles.jsonl:1: messages: expected a list of objects with a role",
+        ),
         (["--traffic", "silent.jsonl"], "silent.jsonl:1: messages: no message of the assistant"),
         (["--traffic", "fields.jsonl"], "fields.jsonl:1: response: is missing"),
-        (["--traffic", "any.jsonl", "--seconds", "4"], "--seconds: a replay runs as fast as it can"),
-        (["--otlp-endpoint", "localhost:4317"], "found 'localhost:4317', expected http://HOST:PORT"),
+        (
+            ["--traffic", "any.jsonl", "--seconds", "4"],
+            "--seconds: a replay runs as fast as it can",
+        ),
+        (
+            ["--otlp-endpoint", "localhost:4317"],
+            "found 'localhost:4317', expected http://HOST:PORT",
+        ),
         (["--otlp-endpoint", "http://x:99999"], "expected http://HOST:PORT"),
     ],
 )
-def test_wrong_files_and_endpoints_are_refused(arguments: list[str], message: str, cli: CommandLine) -> None:
+def test_wrong_files_and_endpoints_are_refused(
+    arguments: list[str], message: str, cli: CommandLine
+) -> None:
     """Nothing runs, and the problem is on standard error, with exit code 2."""
     for name, content in (
-        ("empty", ""), ("wrong", "nope"), ("roles", '{"messages": [7]}'), ("fields", '{"prompt": "x"}'),
+        ("empty", ""),
+        ("wrong", "nope"),
+        ("roles", '{"messages": [7]}'),
+        ("fields", '{"prompt": "x"}'),
         ("silent", '{"messages": [{"role": "user"}]}'),
-    ):  # fmt: skip
+    ):
         cli.file(f"{name}.jsonl", content)
     assert cli("demo", *arguments, code=2) == ""
     assert message in cli.err
@@ -212,8 +282,20 @@ def test_a_collector_that_does_not_answer_breaks_nothing(kind: str) -> None:
 
 def test_ctrl_c_ends_early_with_the_summary() -> None:
     """An interrupt ends the traffic: summary and accounting follow, and the exit code is 130."""
-    command = [sys.executable, "-u", "-m", "agenteval_otel", "demo", "--seconds", "300", "--calls", "9000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "agenteval_otel",
+        "demo",
+        "--seconds",
+        "300",
+        "--calls",
+        "9000",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
         assert running.stdout is not None
         first = running.stdout.readline()
         running.send_signal(signal.SIGINT)
@@ -226,14 +308,18 @@ def test_ctrl_c_ends_early_with_the_summary() -> None:
 
 
 def test_the_live_view_uses_the_alternate_screen() -> None:
-    """The screen is redrawn a few times a second and given back; no line is wider than the terminal."""
+    """The screen is redrawn a few times a second and given back; no line is wider than the
+    terminal.
+    """
     leader, follower = pty.openpty()
     ioctl(follower, TIOCSWINSZ, struct.pack("HHHH", 40, 70, 0, 0))
     with subprocess.Popen(
         [sys.executable, "-m", "agenteval_otel", "demo", "--seconds", "2"],
-        stdin=follower, stdout=follower, stderr=follower,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
         env={**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1"},
-    ) as running:  # fmt: skip
+    ) as running:
         os.close(follower)
         shown = b"".join(_read(leader)).decode()
     os.close(leader)
@@ -265,10 +351,15 @@ def finished() -> Iterator[Run]:
     """A finished run: 600 calls in half a second, all evaluated."""
     scores = Scores(demo_criteria())
     pipeline = Pipeline(
-        sampler=RatioSampler(), evaluators=demo_evaluators(), criteria=demo_criteria(), storage=(scores,),
+        sampler=RatioSampler(),
+        evaluators=demo_evaluators(),
+        criteria=demo_criteria(),
+        storage=(scores,),
         objectives=scores.objectives,
-    )  # fmt: skip
-    run = Run(pipeline, scores, "everything", total=600, seconds=0.5, destination="to nowhere", release=2)
+    )
+    run = Run(
+        pipeline, scores, "everything", total=600, seconds=0.5, destination="to nowhere", release=2
+    )
     agent = Agent("support", pipeline, pace=0.0)
 
     async def serve() -> None:
@@ -284,7 +375,9 @@ def finished() -> Iterator[Run]:
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_the_screens_fit_every_width(finished: Run, columns: int) -> None:
-    """Narrow terminals lose columns of the table, but no pass rate. The summary names the drop and where to look."""
+    """Narrow terminals lose columns of the table, but no pass rate. The summary names the drop and
+    where to look.
+    """
     console = Console(file=io.StringIO(), width=columns, force_terminal=False)
     console.print(render(finished, console))
     delivery = Delivery("http://localhost:4317", "shop", complete=True, spans=True)
@@ -308,30 +401,47 @@ def test_the_screens_fit_every_width(finished: Run, columns: int) -> None:
 def test_a_collector_gets_the_application_and_its_scores(
     collector: Collector, agent: str, request: pytest.FixtureRequest
 ) -> None:
-    """The trace has request, agent and tool spans; the scores are children of the agent's span. Nothing is missing."""
+    """The trace has request, agent and tool spans; the scores are children of the agent's span.
+    Nothing is missing.
+    """
     service, endpoint, protocol = f"demo-{agent}", collector.grpc_endpoint, "grpc"
     arguments = ["--calls", "60", "--seconds", "1"]
     if agent == "recorded":
         endpoint, protocol = collector.http_endpoint, "http/protobuf"
-        arguments = ["--traffic", str(request.getfixturevalue("shared") / "data" / "tau_airline_sample.jsonl")]
+        arguments = [
+            "--traffic",
+            str(request.getfixturevalue("shared") / "data" / "tau_airline_sample.jsonl"),
+        ]
     ended = run_demo(
-        *arguments, "--otlp-endpoint", endpoint, OTEL_SERVICE_NAME=service, OTEL_EXPORTER_OTLP_PROTOCOL=protocol
+        *arguments,
+        "--otlp-endpoint",
+        endpoint,
+        OTEL_SERVICE_NAME=service,
+        OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
     )
     assert ended.returncode == 0
     assert f"Sent to {endpoint} as service {service}" in ended.stdout
     evaluated = outcomes(ended.stdout)["evaluated"]
     assert agent == "support" or evaluated > 500
     spans = collector.wait_for(
-        lambda seen: [spans for spans in [seen.spans(service)]
-                      if sum(span.name == f"evaluation {agent}" for span in spans) == evaluated]
-    )[0]  # fmt: skip
+        lambda seen: [
+            spans
+            for spans in [seen.spans(service)]
+            if sum(span.name == f"evaluation {agent}" for span in spans) == evaluated
+        ]
+    )[0]
     by_id = {span.span_id: span for span in spans}
 
     def parents(name: str) -> set[str]:
         return {by_id[span.parent_span_id].name for span in spans if span.name.startswith(name)}
 
     assert parents(f"invoke_agent {agent}") == {f"POST /{agent}"}
-    assert parents("execute_tool") == parents("chat") == parents("evaluation") == {f"invoke_agent {agent}"}
+    assert (
+        parents("execute_tool")
+        == parents("chat")
+        == parents("evaluation")
+        == {f"invoke_agent {agent}"}
+    )
     trace = re.search(r"^    ([0-9a-f]{32})$", ended.stdout, re.MULTILINE)
     assert trace
     assert trace[1] in {span.trace_id for span in spans}
@@ -341,26 +451,42 @@ def test_a_collector_gets_the_application_and_its_scores(
 
 @pytest.mark.backend
 def test_jaeger_shows_the_trace_that_the_summary_names(jaeger: Jaeger) -> None:
-    """Jaeger by itself takes only spans: the summary says so, and the trace that it names is complete."""
-    ended = run_demo("--calls", "60", "--seconds", "1", "--otlp-endpoint", f"http://{jaeger.otlp_endpoint}")
+    """Jaeger by itself takes only spans: the summary says so, and the trace that it names is
+    complete.
+    """
+    ended = run_demo(
+        "--calls", "60", "--seconds", "1", "--otlp-endpoint", f"http://{jaeger.otlp_endpoint}"
+    )
     assert ended.returncode == 0
     assert "The spans did; events or metrics did not." in ended.stdout
     trace = re.search(r"^    ([0-9a-f]{32})$", ended.stdout, re.MULTILINE)
     assert trace
     stored = jaeger.wait_for(lambda seen: seen.trace(trace[1]))
-    assert {"POST /support", "invoke_agent support", "evaluation support"} <= {span.name for span in stored.spans}
+    assert {"POST /support", "invoke_agent support", "evaluation support"} <= {
+        span.name for span in stored.spans
+    }
     assert stored.orphans() == []
 
 
 def test_planned_traffic_is_lifelike() -> None:
-    """The plan has streams, slow answers, failing tools, conversations and two prompts, in order of time."""
+    """The plan has streams, slow answers, failing tools, conversations and two prompts, in order of
+    time.
+    """
     turns = plan_turns(calls=600, seconds=20)
     assert len(turns) == 600
     assert turns == plan_turns(calls=600, seconds=20)
     times = [turn.at_s for turn in turns]
     assert times == sorted(times)
     assert all((turn.release == 2) == (turn.at_s >= 10) for turn in turns)
-    assert {turn.kind for turn in turns} >= {"good", "vague", "long", "refused", "empty", "failed", "cut"}
+    assert {turn.kind for turn in turns} >= {
+        "good",
+        "vague",
+        "long",
+        "refused",
+        "empty",
+        "failed",
+        "cut",
+    }
     assert max(len(turn.messages) for turn in turns) == 8
     assert all(any(getattr(turn, trait) for turn in turns) for trait in ("streamed", "slow"))
     assert any("error" in call["result"] for turn in turns for call in turn.tool_calls)
@@ -368,6 +494,8 @@ def test_planned_traffic_is_lifelike() -> None:
 
 def test_the_demo_keeps_no_recorded_texts(cli: CommandLine) -> None:
     """Conversations that people recorded are scored, and their texts stay out of the database."""
-    recorded = cli.file("own.jsonl", json.dumps({"prompt": "Where is it?", "response": "On its way to you."}) + "\n")
+    recorded = cli.file(
+        "own.jsonl", json.dumps({"prompt": "Where is it?", "response": "On its way to you."}) + "\n"
+    )
     cli("demo", "--traffic", recorded, "--storage", "own.db")
     assert [answer.content for answer in Source("own.db").answers()] == [None]

@@ -46,12 +46,17 @@ def settings(cli: CommandLine, port: int) -> str:
 
 
 def providers(folder: Path) -> tuple[Any, ...]:
-    return JsonFileStorageProvider(path=folder / "results.jsonl"), SqlStorageProvider(path=folder / "results.db")
+    return JsonFileStorageProvider(path=folder / "results.jsonl"), SqlStorageProvider(
+        path=folder / "results.db"
+    )
 
 
 def files_with(folder: Path, text: str = CANARY) -> list[str]:
-    return sorted(str(file.relative_to(folder)) for file in folder.rglob("*")
-                  if file.is_file() and text.encode() in file.read_bytes())  # fmt: skip
+    return sorted(
+        str(file.relative_to(folder))
+        for file in folder.rglob("*")
+        if file.is_file() and text.encode() in file.read_bytes()
+    )
 
 
 def test_a_dry_run_counts_and_yes_erases(cli: CommandLine, settings: str) -> None:
@@ -62,7 +67,13 @@ def test_a_dry_run_counts_and_yes_erases(cli: CommandLine, settings: str) -> Non
     assert "results.db" in "".join(files_with(cli.folder))
     cli(*arguments, "--yes")
     assert cli.out.count(": 1\n") == 2
-    for name in ("http://collector:4317", "langfuse at http://langfuse:3000", "truth.csv", "backups", "erase() there"):
+    for name in (
+        "http://collector:4317",
+        "langfuse at http://langfuse:3000",
+        "truth.csv",
+        "backups",
+        "erase() there",
+    ):
         assert name in cli.out
     assert files_with(cli.folder) == []
     assert len(files_with(cli.folder, "kept")) == 2
@@ -77,7 +88,12 @@ def test_without_a_terminal_nothing_is_erased_unasked(cli: CommandLine, settings
 
 @pytest.mark.parametrize(("reply", "code", "left"), [("y\n", 0, 0), ("\n", 1, 2), ("no\n", 1, 2)])
 def test_a_terminal_is_asked(
-    cli: CommandLine, settings: str, monkeypatch: pytest.MonkeyPatch, reply: str, code: int, left: int
+    cli: CommandLine,
+    settings: str,
+    monkeypatch: pytest.MonkeyPatch,
+    reply: str,
+    code: int,
+    left: int,
 ) -> None:
     """Only yes is yes."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
@@ -89,17 +105,23 @@ def test_a_terminal_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "one of the arguments"), (("--user", "a", "--before", "2026-01-01"), "not allowed with"),
-        (("--before", "soon"), "2026-05-01"), (("--conversation", " "), "expected text"),
+        ((), "one of the arguments"),
+        (("--user", "a", "--before", "2026-01-01"), "not allowed with"),
+        (("--before", "soon"), "2026-05-01"),
+        (("--conversation", " "), "expected text"),
     ],
-)  # fmt: skip
-def test_what_is_asked_for_is_named(cli: CommandLine, arguments: tuple[str, ...], message: str) -> None:
+)
+def test_what_is_asked_for_is_named(
+    cli: CommandLine, arguments: tuple[str, ...], message: str
+) -> None:
     """One of three, in a form that can be read."""
     cli("erase", *arguments, "--yes", code=2)
     assert message in cli.err
 
 
-def test_an_id_that_redaction_has_changed_is_refused_by_name(cli: CommandLine, settings: str) -> None:
+def test_an_id_that_redaction_has_changed_is_refused_by_name(
+    cli: CommandLine, settings: str
+) -> None:
     """Everybody's e-mail address is stored alike: no other person's results are touched."""
     for storage in providers(cli.folder):
         save(storage, answer("[EMAIL]", user="ann"), answer("[EMAIL]", user="bob", text="of bob"))
@@ -130,19 +152,30 @@ def test_verdicts_of_judges_go(cli: CommandLine, settings: str) -> None:
 def test_the_journal_of_a_sidecar_that_does_not_run(cli: CommandLine, settings: str) -> None:
     """The person's traces go from its requests; others, and numbers, stay."""
     messages = OtlpMessages("trace")
-    requests = [request_of((1, "c-1"), (1, None), (2, "c-2")), request_of((1, None)), request_of((3, "c-3"))]
+    requests = [
+        request_of((1, "c-1"), (1, None), (2, "c-2")),
+        request_of((1, None)),
+        request_of((3, "c-3")),
+    ]
     journal = Journal(cli.folder / "journal", 2**30)
     numbers = [journal.write(TRACES, request) for request in requests]
     journal.close()
     cli("erase", "--conversation", "c-1", "--settings", settings, "--yes")
     assert "journal (journal of the sidecar): 1" in cli.out
     journal = Journal(cli.folder / "journal", 2**30)
-    left = [(entry.number, sorted(trace for trace, _ in traces_of(messages, entry.data))) for entry in journal.left()]
+    left = [
+        (entry.number, sorted(trace for trace, _ in traces_of(messages, entry.data)))
+        for entry in journal.left()
+    ]
     journal.close()
     assert left == [(numbers[0], [2]), (numbers[1], []), (numbers[2], [3])]
 
 
 def traces_of(messages: OtlpMessages, data: bytes) -> list[tuple[int, int]]:
     request = messages.request.FromString(data)
-    return [(int.from_bytes(span.trace_id), int.from_bytes(span.span_id)) for group in request.resource_spans
-            for scope in group.scope_spans for span in scope.spans]  # fmt: skip
+    return [
+        (int.from_bytes(span.trace_id), int.from_bytes(span.span_id))
+        for group in request.resource_spans
+        for scope in group.scope_spans
+        for span in scope.spans
+    ]

@@ -73,7 +73,9 @@ class Evaluate:
 
     def settings(self, **fields: Any) -> str:
         """A settings file, with `Says` where it names no evaluators."""
-        return self.file("settings.json", json.dumps({"evaluators": [{"type": "EvaluateTestSays"}], **fields}))
+        return self.file(
+            "settings.json", json.dumps({"evaluators": [{"type": "EvaluateTestSays"}], **fields})
+        )
 
     def report(self, *arguments: str, code: int = 0) -> dict[str, Any]:
         """The report as JSON."""
@@ -96,7 +98,9 @@ def test_without_settings_answers_are_checked_for_their_health(evaluate: Evaluat
 def test_settings_profile_agent_and_environment_choose_the_evaluators(
     evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Evaluators and criteria are those of the live answers, also where AGENTEVAL_SETTINGS names the file."""
+    """Evaluators and criteria are those of the live answers, also where AGENTEVAL_SETTINGS names
+    the file.
+    """
     path = evaluate.settings(
         criteria={"default": [{"name": "says", "objective": 0.9}]},
         profiles={"strict": {"evaluators": [{"type": "EvaluateTestSays", "threshold": 0.9}]}},
@@ -114,13 +118,23 @@ def test_settings_profile_agent_and_environment_choose_the_evaluators(
 
 def test_a_run_configuration_of_agentdock_runs_unchanged(evaluate: Evaluate) -> None:
     """The criteria come from the input, and the results have AgentDock's JSON form."""
-    config = evaluate.file("run.json", json.dumps({"evaluatorConfigs": [LENGTH], "metadata": {"suite": "x"}}))
+    config = evaluate.file(
+        "run.json", json.dumps({"evaluatorConfigs": [LENGTH], "metadata": {"suite": "x"}})
+    )
     criteria = [{"name": "short", "description": "d", "scale": "likert5", "weight": 2}]
-    answers = evaluate.lines("in.jsonl", [{"response": "A good one", "agentId": "a1", "criteria": criteria}])
-    form = json.loads(evaluate(answers, "--settings", config, "--results", "-", "--results-format", "agentdock"))
+    answers = evaluate.lines(
+        "in.jsonl", [{"response": "A good one", "agentId": "a1", "criteria": criteria}]
+    )
+    form = json.loads(
+        evaluate(answers, "--settings", config, "--results", "-", "--results-format", "agentdock")
+    )
     assert form["overallScore"] == 1
     (result,) = form["results"]
-    assert (result["criterionName"], result["score"], result["evaluatorType"]) == ("short", 5, "RuleBased")
+    assert (result["criterionName"], result["score"], result["evaluatorType"]) == (
+        "short",
+        5,
+        "RuleBased",
+    )
     assert form["evaluationConfigSnapshot"]["criteriaNames"] == ["short"]
     assert form["agentId"] == "a1"
     assert set(form["metadata"]) == {"suite", "errors", "durationMs"}
@@ -128,12 +142,22 @@ def test_a_run_configuration_of_agentdock_runs_unchanged(evaluate: Evaluate) -> 
 
 
 def test_an_unscored_criterion_is_named_once(evaluate: Evaluate) -> None:
-    """Standard error names it, with the nearest match, for a settings file and for a run configuration."""
+    """Standard error names it, with the nearest match, for a settings file and for a run
+    configuration.
+    """
     answers = evaluate.says("1", "0", "1")
-    settings = evaluate.settings(criteria={"default": [{"name": "sais", "weight": 2}, {"name": "says"}]})
-    config = evaluate.file("run.json", json.dumps({
-        "evaluatorConfigs": [LENGTH], "criteria": [{"name": "short", "scale": "numeric"}, {"name": "polite"}],
-    }))  # fmt: skip
+    settings = evaluate.settings(
+        criteria={"default": [{"name": "sais", "weight": 2}, {"name": "says"}]}
+    )
+    config = evaluate.file(
+        "run.json",
+        json.dumps(
+            {
+                "evaluatorConfigs": [LENGTH],
+                "criteria": [{"name": "short", "scale": "numeric"}, {"name": "polite"}],
+            }
+        ),
+    )
     for file, name in ((settings, "sais (did you mean 'says'?)"), (config, "polite")):
         evaluate(answers, "--settings", file, "--quiet")
         assert evaluate.err.count(f"criteria that no evaluator scores: {name}\n") == 1
@@ -146,13 +170,29 @@ def test_only_the_escalation_of_a_run_configuration_applies(evaluate: Evaluate) 
     live = evaluate.settings(escalation={"baseline_rate": 0.000001, "criteria": ["says"]})
     (says,) = evaluate.report(evaluate.says("1", "0"), "--settings", live)["criteria"]
     assert (says["scored"], says["skipped"]) == (2, 0)
-    config = evaluate.file("run.json", json.dumps({
-        "evaluatorConfigs": [{"type": "ResponseHealth", "config": {}}, {"type": "EvaluateTestSays", "config": {}}],
-        "escalation": {"baseline_rate": 0.25, "criteria": ["says"], "rules": [{"type": "pattern", "pattern": "^0$"}]},
-    }))  # fmt: skip
-    answers = evaluate.lines("many.jsonl", [
-        {"response": "1" if number % 5 else "0", "responseId": f"r{number}"} for number in range(500)
-    ])  # fmt: skip
+    config = evaluate.file(
+        "run.json",
+        json.dumps(
+            {
+                "evaluatorConfigs": [
+                    {"type": "ResponseHealth", "config": {}},
+                    {"type": "EvaluateTestSays", "config": {}},
+                ],
+                "escalation": {
+                    "baseline_rate": 0.25,
+                    "criteria": ["says"],
+                    "rules": [{"type": "pattern", "pattern": "^0$"}],
+                },
+            }
+        ),
+    )
+    answers = evaluate.lines(
+        "many.jsonl",
+        [
+            {"response": "1" if number % 5 else "0", "responseId": f"r{number}"}
+            for number in range(500)
+        ],
+    )
     health, says = evaluate.report(answers, "--settings", config)["criteria"]
     assert health["scored"] == 500
     assert says["skip_reasons"] == {"not_escalated": says["skipped"]}
@@ -162,7 +202,9 @@ def test_only_the_escalation_of_a_run_configuration_applies(evaluate: Evaluate) 
 
 def test_failures_and_skips_are_no_scores(evaluate: Evaluate) -> None:
     """Means and rates leave them out, and count them by error type and reason."""
-    report = evaluate.report(evaluate.says("1", "0", "break", "skip", "skip"), "--settings", evaluate.settings())
+    report = evaluate.report(
+        evaluate.says("1", "0", "break", "skip", "skip"), "--settings", evaluate.settings()
+    )
     (says,) = report["criteria"]
     assert (says["scored"], says["skipped"], says["failed"]) == (2, 2, 1)
     assert says["mean"]["mean"] == says["pass_rate"]["mean"] == 0.5
@@ -183,8 +225,16 @@ def test_failures_and_skips_are_no_scores(evaluate: Evaluate) -> None:
             "missed: says: 2 of 3 passed, 66.67 % (95 % interval 20.8 to 93.9), the objective is 70 %",
         ),
         (("1", "1", "1", "1", "0", "break", "skip"), 0, ""),
-        (("break", "break"), 1, "no pass rate (0 scored, 2 failed: broken 2), the objective is 70 %"),
-        (("skip",), 1, "no pass rate (0 scored, 1 skipped: nothing to say 1), the objective is 70 %"),
+        (
+            ("break", "break"),
+            1,
+            "no pass rate (0 scored, 2 failed: broken 2), the objective is 70 %",
+        ),
+        (
+            ("skip",),
+            1,
+            "no pass rate (0 scored, 1 skipped: nothing to say 1), the objective is 70 %",
+        ),
         (("print",), 1, "no pass rate (1 scored): the criterion needs a threshold, which decides"),
     ],
 )
@@ -193,7 +243,9 @@ def test_a_pass_rate_below_the_objective_is_1(
 ) -> None:
     """Standard error names it. Without a pass rate the objective is missed too."""
     threshold = None if words == ("print",) else 0.5
-    settings = evaluate.settings(evaluators=[{"type": "EvaluateTestSays", "objective": 0.7, "threshold": threshold}])
+    settings = evaluate.settings(
+        evaluators=[{"type": "EvaluateTestSays", "objective": 0.7, "threshold": threshold}]
+    )
     evaluate(evaluate.says(*words), "--settings", settings, code=code)
     assert message in evaluate.err
     assert ("missed" in evaluate.err) is bool(code)
@@ -203,15 +255,28 @@ def test_a_pass_rate_below_the_objective_is_1(
     ("limits", "missed"),
     [
         (["0.5"], []),
-        (["0.51"], ["missed: overall score: 0.5 (95 % interval 0.095 to 0.905), --fail-under is 0.51"]),
+        (
+            ["0.51"],
+            ["missed: overall score: 0.5 (95 % interval 0.095 to 0.905), --fail-under is 0.51"],
+        ),
         (["says=0.5", "0.2"], []),
         (["says=0.6", "0.7"], ["missed: says: mean 0.5 (", "missed: overall score: 0.5 ("]),
     ],
 )
-def test_a_mean_below_the_limit_is_1(limits: list[str], missed: list[str], evaluate: Evaluate) -> None:
-    """Limits apply to the mean of a criterion or of the overall scores; a mean equal to its limit meets it."""
+def test_a_mean_below_the_limit_is_1(
+    limits: list[str], missed: list[str], evaluate: Evaluate
+) -> None:
+    """Limits apply to the mean of a criterion or of the overall scores; a mean equal to its limit
+    meets it.
+    """
     options = [part for limit in limits for part in ("--fail-under", limit)]
-    evaluate(evaluate.says("1", "0"), "--settings", evaluate.settings(), *options, code=1 if missed else 0)
+    evaluate(
+        evaluate.says("1", "0"),
+        "--settings",
+        evaluate.settings(),
+        *options,
+        code=1 if missed else 0,
+    )
     assert len(evaluate.err.splitlines()) == len(missed)
     assert all(line in evaluate.err for line in missed)
 
@@ -221,32 +286,55 @@ def test_a_mean_below_the_limit_is_1(limits: list[str], missed: list[str], evalu
     [
         (["--settings", "none.yaml"], "none.yaml: there is no such file"),
         (["--settings", "broken.yaml"], "broken.yaml:2: "),
-        (["--settings", "wrong.json"], "wrong.json: sampel_rate: unknown field (did you mean 'sample_rate'?)"),
+        (
+            ["--settings", "wrong.json"],
+            "wrong.json: sampel_rate: unknown field (did you mean 'sample_rate'?)",
+        ),
         (["--settings", "run.json"], "evaluatorConfigs[0]: unknown evaluator type 'Nope'"),
         (["--settings", "settings.json", "--profile", "ci"], "no profile 'ci'"),
         (["--settings", "settings.json", "--agent", "a"], "--agent: no agent 'a'"),
-        (["--settings", "right.json", "--profile", "ci"], "--profile: only applies to settings files"),
+        (
+            ["--settings", "right.json", "--profile", "ci"],
+            "--profile: only applies to settings files",
+        ),
         (["--settings", "settings.json", "--tags", "dear"], "no evaluator has the tag 'dear'"),
         (["--settings", "settings.json", "--execution", "async"], "no evaluator is left to run"),
-        (["--settings", "settings.json", "--fail-under", "sais=0.5"], "(did you mean 'says'?); known: says"),
-        (["--fail-under", "1.5"], "--fail-under: expected CRITERION=LIMIT or LIMIT, from 0 to 1, found '1.5'"),
+        (
+            ["--settings", "settings.json", "--fail-under", "sais=0.5"],
+            "(did you mean 'says'?); known: says",
+        ),
+        (
+            ["--fail-under", "1.5"],
+            "--fail-under: expected CRITERION=LIMIT or LIMIT, from 0 to 1, found '1.5'",
+        ),
         (["--fail-under", "says=much"], "--fail-under: expected CRITERION=LIMIT"),
         (["--fail-under", "=0.5"], "--fail-under: expected CRITERION=LIMIT"),
         (["--fail-under", "says=nan"], "--fail-under: expected CRITERION=LIMIT"),
         (["--report", "pdf"], "no report 'pdf'; known: table, json, junit, markdown"),
         (["--report", "json="], "expected a file after 'json='"),
-        (["--report", "json", "--report", "table"], "standard output is an input or another output"),
+        (
+            ["--report", "json", "--report", "table"],
+            "standard output is an input or another output",
+        ),
         (["--report", "json", "--results", "-"], "standard output is an input or another output"),
         (["--report", "json=a", "--results", "./a"], "./a is an input or another output"),
-        (["--report", "json=a.json", "--results", "link.json"], "link.json is an input or another output"),
-        (["--concurrency", "999999999"], "concurrency: expected a whole number from 1 to 10000, found 999999999"),
+        (
+            ["--report", "json=a.json", "--results", "link.json"],
+            "link.json is an input or another output",
+        ),
+        (
+            ["--concurrency", "999999999"],
+            "concurrency: expected a whole number from 1 to 10000, found 999999999",
+        ),
         (["--results", "says.jsonl"], "says.jsonl is an input or another output"),
         (["--report", "json=none/a.json"], "No such file or directory: 'none/a.json'"),
         (["bad.jsonl"], "bad.jsonl:1: not JSON"),
         (["twice.jsonl"], "twice.jsonl:1: criteria: criterion 'a' appears twice"),
     ],
 )
-def test_wrong_options_settings_and_datasets_are_2(arguments: list[str], message: str, evaluate: Evaluate) -> None:
+def test_wrong_options_settings_and_datasets_are_2(
+    arguments: list[str], message: str, evaluate: Evaluate
+) -> None:
     """Nothing is evaluated; standard error names the problem, with the choices."""
     evaluate.says("1")
     evaluate.settings()
@@ -263,14 +351,21 @@ def test_wrong_options_settings_and_datasets_are_2(arguments: list[str], message
 
 
 def test_nothing_scored_is_2(evaluate: Evaluate) -> None:
-    """A run without a score is no success, also without a target; reports are written. A limit of 0 is missed too."""
+    """A run without a score is no success, also without a target; reports are written. A limit of 0
+    is missed too.
+    """
     evaluate(evaluate.says(), code=2)
     assert "no inputs in says.jsonl" in evaluate.err
     shown = evaluate(evaluate.says("break", "skip"), "--settings", evaluate.settings(), code=2)
-    assert "nothing was scored (says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1)" in evaluate.err
+    assert (
+        "nothing was scored (says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1)"
+        in evaluate.err
+    )
     assert "says" in shown
     limits = ("--fail-under", "says=0", "--fail-under", "0")
-    report = evaluate.report(evaluate.says("break"), "--settings", evaluate.settings(), *limits, code=1)
+    report = evaluate.report(
+        evaluate.says("break"), "--settings", evaluate.settings(), *limits, code=1
+    )
     assert [target["criterion"] for target in report["missed"]] == ["says", None]
     assert report["criteria"][0]["mean"] is None
     assert "no mean (0 scored, 1 failed: broken 1)" in evaluate.err
@@ -279,9 +374,17 @@ def test_nothing_scored_is_2(evaluate: Evaluate) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full disk here")
 def test_a_report_that_cannot_be_written_is_2(evaluate: Evaluate) -> None:
     """A full disk is no success, whatever the scores are."""
-    evaluate(evaluate.says("1"), "--settings", evaluate.settings(), "--report=junit=/dev/full", code=2)
+    evaluate(
+        evaluate.says("1"), "--settings", evaluate.settings(), "--report=junit=/dev/full", code=2
+    )
     assert "No space left on device: '/dev/full'" in evaluate.err
-    evaluate(evaluate.says("1"), "--settings", evaluate.settings(), "--report=json=/dev/null", "--results=/dev/null")
+    evaluate(
+        evaluate.says("1"),
+        "--settings",
+        evaluate.settings(),
+        "--report=json=/dev/null",
+        "--results=/dev/null",
+    )
 
 
 @pytest.mark.parametrize("form", RESULTS)
@@ -290,7 +393,10 @@ def test_a_result_is_one_line_of_json_whatever_its_metadata(form: str) -> None:
     facts = {"nan": float("nan"), "object": Path("a"), "text": "a\u2028b", "list": [float("inf")]}
     result = EvaluationResult(criterion_name="a", evaluator_type="A", score=1, metadata=facts)
     odd = EvaluationResult(
-        criterion_name="b", evaluator_type="B", score=1, metadata={"odd": object(), "half": "\ud800"}
+        criterion_name="b",
+        evaluator_type="B",
+        score=1,
+        metadata={"odd": object(), "half": "\ud800"},
     )
     file = io.StringIO()
     row = Row("a.jsonl", 1, EvaluationInput(response=""))
@@ -304,7 +410,9 @@ def test_a_result_is_one_line_of_json_whatever_its_metadata(form: str) -> None:
 
 
 def test_each_report_has_its_place(evaluate: Evaluate) -> None:
-    """The table goes to standard output unless another report or --output does. A wrong dataset changes no report."""
+    """The table goes to standard output unless another report or --output does. A wrong dataset
+    changes no report.
+    """
     run = (evaluate.says("1", "0"), "--settings", evaluate.settings())
     files = {"junit": "<?xml", "markdown": "### Evaluation", "json": "{"}
     shown = evaluate(*run, *(f"--report={kind}=report.{kind}" for kind in files))
@@ -322,7 +430,15 @@ def test_results_are_written_in_the_order_of_the_dataset(evaluate: Evaluate) -> 
     """Each line has the whole result with its input, and only the owner can read the file."""
     words = [str(number / 1000) for number in range(700)]
     evaluate.file("r.jsonl", "of an earlier run")
-    evaluate(evaluate.says(*words), "--settings", evaluate.settings(), "--results", "r.jsonl", "--concurrency", "5")
+    evaluate(
+        evaluate.says(*words),
+        "--settings",
+        evaluate.settings(),
+        "--results",
+        "r.jsonl",
+        "--concurrency",
+        "5",
+    )
     path = evaluate.folder / "r.jsonl"
     results = [json.loads(line) for line in path.read_text().splitlines()]
     assert [result["results"][0]["score"] for result in results] == list(map(float, words))
@@ -331,35 +447,53 @@ def test_results_are_written_in_the_order_of_the_dataset(evaluate: Evaluate) -> 
 
 
 def test_tags_and_execution_select_evaluators(evaluate: Evaluate) -> None:
-    """Standard error lists the others, and has what evaluators print: standard output has only the report."""
+    """Standard error lists the others, and has what evaluators print: standard output has only the
+    report.
+    """
     path = evaluate.settings(
         evaluators=[
             {"type": "EvaluateTestSays", "tags": ["fast", "own"]},
             {"type": "ResponseHealth", "tags": ["other"]},
         ]
     )
-    report = evaluate.report(evaluate.says("print"), "--settings", path, "--tags", "fast,own", "--execution", "inline")
+    report = evaluate.report(
+        evaluate.says("print"), "--settings", path, "--tags", "fast,own", "--execution", "inline"
+    )
     assert [criterion["name"] for criterion in report["criteria"]] == ["says"]
     assert evaluate.err == "left out: ResponseHealth:response_health (tags other)\nchatter\n"
 
 
-def test_files_and_standard_input_are_read_in_order(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_and_standard_input_are_read_in_order(
+    evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Up to the limit; a dash is standard input."""
-    first, second = evaluate.lines("a.jsonl", [{"response": "1"}]), evaluate.file("b.csv", "response\n1\n0\n")
+    first, second = (
+        evaluate.lines("a.jsonl", [{"response": "1"}]),
+        evaluate.file("b.csv", "response\n1\n0\n"),
+    )
     settings = evaluate.settings()
     assert evaluate.report(first, second, "--settings", settings)["inputs"] == 3
-    assert evaluate.report(first, second, "--settings", settings, "--limit", "2")["overall_score"]["mean"] == 1
+    assert (
+        evaluate.report(first, second, "--settings", settings, "--limit", "2")["overall_score"][
+            "mean"
+        ]
+        == 1
+    )
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"response": "1"}\n')))
     report = evaluate.report("-", "--settings", settings)
     assert (report["sources"], report["inputs"]) == (["stdin"], 1)
 
 
 def test_a_failing_storage_provider_is_named(evaluate: Evaluate) -> None:
-    """Standard error counts what the storage of a run configuration lost, with the first place and reason."""
+    """Standard error counts what the storage of a run configuration lost, with the first place and
+    reason.
+    """
     broken = evaluate.folder / "folder"
     broken.mkdir()
-    config = {"evaluatorConfigs": [{"type": "EvaluateTestSays", "config": {}}],
-              "storageProvider": {"type": "json_file", "path": str(broken)}}  # fmt: skip
+    config = {
+        "evaluatorConfigs": [{"type": "EvaluateTestSays", "config": {}}],
+        "storageProvider": {"type": "json_file", "path": str(broken)},
+    }
     criteria = [{"name": "says", "scale": "numeric"}]
     answers = evaluate.lines("a.jsonl", [{"response": "1", "criteria": criteria}])
     evaluate(answers, "--settings", evaluate.file("run.json", json.dumps(config)))
@@ -367,18 +501,24 @@ def test_a_failing_storage_provider_is_named(evaluate: Evaluate) -> None:
 
 
 def test_names_from_the_dataset_are_shown_without_control_characters(evaluate: Evaluate) -> None:
-    """Names of fields, which are listed where nothing evaluates them, and files must not steer the terminal."""
+    """Names of fields, which are listed where nothing evaluates them, and files must not steer the
+    terminal.
+    """
     evil = "\x1b[31mred\x07"
     answers = evaluate.lines(f"a{evil}.jsonl", [{"response": "0", evil: 1}])
     for report in ("table", "json", "markdown"):
-        shown = evaluate(answers, "--settings", evaluate.settings(), "--report", report) + evaluate.err
+        shown = (
+            evaluate(answers, "--settings", evaluate.settings(), "--report", report) + evaluate.err
+        )
         assert "red" in shown
         assert "unknown fields, kept in metadata: ?[31mred?\n" in evaluate.err
         assert [char for char in shown if not char.isprintable() and char != "\n"] == []
 
 
 @pytest.mark.parametrize("report", ["table", "json"])
-def test_output_in_an_old_encoding(report: str, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_in_an_old_encoding(
+    report: str, evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The table has what the terminal can show; reports for programs are UTF-8."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
@@ -391,14 +531,18 @@ def test_output_in_an_old_encoding(report: str, evaluate: Evaluate, monkeypatch:
 def test_an_interrupt_is_130(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of results has those so far."""
 
-    async def interrupted(inputs: Any, config: Any, *, on_result: Callable[..., None], **_: Any) -> None:
+    async def interrupted(
+        inputs: Any, config: Any, *, on_result: Callable[..., None], **_: Any
+    ) -> None:
         (result,) = await run([next(iter(inputs))], config)
         on_result(0, result)
         raise KeyboardInterrupt
 
     run = evaluate_module.run_evaluations
     monkeypatch.setattr(evaluate_module, "run_evaluations", interrupted)
-    evaluate(evaluate.says("1", "0"), "--settings", evaluate.settings(), "--results", "r.jsonl", code=130)
+    evaluate(
+        evaluate.says("1", "0"), "--settings", evaluate.settings(), "--results", "r.jsonl", code=130
+    )
     assert evaluate.err.endswith("interrupted\n")
     assert len((evaluate.folder / "r.jsonl").read_text().splitlines()) == 1
 
@@ -406,21 +550,33 @@ def test_an_interrupt_is_130(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 def test_calls_of_judges_are_counted(evaluate: Evaluate) -> None:
     """Standard error and the JSON report have calls, cache hits, tokens and cost."""
     judge = {
-        "type": "scripted", "model": "small-1", "input_tokens": 1_000, "output_tokens": 100, "cache": {},
+        "type": "scripted",
+        "model": "small-1",
+        "input_tokens": 1_000,
+        "output_tokens": 100,
+        "cache": {},
         "fallback": {"evidence": [], "reason": "r", "score": True},
         "spend": {"prices": {"small-1": {"input": 1, "output": 5}}},
-    }  # fmt: skip
-    settings = evaluate.settings(evaluators=[{"type": "LLMJudge", "criterion_name": "ok", "judge": judge}])
+    }
+    settings = evaluate.settings(
+        evaluators=[{"type": "LLMJudge", "criterion_name": "ok", "judge": judge}]
+    )
     inputs = evaluate.lines("in.jsonl", [{"response": text} for text in ("One.", "Two.", "One.")])
     report = evaluate.report(inputs, "--settings", settings)
     assert report["judges"] == {
-        "calls": 2, "cached": 1, "refused": 0, "tokens": 2_200, "cost_usd": pytest.approx(0.003),
-    }  # fmt: skip
+        "calls": 2,
+        "cached": 1,
+        "refused": 0,
+        "tokens": 2_200,
+        "cost_usd": pytest.approx(0.003),
+    }
     assert "2 judge calls, 1 from the cache, 2,200 tokens, 0.0030 US dollars" in evaluate.err
 
 
 def test_a_shadow_misses_no_target(cli: CommandLine) -> None:
-    """Its mean is in the report; neither an objective nor a failing result of it counts, and no limit can name it."""
+    """Its mean is in the report; neither an objective nor a failing result of it counts, and no
+    limit can name it.
+    """
     cli.file("in.jsonl", '{"prompt": "When?", "response": "Later."}\n')
     cli.settings("""
         evaluators:
@@ -429,7 +585,17 @@ def test_a_shadow_misses_no_target(cli: CommandLine) -> None:
            objective: 0.9, shadow: true}
     """)
     run = ("evaluate", "in.jsonl", "--settings", "settings.yaml")
-    cli(*run, "--fail-under", "due=1", "--fail-under", "1", "--report", "table", "--report", "junit=out.xml")
+    cli(
+        *run,
+        "--fail-under",
+        "due=1",
+        "--fail-under",
+        "1",
+        "--report",
+        "table",
+        "--report",
+        "junit=out.xml",
+    )
     assert "due.shadow" in cli.out + cli.err
     assert 'failures="0"' in (cli.folder / "out.xml").read_text()
     cli(*run, "--fail-under", "due.shadow=1", code=2)

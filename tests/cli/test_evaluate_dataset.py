@@ -58,7 +58,9 @@ def test_jsonl_accepts_snake_case_and_camel_case(tmp_path: Path) -> None:
 
 
 def test_csv_columns_are_fields(tmp_path: Path) -> None:
-    """Cells are text, or JSON for lists and mappings; dotted columns are keys; an empty cell is no value."""
+    """Cells are text, or JSON for lists and mappings; dotted columns are keys; an empty cell is no
+    value.
+    """
     content = (
         "\ufeffresponse,Ground Truth,cost,toolCalls,context.order.id,usage.output_tokens\r\n"
         '"It said ""no""\nand left",,0.5,"[{""name"": ""find""}]",A-1,7\r\n\r\n,42,,,,\r\n'
@@ -69,14 +71,29 @@ def test_csv_columns_are_fields(tmp_path: Path) -> None:
     assert [call.name for call in first.tool_calls or ()] == ["find"]
     assert first.usage is not None
     assert first.usage.output_tokens == 7
-    assert (second.response, second.ground_truth, second.context, second.usage) == ("", "42", None, None)
+    assert (second.response, second.ground_truth, second.context, second.usage) == (
+        "",
+        "42",
+        None,
+        None,
+    )
 
 
 def test_columns_of_reference_answers_are_known(tmp_path: Path) -> None:
-    """UserPrompt is the prompt, ExpectedOutput the ground truth; Category and Module are kept in the metadata."""
-    path = written(tmp_path, "a.csv", "UserPrompt,ExpectedOutput,Category,Module,response\nWho?,Me,faq,FAQAgent,You\n")
+    """UserPrompt is the prompt, ExpectedOutput the ground truth; Category and Module are kept in
+    the metadata.
+    """
+    path = written(
+        tmp_path,
+        "a.csv",
+        "UserPrompt,ExpectedOutput,Category,Module,response\nWho?,Me,faq,FAQAgent,You\n",
+    )
     (evaluation_input,) = read(path)
-    assert (evaluation_input.prompt, evaluation_input.ground_truth, evaluation_input.response) == ("Who?", "Me", "You")
+    assert (evaluation_input.prompt, evaluation_input.ground_truth, evaluation_input.response) == (
+        "Who?",
+        "Me",
+        "You",
+    )
     assert evaluation_input.metadata == {"category": "faq", "module": "FAQAgent"}
 
 
@@ -96,7 +113,9 @@ def test_without_a_suffix_the_first_character_decides_the_form(tmp_path: Path) -
 def test_a_list_of_objects_is_read(tmp_path: Path) -> None:
     """Over any lines; a place is the line on which the object begins."""
     path = written(
-        tmp_path, "a.json", '[{"response": "a"},\n\n  {"response":\n "b", "context": {"c": [1]}} , {"response": ""}]'
+        tmp_path,
+        "a.json",
+        '[{"response": "a"},\n\n  {"response":\n "b", "context": {"c": [1]}} , {"response": ""}]',
     )
     with Dataset([str(path)]) as dataset:
         assert dataset.check() == 3
@@ -107,9 +126,11 @@ def test_a_list_of_objects_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.csv", "question,answer,context,response\nWhy?,So,{},old\n"),
-     ("a.jsonl", '{"question": "Why?", "answer": "So", "context": {}, "response": "old"}\n')],
-)  # fmt: skip
+    [
+        ("a.csv", "question,answer,context,response\nWhy?,So,{},old\n"),
+        ("a.jsonl", '{"question": "Why?", "answer": "So", "context": {}, "response": "old"}\n'),
+    ],
+)
 def test_columns_of_other_names_are_fields(name: str, content: str, tmp_path: Path) -> None:
     """What already has the name of such a field goes into the metadata."""
     columns = columns_of(["response=answer", "prompt = question", "metadata.docs=context"])
@@ -123,9 +144,12 @@ def test_columns_of_other_names_are_fields(name: str, content: str, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("answer=response", "unknown field 'answer'; the field comes first: response=answer"),
-     ("respnse=answer", "unknown field 'respnse' (did you mean 'response'?)"), ("response", "expected FIELD=COLUMN")],
-)  # fmt: skip
+    [
+        ("answer=response", "unknown field 'answer'; the field comes first: response=answer"),
+        ("respnse=answer", "unknown field 'respnse' (did you mean 'response'?)"),
+        ("response", "expected FIELD=COLUMN"),
+    ],
+)
 def test_a_wrong_column_is_refused(text: str, message: str) -> None:
     """With the nearest field."""
     with pytest.raises(ConfigurationError) as caught:
@@ -134,17 +158,24 @@ def test_a_wrong_column_is_refused(text: str, message: str) -> None:
 
 
 def test_stored_results_give_their_inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of JSON lines and of an SQLite file, whatever its name; one that was stored without its input is an error."""
+    """Of JSON lines and of an SQLite file, whatever its name; one that was stored without its input
+    is an error.
+    """
     stored = EvaluationInput(prompt="Why?", response="So", context={"a": 1}, ground_truth="So")
     providers = (
-        JsonFileStorageProvider(path=tmp_path / "a.jsonl"), SqliteStorageProvider(path=tmp_path / "results")
-    )  # fmt: skip
+        JsonFileStorageProvider(path=tmp_path / "a.jsonl"),
+        SqliteStorageProvider(path=tmp_path / "results"),
+    )
 
-    async def save(provider: JsonFileStorageProvider | SqliteStorageProvider, *, without_input: bool) -> None:
+    async def save(
+        provider: JsonFileStorageProvider | SqliteStorageProvider, *, without_input: bool
+    ) -> None:
         if without_input:
             await provider.save_result(AggregatedEvaluationResult(evaluation_config_snapshot={}))
         else:
-            await run_evaluation(stored, EvaluationRunConfig(evaluators=[ResponseHealth()], storage=provider))
+            await run_evaluation(
+                stored, EvaluationRunConfig(evaluators=[ResponseHealth()], storage=provider)
+            )
         await provider.close()
 
     for provider in providers:
@@ -156,41 +187,93 @@ def test_stored_results_give_their_inputs(tmp_path: Path, monkeypatch: pytest.Mo
     with contextlib.closing(sqlite3.connect(foreign)) as connection:
         connection.execute("CREATE TABLE a (b)")
     assert "no such table: agenteval_schema" in problems(foreign)[0]
-    monkeypatch.setattr("agenteval_otel.database.target.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "agenteval_otel.database.target.importlib.util.find_spec", lambda name: None
+    )
     assert 'needs the extra sql: pip install "agenteval-otel[sql]"' in problems(foreign)[0]
 
 
 def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:
     """They are listed, so that the command can name them."""
-    path = written(tmp_path, "a.jsonl", '{"response": "a", "id": 3, "metadata": {"own": 1}, "metadata.more": 2}\n')
+    path = written(
+        tmp_path,
+        "a.jsonl",
+        '{"response": "a", "id": 3, "metadata": {"own": 1}, "metadata.more": 2}\n',
+    )
     with Dataset([str(path)]) as dataset:
         assert (dataset.check(), list(dataset.unknown_names)) == (1, ["id"])
-        assert [row.evaluation_input.metadata for row in dataset] == [{"own": 1, "more": 2, "id": 3}]
+        assert [row.evaluation_input.metadata for row in dataset] == [
+            {"own": 1, "more": 2, "id": 3}
+        ]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("a.jsonl", '{"response": "a"}\n{"response": \n', "a.jsonl:2: not JSON: Expecting value at character 13"),
+        (
+            "a.jsonl",
+            '{"response": "a"}\n{"response": \n',
+            "a.jsonl:2: not JSON: Expecting value at character 13",
+        ),
         ("a.jsonl", '{"response": NaN}\n', "a.jsonl:1: not JSON: NaN is not a JSON number"),
         ("a.jsonl", '"text"\n', "a.jsonl:1: expected a JSON object on each line, found 'text'"),
         ("a.jsonl", '{"prompt": "a"}\n', "a.jsonl:1: response: is missing"),
-        ("a.jsonl", '{"response": "a", "usage": 3}\n', "a.jsonl:1: usage: expected a mapping, found 3"),
-        ("a.jsonl", '{"response": "a", "cost": "dear"}\n', "a.jsonl:1: cost: expected a number, found 'dear'"),
-        ("a.jsonl", '{"response": "a", "promt": "b"}\n', "a.jsonl:1: promt: unknown field (did you mean 'prompt'?)"),
+        (
+            "a.jsonl",
+            '{"response": "a", "usage": 3}\n',
+            "a.jsonl:1: usage: expected a mapping, found 3",
+        ),
+        (
+            "a.jsonl",
+            '{"response": "a", "cost": "dear"}\n',
+            "a.jsonl:1: cost: expected a number, found 'dear'",
+        ),
+        (
+            "a.jsonl",
+            '{"response": "a", "promt": "b"}\n',
+            "a.jsonl:1: promt: unknown field (did you mean 'prompt'?)",
+        ),
         ("a.jsonl", '{"sessionId": 1, "session_id": 2, "response": ""}\n', "also as 'sessionId'"),
-        ("a.jsonl", '{"response": "", "context": "x", "context.y": 1}\n', "context is not a mapping here"),
-        ("a.jsonl", b'{"response": "a"}\n{"response": "\xff"}\n', "a.jsonl:2: not UTF-8; `iconv -f latin1"),
+        (
+            "a.jsonl",
+            '{"response": "", "context": "x", "context.y": 1}\n',
+            "context is not a mapping here",
+        ),
+        (
+            "a.jsonl",
+            b'{"response": "a"}\n{"response": "\xff"}\n',
+            "a.jsonl:2: not UTF-8; `iconv -f latin1",
+        ),
         ("a.jsonl", "[" * 100_000 + "\n", "not JSON: maximum recursion depth"),
         ("a.jsonl", '{"response": ' + "9" * 5000 + "}\n", "a.jsonl:1: not JSON: Exceeds the limit"),
         ("a.json", '{\n  "response": "a"\n}\n', "jq -c . FILE"),
-        ("a.json", '[{"response": "a"},\n {"response": "b"}', "a.json:2: not JSON: Expecting ',' delimiter"),
-        ("a.json", '[{"response": "a"},\n\n 3]', "a.json:3: expected a JSON object on each line, found 3"),
+        (
+            "a.json",
+            '[{"response": "a"},\n {"response": "b"}',
+            "a.json:2: not JSON: Expecting ',' delimiter",
+        ),
+        (
+            "a.json",
+            '[{"response": "a"},\n\n 3]',
+            "a.json:3: expected a JSON object on each line, found 3",
+        ),
         ("a.csv", "prompt\na\n", "a.csv:1: no column 'response'"),
-        ("a.csv", "response,grountruth\na,b\n", "a.csv:1: grountruth: unknown field (did you mean 'ground_truth'?)"),
-        ("a.csv", "response,Response\na,b\n", "a.csv:1: Response: appears twice, also as 'response'"),
+        (
+            "a.csv",
+            "response,grountruth\na,b\n",
+            "a.csv:1: grountruth: unknown field (did you mean 'ground_truth'?)",
+        ),
+        (
+            "a.csv",
+            "response,Response\na,b\n",
+            "a.csv:1: Response: appears twice, also as 'response'",
+        ),
         ("a.csv", "response,\na,b\n", "a.csv:1: a column without a name"),
-        ("a.csv", 'response,prompt\n"a\nb",c\nd\n', "a.csv:4: 1 cells, but the header has 2 columns"),
+        (
+            "a.csv",
+            'response,prompt\n"a\nb",c\nd\n',
+            "a.csv:4: 1 cells, but the header has 2 columns",
+        ),
         ("a.csv", 'response,prompt\na,b\n"c,d\ne,f\n', "a.csv:3: not CSV: unexpected end of data"),
         ("a.csv", 'response\n"a"b\n', "a.csv:2: not CSV"),
         ("a.csv", "response\ra\rb\r", "a.csv:1: not CSV: new-line character"),
@@ -198,7 +281,9 @@ def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:
         ("a.csv", b"\xff\xfer\x00e\x00", "a.csv:1: UTF-16"),
     ],
 )
-def test_a_problem_has_its_file_and_line(name: str, content: str | bytes, expected: str, tmp_path: Path) -> None:
+def test_a_problem_has_its_file_and_line(
+    name: str, content: str | bytes, expected: str, tmp_path: Path
+) -> None:
     """It names the field and what was expected."""
     messages = problems(written(tmp_path, name, content))
     assert any(expected in message for message in messages), messages
@@ -207,10 +292,16 @@ def test_a_problem_has_its_file_and_line(name: str, content: str | bytes, expect
 
 def test_the_first_problems_are_listed(tmp_path: Path) -> None:
     """Problems of several lines are listed together, up to a bound."""
-    path = written(tmp_path, "a.jsonl", '{"response": 1}\n{"cost": "x"}\n{"response": "", "cost": "x", "turns": "y"}\n')
+    path = written(
+        tmp_path,
+        "a.jsonl",
+        '{"response": 1}\n{"cost": "x"}\n{"response": "", "cost": "x", "turns": "y"}\n',
+    )
     assert [message.split(": ")[0:2] for message in problems(path)] == [
-        ["a.jsonl:2", "response"], ["a.jsonl:3", "cost"], ["a.jsonl:3", "turns"],
-    ]  # fmt: skip
+        ["a.jsonl:2", "response"],
+        ["a.jsonl:3", "cost"],
+        ["a.jsonl:3", "turns"],
+    ]
     messages = problems(written(tmp_path, "b.jsonl", "nothing\n" * 1000))
     assert len(messages) == MAX_PROBLEMS + 1
     assert messages[-1] == f"and more; these are the first {MAX_PROBLEMS}"
@@ -233,13 +324,18 @@ def test_an_unreadable_file_is_a_problem(tmp_path: Path) -> None:
 def test_large_cells_and_texts_are_read(tmp_path: Path) -> None:
     """Ten megabytes in one answer, as JSON and as CSV."""
     text = "word " * 2_000_000
-    assert read(written(tmp_path, "a.jsonl", json.dumps({"response": text}) + "\n"))[0].response == text
+    assert (
+        read(written(tmp_path, "a.jsonl", json.dumps({"response": text}) + "\n"))[0].response
+        == text
+    )
     assert read(written(tmp_path, "a.csv", f'response,prompt\n"{text}",b\n'))[0].response == text
 
 
 def test_half_characters_become_question_marks(tmp_path: Path) -> None:
     """No report can contain a lone surrogate; pairs stay."""
-    path = written(tmp_path, "a.jsonl", r'{"response": "a\ud800b", "prompt": "\ud83d\ude42"}' + "\n")
+    path = written(
+        tmp_path, "a.jsonl", r'{"response": "a\ud800b", "prompt": "\ud83d\ude42"}' + "\n"
+    )
     (evaluation_input,) = read(path)
     assert (evaluation_input.response, evaluation_input.prompt) == ("a?b", "🙂")
 
@@ -271,7 +367,9 @@ def test_a_stream_is_read_as_far_as_the_limit(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_places_tell_files_of_one_name_apart(tmp_path: Path) -> None:
-    """A place is the file's name, with the folder only if necessary, and the first line of the input."""
+    """A place is the file's name, with the folder only if necessary, and the first line of the
+    input.
+    """
     for folder in ("x", "y"):
         (tmp_path / folder).mkdir()
         written(tmp_path / folder, "a.csv", 'response\n"a\nb"\nc\n')
@@ -279,11 +377,15 @@ def test_places_tell_files_of_one_name_apart(tmp_path: Path) -> None:
     with Dataset(paths[:1]) as dataset:
         assert [row.place for row in dataset] == ["a.csv:2", "a.csv:4"]
     with Dataset(paths) as dataset:
-        assert [row.place for row in dataset] == [f"{path}:{line}" for path in paths for line in (2, 4)]
+        assert [row.place for row in dataset] == [
+            f"{path}:{line}" for path in paths for line in (2, 4)
+        ]
 
 
 def test_a_file_may_grow_but_not_become_wrong(tmp_path: Path) -> None:
-    """The run ends where the file was checked, also if it is written faster than evaluated; an error has its line."""
+    """The run ends where the file was checked, also if it is written faster than evaluated; an
+    error has its line.
+    """
     path = written(tmp_path, "a.jsonl", '{"response": "a"}\n' * 2)
     with Dataset([str(path)]) as dataset:
         assert dataset.check() == 2

@@ -40,7 +40,9 @@ SKIPPED = result(skip_reason="no ground truth")
 class Run:
     """A report on inputs with prepared results."""
 
-    def __init__(self, kind: str, *criteria: EvaluationCriteria, limits: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, kind: str, *criteria: EvaluationCriteria, limits: tuple[str, ...] = ()
+    ) -> None:
         self.file = io.StringIO()
         self.report = KINDS[kind](self.file)
         self.totals = Totals(criteria or [EvaluationCriteria(name="tone")])
@@ -72,7 +74,9 @@ class Run:
 
 
 def check_junit(root: ElementTree.Element) -> None:
-    """Check the form that CI servers have in common: elements, attributes, counts, one outcome at most."""
+    """Check the form that CI servers have in common: elements, attributes, counts, one outcome at
+    most.
+    """
     assert (root.tag, {suite.tag for suite in root}) == ("testsuites", {"testsuite"})
     for element in (root, *root):
         assert {"name", "tests", "failures", "errors", "time"} == set(element.attrib) - {"skipped"}
@@ -82,7 +86,9 @@ def check_junit(root: ElementTree.Element) -> None:
         assert int(element.attrib["tests"]) == len(cases)
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             if name in element.attrib:
-                assert int(element.attrib[name]) == sum(case.find(tag) is not None for case in cases)
+                assert int(element.attrib[name]) == sum(
+                    case.find(tag) is not None for case in cases
+                )
     for case in root.iter("testcase"):
         assert set(case.attrib) == {"classname", "name", "time"}
         assert re.fullmatch(r"[\w-]+\.[\w-]+", case.attrib["classname"])
@@ -97,9 +103,15 @@ def test_junit_tells_failures_errors_and_skips_apart() -> None:
     run.add(FAILED).add(SKIPPED).add(result(score="neutral", label="neutral"))
     cases = run.cases()
     assert [[child.tag for child in case] for case in cases] == [
-        ["system-out"], ["failure"], ["error"], ["skipped"], ["system-out"],
-    ]  # fmt: skip
-    assert [case.attrib["name"] for case in cases] == [f"tone at a.jsonl:{line}" for line in range(1, 6)]
+        ["system-out"],
+        ["failure"],
+        ["error"],
+        ["skipped"],
+        ["system-out"],
+    ]
+    assert [case.attrib["name"] for case in cases] == [
+        f"tone at a.jsonl:{line}" for line in range(1, 6)
+    ]
     assert {case.attrib["classname"] for case in cases} == {"a.tone"}
     failure, error, skipped = cases[1][0], cases[2][0], cases[3][0]
     assert (failure.attrib["type"], failure.text) == ("rude", "score 0.0 (rude): It shouts.")
@@ -109,19 +121,40 @@ def test_junit_tells_failures_errors_and_skips_apart() -> None:
 
 def test_junit_has_one_case_for_each_criterion_of_an_input() -> None:
     """Of several results for a criterion the worst decides; each source is a suite."""
-    run = Run("junit").add(scored(), scored(False), scored(criterion="health")).add(scored(), FAILED, scored(False))
+    run = (
+        Run("junit")
+        .add(scored(), scored(False), scored(criterion="health"))
+        .add(scored(), FAILED, scored(False))
+    )
     run.add(SKIPPED, scored(), source="b/b.csv")
-    run.add(run_errors=(RunError(evaluator_type="EvaluationInput", message="no input"),), source="b/b.csv")
+    run.add(
+        run_errors=(RunError(evaluator_type="EvaluationInput", message="no input"),),
+        source="b/b.csv",
+    )
     root = ElementTree.fromstring(run.text())
     check_junit(root)
-    assert [(suite.attrib["name"], len(suite)) for suite in root] == [("a.jsonl", 3), ("b/b.csv", 2)]
-    assert [case[0].tag for case in root.iter("testcase")] == ["failure", "system-out", "error", "system-out", "error"]
+    assert [(suite.attrib["name"], len(suite)) for suite in root] == [
+        ("a.jsonl", 3),
+        ("b/b.csv", 2),
+    ]
+    assert [case[0].tag for case in root.iter("testcase")] == [
+        "failure",
+        "system-out",
+        "error",
+        "system-out",
+        "error",
+    ]
 
 
 def test_junit_can_contain_any_text() -> None:
-    """Control characters, half characters and markup are replaced or escaped, and long texts are cut."""
+    """Control characters, half characters and markup are replaced or escaped, and long texts are
+    cut.
+    """
     run = Run("junit")
-    run.add(scored(False, criterion=EVIL, reasoning=EVIL + "x" * 100_000, reason_code="a\tb"), source=f"{EVIL}.jsonl")
+    run.add(
+        scored(False, criterion=EVIL, reasoning=EVIL + "x" * 100_000, reason_code="a\tb"),
+        source=f"{EVIL}.jsonl",
+    )
     run.add(result(error=EVIL, error_type=EVIL)).add(result(skip_reason=EVIL))
     cases = run.cases()
     assert len(cases[0][0].text or "") < 3000
@@ -132,10 +165,22 @@ def test_junit_can_contain_any_text() -> None:
 
 def test_markdown_contains_no_answers() -> None:
     """It has targets, figures and places."""
-    run = Run("markdown", EvaluationCriteria(name="tone", objective=0.9), limits=("0.2", "tone=0.8"))
-    text = run.add(scored()).add(scored(False, reasoning="secret reasoning")).add(FAILED).add(SKIPPED).text()
-    assert text.startswith("### ❌ Evaluation: 2 targets missed\n\n4 inputs from a.jsonl in 1.5 s.\n")
-    assert "| tone | 0.50 (0.09\u20130.91) | 50 % (9\u201391) | 2 | 1 | 1 | 90 % ❌, 0.8 ❌ |" in text
+    run = Run(
+        "markdown", EvaluationCriteria(name="tone", objective=0.9), limits=("0.2", "tone=0.8")
+    )
+    text = (
+        run.add(scored())
+        .add(scored(False, reasoning="secret reasoning"))
+        .add(FAILED)
+        .add(SKIPPED)
+        .text()
+    )
+    assert text.startswith(
+        "### ❌ Evaluation: 2 targets missed\n\n4 inputs from a.jsonl in 1.5 s.\n"
+    )
+    assert (
+        "| tone | 0.50 (0.09\u20130.91) | 50 % (9\u201391) | 2 | 1 | 1 | 90 % ❌, 0.8 ❌ |" in text
+    )
     assert "| **overall score** | 0.50 (0.09\u20130.91) | | 2 | | | 0.2 ✅ |" in text
     assert "| a.jsonl:2 | 0.00 | tone |" in text
     assert "secret" not in text
@@ -169,7 +214,9 @@ def test_the_table_fits_its_terminal(width: int, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_table_shows_categories_and_the_lowest_inputs() -> None:
-    """Labels without a score are counted below the table. An input without a failing result is not a lowest one."""
+    """Labels without a score are counted below the table. An input without a failing result is not
+    a lowest one.
+    """
     run = Run("table").add(scored(False)).add(result("other", score=0.2, normalized=0.2))
     for label in ("neutral", "positive", "neutral"):
         run.add(result("mood", score=label, label=label))
@@ -185,15 +232,18 @@ def test_totals_do_not_grow_with_the_inputs() -> None:
     totals = Totals([EvaluationCriteria(name="tone")])
     for number in range(3000):
         results = (
-            scored(None, label=f"label {number}"), result(error="x", error_type=f"type {number}"),
+            scored(None, label=f"label {number}"),
+            result(error="x", error_type=f"type {number}"),
             result(skip_reason=f"reason {number}"),
-        )  # fmt: skip
+        )
         aggregated = AggregatedEvaluationResult(results=results, overall_score=1 - number / 3000)
         totals.add(aggregated, place=f"a:{number}")
     (tone,) = totals.criteria
     assert max(len(counts) for counts in (tone.labels, tone.errors, tone.skips)) <= 32
     assert (tone.scored, tone.failed, tone.skipped) == (3000, 3000, 3000)
-    assert [low.place for low in totals.lowest] == [f"a:{number}" for number in range(2999, 2989, -1)]
+    assert [low.place for low in totals.lowest] == [
+        f"a:{number}" for number in range(2999, 2989, -1)
+    ]
 
 
 @pytest.mark.parametrize("closed", [False, True])
@@ -211,15 +261,18 @@ def test_progress_takes_any_stream(monkeypatch: pytest.MonkeyPatch, closed: bool
 def test_progress_is_a_rewritten_line_on_a_terminal_and_one_every_ten_seconds_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is written to standard error. The terminal's is blank at the end; a short run has no line elsewhere."""
+    """It is written to standard error. The terminal's is blank at the end; a short run has no line
+    elsewhere.
+    """
     clock = itertools.count(step=4).__next__
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     progress = Progress(1000, clock=clock)
     for number in range(6):
         progress.advance(number // 3)
     assert sys.stderr.getvalue().splitlines() == [
-        "3 of 1,000 inputs evaluated, 0.2 a second", "6 of 1,000 inputs evaluated, 0.2 a second, 1 with failures",
-    ]  # fmt: skip
+        "3 of 1,000 inputs evaluated, 0.2 a second",
+        "6 of 1,000 inputs evaluated, 0.2 a second, 1 with failures",
+    ]
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     progress = Progress(3, clock=itertools.count().__next__)

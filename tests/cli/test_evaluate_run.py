@@ -70,16 +70,28 @@ def of_two(first, second): ...
 
 
 @pytest.fixture
-def run(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[dict[str, object]]]]:
+def run(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., list[dict[str, object]]]]:
     """Evaluates `a`, `b` and `c`, or more; gives what was stored of each."""
     cli.file("app_of_tests.py", APP)
     monkeypatch.syspath_prepend(cli.folder)
     rows = [{"prompt": letter, "groundTruth": "g", "usage": {"inputTokens": 3}} for letter in "abc"]
 
-    def run(function: str, *arguments: str, times: int = 1, code: int = 0) -> list[dict[str, object]]:
+    def run(
+        function: str, *arguments: str, times: int = 1, code: int = 0
+    ) -> list[dict[str, object]]:
         cli.file("questions.jsonl", "".join(json.dumps(row) + "\n" for row in rows) * times)
-        cli("evaluate", "questions.jsonl", "--run", f"app_of_tests:{function}", "--results", "r.jsonl", *arguments,
-            code=code)  # fmt: skip
+        cli(
+            "evaluate",
+            "questions.jsonl",
+            "--run",
+            f"app_of_tests:{function}",
+            "--results",
+            "r.jsonl",
+            *arguments,
+            code=code,
+        )
         return [json.loads(line) for line in (cli.folder / "r.jsonl").read_text().splitlines()]
 
     yield run
@@ -87,16 +99,23 @@ def run(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 @pytest.mark.parametrize(
-    "function", ["plain", "asynchronous", "on_a_thread", "of_the_input", "streamed", "agent", "monitored"]
+    "function",
+    ["plain", "asynchronous", "on_a_thread", "of_the_input", "streamed", "agent", "monitored"],
 )
-def test_a_function_makes_the_answers(run: Callable[..., list[dict[str, object]]], function: str) -> None:
-    """Of the prompt or of the input, sync or async; what the dataset says of an earlier answer is dropped."""
+def test_a_function_makes_the_answers(
+    run: Callable[..., list[dict[str, object]]], function: str
+) -> None:
+    """Of the prompt or of the input, sync or async; what the dataset says of an earlier answer is
+    dropped.
+    """
     inputs = [stored["inputSnapshot"] for stored in run(function)]
     assert [item["response"] for item in inputs] == ["You asked: a", "You asked: b", "You asked: c"]
     assert all(item["groundTruth"] == "g" and "usage" not in item for item in inputs)
 
 
-def test_what_the_function_annotates_is_evaluated(run: Callable[..., list[dict[str, object]]]) -> None:
+def test_what_the_function_annotates_is_evaluated(
+    run: Callable[..., list[dict[str, object]]],
+) -> None:
     """Also below @monitor, which evaluates nothing live meanwhile."""
     before = accounting()
     (first, *_) = [stored["inputSnapshot"] for stored in run("monitored")]
@@ -107,19 +126,30 @@ def test_what_the_function_annotates_is_evaluated(run: Callable[..., list[dict[s
 
 
 @pytest.mark.parametrize("function", ["asynchronous", "on_a_thread"])
-def test_calls_at_once_are_bounded(run: Callable[..., list[dict[str, object]]], function: str) -> None:
+def test_calls_at_once_are_bounded(
+    run: Callable[..., list[dict[str, object]]], function: str
+) -> None:
     """By --concurrency, on the event loop and on threads."""
     assert len(run(function, "--concurrency", "3", times=10)) == 30
     assert 1 < sys.modules["app_of_tests"].most <= 3
 
 
-def test_a_failing_call_is_a_failed_input(run: Callable[..., list[dict[str, object]]], cli: CommandLine) -> None:
+def test_a_failing_call_is_a_failed_input(
+    run: Callable[..., list[dict[str, object]]], cli: CommandLine
+) -> None:
     """It has no score and no part in a mean; the others are evaluated, and the exit code is 1."""
     stored = run("failing", "--report", "json", "--report", "junit=junit.xml", code=1)
     report = json.loads(cli.out)
     assert [result.get("overallScore") for result in stored] == [1.0, None, None]
-    assert (report["inputs"], report["inputs_with_failures"], report["overall_score"]["scores"]) == (3, 2, 1)
-    assert "answer failed for 2 inputs, first questions.jsonl:2: RuntimeError: no connection" in cli.err
+    assert (
+        report["inputs"],
+        report["inputs_with_failures"],
+        report["overall_score"]["scores"],
+    ) == (3, 2, 1)
+    assert (
+        "answer failed for 2 inputs, first questions.jsonl:2: RuntimeError: no connection"
+        in cli.err
+    )
     assert "imported" in cli.err
     assert "chatter" in cli.err
     assert 'errors="2"' in (cli.folder / "junit.xml").read_text()
@@ -127,10 +157,15 @@ def test_a_failing_call_is_a_failed_input(run: Callable[..., list[dict[str, obje
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [("of_two", "expected a function of one argument: the prompt, or an EvaluationInput; app_of_tests:of_two(first, "),
-     ("most", "expected module:function, found 'app_of_tests:most' of type int"),
-     ("nope", "'app_of_tests:nope' cannot be imported: AttributeError")],
-)  # fmt: skip
+    [
+        (
+            "of_two",
+            "expected a function of one argument: the prompt, or an EvaluationInput; app_of_tests:of_two(first, ",
+        ),
+        ("most", "expected module:function, found 'app_of_tests:most' of type int"),
+        ("nope", "'app_of_tests:nope' cannot be imported: AttributeError"),
+    ],
+)
 def test_a_wrong_function_is_refused(
     run: Callable[..., list[dict[str, object]]], cli: CommandLine, function: str, message: str
 ) -> None:

@@ -53,7 +53,9 @@ somebody_elses_total NaN
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Server]]:
-    """Starts servers on loopback that answer with one body, and keep the headers of the last request."""
+    """Starts servers on loopback that answer with one body, and keep the headers of the last
+    request.
+    """
     with contextlib.ExitStack() as servers:
 
         def start(body: bytes, *, status: int = 200, **headers: str) -> Server:
@@ -64,7 +66,9 @@ def serve() -> Iterator[Callable[..., Server]]:
                     received.update(self.headers)
                     self.answer(status, body, headers)
 
-            return Server(f"http://127.0.0.1:{servers.enter_context(serving(Handler))}/metrics", received)
+            return Server(
+                f"http://127.0.0.1:{servers.enter_context(serving(Handler))}/metrics", received
+            )
 
         yield start
 
@@ -85,7 +89,9 @@ agenteval_spans_total{agenteval_spans_outcome="not_understood",agenteval_spans_s
 
 @pytest.mark.parametrize("page", [PAGE + SPANS, SPANS])
 def test_scopes_that_no_mapper_reads_are_named(page: str) -> None:
-    """With the way out, also where no answer was understood; losses of spans are explained as failures are."""
+    """With the way out, also where no answer was understood; losses of spans are explained as
+    failures are.
+    """
     shown = " ".join(explained(page).split())
     assert "39 spans not understood, by their scope: http (30), acme.agents (9)" in shown
     assert "write a mapper: one class, docs/extending.md#a-span-mapper" in shown
@@ -102,7 +108,9 @@ def test_without_arguments_every_outcome_is_listed(cli: CommandLine) -> None:
     assert "quarantined" in shown
 
 
-@pytest.mark.parametrize("name", ["dropped_queue_full", "storage:json_file", "annotate:contxt", "timeout"])
+@pytest.mark.parametrize(
+    "name", ["dropped_queue_full", "storage:json_file", "annotate:contxt", "timeout"]
+)
 def test_a_name_is_explained_in_full(cli: CommandLine, name: str) -> None:
     """An outcome, a part or an error type has causes and remedies; several names keep their order."""
     shown = cli("explain", name, "disabled")
@@ -120,9 +128,15 @@ def test_an_unknown_name_is_refused_with_the_nearest(cli: CommandLine) -> None:
 def test_every_outcome_and_part_is_explained() -> None:
     """Each has causes, and remedies that are sentences."""
     assert tuple(reference.OUTCOMES) == OUTCOMES
-    explanations = (*reference.OUTCOMES.values(), *reference.FAILURES.values(), *reference.ERROR_TYPES.values())
+    explanations = (
+        *reference.OUTCOMES.values(),
+        *reference.FAILURES.values(),
+        *reference.ERROR_TYPES.values(),
+    )
     assert all(explanation.causes for explanation in explanations)
-    assert all(remedy.endswith(".") for explanation in explanations for remedy in explanation.remedies)
+    assert all(
+        remedy.endswith(".") for explanation in explanations for remedy in explanation.remedies
+    )
 
 
 def test_every_error_type_of_the_package_is_explained() -> None:
@@ -130,23 +144,34 @@ def test_every_error_type_of_the_package_is_explained() -> None:
     literals = {
         keyword.value.value
         for file in sorted(Path(agenteval_otel.__file__).parent.rglob("*.py"))
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)
-        for keyword in node.keywords if keyword.arg == "error_type"
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "error_type"
         if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
-    }  # fmt: skip
-    error_types = {literal for literal in literals if literal and literal.islower()}  # classes have capitals
+    }
+    # classes have capitals
+    error_types = {literal for literal in literals if literal and literal.islower()}
     assert len(error_types) > 10
     assert sorted(error_types - set(reference.ERROR_TYPES)) == []
 
 
 def test_the_result_of_accounting_is_explained(cli: CommandLine) -> None:
-    """Outcomes have their shares, losses are explained in full, and harmless outcomes are no losses."""
-    counts = dict.fromkeys(OUTCOMES, 0) | {"evaluated": 180, "not_sampled": 1795, "dropped_queue_full": 25}
+    """Outcomes have their shares, losses are explained in full, and harmless outcomes are no
+    losses.
+    """
+    counts = dict.fromkeys(OUTCOMES, 0) | {
+        "evaluated": 180,
+        "not_sampled": 1795,
+        "dropped_queue_full": 25,
+    }
     shown = cli("explain", "--from", cli.file("accounting.json", json.dumps(counts)))
     assert "2,000 calls" in shown
     assert [" ".join(line.split()) for line in shown.splitlines()[2:5]] == [
-        "not_sampled 1,795 89.8 %", "evaluated 180 9.0 %", "dropped_queue_full 25 1.2 %",
-    ]  # fmt: skip
+        "not_sampled 1,795 89.8 %",
+        "evaluated 180 9.0 %",
+        "dropped_queue_full 25 1.2 %",
+    ]
     assert "dropped_queue_full: 25 of 2,000 calls, 1.2 %" in shown
     assert "not_sampled:" not in shown
     assert "Nothing was lost" not in shown
@@ -158,7 +183,9 @@ def test_counts_are_read_from_standard_input(
 ) -> None:
     """A dictionary as Python prints it is as good as JSON, also where a name has an apostrophe."""
     counts = {"outcomes": {"evaluated": 2, "disabled": 1}, "failures": {"storage:Anne's": 2}}
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"\ufeff{written(counts)}".encode())))
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BytesIO(f"\ufeff{written(counts)}".encode()))
+    )
     shown = cli("explain", "--from", "-")
     assert "3 calls" in shown
     assert "storage:Anne's failed 2 times" in shown
@@ -174,8 +201,14 @@ RESULTS = '{"outcomes": {"evaluated": 5}, "results": {"scored": 4, "skipped": 0,
         (FAILURES, "storage:mine failed 2 times\n  A storage provider"),
         (FAILURES, "new failed once"),
         (RESULTS, "4 scored, 0 skipped, 1 failed"),
-        (RESULTS, "Failed results: 1\n  By criterion and error.type: agenteval_evaluation_errors_total"),
-        ('{"evaluated": 2, "disabled": 1}', "Nothing was lost. This source does not contain failures"),
+        (
+            RESULTS,
+            "Failed results: 1\n  By criterion and error.type: agenteval_evaluation_errors_total",
+        ),
+        (
+            '{"evaluated": 2, "disabled": 1}',
+            "Nothing was lost. This source does not contain failures",
+        ),
         ('{"evaluated": 2, "disabled": 1}', "evaluated: 2 of 3 calls, 66.7 %"),
         ('{"evaluated": 0}', "No call of a monitored handler was counted."),
         ('{"evaluated": 99999, "capture_failed": 1}', "capture_failed: 1 of 100,000 calls, 0.1 %"),
@@ -186,7 +219,9 @@ RESULTS = '{"outcomes": {"evaluated": 5}, "results": {"scored": 4, "skipped": 0,
     ],
 )
 def test_every_loss_and_failure_is_reported(counts: str, shown: str) -> None:
-    """Failed parts and results, tiny shares and outcomes of a later version are reported; zeros are not."""
+    """Failed parts and results, tiny shares and outcomes of a later version are reported; zeros are
+    not.
+    """
     text = explained(counts)
     assert shown in text
     assert "Nothing was lost" not in text or "disabled" in counts
@@ -194,23 +229,30 @@ def test_every_loss_and_failure_is_reported(counts: str, shown: str) -> None:
 
 
 def test_a_prometheus_page_is_explained(serve: Callable[..., Server], cli: CommandLine) -> None:
-    """Outcomes are summed over processes and shown by agent, with errors and delivery; or only one outcome."""
+    """Outcomes are summed over processes and shown by agent, with errors and delivery; or only one
+    outcome.
+    """
     address = serve(PAGE.encode()).address
     shown = cli("explain", "--from", address)
     for text in (
-        "100 calls", "support: 98 calls: 91.8 % evaluated, 8.2 % dropped_queue_full",
+        "100 calls",
+        "support: 98 calls: 91.8 % evaluated, 8.2 % dropped_queue_full",
         'sa"le}s\\: 2 calls: 100.0 % not_sampled',
         "tone failed 4 times with timeout\n  The evaluator took longer",
-        "tone failed once with KeyError\n  The evaluator failed with `KeyError`: ", "Last emitted result: ",
-        "Logs, metrics: delivered by our own exporters", "Traces: handed over to the application's provider",
-    ):  # fmt: skip
+        "tone failed once with KeyError\n  The evaluator failed with `KeyError`: ",
+        "Last emitted result: ",
+        "Logs, metrics: delivered by our own exporters",
+        "Traces: handed over to the application's provider",
+    ):
         assert text in shown
     shown = cli("explain", "evaluated", "--from", address)
     assert shown.startswith("evaluated: 90 of 100 calls, 90.0 %\n")
     assert "dropped_queue_full" not in shown
 
 
-@pytest.mark.parametrize("name", ["agenteval_responses", "mine_agenteval_responses_total", "agenteval_responses_total"])
+@pytest.mark.parametrize(
+    "name", ["agenteval_responses", "mine_agenteval_responses_total", "agenteval_responses_total"]
+)
 def test_collectors_may_change_the_name(name: str) -> None:
     """A prefix, or a counter without its suffix, is the same metric."""
     counts = counts_of(f'{name}{{agenteval_outcome="evaluated"}} 3\n')
@@ -222,8 +264,14 @@ def test_collectors_may_change_the_name(name: str) -> None:
     [
         ("{", "--from: not JSON"),
         ("[1]", "expected a mapping of outcomes, found list"),
-        ('{"evalated": 1}', r"outcomes.evalated: unknown \(did you mean 'evaluated'\?\); known: evaluated, "),
-        ('{"outcomes": {}, "falures": {}}', r"falures: unknown field \(did you mean 'failures'\?\)"),
+        (
+            '{"evalated": 1}',
+            r"outcomes.evalated: unknown \(did you mean 'evaluated'\?\); known: evaluated, ",
+        ),
+        (
+            '{"outcomes": {}, "falures": {}}',
+            r"falures: unknown field \(did you mean 'failures'\?\)",
+        ),
         ('{"evaluated": -1}', "outcomes.evaluated: expected a whole number from 0, found -1"),
         ('{"evaluated": true}', "outcomes.evaluated: expected a whole number"),
         ('{"outcomes": 3}', "outcomes: expected a mapping of counts, found int"),
@@ -231,7 +279,10 @@ def test_collectors_may_change_the_name(name: str) -> None:
         ("<html>404</html>", "0 series, and no agenteval_responses_total"),
         ("up 1\n", "1 series, and no agenteval_responses_total"),
         ("", "0 series"),
-        ('notagenteval_responses_total{agenteval_outcome="evaluated"} 3', "no agenteval_responses_total"),
+        (
+            'notagenteval_responses_total{agenteval_outcome="evaluated"} 3',
+            "no agenteval_responses_total",
+        ),
     ],
 )
 def test_a_text_without_counts_is_refused(text: str, message: str) -> None:
@@ -247,11 +298,15 @@ def test_an_unreadable_source_is_refused(source: str, cli: CommandLine) -> None:
     assert "cannot be read: " in cli.err
 
 
-def test_credentials_go_to_their_server_only(serve: Callable[..., Server], cli: CommandLine) -> None:
+def test_credentials_go_to_their_server_only(
+    serve: Callable[..., Server], cli: CommandLine
+) -> None:
     """A redirect is followed without them, and an error shows the status and no password."""
     target = serve(PAGE.encode())
     redirecting = serve(b"", status=302, Location=target.address)
-    assert "100 calls" in cli("explain", "--from", redirecting.address.replace("://", "://me:hidden@"))
+    assert "100 calls" in cli(
+        "explain", "--from", redirecting.address.replace("://", "://me:hidden@")
+    )
     assert redirecting.received["Authorization"].startswith("Basic ")
     assert target.received
     assert "Authorization" not in target.received
@@ -283,7 +338,10 @@ def test_the_page_of_a_real_collector(own_collector: Collector, cli: CommandLine
 
     storage = OtlpStorageProvider(endpoint=own_collector.grpc_endpoint)
     pipeline = Pipeline(
-        sampler=RatioSampler(ratio=1.0), evaluators=(), storage=[storage], dispatcher=InlineDispatcher()
+        sampler=RatioSampler(ratio=1.0),
+        evaluators=(),
+        storage=[storage],
+        dispatcher=InlineDispatcher(),
     )
 
     @monitor(agent="support", evaluators=["ResponseHealth", broken], pipeline=pipeline)
@@ -315,13 +373,17 @@ def test_how_long_until_the_page(cli: CommandLine) -> None:
     median_s = [float(row.split()[3]) * {"s": 1, "min": 60}[row.split()[4]] for row in rows]
     assert 30 < median_s[0] < median_s[1] < median_s[2] < 1_200
     without = cli("explain", "--alerts", "--settings", cli.settings("evaluators: [ResponseHealth]"))
-    assert without == "No criterion has an objective below 1 that can be missed: none raises a page.\n"
+    assert (
+        without == "No criterion has an objective below 1 that can be missed: none raises a page.\n"
+    )
     file = cli.settings("""
         evaluators: [ResponseHealth, {type: KeywordCoverage, criterion_name: kw, expected_keywords: [a], threshold: 1}]
         criteria:
           default: [{name: response_health, objective: 0.95}, {name: kw, objective: 0.95, of_last: 100}]
     """)
-    head, last, evidence = cli("explain", "--alerts", "--settings", file, "--per-minute", "1").splitlines()[3:6]
+    head, last, evidence = cli(
+        "explain", "--alerts", "--settings", file, "--per-minute", "1"
+    ).splitlines()[3:6]
     assert head.endswith("false pages")
     assert last.startswith("kw               95 % of last 100  ")
     assert last.endswith("of the time")

@@ -37,14 +37,24 @@ def test_the_worst_of_all_processes_is_shown(
     assert main(["judge", "status", "--from", str(page)]) == code
     heading, polite, true, _, calls = capsys.readouterr().out.replace(DASH, "-").splitlines()
     assert heading.split() == [
-        "criterion", "judge", "trusted", "canary", "repeat", "position", "people", "drift", "length"
-    ]  # fmt: skip
+        "criterion",
+        "judge",
+        "trusted",
+        "canary",
+        "repeat",
+        "position",
+        "people",
+        "drift",
+        "length",
+    ]
     assert polite.split() == ["polite", "m", *word.split(), "40", "%", "-", "-", "-", "-", "-"]
     assert true.split() == ["true", "m", "yes", "-", "-", "-", "100", "%", "0.03", "-0.62"]
     assert calls == "m: 100 calls, 2.0 % refused, 1.0 % unreadable, 1 change of the model"
 
 
-@pytest.mark.parametrize(("page", "problem"), [("", "no judge is watched"), (None, "cannot be read")])
+@pytest.mark.parametrize(
+    ("page", "problem"), [("", "no judge is watched"), (None, "cannot be read")]
+)
 def test_a_page_without_judges_is_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], page: str | None, problem: str
 ) -> None:

@@ -33,7 +33,9 @@ class Provision:
         self, *arguments: str, settings: str | None = SETTINGS, output: str = "out", code: int = 0
     ) -> list[str]:
         file = [] if settings is None else ["--settings", self.cli.settings(settings)]
-        return self.cli("provision", *arguments, *file, "--output", self.cli.folder / output, code=code).splitlines()
+        return self.cli(
+            "provision", *arguments, *file, "--output", self.cli.folder / output, code=code
+        ).splitlines()
 
     @property
     def err(self) -> str:
@@ -50,7 +52,9 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
     folder = provision.folder
     lines = provision("prometheus")
     for line in (
-        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml", "0 of 6 unchanged", "6 criteria, 1 agent named",
+        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml",
+        "0 of 6 unchanged",
+        "6 criteria, 1 agent named",
         "  response_health of support: alerts on its objective of 99 %",
         "  response_health of all but support: alerts on its objective of 95 %",
         "  more: no alert: it has an objective, but no threshold that decides what passes",
@@ -61,12 +65,16 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
         "Alerts do not link to their runbooks: publish the runbooks of the documentation, and pass --runbooks URL",
         f"Next: promtool check rules {folder}/prometheus/rules/*.yaml && promtool test rules "
         f"{folder}/prometheus/tests/*.yaml",
-    ):  # fmt: skip
+    ):
         assert line in lines
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
-        "agenteval-alerts.test.yaml", "agenteval-alerts.yaml", "agenteval-dashboards.yaml", "agenteval-recording.yaml",
-        "agenteval-silence.test.yaml", "time-to-page.md",
-    ]  # fmt: skip
+        "agenteval-alerts.test.yaml",
+        "agenteval-alerts.yaml",
+        "agenteval-dashboards.yaml",
+        "agenteval-recording.yaml",
+        "agenteval-silence.test.yaml",
+        "time-to-page.md",
+    ]
     assert stat.S_IMODE((folder / "prometheus/rules/agenteval-alerts.yaml").stat().st_mode) == 0o644
 
 
@@ -112,7 +120,9 @@ def test_a_file_that_was_not_generated_is_kept(provision: Provision) -> None:
     assert own.read_text() != "groups: []\n"
 
 
-def test_without_a_settings_file_nothing_is_written(provision: Provision, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_settings_file_nothing_is_written(
+    provision: Provision, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The defaults would overwrite the rules of a file. AGENTEVAL_SETTINGS names one too."""
     provision("prometheus", settings=None, code=2)
     assert not provision.folder.exists()
@@ -125,9 +135,16 @@ def test_wrong_options_settings_and_folders_are_2(provision: Provision) -> None:
     """The error names the target of the option, the path and the reason, or the setting."""
     provision("grafana", "--webhook", "http://127.0.0.1:1", code=2)
     assert "--webhook: is an option of alertmanager, not of grafana" in provision.err
-    for option, target in (("--webhook", "alertmanager"), ("--runbooks", "prometheus"), ("--traces", "prometheus")):
+    for option, target in (
+        ("--webhook", "alertmanager"),
+        ("--runbooks", "prometheus"),
+        ("--traces", "prometheus"),
+    ):
         provision(target, option, "docs/here", code=2)
-        assert f"{option[2:]}: must be an address that begins with http:// or https://" in provision.err
+        assert (
+            f"{option[2:]}: must be an address that begins with http:// or https://"
+            in provision.err
+        )
     provision("collector", "--scrape", "8889", code=2)
     assert "scrape: must be a host and a port" in provision.err
     provision.folder.write_text("")
@@ -151,8 +168,12 @@ def test_all_is_every_target(provision: Provision) -> None:
     assert set(options_of(ALL)) == {name for target in TARGETS for name in options_of(target)}
 
 
-def test_all_without_the_extra_writes_the_rest(provision: Provision, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is missing, and how to get it, is on standard error; --check, which cannot compare it, gives 2."""
+def test_all_without_the_extra_writes_the_rest(
+    provision: Provision, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is missing, and how to get it, is on standard error; --check, which cannot compare it,
+    gives 2.
+    """
     for name in list(sys.modules):
         if name.startswith(("agenteval_otel.provisioning.grafana.", "grafana_foundation_sdk.")):
             monkeypatch.delitem(sys.modules, name)
@@ -160,8 +181,9 @@ def test_all_without_the_extra_writes_the_rest(provision: Provision, monkeypatch
     lines = provision(ALL)
     assert f"wrote {provision.folder}/compose.yaml" in lines
     assert not (provision.folder / "grafana").exists()
-    assert 'not written: grafana/: dashboards need the extra grafana: pip install "agenteval-otel[grafana]"' in (
-        provision.err
+    assert (
+        'not written: grafana/: dashboards need the extra grafana: pip install "agenteval-otel[grafana]"'
+        in (provision.err)
     )
     provision(ALL, "--check", code=2)
     assert "not compared: grafana/" in provision.err
@@ -177,10 +199,14 @@ FUNCTIONS = """\
     """
 
 
-def test_objectives_of_functions_have_alerts(provision: Provision, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objectives_of_functions_have_alerts(
+    provision: Provision, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of those that a decorator brings, by name, and of those that the file imports."""
     monkeypatch.syspath_prepend(provision.cli.folder)
-    provision.cli.file("quality_of_tests.py", "def stars(evaluation_input) -> bool:\n    return True\n")
+    provision.cli.file(
+        "quality_of_tests.py", "def stars(evaluation_input) -> bool:\n    return True\n"
+    )
     lines = provision("prometheus", settings=FUNCTIONS)
     for line in (
         "  price_named of flights: alerts on its objective of 85 %",
@@ -195,13 +221,33 @@ def test_objectives_of_functions_have_alerts(provision: Provision, monkeypatch: 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
-    [("functions: [price_named]", "functions: [price_namd]", "'price_named' (did you mean 'price_namd'?)"),
-     ("functions: [polite]", "functions: []", "criteria.default[0]: has an objective, and no evaluator in this file"),
-     ("quality_of_tests:stars", "no_such_module:stars", "'no_such_module:stars' cannot be imported")],
-)  # fmt: skip
-def test_an_objective_that_nothing_scores_is_refused(provision: Provision, old: str, new: str, message: str) -> None:
-    """By `provision` and by `check`, with its place and the nearest name: no alert would come from it."""
-    text = FUNCTIONS.replace("quality_of_tests:stars", "json:dumps").replace("name: stars", "name: dumps")
+    [
+        (
+            "functions: [price_named]",
+            "functions: [price_namd]",
+            "'price_named' (did you mean 'price_namd'?)",
+        ),
+        (
+            "functions: [polite]",
+            "functions: []",
+            "criteria.default[0]: has an objective, and no evaluator in this file",
+        ),
+        (
+            "quality_of_tests:stars",
+            "no_such_module:stars",
+            "'no_such_module:stars' cannot be imported",
+        ),
+    ],
+)
+def test_an_objective_that_nothing_scores_is_refused(
+    provision: Provision, old: str, new: str, message: str
+) -> None:
+    """By `provision` and by `check`, with its place and the nearest name: no alert would come from
+    it.
+    """
+    text = FUNCTIONS.replace("quality_of_tests:stars", "json:dumps").replace(
+        "name: stars", "name: dumps"
+    )
     text = (text if ":stars" not in old else FUNCTIONS).replace(old, new)
     provision("prometheus", settings=text, code=2)
     assert message in provision.err
@@ -222,10 +268,15 @@ OF_LAST = """\
 
 
 def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: Provision) -> None:
-    """Of `check` and of `provision`: how often chance breaches it, and what to do; so is a page that cannot come."""
+    """Of `check` and of `provision`: how often chance breaches it, and what to do; so is a page
+    that cannot come.
+    """
     lines = provision("prometheus", settings=OF_LAST)
     shown = provision.cli("check", provision.cli.settings(OF_LAST)).splitlines()
-    assert "  KeywordCoverage [inline]: helpful (numeric, passes from 0.7, objective 95 % of the last 100)" in shown
+    assert (
+        "  KeywordCoverage [inline]: helpful (numeric, passes from 0.7, objective 95 % of the last 100)"
+        in shown
+    )
     assert "  helpful: alerts once more than 5 of the last 100 verdicts fail" in lines
     assert "  no_secrets: alerts once any of the last 100 verdicts fails" in lines
     assert "  response_health: no alert: an objective of 0 cannot be missed" in lines
@@ -249,22 +300,70 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
-    [("threshold: 0.7, ", "",
-      "criteria.default[0].of_last: nothing says which scores pass on the scale 'numeric'; give 'helpful' a threshold"),
-     ("objective: 0.95, ", "", "criteria.default[0].of_last: needs an objective above 0 beside it, such as {name: "
-      "helpful, objective: 0.95, of_last: 100}"),
-     ("objective: 1, of_last", "objective: 0, of_last", "criteria.default[1].of_last: needs an objective above 0"),
-     ("of_last: 100", "of_last: 10001", "criteria.default[0].of_last: expected at most 10000, found 10001"),
-     ("of_last: 100", "of_last: 0", "criteria.default[0].of_last: expected at least 1, found 0"),
-     ("of_last: 100", "of_last: many", "criteria.default[0].of_last: expected a whole number, found 'many'"),
-     ("of_last: 100", "of_last: 0.5", "criteria.default[0].of_last: expected a whole number, found 0.5"),
-     ("of_last: 100", "of_last: true", "criteria.default[0].of_last: expected a whole number, found True"),
-     ("of_last: 100", "last: 100", "criteria.default[0].last: unknown field (did you mean 'of_last'?)"),
-     ("objective: 0}", "objective: 95}", "criteria.default[2].objective: expected at most 1, found 95"),
-     ("objective: 0}", "objective: -1}", "criteria.default[2].objective: expected at least 0, found -1"),
-     ("objective: 0}", "objective: true}", "criteria.default[2].objective: expected a number, found True")],
-)  # fmt: skip
-def test_wrong_objectives_are_refused(provision: Provision, old: str, new: str, message: str) -> None:
+    [
+        (
+            "threshold: 0.7, ",
+            "",
+            "criteria.default[0].of_last: nothing says which scores pass on the scale 'numeric'; "
+            "give 'helpful' a threshold",
+        ),
+        (
+            "objective: 0.95, ",
+            "",
+            "criteria.default[0].of_last: needs an objective above 0 beside it, such as {name: "
+            "helpful, objective: 0.95, of_last: 100}",
+        ),
+        (
+            "objective: 1, of_last",
+            "objective: 0, of_last",
+            "criteria.default[1].of_last: needs an objective above 0",
+        ),
+        (
+            "of_last: 100",
+            "of_last: 10001",
+            "criteria.default[0].of_last: expected at most 10000, found 10001",
+        ),
+        ("of_last: 100", "of_last: 0", "criteria.default[0].of_last: expected at least 1, found 0"),
+        (
+            "of_last: 100",
+            "of_last: many",
+            "criteria.default[0].of_last: expected a whole number, found 'many'",
+        ),
+        (
+            "of_last: 100",
+            "of_last: 0.5",
+            "criteria.default[0].of_last: expected a whole number, found 0.5",
+        ),
+        (
+            "of_last: 100",
+            "of_last: true",
+            "criteria.default[0].of_last: expected a whole number, found True",
+        ),
+        (
+            "of_last: 100",
+            "last: 100",
+            "criteria.default[0].last: unknown field (did you mean 'of_last'?)",
+        ),
+        (
+            "objective: 0}",
+            "objective: 95}",
+            "criteria.default[2].objective: expected at most 1, found 95",
+        ),
+        (
+            "objective: 0}",
+            "objective: -1}",
+            "criteria.default[2].objective: expected at least 0, found -1",
+        ),
+        (
+            "objective: 0}",
+            "objective: true}",
+            "criteria.default[2].objective: expected a number, found True",
+        ),
+    ],
+)
+def test_wrong_objectives_are_refused(
+    provision: Provision, old: str, new: str, message: str
+) -> None:
     """By `provision` and by `check`, with the field, what was found and what is allowed."""
     text = OF_LAST.replace(old, new, 1)
     provision("prometheus", settings=text, code=2)

@@ -1,4 +1,6 @@
-"""``agenteval-otel schema``: a valid schema that agrees with the loader on what is right and what is wrong."""
+"""``agenteval-otel schema``: a valid schema that agrees with the loader on what is right and what
+is wrong.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_a_wrong_profile_is_refused(validator: Any) -> None:
 
 @pytest.mark.parametrize("contract", [Evaluator, Sampler, EvaluationStorageProvider, Dispatcher])
 def test_every_writable_type_is_in_it(contract: Any) -> None:
-    """Each registered type stands in the schema with its type, its fields in snake_case and their descriptions."""
+    """Each registered type stands in the schema with its type, its fields in snake_case and their
+    descriptions.
+    """
     definitions = json_schema()["$defs"]
     types = writable_types(contract)
     assert types
@@ -92,12 +96,16 @@ def test_every_writable_type_is_in_it(contract: Any) -> None:
     assert "tracer_provider" not in str(definitions)
 
 
-def test_the_command_prints_it_with_the_types_of_plugins(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_it_with_the_types_of_plugins(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """--settings imports the plugins of a file; the help tells how an editor finds the schema."""
     assert json.loads(cli("schema")) == json_schema()
     assert "yaml-language-server: $schema=" in " ".join(cli("schema", "--help").split())
     monkeypatch.syspath_prepend(str(cli.folder))
-    cli.file("schema_plugin.py", textwrap.dedent('''
+    cli.file(
+        "schema_plugin.py",
+        textwrap.dedent('''
         from agenteval_otel.evaluators import CriterionEvaluator
 
         class Made(CriterionEvaluator, type="SchemaPlugin"):
@@ -109,7 +117,8 @@ def test_the_command_prints_it_with_the_types_of_plugins(cli: CommandLine, monke
 
             criterion_name: str = "made"
             depth: int = 3
-        '''))  # fmt: skip
+        '''),
+    )
     schema = json.loads(cli("schema", "--settings", cli.settings("plugins: [schema_plugin]")))
     made = schema["$defs"]["evaluator.SchemaPlugin"]
     assert made["properties"]["depth"]["description"] == "How deep it looks."

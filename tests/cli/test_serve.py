@@ -27,7 +27,9 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def errors_of(*arguments: object) -> str:
-    """What a process of its own prints before it ends with 2: one that has begun to listen leaves much behind."""
+    """What a process of its own prints before it ends with 2: one that has begun to listen leaves
+    much behind.
+    """
     command = [sys.executable, "-m", "agenteval_otel", "serve", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
@@ -36,7 +38,9 @@ def errors_of(*arguments: object) -> str:
 
 def test_pages_without_a_database_name_the_setting(cli: CommandLine) -> None:
     cli.file("agenteval.yaml", SETTINGS)
-    assert "--ui: the pages show what is stored in a database" in errors_of("--settings", "agenteval.yaml", "--ui", "0")
+    assert "--ui: the pages show what is stored in a database" in errors_of(
+        "--settings", "agenteval.yaml", "--ui", "0"
+    )
 
 
 @pytest.fixture(name="taken")
@@ -48,7 +52,9 @@ def taken_fixture() -> Iterator[int]:
 
 @pytest.mark.parametrize("option", ["grpc-port", "http-port"])
 def test_a_taken_port_is_an_error_that_names_the_fix(taken: int, option: str) -> None:
-    """The setting, the address, and the option that chooses another; no line of a library beside it."""
+    """The setting, the address, and the option that chooses another; no line of a library beside
+    it.
+    """
     ports = {"grpc-port": 0, "http-port": 0, option: taken}
     errors = errors_of(*(f"--{name}={port}" for name, port in ports.items()))
     setting = f"sidecar.{option.replace('-', '_')}"
@@ -60,33 +66,69 @@ def test_a_taken_port_is_an_error_that_names_the_fix(taken: int, option: str) ->
 def test_arguments_add_to_the_file_and_to_variables(
     cli: CommandLine, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the token of a variable and `insecure` of the file, `--host` alone is enough; each of them is needed."""
+    """With the token of a variable and `insecure` of the file, `--host` alone is enough; each of
+    them is needed.
+    """
     ports = (f"--http-port={taken}", "--grpc-port=0")
     arguments = ("--settings", cli.settings(SETTINGS), "--host=0.0.0.0", *ports)
-    assert "sidecar.host: 0.0.0.0 can be reached from other machines: set token" in errors_of(*arguments)
+    assert "sidecar.host: 0.0.0.0 can be reached from other machines: set token" in errors_of(
+        *arguments
+    )
     monkeypatch.setenv("AGENTEVAL_SIDECAR__TOKEN", TOKEN)
     assert "cannot be bound" in errors_of(*arguments)  # so the rest is right
     monkeypatch.setenv("AGENTEVAL_SIDECAR__INSECURE", "false")
     assert "without TLS" in errors_of(*arguments)
 
 
-def test_a_short_token_is_refused_without_being_shown(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_token_is_refused_without_being_shown(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The variable is named, and what makes a better one."""
     monkeypatch.setenv("AGENTEVAL_SIDECAR__TOKEN", "short-token")
     cli("serve", code=2)
-    assert "variable AGENTEVAL_SIDECAR__TOKEN: sidecar.token: expected at least 16 printable characters" in cli.err
+    assert (
+        "variable AGENTEVAL_SIDECAR__TOKEN: sidecar.token: expected at least 16 printable characters"
+        in cli.err
+    )
     assert "short-token" not in cli.err
 
 
-def test_a_file_of_tls_that_cannot_be_used_is_named(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_tls_that_cannot_be_used_is_named(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Missing, no certificate, no authority: each error has the setting and the file."""
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=a", "-days", "2"]
-    subprocess.run([*command, "-keyout", cli.folder / "key.pem", "-out", cli.folder / "a.pem"], check=True, timeout=60)
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=a",
+        "-days",
+        "2",
+    ]
+    subprocess.run(
+        [*command, "-keyout", cli.folder / "key.pem", "-out", cli.folder / "a.pem"],
+        check=True,
+        timeout=60,
+    )
     cli.file("wrong.pem", "wrong")
     for certificate, key, authority, error in (
         ("a.pem", "none.pem", "a.pem", "sidecar.key: none.pem cannot be read: No such file"),
-        ("none.pem", "key.pem", "a.pem", "sidecar.certificate: none.pem cannot be read: No such file"),
-        ("wrong.pem", "key.pem", "a.pem", "sidecar.certificate: wrong.pem is with its key no chain in PEM"),
+        (
+            "none.pem",
+            "key.pem",
+            "a.pem",
+            "sidecar.certificate: none.pem cannot be read: No such file",
+        ),
+        (
+            "wrong.pem",
+            "key.pem",
+            "a.pem",
+            "sidecar.certificate: wrong.pem is with its key no chain in PEM",
+        ),
         ("a.pem", "key.pem", "wrong.pem", "sidecar.client_ca: wrong.pem is not in PEM"),
     ):
         for name, value in (("CERTIFICATE", certificate), ("KEY", key), ("CLIENT_CA", authority)):
@@ -96,7 +138,9 @@ def test_a_file_of_tls_that_cannot_be_used_is_named(cli: CommandLine, monkeypatc
 
 
 def test_files_that_hold_no_otlp_are_refused(cli: CommandLine) -> None:
-    """What is no request at all, and JSON of something else; the Collector's metrics beside spans are passed over."""
+    """What is no request at all, and JSON of something else; the Collector's metrics beside spans
+    are passed over.
+    """
     for text in ("hello", '{"a": 1}'):
         cli("serve", "--once", cli.file("wrong.json", text), code=2)
         assert re.search(r"wrong\.json(:1)?: is no OTLP", cli.err)
@@ -105,10 +149,15 @@ def test_files_that_hold_no_otlp_are_refused(cli: CommandLine) -> None:
 
 
 def test_files_are_evaluated_without_the_journal(cli: CommandLine) -> None:
-    """With `durable` in the settings too: the files are there, and the folder may be the running sidecar's."""
+    """With `durable` in the settings too: the files are there, and the folder may be the running
+    sidecar's.
+    """
     settings = cli.settings(SETTINGS.replace("quiet_s: 0.5", "quiet_s: 0.5, durable: kept"))
     lines = '{"resourceSpans": []}\n'
-    assert cli("serve", "--settings", settings, "--once", cli.file("right.json", lines)) == "0 answers\n"
+    assert (
+        cli("serve", "--settings", settings, "--once", cli.file("right.json", lines))
+        == "0 answers\n"
+    )
     assert not (cli.folder / "kept").exists()
 
 

@@ -28,7 +28,9 @@ def _assert_harmless(cli: CommandLine) -> None:
     ],
     ids=["valid", "wrong", "profiles", "plugins"],
 )
-def test_check_shows_names_without_control_characters(settings: dict[str, object], code: int, cli: CommandLine) -> None:
+def test_check_shows_names_without_control_characters(
+    settings: dict[str, object], code: int, cli: CommandLine
+) -> None:
     """Reports and errors replace them."""
     cli("check", cli.file("settings.json", json.dumps(settings)), code=code)
     _assert_harmless(cli)

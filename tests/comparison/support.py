@@ -11,11 +11,21 @@ from agenteval_otel.comparison.answers import answer_of
 __all__ = ["answer", "answers", "record"]
 
 
-def record(score: float | None, *, name: str = "tone", prompt: str | None = None, **fields: Any) -> dict[str, Any]:
+def record(
+    score: float | None, *, name: str = "tone", prompt: str | None = None, **fields: Any
+) -> dict[str, Any]:
     """A stored result with one score."""
-    own = {key: fields.pop(key) for key in ("probability", "evaluator_version", "passed") if key in fields}
+    own = {
+        key: fields.pop(key)
+        for key in ("probability", "evaluator_version", "passed")
+        if key in fields
+    }
     result = {"criterion_name": name, "evaluator_type": "T", "normalized": score, **own}
-    asked = {"prompt": prompt, "response": fields.pop("response", "an answer")} if prompt is not None else None
+    asked = (
+        {"prompt": prompt, "response": fields.pop("response", "an answer")}
+        if prompt is not None
+        else None
+    )
     return {"results": [result], "input_snapshot": asked, **fields}
 
 
@@ -25,4 +35,7 @@ def answer(score: float | None, *, place: str = "a:1", **fields: Any) -> Answer:
 
 def answers(scores: Sequence[float], **fields: Any) -> list[Answer]:
     """One answer for each score, to questions that are numbered."""
-    return [answer(score, place=f"a:{number}", prompt=f"q{number}", **fields) for number, score in enumerate(scores, 1)]
+    return [
+        answer(score, place=f"a:{number}", prompt=f"q{number}", **fields)
+        for number, score in enumerate(scores, 1)
+    ]

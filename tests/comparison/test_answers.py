@@ -22,16 +22,26 @@ NOON_NS = int(datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp() * 1e9)
 
 def evaluated(version: str, hour: int = 0) -> AggregatedEvaluationResult:
     return aggregated(
-        scored(probability=0.25, evaluator_id="tone-1", evaluator_version="v"), failed(), skipped(),
-        prompt_version=version, experiment="short", arm=f"arm {version}", service_version="1.2", model="m",
-        conversation_id="c1", tags={"tenant": "acme"}, ended_ns=NOON_NS + hour * 3_600 * 10**9,
+        scored(probability=0.25, evaluator_id="tone-1", evaluator_version="v"),
+        failed(),
+        skipped(),
+        prompt_version=version,
+        experiment="short",
+        arm=f"arm {version}",
+        service_version="1.2",
+        model="m",
+        conversation_id="c1",
+        tags={"tenant": "acme"},
+        ended_ns=NOON_NS + hour * 3_600 * 10**9,
         span=SpanReference(trace_id="ab" * 16, span_id="cd" * 8),
         input_snapshot=EvaluationInput(prompt="Where?", response="There."),
-    )  # fmt: skip
+    )
 
 
 def test_a_database_and_a_file_give_the_same_answers(tmp_path: Path) -> None:
-    """Scores, weights, versions, conversation, labels, content and time, whichever way the results were stored."""
+    """Scores, weights, versions, conversation, labels, content and time, whichever way the results
+    were stored.
+    """
     results = [evaluated("3"), evaluated("4", hour=1)]
     database, file = tmp_path / "a.db", tmp_path / "a.jsonl"
     save(SqlStorageProvider(path=database), *results)
@@ -49,20 +59,30 @@ def test_a_database_and_a_file_give_the_same_answers(tmp_path: Path) -> None:
         ("length",),
         ("Where?", "There."),
     )
-    assert {first.labels[name] for name in ("prompt_version", "arm", "service_version", "tag.tenant")} == {
-        "3", "arm 3", "1.2", "acme",
-    }  # fmt: skip
+    assert {
+        first.labels[name] for name in ("prompt_version", "arm", "service_version", "tag.tenant")
+    } == {
+        "3",
+        "arm 3",
+        "1.2",
+        "acme",
+    }
 
 
 @pytest.mark.parametrize(
     ("query", "versions"),
     [
-        ("prompt_version=4", ["4"]), ("tag.tenant=acme&arm=arm 3", ["3"]), ("tag.tenant=other", []),
-        ("since=2026-11-01T12:30", ["4"]), ("until=2026-11-01T13:30%2B01:00", ["3"]),
+        ("prompt_version=4", ["4"]),
+        ("tag.tenant=acme&arm=arm 3", ["3"]),
+        ("tag.tenant=other", []),
+        ("since=2026-11-01T12:30", ["4"]),
+        ("until=2026-11-01T13:30%2B01:00", ["3"]),
         ("model=m&service_version=1.2", ["3", "4"]),
     ],
-)  # fmt: skip
-def test_filters_choose_in_files_and_databases(tmp_path: Path, query: str, versions: list[str]) -> None:
+)
+def test_filters_choose_in_files_and_databases(
+    tmp_path: Path, query: str, versions: list[str]
+) -> None:
     database, file = tmp_path / "a.db", tmp_path / "a.jsonl"
     save(SqlStorageProvider(path=database), evaluated("3"), evaluated("4", hour=1))
     save(JsonFileStorageProvider(path=file), evaluated("3"), evaluated("4", hour=1))
@@ -80,11 +100,16 @@ def test_an_address_keeps_what_is_no_filter_and_hides_its_password() -> None:
 
 def test_two_arms(tmp_path: Path) -> None:
     """Of two values the earlier one is first; of more, two have to be named."""
-    answers = [answer_of(record(1.0, arm=arm, timestamp=time), arm) for arm, time in (("b", 1e12), ("a", 2e12))]
+    answers = [
+        answer_of(record(1.0, arm=arm, timestamp=time), arm)
+        for arm, time in (("b", 1e12), ("a", 2e12))
+    ]
     assert list(arms_of(answers, "arm")) == ["b", "a"]
     answers.append(answer_of(record(1.0, arm="c", timestamp=1.0), "c"))
     assert list(arms_of(answers, "arm", ("a", "c"))) == ["a", "c"]
-    with pytest.raises(ConfigurationError, match=r"found 3: a \(1\), b \(1\), c \(1\); --by arm=A,B names two"):
+    with pytest.raises(
+        ConfigurationError, match=r"found 3: a \(1\), b \(1\), c \(1\); --by arm=A,B names two"
+    ):
         arms_of(answers, "arm")
     with pytest.raises(ConfigurationError, match="no answer has arm=d"):
         arms_of(answers, "arm", ("a", "d"))
@@ -93,11 +118,13 @@ def test_two_arms(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "a.jsonl:2: not JSON"), ("[1]", "a.jsonl:2: expected a JSON object on each line, found list"),
+        ("{", "a.jsonl:2: not JSON"),
+        ("[1]", "a.jsonl:2: expected a JSON object on each line, found list"),
         ('{"prompt": "q"}', "a.jsonl:2: expected an evaluated answer with its results"),
-        ('{"results": 3}', "expected an evaluated answer"), ('{"results": [3]}', "expected an evaluated answer"),
+        ('{"results": 3}', "expected an evaluated answer"),
+        ('{"results": [3]}', "expected an evaluated answer"),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_result_is_named_with_its_line(tmp_path: Path, line: str, message: str) -> None:
     file = tmp_path / "a.jsonl"
     file.write_text(f"{json.dumps(record(1.0))}\n{line}\n")
@@ -110,10 +137,11 @@ def test_what_is_no_result_is_named_with_its_line(tmp_path: Path, line: str, mes
     [
         ("no.jsonl", "cannot be read: .*evaluate --results FILE"),
         ("no.jsonl?prompt_verison=3", "did you mean 'prompt_version'"),
-        ("no.jsonl?since=yesterday", "expected a moment such as"), ("sql:no.db", "there is no such database"),
+        ("no.jsonl?since=yesterday", "expected a moment such as"),
+        ("sql:no.db", "there is no such database"),
         ("sql:mysql://db/x", "expected sqlite"),
     ],
-)  # fmt: skip
+)
 def test_sources_that_are_not_there(source: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         list(Source(source).answers())
@@ -125,8 +153,12 @@ def test_filters_of_both_sides_add_up() -> None:
 
 
 def test_odd_numbers_are_failures() -> None:
-    """NaN, a score out of range and a word are no scores; a probability that is none counts as unknown."""
+    """NaN, a score out of range and a word are no scores; a probability that is none counts as
+    unknown.
+    """
     for odd in (float("nan"), 1.5, "good"):
-        read = answer_of({"results": [{"criterionName": "tone", "evaluatorType": "T", "normalized": odd}]}, "a:1")
+        read = answer_of(
+            {"results": [{"criterionName": "tone", "evaluatorType": "T", "normalized": odd}]}, "a:1"
+        )
         assert (read.scores, read.failed) == ({}, ("tone",))
     assert answer_of(record(1.0, probability=0), "a:1").scores["tone"].weight == 1.0

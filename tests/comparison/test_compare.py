@@ -20,10 +20,16 @@ def live(share: float, count: int, *, seed: int = 1, turns: int = 1, **fields: A
     """Answers of live traffic, `turns` in a conversation."""
     draw = random.Random(seed)
     return [
-        answer(float(draw.random() < share), place=f"l:{number}", conversation_id=f"{seed}-{number // turns}",
-               span={"trace_id": f"{number:032x}"}, timestamp=1e12 + number, **fields)
+        answer(
+            float(draw.random() < share),
+            place=f"l:{number}",
+            conversation_id=f"{seed}-{number // turns}",
+            span={"trace_id": f"{number:032x}"},
+            timestamp=1e12 + number,
+            **fields,
+        )
         for number in range(count)
-    ]  # fmt: skip
+    ]
 
 
 def test_equal_inputs_are_compared_in_pairs() -> None:
@@ -39,7 +45,9 @@ def test_equal_inputs_are_compared_in_pairs() -> None:
 
 
 def test_noise_is_no_drop_and_pairs_are_what_shows_a_small_one() -> None:
-    """Two of fifty changed each way pass. Nine of 300 that fell are a drop in pairs, and chance as two samples."""
+    """Two of fifty changed each way pass. Nine of 300 that fell are a drop in pairs, and chance as
+    two samples.
+    """
     noisy = [0.0, 0.0, *GOOD[2:-2], 1.0, 1.0]
     assert compare(answers(GOOD), answers(noisy)).exit_code == 0
     before = GOOD * 6
@@ -115,9 +123,12 @@ def test_another_evaluator_is_no_difference_of_answers() -> None:
 def test_evaluators_that_are_tried_beside_the_present_ones() -> None:
     """The same answers, by the same evaluator's name without `.shadow`."""
     both = [
-        answer_of({"results": record(1.0)["results"] + record(score, name="tone.shadow")["results"]}, f"a:{n}")
+        answer_of(
+            {"results": record(1.0)["results"] + record(score, name="tone.shadow")["results"]},
+            f"a:{n}",
+        )
         for n, score in enumerate([0.0] * 20 + [1.0] * 20)
-    ]  # fmt: skip
+    ]
     present, tried = shadow_sides(both)
     (tone,) = compare(present, tried, Options(pairs=True, same_evaluators=False)).criteria
     assert (tone.name, tone.pairs, tone.lower, tone.outcome) == ("tone", 40, 20, "drop")
@@ -126,8 +137,13 @@ def test_evaluators_that_are_tried_beside_the_present_ones() -> None:
 def test_failures_of_a_tried_evaluator_are_said() -> None:
     """Those answers have no score of it, so only the note can say that it breaks on half of them."""
     broken = [{"criterion_name": "tone.shadow", "evaluator_type": "T", "error": "overloaded"}]
-    tried_results = [record(1.0, name="tone.shadow")["results"] if n % 2 else broken for n in range(100)]
-    both = [answer_of({"results": record(1.0)["results"] + more}, f"a:{n}") for n, more in enumerate(tried_results)]
+    tried_results = [
+        record(1.0, name="tone.shadow")["results"] if n % 2 else broken for n in range(100)
+    ]
+    both = [
+        answer_of({"results": record(1.0)["results"] + more}, f"a:{n}")
+        for n, more in enumerate(tried_results)
+    ]
     present, tried = shadow_sides(both)
     result = compare(present, tried, Options(pairs=True, same_evaluators=False))
     assert (len(present), len(tried), result.criteria[0].pairs) == (100, 100, 50)
@@ -139,18 +155,32 @@ def test_one_failure_among_two_evaluators_of_a_criterion_is_no_other_evaluator()
         second = {"criterion_name": "tone", "evaluator_type": "U", "normalized": first}
         if n == 3:
             second = {"criterion_name": "tone", "evaluator_type": "U", "error": "overloaded"}
-        return answer_of({**record(first, prompt=f"q{n}"), "results": [*record(first)["results"], second]}, f"a:{n}")
+        return answer_of(
+            {**record(first, prompt=f"q{n}"), "results": [*record(first)["results"], second]},
+            f"a:{n}",
+        )
 
     before = [both(score, 0 if n == 3 else n) for n, score in enumerate(GOOD)]
-    result = compare(before, [both(score, n) for n, score in enumerate([0.0] * 20 + GOOD[20:])], Options(pairs=False))
+    result = compare(
+        before,
+        [both(score, n) for n, score in enumerate([0.0] * 20 + GOOD[20:])],
+        Options(pairs=False),
+    )
     assert (result.criteria[0].outcome, result.exit_code) == ("drop", 1)
 
 
 def test_longer_conversations_are_no_imbalance() -> None:
-    """Units count and not their answers, also where weights differ; an answer without a score says nothing of them."""
-    a, b = live(0.9, 600, turns=2, probability=0.1), live(0.9, 900, seed=2, turns=3, probability=0.1)
+    """Units count and not their answers, also where weights differ; an answer without a score says
+    nothing of them.
+    """
+    a, b = (
+        live(0.9, 600, turns=2, probability=0.1),
+        live(0.9, 900, seed=2, turns=3, probability=0.1),
+    )
     a[0] = a[0]._replace(scores={})
-    uneven = [item._replace(scores={"tone": item.scores["tone"]._replace(weight=5.0)}) for item in b[:3]]
+    uneven = [
+        item._replace(scores={"tone": item.scores["tone"]._replace(weight=5.0)}) for item in b[:3]
+    ]
     for after in (b, [*uneven, *b[3:]]):
         balance = compare(a, after, Options(share=0.5)).balance
         assert balance is not None
@@ -170,7 +200,9 @@ def test_arms_out_of_balance_are_no_experiment() -> None:
 
 
 def test_looking_often_finds_nothing_where_nothing_is() -> None:
-    """Twenty experiments that are looked at after every fifty answers; one look each would call every fourth."""
+    """Twenty experiments that are looked at after every fifty answers; one look each would call
+    every fourth.
+    """
     called = 0
     for seed in range(20):
         a, b = live(0.9, 1_000, seed=seed), live(0.9, 1_000, seed=100 + seed)
@@ -180,10 +212,14 @@ def test_looking_often_finds_nothing_where_nothing_is() -> None:
 
 
 def test_failures_are_no_scores_and_are_said() -> None:
-    """What broke is in no mean; where more of one side broke, the comparison says so. NaN is no number."""
+    """What broke is in no mean; where more of one side broke, the comparison says so. NaN is no
+    number.
+    """
     broken = {"results": [{"criterion_name": "tone", "evaluator_type": "T", "error": "timeout"}]}
     odd = record(math.nan)
-    after = answers([1.0] * 40) + [answer_of(item, "b:9") for item in (broken, odd) for _ in range(10)]
+    after = answers([1.0] * 40) + [
+        answer_of(item, "b:9") for item in (broken, odd) for _ in range(10)
+    ]
     result = compare(answers([1.0] * 60), after)
     assert result.criteria[0].b.scores == 40
     assert any("33.3% of the evaluations failed" in note for note in result.notes)

@@ -1,4 +1,6 @@
-"""Preferences of a judge: asked in both orders, ties where these disagree, and compared as a criterion."""
+"""Preferences of a judge: asked in both orders, ties where these disagree, and compared as a
+criterion.
+"""
 
 from __future__ import annotations
 
@@ -20,31 +22,46 @@ Sides = tuple[list[Answer], list[Answer]]
 
 def sides(texts: list[tuple[str, str]]) -> Sides:
     a, b = (
-        [answer(1.0, place=f"{side}:{n}", prompt=f"q{n}", response=pair[at]) for n, pair in enumerate(texts)]
+        [
+            answer(1.0, place=f"{side}:{n}", prompt=f"q{n}", response=pair[at])
+            for n, pair in enumerate(texts)
+        ]
         for at, side in enumerate("ab")
     )
     return a, b
 
 
-def judged(pairs: Sides, reply: Callable[[JudgeRequest], Any]) -> tuple[Sides, Preferences, ScriptedJudge]:
+def judged(
+    pairs: Sides, reply: Callable[[JudgeRequest], Any]
+) -> tuple[Sides, Preferences, ScriptedJudge]:
     judge = ScriptedJudge(answer=reply)
     scored, preferences = asyncio.run(with_preferences(pairs, judge))
     return scored, preferences, judge
 
 
 def prefers_good(request: JudgeRequest) -> dict[str, str]:
-    first, second = (request.prompt.split(f'"{name}": ')[1].startswith('"good') for name in ("first", "second"))
+    first, second = (
+        request.prompt.split(f'"{name}": ')[1].startswith('"good') for name in ("first", "second")
+    )
     return {"reason": "r", "better": "tie" if first == second else "first" if first else "second"}
 
 
 def test_a_preference_of_both_orders_is_found() -> None:
-    """Of sixty pairs B is better in forty, and worse in eight: a gain, with the other criterion unchanged beside it."""
+    """Of sixty pairs B is better in forty, and worse in eight: a gain, with the other criterion
+    unchanged beside it.
+    """
     texts = [("bad", "good one")] * 40 + [("good one", "bad")] * 8 + [("bad", "worse")] * 12
     (a, b), preferences, judge = judged(sides(texts), prefers_good)
     assert preferences == Preferences(a=8, b=40, ties=12)
     assert judge.calls == 120
-    preferred, tone = sorted(compare(a, b, Options(pairs=True)).criteria, key=lambda item: item.name)
-    assert (preferred.name, preferred.outcome, tone.outcome) == (PREFERRED, "gain", "not significant")
+    preferred, tone = sorted(
+        compare(a, b, Options(pairs=True)).criteria, key=lambda item: item.name
+    )
+    assert (preferred.name, preferred.outcome, tone.outcome) == (
+        PREFERRED,
+        "gain",
+        "not significant",
+    )
     assert preferred.b.mean == pytest.approx((40 + 6) / 60)
     assert preferred.a.mean == pytest.approx(1 - preferred.b.mean)
     assert (preferred.pairs, preferred.higher, preferred.lower) == (60, 40, 8)
@@ -56,20 +73,33 @@ def test_a_judge_who_likes_a_place_favours_no_side(place: str) -> None:
         sides([(f"a{n}", f"b{n}") for n in range(30)]), lambda _: {"reason": "r", "better": place}
     )
     assert preferences == Preferences(ties=30, by_place=30)
-    (row,) = (item for item in compare(a, b, Options(pairs=True)).criteria if item.name == PREFERRED)
+    (row,) = (
+        item for item in compare(a, b, Options(pairs=True)).criteria if item.name == PREFERRED
+    )
     assert (row.difference.value, row.outcome) == (0.0, "not significant")
-    assert "of 30 of 30 pairs the judge preferred whichever stood at one place" in notes_of(preferences, judge)[1]
+    assert (
+        "of 30 of 30 pairs the judge preferred whichever stood at one place"
+        in notes_of(preferences, judge)[1]
+    )
 
 
 def test_what_cannot_be_judged_is_counted_and_has_no_score() -> None:
-    """Errors, answers that are none, texts that are not stored; equal texts are a tie without a call."""
-    pairs = sides([("bad", "good"), ("raises", "good"), ("odd", "good"), ("same", "same"), ("bad", "good")])
+    """Errors, answers that are none, texts that are not stored; equal texts are a tie without a
+    call.
+    """
+    pairs = sides(
+        [("bad", "good"), ("raises", "good"), ("odd", "good"), ("same", "same"), ("bad", "good")]
+    )
     pairs[1][4] = pairs[1][4]._replace(content=None)
 
     def reply(request: JudgeRequest) -> Any:
         if "raises" in request.prompt:
             return {"error": "overloaded"}
-        return {"reason": "r", "better": "neither of them"} if "odd" in request.prompt else prefers_good(request)
+        return (
+            {"reason": "r", "better": "neither of them"}
+            if "odd" in request.prompt
+            else prefers_good(request)
+        )
 
     (a, b), preferences, judge = judged(pairs, reply)
     assert preferences == Preferences(b=1, ties=1, failed=2, not_stored=1)
@@ -94,7 +124,9 @@ def test_without_a_pair_nothing_is_asked() -> None:
 
 
 def test_texts_stand_as_data_and_are_bounded() -> None:
-    """An answer that poses as the end of the data stays within its field, and long ones lose their middle."""
+    """An answer that poses as the end of the data stays within its field, and long ones lose their
+    middle.
+    """
     seen: list[JudgeRequest] = []
 
     def reply(request: JudgeRequest) -> dict[str, str]:

@@ -17,7 +17,9 @@ def clusters(scores: list[float] | Array, weights: list[float] | Array | None = 
     """Clusters of one score each."""
     values = np.array(scores, dtype=float)
     own = np.ones(len(values)) if weights is None else np.array(weights, dtype=float)
-    return Clusters(own[:, None], (own * values)[:, None], np.ones((len(values), 1), dtype=np.int64))
+    return Clusters(
+        own[:, None], (own * values)[:, None], np.ones((len(values), 1), dtype=np.int64)
+    )
 
 
 def mean_of(scores: list[float]) -> Mean:
@@ -29,12 +31,15 @@ def rate(passes: int, trials: int) -> Mean:
 
 
 def test_the_published_interval_of_a_rare_rate() -> None:
-    """Newcombe (1998), method 10, of 0/29 and 1/10 as printed there with the signs of our B minus A."""
+    """Newcombe (1998), method 10, of 0/29 and 1/10 as printed there with the signs of our B minus
+    A.
+    """
     difference = statistics.unpaired(rate(0, 10), rate(0, 20))
     assert (difference.low, difference.high) == pytest.approx((-0.2775, 0.1611), abs=5e-4)
     difference = statistics.unpaired(rate(9, 10), rate(3, 10))
     assert difference.value == pytest.approx(-0.6)
-    assert (difference.low, difference.high) == pytest.approx((-0.8090, -0.1705), abs=0.025)  # by G / (G - 1) wider
+    # by G / (G - 1) wider
+    assert (difference.low, difference.high) == pytest.approx((-0.8090, -0.1705), abs=0.025)
 
 
 def test_an_interval_of_many_is_students() -> None:
@@ -44,20 +49,25 @@ def test_an_interval_of_many_is_students() -> None:
     difference = statistics.unpaired(mean_of(list(a)), mean_of(list(b)))
     error = np.sqrt(a.var(ddof=1) / 40 + b.var(ddof=1) / 60)
     assert difference.error == pytest.approx(error)
-    assert difference.high - difference.value == pytest.approx(1.991 * error, rel=0.002)  # t of 78 degrees
+    # t of 78 degrees
+    assert difference.high - difference.value == pytest.approx(1.991 * error, rel=0.002)
 
 
 def test_a_conversation_counts_as_one_draw() -> None:
     """Eight equal answers in each conversation make the interval no narrower than one."""
     single = mean_of([1.0, 0.0] * 20)
     table = np.repeat(np.array([[1.0], [0.0]] * 20), 1, axis=1)
-    together = statistics.mean_of(Clusters(table * 0 + 8, table * 8, (table * 0 + 8).astype(np.int64)), 0, 320.0)
+    together = statistics.mean_of(
+        Clusters(table * 0 + 8, table * 8, (table * 0 + 8).astype(np.int64)), 0, 320.0
+    )
     assert (together.mean, together.variance) == pytest.approx((single.mean, single.variance))
     assert together.clusters == single.clusters == 40
 
 
 def test_uneven_sampling_is_undone() -> None:
-    """Half of the failures and a twentieth of the passes: the means are those of all, with the right interval."""
+    """Half of the failures and a twentieth of the passes: the means are those of all, with the
+    right interval.
+    """
     random = np.random.default_rng(2)
     held = 0
     for _ in range(300):
@@ -87,17 +97,25 @@ def test_labels_of_few_are_exact() -> None:
     observed, larger = None, 0
     for chosen in itertools.combinations(range(8), 4):
         b = np.isin(np.arange(8), chosen)
-        gap = abs(scores[b].mean() - scores[~b].mean()) / np.sqrt(scores[b].var(ddof=1) + scores[~b].var(ddof=1))
+        gap = abs(scores[b].mean() - scores[~b].mean()) / np.sqrt(
+            scores[b].var(ddof=1) + scores[~b].var(ddof=1)
+        )
         observed = gap if chosen == (4, 5, 6, 7) else observed
     for chosen in itertools.combinations(range(8), 4):
         b = np.isin(np.arange(8), chosen)
-        gap = abs(scores[b].mean() - scores[~b].mean()) / np.sqrt(scores[b].var(ddof=1) + scores[~b].var(ddof=1))
+        gap = abs(scores[b].mean() - scores[~b].mean()) / np.sqrt(
+            scores[b].var(ddof=1) + scores[~b].var(ddof=1)
+        )
         larger += bool(observed is not None and gap >= observed - 1e-9)
-    p = statistics.permuted_labels(clusters(values[:4]), clusters(values[4:]), np.random.default_rng(1))
+    p = statistics.permuted_labels(
+        clusters(values[:4]), clusters(values[4:]), np.random.default_rng(1)
+    )
     assert p[0] == pytest.approx(larger / 70, abs=0.01)
 
 
-@pytest.mark.parametrize(("a", "b"), [([1.0] * 9, [1.0] * 9), ([1.0], [0.0]), ([0.5] * 3, [0.5] * 4)])
+@pytest.mark.parametrize(
+    ("a", "b"), [([1.0] * 9, [1.0] * 9), ([1.0], [0.0]), ([0.5] * 3, [0.5] * 4)]
+)
 def test_no_spread_is_no_claim(a: list[float], b: list[float]) -> None:
     """Equal scores, and one score a side, give a p-value and an interval that say nothing."""
     p = statistics.permuted_labels(clusters(a), clusters(b), np.random.default_rng(1))
@@ -131,7 +149,9 @@ def test_a_sequential_interval_is_wider_and_few_conclude_nothing() -> None:
 
 
 def test_the_split_of_an_experiment() -> None:
-    """Chi-square with one degree of freedom: 821 and 780 of a half each is chance, 821 and 680 is not."""
+    """Chi-square with one degree of freedom: 821 and 780 of a half each is chance, 821 and 680 is
+    not.
+    """
     assert statistics.balance((821, 780), (0, 0), 0.5) == pytest.approx(0.3055, abs=1e-3)
     assert statistics.balance((821, 680), (0, 0), 0.5) < statistics.MISMATCH
     assert statistics.balance((90, 10), (0, 0), 0.1) == pytest.approx(1.0)
@@ -139,8 +159,14 @@ def test_the_split_of_an_experiment() -> None:
 
 def test_more_claims_and_fewer_answers_find_larger_drops_only() -> None:
     a, b = rate(90, 100), rate(90, 100)
-    one, ten = (statistics.detectable(statistics.unpaired(a, b), a.estimate(), b.estimate(), n) for n in (1, 10))
+    one, ten = (
+        statistics.detectable(statistics.unpaired(a, b), a.estimate(), b.estimate(), n)
+        for n in (1, 10)
+    )
     large = rate(900, 1_000)
-    found = statistics.detectable(statistics.unpaired(large, large), large.estimate(), large.estimate(), 1)
+    found = statistics.detectable(
+        statistics.unpaired(large, large), large.estimate(), large.estimate(), 1
+    )
     assert found < one < ten
-    assert one == pytest.approx(0.15, abs=0.015)  # 199 a side find .90 to .80: half as many sqrt(2) times that
+    # 199 a side find .90 to .80: half as many sqrt(2) times that
+    assert one == pytest.approx(0.15, abs=0.015)

@@ -1,4 +1,6 @@
-"""AgentDock's entries: the defaults that they imply, and what AgentDock takes that our own form refuses."""
+"""AgentDock's entries: the defaults that they imply, and what AgentDock takes that our own form
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ def entry(kind: str, **config: Any) -> Any:
 
 
 def result_of(evaluator: Evaluator, scale: str = "numeric", **fields: Any) -> EvaluationResult:
-    criteria = [EvaluationCriteria(name=criterion.name, scale=scale) for criterion in evaluator.criteria()]
-    (result,) = asyncio.run(evaluator.evaluate(EvaluationInput.model_validate({"response": "ab", **fields}), criteria))
+    criteria = [
+        EvaluationCriteria(name=criterion.name, scale=scale) for criterion in evaluator.criteria()
+    ]
+    (result,) = asyncio.run(
+        evaluator.evaluate(EvaluationInput.model_validate({"response": "ab", **fields}), criteria)
+    )
     return result
 
 
@@ -38,8 +44,9 @@ def test_an_entry_implies_agentdocks_defaults(kind: str) -> None:
     assert {name: getattr(evaluator, name) for name in IMPLIED[kind]} == IMPLIED[kind]
     own: dict[str, dict[str, Any]] = {
         "LexicalSimilarity": {"ngramSize": 3, "unit": "character", "without_reference": "skip"},
-        "Sentiment": {"lexicon": "builtin", "agentdockTokens": False}, "NLPAccuracy": {"withoutReference": "skip"},
-    }  # fmt: skip
+        "Sentiment": {"lexicon": "builtin", "agentdockTokens": False},
+        "NLPAccuracy": {"withoutReference": "skip"},
+    }
     assert entry(kind, **more, **own[kind]) == Evaluator.registry[kind].load(
         {"criterion_name": "c", **more, **own[kind]}
     )
@@ -53,11 +60,13 @@ def test_an_unknown_algorithm_is_sorensen_dice(named: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "config"),
-    [("KeywordCoverage", {"keywordsSourceField": "other"}),
-     ("KeywordCoverage", {"expectedKeywords": ["a"], "sourceTextField": "answer"}),
-     ("Toxicity", {"toxicTerms": ["a"], "sourceTextField": "answer"}),
-     ("LexicalSimilarity", {"sourceField": "answer"})],
-)  # fmt: skip
+    [
+        ("KeywordCoverage", {"keywordsSourceField": "other"}),
+        ("KeywordCoverage", {"expectedKeywords": ["a"], "sourceTextField": "answer"}),
+        ("Toxicity", {"toxicTerms": ["a"], "sourceTextField": "answer"}),
+        ("LexicalSimilarity", {"sourceField": "answer"}),
+    ],
+)
 def test_an_unknown_place_fails_each_evaluation(kind: str, config: dict[str, Any]) -> None:
     """AgentDock loads it; there is nothing in such a place. Our own form refuses it."""
     assert result_of(entry(kind, **config), groundTruth="ab").status == "failed"
@@ -65,16 +74,24 @@ def test_an_unknown_place_fails_each_evaluation(kind: str, config: dict[str, Any
         Evaluator.registry[kind].load({"criterion_name": "c", **config})
 
 
-@pytest.mark.parametrize(("scale", "filler"), [("binary", False), ("numeric", 0), ("likert5", False)])
-@pytest.mark.parametrize("rule", [{}, {"isRequired": False}, {"expectedToolName": ""}, {"forbiddenTools": []}])
+@pytest.mark.parametrize(
+    ("scale", "filler"), [("binary", False), ("numeric", 0), ("likert5", False)]
+)
+@pytest.mark.parametrize(
+    "rule", [{}, {"isRequired": False}, {"expectedToolName": ""}, {"forbiddenTools": []}]
+)
 def test_a_rule_without_a_tool_has_no_score(rule: dict[str, Any], scale: str, filler: Any) -> None:
     """It gives a failed result, whose filler is on its scale; our own form refuses it."""
-    evaluator = load_evaluator({"type": "ToolUsage", "config": {"rules": [{"criterionName": "T", **rule, "x": 1}]}})
+    evaluator = load_evaluator(
+        {"type": "ToolUsage", "config": {"rules": [{"criterionName": "T", **rule, "x": 1}]}}
+    )
     result = result_of(evaluator, scale)
     assert (result.status, result.error_type, result.score) == ("failed", "invalid_rule", None)
     assert (result.filler, type(result.filler)) == (filler, type(filler))
     with pytest.raises(ConfigurationError, match="expected expected_tool_name"):
-        Evaluator.registry["ToolUsage"].load({"rules": [{"criterionName": "T", "isRequired": False}]})
+        Evaluator.registry["ToolUsage"].load(
+            {"rules": [{"criterionName": "T", "isRequired": False}]}
+        )
 
 
 def test_a_judges_template_may_hold_other_braces() -> None:
@@ -106,5 +123,7 @@ def test_an_evaluator_with_a_field_named_config_is_not_an_entry() -> None:
 def test_a_limit_in_milliseconds_is_a_number(limit: Any) -> None:
     """GoGrid's; the error names it and what was found."""
     assert load_evaluator({"type": "CompletedWithin", "config": {"limitMs": 1_500}}).limit_s == 1.5  # type: ignore[attr-defined]
-    with pytest.raises(ConfigurationError, match=r"limit_ms: expected a number of milliseconds, found"):
+    with pytest.raises(
+        ConfigurationError, match=r"limit_ms: expected a number of milliseconds, found"
+    ):
         load_evaluator({"type": "CompletedWithin", "config": {"limitMs": limit}})

@@ -15,8 +15,14 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LexicalSimilarity, RuleBased, Toxicity
 
 TOXICITY = {"type": "Toxicity", "config": {"criterionName": "clean", "toxicTerms": ["idiot"]}}
-SIMILAR = {"type": "LexicalSimilarity", "config": {"criterionName": "alike", "algorithm": "unheard-of"}}
-SHORT = {"type": "RuleBased", "rules": [{"criterionName": "short", "config": {"type": "length", "max": 80}}]}
+SIMILAR = {
+    "type": "LexicalSimilarity",
+    "config": {"criterionName": "alike", "algorithm": "unheard-of"},
+}
+SHORT = {
+    "type": "RuleBased",
+    "rules": [{"criterionName": "short", "config": {"type": "length", "max": 80}}],
+}
 DOCUMENT: dict[str, Any] = {
     "evaluatorConfigs": [TOXICITY, SIMILAR, SHORT],
     "criteria": [{"name": "clean", "weight": 2}],
@@ -32,13 +38,19 @@ def run_json(tmp_path: Path) -> Path:
 
 
 def test_settings_take_the_document(run_json: Path) -> None:
-    """Evaluators have AgentDock's defaults, its criteria are the default set, and metadata gives a warning."""
+    """Evaluators have AgentDock's defaults, its criteria are the default set, and metadata gives a
+    warning.
+    """
     loaded = load_settings(run_json, environment={})
     toxicity, similar, rules = loaded.settings.evaluators
     assert isinstance(toxicity, Toxicity)
     assert toxicity.toxic_terms == ("idiot",)
     assert isinstance(similar, LexicalSimilarity)
-    assert (similar.algorithm, similar.ngram_size, similar.without_reference) == ("sorensen-dice", 1, "fail")
+    assert (similar.algorithm, similar.ngram_size, similar.without_reference) == (
+        "sorensen-dice",
+        1,
+        "fail",
+    )
     assert isinstance(rules, RuleBased)
     assert [(item.name, item.weight) for item in loaded.settings.criteria_of()] == [("clean", 2)]
     assert any("metadata" in warning for warning in loaded.warnings)
@@ -46,8 +58,12 @@ def test_settings_take_the_document(run_json: Path) -> None:
 
 
 @pytest.mark.parametrize(("enabled", "kept"), [(True, True), (False, False), ("false", False)])
-def test_the_partnership_agents_switch_is_a_setting(tmp_path: Path, enabled: Any, kept: bool) -> None:
-    """``Evaluation: Enabled`` is ``enabled``; a wrong value has its place in the file, and another key is unknown."""
+def test_the_partnership_agents_switch_is_a_setting(
+    tmp_path: Path, enabled: Any, kept: bool
+) -> None:
+    """``Evaluation: Enabled`` is ``enabled``; a wrong value has its place in the file, and another
+    key is unknown.
+    """
     file = tmp_path / "appsettings.json"
     file.write_text(json.dumps({"Evaluation": {"Enabled": enabled, "LogToConsole": True}}))
     assert load_settings(file, environment={}).settings.enabled is kept
@@ -60,7 +76,9 @@ def test_the_partnership_agents_switch_is_a_setting(tmp_path: Path, enabled: Any
             load_settings(file, environment={})
 
 
-def test_check_tells_what_the_document_runs(run_json: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_tells_what_the_document_runs(
+    run_json: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """``agenteval-otel check run.json`` accepts it and names its criteria."""
     assert main(["check", str(run_json)]) == 0
     shown = capsys.readouterr().out
@@ -76,13 +94,19 @@ def test_monitor_takes_an_entry() -> None:
 
     assert answer("hello") == "hello"
     config = EvaluationRunConfig(evaluators=[TOXICITY])  # type: ignore[list-item]
-    assert run_evaluation_sync(EvaluationInput(response="You idiot"), config).results[0].score is False
+    assert (
+        run_evaluation_sync(EvaluationInput(response="You idiot"), config).results[0].score is False
+    )
     with pytest.raises(ConfigurationError, match=r"evaluators\[0\].*toxic_term"):
         monitor(evaluators=[{"type": "Toxicity", "config": {"criterionName": "clean"}}])
 
 
 def test_a_wrong_document_is_refused_with_its_place(run_json: Path) -> None:
     """What is wrong is named with its file and place."""
-    run_json.write_text(json.dumps({"evaluatorConfigs": [{"type": "Toxicty", "config": {}}]}, indent=2))
-    with pytest.raises(SettingsError, match=r"run\.json: evaluators\[0\]: unknown evaluator type.*'Toxicity'"):
+    run_json.write_text(
+        json.dumps({"evaluatorConfigs": [{"type": "Toxicty", "config": {}}]}, indent=2)
+    )
+    with pytest.raises(
+        SettingsError, match=r"run\.json: evaluators\[0\]: unknown evaluator type.*'Toxicity'"
+    ):
         load_settings(run_json, environment={})

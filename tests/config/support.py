@@ -27,7 +27,9 @@ def load(folder: Path, text: str, *, name: str = "settings.yaml", **arguments: A
     return load_settings(written_settings(folder, text, name=name), **arguments)
 
 
-def wrong(folder: Path, text: str, *, name: str = "settings.yaml", **arguments: Any) -> SettingsError:
+def wrong(
+    folder: Path, text: str, *, name: str = "settings.yaml", **arguments: Any
+) -> SettingsError:
     """What is wrong with a file of that text."""
     with pytest.raises(SettingsError) as caught:
         load(folder, text, name=name, **arguments)

@@ -1,4 +1,6 @@
-"""Agents' entries and criteria sets: what ``@monitor(agent=...)`` leaves out, and what a set changes in the scores."""
+"""Agents' entries and criteria sets: what ``@monitor(agent=...)`` leaves out, and what a set
+changes in the scores.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def answer(question: str = "") -> str:
 
 
 def test_an_entry_fills_what_the_decorator_leaves_out(tmp_path: Path) -> None:
-    """Evaluators and rate come from the decorator, else from the agent's entry, else from the settings."""
+    """Evaluators and rate come from the decorator, else from the agent's entry, else from the
+    settings.
+    """
     kept = configured(
         tmp_path,
         f"""
@@ -34,17 +38,27 @@ def test_an_entry_fills_what_the_decorator_leaves_out(tmp_path: Path) -> None:
         """,
     )
     for agent, arguments, criteria in (
-        ("keywords", {}, ["kw"]), ("other", {}, ["response_health"]), ("never", {}, None),
-        ("never", {"sample_rate": 1.0}, ["response_health"]), ("keywords", {"evaluators": [Free()]}, ["fixed"]),
-    ):  # fmt: skip
+        ("keywords", {}, ["kw"]),
+        ("other", {}, ["response_health"]),
+        ("never", {}, None),
+        ("never", {"sample_rate": 1.0}, ["response_health"]),
+        ("keywords", {"evaluators": [Free()]}, ["fixed"]),
+    ):
         kept.saved.clear()
         monitor(agent=agent, **arguments)(answer)()
-        assert [result.criterion_name for result in kept.results] == (criteria or []), (agent, arguments)
+        assert [result.criterion_name for result in kept.results] == (criteria or []), (
+            agent,
+            arguments,
+        )
 
 
 def test_an_agent_that_is_switched_off(tmp_path: Path) -> None:
-    """Its calls count as disabled, whatever the decorator brings; others go on; nothing of it is evaluated."""
-    kept = configured(tmp_path, "sample_rate: 1.0\nagent_span: always\nagents: {off: {enabled: false}}")
+    """Its calls count as disabled, whatever the decorator brings; others go on; nothing of it is
+    evaluated.
+    """
+    kept = configured(
+        tmp_path, "sample_rate: 1.0\nagent_span: always\nagents: {off: {enabled: false}}"
+    )
     off, on = monitor(agent="off", sampler=RatioSampler())(answer), monitor(agent="on")(answer)
     for _ in range(3):
         assert off() == on() == answer()
@@ -57,11 +71,16 @@ def results_of(kept: Keeping, agent: str) -> dict[str, Any]:
     kept.saved.clear()
     monitor(agent=agent)(answer)()
     (aggregated,) = kept.saved
-    return {"overall": aggregated.overall_score, **{result.criterion_name: result for result in aggregated.results}}
+    return {
+        "overall": aggregated.overall_score,
+        **{result.criterion_name: result for result in aggregated.results},
+    }
 
 
 def test_a_set_changes_label_and_overall_score(tmp_path: Path) -> None:
-    """Threshold and weight of a set change the label and the overall score; what it does not name stays."""
+    """Threshold and weight of a set change the label and the overall score; what it does not name
+    stays.
+    """
     kept = configured(
         tmp_path,
         f"""
@@ -97,16 +116,20 @@ def test_evaluators_see_what_is_asked_for(tmp_path: Path) -> None:
         return True
 
     configure(
-        evaluators=[Free(action=look)], storage=[Keeping()], dispatcher="inline",
-        criteria={"strict": [{"name": "fixed", "objective": 0.99, "scale": "binary"}, {"name": "other"}]},
+        evaluators=[Free(action=look)],
+        storage=[Keeping()],
+        dispatcher="inline",
+        criteria={
+            "strict": [{"name": "fixed", "objective": 0.99, "scale": "binary"}, {"name": "other"}]
+        },
         agents={"strict": {"criteria": "strict"}},
-    )  # fmt: skip
+    )
     monitor(agent="strict")(answer)()
     monitor(agent="loose")(answer)()
     strict, loose = seen
-    assert [(criterion.name, criterion.objective, criterion.scale) for criterion in strict.criteria] == [
-        ("fixed", 0.99, "binary")
-    ]
+    assert [
+        (criterion.name, criterion.objective, criterion.scale) for criterion in strict.criteria
+    ] == [("fixed", 0.99, "binary")]
     assert loose.criteria == ()
 
 
@@ -130,16 +153,23 @@ def test_wrong_entries_and_sets(tmp_path: Path) -> None:
         """,
     )
     assert [(problem.origin, problem.path) for problem in error.located] == [
-        ("settings.yaml:3", "criteria.support[0].name"), ("settings.yaml:4", "criteria.support[1].treshold"),
-        ("settings.yaml:5", "criteria.support[2].weight"), ("settings.yaml:6", "criteria.support[3].objective"),
-        ("settings.yaml:9", "agents.b.sampel_rate"), ("settings.yaml:10", "agents.c.sampler"),
-        ("settings.yaml:11", "agents.d.evaluators[0]"), ("settings.yaml:12", "agents.e.criteria"),
-    ], str(error)  # fmt: skip
+        ("settings.yaml:3", "criteria.support[0].name"),
+        ("settings.yaml:4", "criteria.support[1].treshold"),
+        ("settings.yaml:5", "criteria.support[2].weight"),
+        ("settings.yaml:6", "criteria.support[3].objective"),
+        ("settings.yaml:9", "agents.b.sampel_rate"),
+        ("settings.yaml:10", "agents.c.sampler"),
+        ("settings.yaml:11", "agents.d.evaluators[0]"),
+        ("settings.yaml:12", "agents.e.criteria"),
+    ], str(error)
     shown = str(error)
     for words in (
-        "did you mean 'threshold'?", "did you mean 'sample_rate'?", "must be a slug",
-        "not both", "expected the name of a criteria set, or a list of criteria, found 7",
-    ):  # fmt: skip
+        "did you mean 'threshold'?",
+        "did you mean 'sample_rate'?",
+        "must be a slug",
+        "not both",
+        "expected the name of a criteria set, or a list of criteria, found 7",
+    ):
         assert words in shown
 
 
@@ -149,7 +179,11 @@ def test_sets_are_known_and_hold_a_criterion_once(tmp_path: Path) -> None:
     for text, path, message in (
         ("criteria: {s: [{name: a}, {name: a}]}", "criteria.s", twice),
         ("agents: {x: {criteria: [{name: a}, {name: b}, {name: a}]}}", "agents.x.criteria", twice),
-        ("criteria: {support: []}\nagents: {x: {criteria: suport}}", "agents.x.criteria", "did you mean 'support'?"),
+        (
+            "criteria: {support: []}\nagents: {x: {criteria: suport}}",
+            "agents.x.criteria",
+            "did you mean 'support'?",
+        ),
     ):
         error = wrong(tmp_path, text)
         assert message in str(error)
@@ -163,7 +197,9 @@ def test_evaluators_that_do_not_say_what_they_score(tmp_path: Path) -> None:
         def criteria(self) -> Any:
             raise OSError("no model file")
 
-    with pytest.raises(ConfigurationError, match=r"evaluators\[0\]: does not say what it scores: OSError: no model"):
+    with pytest.raises(
+        ConfigurationError, match=r"evaluators\[0\]: does not say what it scores: OSError: no model"
+    ):
         configure(evaluators=[Silent()])
     with pytest.raises(ConfigurationError, match="'two words' must be a slug"):
         Settings(evaluators=[Free(criterion_name="two words")])

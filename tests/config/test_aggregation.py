@@ -18,9 +18,14 @@ TWO = [Free(criterion_name="a", value=0.2), Free(criterion_name="b", value=0.8)]
 
 @pytest.mark.parametrize(
     ("message", "expected"),
-    [("", 0.5), ("aggregation: weighted_mean", 0.5), ("aggregation: minimum", 0.2),
-     ("aggregation: {type: once_per_criterion}", 0.5), ("aggregation: all_must_pass", None)],
-)  # fmt: skip
+    [
+        ("", 0.5),
+        ("aggregation: weighted_mean", 0.5),
+        ("aggregation: minimum", 0.2),
+        ("aggregation: {type: once_per_criterion}", 0.5),
+        ("aggregation: all_must_pass", None),
+    ],
+)
 def test_a_file_chooses_the_strategy(tmp_path: Path, message: str, expected: float | None) -> None:
     """Live answers get their overall score by the strategy that the settings name."""
     kept = configured(tmp_path, f"sample_rate: 1.0\n{message}")
@@ -37,12 +42,17 @@ class Broken(Aggregation, type="broken_of_test_aggregation"):
 
 
 def test_a_strategy_that_raises_is_counted_and_costs_the_overall_score_only() -> None:
-    """Live, the results are saved all the same, the call counts as evaluated, and the failure is counted."""
+    """Live, the results are saved all the same, the call counts as evaluated, and the failure is
+    counted.
+    """
     kept = Keeping()
     configure(Settings(aggregation=Broken(), storage=(kept,), dispatcher="inline", sample_rate=1.0))
     monitor(agent="any", evaluators=TWO)(lambda: "answer")()
     (aggregated,) = kept.saved
-    assert (aggregated.overall_score, [result.score for result in aggregated.results]) == (None, [0.2, 0.8])
+    assert (aggregated.overall_score, [result.score for result in aggregated.results]) == (
+        None,
+        [0.2, 0.8],
+    )
     assert accounting()["evaluated"] == 1
     pipeline = current_pipeline()
     assert pipeline is not None

@@ -20,7 +20,9 @@ from tests.testing.doubles import Free, Keeping
 
 
 def test_the_defaults() -> None:
-    """Bare settings: health of everything, at most ten a second, on the pool, through OpenTelemetry, not stored."""
+    """Bare settings: health of everything, at most ten a second, on the pool, through
+    OpenTelemetry, not stored.
+    """
     threads = threading.active_count()
     made = build(Settings())
     assert threading.active_count() == threads, "building starts nothing"
@@ -30,14 +32,18 @@ def test_the_defaults() -> None:
     assert isinstance(made.dispatcher, PoolDispatcher)
     assert (made.defaults.storage, made.telemetry) == ((), OtlpStorageProvider())
     assert made.agent_span == "sampled"
-    assert build(Settings(sample_rate=0)).defaults.sampler == RatioSampler(ratio=0.0), "a rate takes the limit away"
+    assert build(Settings(sample_rate=0)).defaults.sampler == RatioSampler(ratio=0.0), (
+        "a rate takes the limit away"
+    )
     assert flush(1)
     assert set(accounting().values()) == {0}, "the verbs need no configuration"
     assert shutdown(1)
 
 
 def test_the_memory_of_what_waits_is_a_setting() -> None:
-    """`max_waiting_bytes` bounds all that waits in the process, `export.max_bytes` the encoded batches among it."""
+    """`max_waiting_bytes` bounds all that waits in the process, `export.max_bytes` the encoded
+    batches among it.
+    """
     before = MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes
     try:
         build(Settings(max_waiting_bytes=2**21, export={"max_bytes": 2**20}))
@@ -56,9 +62,11 @@ def test_all_forms_are_taken() -> None:
 
     mapping = {"type": "KeywordCoverage", "criterionName": "kw", "expectedKeywords": ["a"]}
     settings: dict[str, Any] = {
-        "evaluators": ["ResponseHealth", mapping, short], "sampler": {"type": "rate_limit", "maxPerS": 3},
-        "storage": [{"type": "console"}], "dispatcher": {"type": "inline"},
-    }  # fmt: skip
+        "evaluators": ["ResponseHealth", mapping, short],
+        "sampler": {"type": "rate_limit", "maxPerS": 3},
+        "storage": [{"type": "console"}],
+        "dispatcher": {"type": "inline"},
+    }
     made = build(Settings(**settings))
     labels = [evaluator.label for evaluator in made.defaults.evaluators]
     assert labels == ["ResponseHealth:response_health", "KeywordCoverage:kw", "Func:short"]
@@ -74,20 +82,40 @@ def test_all_forms_are_taken() -> None:
         ({"evaluators": []}, "evaluators", "at least one"),
         ({"evaluators": ["Nope"]}, "evaluators[0]", "ResponseHealth"),
         ({"evaluators": [Free(criterion_name="no slug")]}, "evaluators[0]", "must be a slug"),
-        ({"sampler": {"type": "nope"}}, "sampler", "rate_limit, ratio"), ({"storage": [7]}, "storage[0]", "found int"),
+        ({"sampler": {"type": "nope"}}, "sampler", "rate_limit, ratio"),
+        ({"storage": [7]}, "storage[0]", "found int"),
         ({"dispatcher": {"type": "nope"}}, "dispatcher", "inline, pool"),
         ({"agent_span": "often"}, "agent_span", "'never'"),
-        ({"metric_dimensions": "tenant"}, "metric_dimensions", "expected a list of names, or a mapping"),
-        ({"metric_dimensions": ["prompt_verison"]}, "metric_dimensions",
-         "no annotation 'prompt_verison' (did you mean 'prompt_version'?); known: agenteval.prompt.name, "),
-        ({"metric_dimensions": ["user_id"]}, "metric_dimensions", "an id of users makes a series of each"),
-        ({"metric_dimensions": {"tenant": 500}}, "metric_dimensions.agenteval.tag.tenant", "expected at most 200"),
+        (
+            {"metric_dimensions": "tenant"},
+            "metric_dimensions",
+            "expected a list of names, or a mapping",
+        ),
+        (
+            {"metric_dimensions": ["prompt_verison"]},
+            "metric_dimensions",
+            "no annotation 'prompt_verison' (did you mean 'prompt_version'?); known: agenteval.prompt.name, ",
+        ),
+        (
+            {"metric_dimensions": ["user_id"]},
+            "metric_dimensions",
+            "an id of users makes a series of each",
+        ),
+        (
+            {"metric_dimensions": {"tenant": 500}},
+            "metric_dimensions.agenteval.tag.tenant",
+            "expected at most 200",
+        ),
         ({"metric_dimensions": list("abcde")}, "metric_dimensions", "at most 4"),
-        ({"aggregation": "minimun"}, "aggregation", "did you mean 'minimum'?); known: all_must_pass, "),
+        (
+            {"aggregation": "minimun"},
+            "aggregation",
+            "did you mean 'minimum'?); known: all_must_pass, ",
+        ),
         ({"dispatcher": {"type": "pool", "max_items": 0}}, "dispatcher.max_items", "found 0"),
         ({"sampler": RatioSampler(), "sample_rate": 0.5}, "sampler", "not both"),
     ],
-)  # fmt: skip
+)
 def test_wrong_settings_change_nothing(fields: dict[str, Any], path: str, message: str) -> None:
     """The error has path and choices, and the pipeline from before stays."""
     configure(storage=[Keeping()], dispatcher="inline")
@@ -106,14 +134,19 @@ def test_settings_or_fields() -> None:
     assert configure(storage=[Keeping()], dispatcher="inline").sample_rate is None
     with pytest.raises(ConfigurationError, match="not both"):
         configure(settings, sample_rate=0.1)
-    with pytest.raises(ConfigurationError, match="expected the path of a file or Settings, found dict"):
+    with pytest.raises(
+        ConfigurationError, match="expected the path of a file or Settings, found dict"
+    ):
         configure({"sample_rate": 0.1})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("value", "enabled"), [("false", False), ("0", False), (" OFF ", False), ("no", False), ("true", True), ("", True)]
+    ("value", "enabled"),
+    [("false", False), ("0", False), (" OFF ", False), ("no", False), ("true", True), ("", True)],
 )
-def test_the_kill_switch_of_the_environment(monkeypatch: pytest.MonkeyPatch, value: str, enabled: bool) -> None:
+def test_the_kill_switch_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, value: str, enabled: bool
+) -> None:
     """``AGENTEVAL_ENABLED=false`` switches monitoring off; an explicit setting goes first."""
     monkeypatch.setenv("AGENTEVAL_ENABLED", value)
     assert Settings().enabled is enabled
@@ -124,7 +157,9 @@ def test_the_kill_switch_of_the_environment(monkeypatch: pytest.MonkeyPatch, val
 
 
 def test_flush_shutdown_and_accounting() -> None:
-    """The three verbs work on the configured pipeline: everything taken is evaluated, then nothing more is taken."""
+    """The three verbs work on the configured pipeline: everything taken is evaluated, then nothing
+    more is taken.
+    """
     kept = Keeping()
     configure(storage=[kept], dispatcher=PoolDispatcher(linger_s=0), sample_rate=1.0)
     handler = monitor(str.upper)
@@ -141,13 +176,23 @@ def test_flush_shutdown_and_accounting() -> None:
 
 @pytest.mark.parametrize("name", ["score", "name", "label", "evaluator.id", "user_prompt"])
 def test_reserved_criterion_names_are_refused(name: str) -> None:
-    """A criterion that would write among the conventions' own attributes is refused at load, with reason and list."""
+    """A criterion that would write among the conventions' own attributes is refused at load, with
+    reason and list.
+    """
     reserved = rf"begin with '{name.partition('.')[0]}'.*of the result itself; reserved are evaluator, .*prompt"
     for load in (
-        lambda: configure(evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])]),
-        lambda: Settings(evaluators=[{"type": "KeywordCoverage", "criterion_name": name, "expected_keywords": ["a"]}]),
+        lambda: configure(
+            evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])]
+        ),
+        lambda: Settings(
+            evaluators=[
+                {"type": "KeywordCoverage", "criterion_name": name, "expected_keywords": ["a"]}
+            ]
+        ),
         lambda: Settings(criteria={"default": [{"name": name}]}),
-        lambda: monitor(evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])])(str.upper),
+        lambda: monitor(evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])])(
+            str.upper
+        ),
     ):
         with pytest.raises(ConfigurationError, match=reserved):
             load()
@@ -155,7 +200,9 @@ def test_reserved_criterion_names_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("again", [True, False], ids=["the same settings", "new settings"])
 def test_replaced_pipelines_deliver_what_they_have_taken(again: bool) -> None:
-    """Configuring many times loses no call: `flush` waits for all pipelines, outcomes go on, and old threads end."""
+    """Configuring many times loses no call: `flush` waits for all pipelines, outcomes go on, and
+    old threads end.
+    """
     kept = Keeping()
     before = set(threading.enumerate())
 
@@ -180,6 +227,8 @@ def test_a_provider_that_cannot_save_is_refused() -> None:
     class Forgetful(EvaluationStorageProvider):
         async def save(self, aggregated: Any) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="Forgetful has no method save_result of its own") as caught:
+    with pytest.raises(
+        ConfigurationError, match="Forgetful has no method save_result of its own"
+    ) as caught:
         configure(storage=[Forgetful()])
     assert caught.value.path == "storage[0]"

@@ -44,7 +44,10 @@ def test_a_file_says_it(tmp_path: Path) -> None:
           criteria: [dear]
         """,
     ).settings
-    rules = (ResultSampler(labels=("fail",), criteria=("response_health",)), SlowSampler(above_s=5, ratio=0.5))
+    rules = (
+        ResultSampler(labels=("fail",), criteria=("response_health",)),
+        SlowSampler(above_s=5, ratio=0.5),
+    )
     assert settings.escalation == Escalation(baseline_rate=0.1, rules=rules, criteria=("dear",))
     assert load(tmp_path, "escalation: {}").settings.escalation == Escalation()
     assert load(tmp_path, "sample_rate: 0.1").settings.escalation is None
@@ -54,7 +57,9 @@ def test_a_file_says_it(tmp_path: Path) -> None:
 
 
 def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
-    """An entry's escalation counts before that of the file; false has all evaluators see every answer."""
+    """An entry's escalation counts before that of the file; false has all evaluators see every
+    answer.
+    """
     kept = configured(
         tmp_path,
         f"""
@@ -68,9 +73,11 @@ def test_agents_have_their_own_or_none(tmp_path: Path) -> None:
         """,
     )
     for agent, text, reason in (
-        ("all", "Fine.", None), ("none", "", "not_escalated"), ("heir", "Fine.", "not_escalated"),
+        ("all", "Fine.", None),
+        ("none", "", "not_escalated"),
+        ("heir", "Fine.", "not_escalated"),
         ("other", "I'm sorry, but I cannot help with that.", None),
-    ):  # fmt: skip
+    ):
         kept.saved.clear()
         monitor(agent=agent)(lambda text: text)(text)
         assert kept.results[1].skip_reason == reason, agent
@@ -82,43 +89,88 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
     for environment, expected in (
         ({"AGENTEVAL_ESCALATION__BASELINE_RATE": "0.25"}, Escalation(baseline_rate=0.25)),
         (
-            {"AGENTEVAL_ESCALATION": "{baseline_rate: 0.5, rules: [{type: result, labels: [fail]}]}"},
+            {
+                "AGENTEVAL_ESCALATION": "{baseline_rate: 0.5, rules: [{type: result, labels: [fail]}]}"
+            },
             Escalation(baseline_rate=0.5, rules=[ResultSampler(labels=["fail"])]),
         ),
         ({"AGENTEVAL_ESCALATION": "false"}, False),
     ):
         settings = load(tmp_path, EVALUATORS, environment=environment).settings
         assert settings.escalation == expected
-    own = load(tmp_path, EVALUATORS, environment={"AGENTEVAL_AGENTS__A__ESCALATION": "off"}).settings.agents["a"]
+    own = load(
+        tmp_path, EVALUATORS, environment={"AGENTEVAL_AGENTS__A__ESCALATION": "off"}
+    ).settings.agents["a"]
     assert own.escalation is False
     error = wrong(tmp_path, EVALUATORS, environment={"AGENTEVAL_ESCALATION__BASELINE_RAT": "0.25"})
-    assert "variable AGENTEVAL_ESCALATION__BASELINE_RAT: escalation.baseline_rat: unknown field (did" in str(error)
+    assert (
+        "variable AGENTEVAL_ESCALATION__BASELINE_RAT: escalation.baseline_rat: unknown field (did"
+        in str(error)
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "path", "words"),
-    [("escalation: [0.1]", "escalation", "expected a mapping, or false for none, found list"),
-     ("escalation: {rules: [{type: resutl}]}", "escalation.rules[0]", "did you mean 'result'?"),
-     ("escalation: {rules: [{type: result, failed: true, criteria: [response_helth]}]}",
-      "escalation.rules[0].criteria[0]",
-      "no evaluator scores 'response_helth': rules look at the first stage (did you mean 'response_health'?)"),
-     ("escalation: {rules: [{type: result, failed: true, criteria: [dear]}]}", "escalation.rules[0].criteria[0]",
-      "'dear' is scored in the second stage: rules look at the first stage; known: response_health"),
-     ("agents: {a: {escalation: {rules: [{type: result, disagreement: true}]}}}",
-      "agents.a.escalation.rules[0].disagreement", "never matches: the first stage has one result, of 'response_heal"),
-     ("escalation: {rules: [{type: result, disagreement: true, criteria: [response_health]}]}",
-      "escalation.rules[0].disagreement", "never matches: the first stage has one result"),
-     ("agents: {a: {escalation: {rules: [{type: result, failed: true}]}, evaluators: [{type: EscalationTestDear}]}}",
-      "agents.a.escalation.rules[0]", "never matches: every evaluator is in the second stage"),
-     ("escalation: {rules: [{type: result, above: 0.7, below: 0.3}]}", "escalation.rules[0]", "matches no score"),
-     ("escalation: {criteria: [deer]}", "escalation.criteria[0]", "no evaluator scores 'deer' (did you mean 'dear'?)"),
-     ("agents: {a: {escalation: {baseline_rate: 0.1}, evaluators: [ResponseHealth]}}", "agents.a.escalation",
-      "no evaluator asks a model, so none waits"),
-     ("agents: {a: {escalation: {baseline_rate: nan}}}", "agents.a.escalation.baseline_rate", "expected a number"),
-     ("agents: {a: {escalation: true}}", "agents.a.escalation", "expected a mapping, or false for none, found bool"),
-     ("sampler: {type: result, failed: true}", "sampler", "put it below escalation.rules")],
-)  # fmt: skip
-def test_what_is_wrong_is_said_by_its_place(tmp_path: Path, text: str, path: str, words: str) -> None:
+    [
+        ("escalation: [0.1]", "escalation", "expected a mapping, or false for none, found list"),
+        ("escalation: {rules: [{type: resutl}]}", "escalation.rules[0]", "did you mean 'result'?"),
+        (
+            "escalation: {rules: [{type: result, failed: true, criteria: [response_helth]}]}",
+            "escalation.rules[0].criteria[0]",
+            "no evaluator scores 'response_helth': rules look at the first stage (did you mean 'response_health'?)",
+        ),
+        (
+            "escalation: {rules: [{type: result, failed: true, criteria: [dear]}]}",
+            "escalation.rules[0].criteria[0]",
+            "'dear' is scored in the second stage: rules look at the first stage; known: response_health",
+        ),
+        (
+            "agents: {a: {escalation: {rules: [{type: result, disagreement: true}]}}}",
+            "agents.a.escalation.rules[0].disagreement",
+            "never matches: the first stage has one result, of 'response_heal",
+        ),
+        (
+            "escalation: {rules: [{type: result, disagreement: true, criteria: [response_health]}]}",
+            "escalation.rules[0].disagreement",
+            "never matches: the first stage has one result",
+        ),
+        (
+            "agents: {a: {escalation: {rules: [{type: result, failed: true}]}, "
+            "evaluators: [{type: EscalationTestDear}]}}",
+            "agents.a.escalation.rules[0]",
+            "never matches: every evaluator is in the second stage",
+        ),
+        (
+            "escalation: {rules: [{type: result, above: 0.7, below: 0.3}]}",
+            "escalation.rules[0]",
+            "matches no score",
+        ),
+        (
+            "escalation: {criteria: [deer]}",
+            "escalation.criteria[0]",
+            "no evaluator scores 'deer' (did you mean 'dear'?)",
+        ),
+        (
+            "agents: {a: {escalation: {baseline_rate: 0.1}, evaluators: [ResponseHealth]}}",
+            "agents.a.escalation",
+            "no evaluator asks a model, so none waits",
+        ),
+        (
+            "agents: {a: {escalation: {baseline_rate: nan}}}",
+            "agents.a.escalation.baseline_rate",
+            "expected a number",
+        ),
+        (
+            "agents: {a: {escalation: true}}",
+            "agents.a.escalation",
+            "expected a mapping, or false for none, found bool",
+        ),
+        ("sampler: {type: result, failed: true}", "sampler", "put it below escalation.rules"),
+    ],
+)
+def test_what_is_wrong_is_said_by_its_place(
+    tmp_path: Path, text: str, path: str, words: str
+) -> None:
     """With the line's field, and what there is."""
     problems = wrong(tmp_path, f"{EVALUATORS}\n{text}".replace("nan", ".nan")).problems
     assert len(problems) == 1

@@ -40,7 +40,9 @@ def read(folder: Path, text: str, name: str = "settings.yaml") -> Any:
 
 @pytest.mark.parametrize("name", SAME)
 def test_the_formats_are_equivalent(name: str, tmp_path: Path) -> None:
-    """YAML, TOML and JSON give equal values; a byte order mark and an upper-case suffix do not matter."""
+    """YAML, TOML and JSON give equal values; a byte order mark and an upper-case suffix do not
+    matter.
+    """
     expected = {
         "sample_rate": 0.5,
         "agent_span": "never",
@@ -56,13 +58,33 @@ def test_the_formats_are_equivalent(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("no", "no"), ("off", "off"), ("Yes", "Yes"), ("true", True), ("FALSE", False), ("~", None), ("", None),
-        ("null", None), ("none", "none"), ("12", 12), ("-3", -3), ("012", 12), ("1e3", 1000.0), (".5", 0.5),
-        ("1_000", "1_000"), ("12:30", "12:30"), ("2024-01-01", "2024-01-01"), (".inf", ".inf"), ("1e999", "1e999"),
-        ("0x10", "0x10"), ("'12'", "12"), ('"\\u00e9"', "é"), ("|\n  two\n  lines", "two\nlines\n"), ("=", "="),
+        ("no", "no"),
+        ("off", "off"),
+        ("Yes", "Yes"),
+        ("true", True),
+        ("FALSE", False),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("none", "none"),
+        ("12", 12),
+        ("-3", -3),
+        ("012", 12),
+        ("1e3", 1000.0),
+        (".5", 0.5),
+        ("1_000", "1_000"),
+        ("12:30", "12:30"),
+        ("2024-01-01", "2024-01-01"),
+        (".inf", ".inf"),
+        ("1e999", "1e999"),
+        ("0x10", "0x10"),
+        ("'12'", "12"),
+        ('"\\u00e9"', "é"),
+        ("|\n  two\n  lines", "two\nlines\n"),
+        ("=", "="),
         ("9" * 60, int("9" * 60)),
     ],
-)  # fmt: skip
+)
 def test_yaml_means_what_yaml_1_2_says(text: str, value: Any, tmp_path: Path) -> None:
     """``no``, dates and times of day are text; only finite numbers are numbers."""
     actual = read(tmp_path, f"a: {text}\n")["a"]
@@ -80,11 +102,19 @@ def test_anchors_and_merges(tmp_path: Path) -> None:
 
 REFUSED = {
     "no such suffix": ("settings.ini", "a", "ends in .yaml, .yml, .toml, .json", "settings.ini"),
-    "empty": ("s.yaml", "", "is empty", "s.yaml"), "comments only": ("s.yaml", "# a\n", "is empty", "s.yaml"),
-    "empty toml": ("s.toml", "", "is empty", "s.toml"), "empty json": ("s.json", " \n", "is empty", "s.json"),
-    "a list": ("s.yaml", "- a\n", "found a list", "s.yaml"), "a word": ("s.json", '"a"', "found str 'a'", "s.json"),
+    "empty": ("s.yaml", "", "is empty", "s.yaml"),
+    "comments only": ("s.yaml", "# a\n", "is empty", "s.yaml"),
+    "empty toml": ("s.toml", "", "is empty", "s.toml"),
+    "empty json": ("s.json", " \n", "is empty", "s.json"),
+    "a list": ("s.yaml", "- a\n", "found a list", "s.yaml"),
+    "a word": ("s.json", '"a"', "found str 'a'", "s.json"),
     "a key twice": ("s.yaml", "a: 1\nb: 2\na: 3\n", "'a' is here and in line 1", "s.yaml:3"),
-    "a key twice, inside": ("s.yaml", "a:\n  b: 1\n  'b': 2\n", "'b' is here and in line 2", "s.yaml:3"),
+    "a key twice, inside": (
+        "s.yaml",
+        "a:\n  b: 1\n  'b': 2\n",
+        "'b' is here and in line 2",
+        "s.yaml:3",
+    ),
     "a key twice, toml": ("s.toml", "a = 1\na = 2\nb = 3\n", "overwrite", "s.toml:2"),
     "a key twice, json": ("s.json", '{"a": 1, "a": 2}', "'a' appears twice", "s.json"),
     "a number for a key": ("s.yaml", "a:\n  1: b\n", "write '1'", "s.yaml:2"),
@@ -101,9 +131,14 @@ REFUSED = {
     "no toml": ("s.toml", "a = 1\nb = \n", "not TOML: Invalid value", "s.toml:2"),
     "no json": ("s.json", '{"a": 1,\n "b" 2}', "not JSON: Expecting ':' delimiter", "s.json:2"),
     "half a character": ("s.yaml", 'a: ["\\ud800"]\n', "half of a character", "s.yaml"),
-    "half a character in a key": ("s.json", '{"a": {"\\udfff": 1}}', "half of a character", "s.json"),
+    "half a character in a key": (
+        "s.json",
+        '{"a": {"\\udfff": 1}}',
+        "half of a character",
+        "s.json",
+    ),
     "a number without end": ("s.json", '{"a": ' + "9" * 5000 + "}", "not JSON", "s.json"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -117,14 +152,19 @@ def test_what_is_refused(case: str, tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    """A missing file, a folder, a file that is too large or not UTF-8, and a path with NUL are refused."""
+    """A missing file, a folder, a file that is too large or not UTF-8, and a path with NUL are
+    refused.
+    """
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "latin.yaml").write_bytes(b"a: 1\nb: \xe9\n")
     (tmp_path / "large.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
     for name, message in {
-        "missing.yaml": "No such file", "folder.yaml": "Is a directory", "latin.yaml": "latin.yaml:2: not UTF-8",
-        "large.yaml": f"at most {MAX_BYTES}", "nul\0.yaml": "cannot be read: embedded null byte",
-    }.items():  # fmt: skip
+        "missing.yaml": "No such file",
+        "folder.yaml": "Is a directory",
+        "latin.yaml": "latin.yaml:2: not UTF-8",
+        "large.yaml": f"at most {MAX_BYTES}",
+        "nul\0.yaml": "cannot be read: embedded null byte",
+    }.items():
         with pytest.raises(ConfigurationError, match=message):
             read_file(tmp_path / name)
 
@@ -147,9 +187,14 @@ def test_the_origin_of_values(tmp_path: Path) -> None:
         )
     )
     for path, line in {
-        "agents.shop.support.sample_rate": 3, "agents.shop.enabled": 4, "evaluators[1]": 7,
-        "evaluators[1].expected_keywords[0]": 8, "evaluators[1].missing": 7, "evaluators[9]": 5, "agents": 1,
-    }.items():  # fmt: skip
+        "agents.shop.support.sample_rate": 3,
+        "agents.shop.enabled": 4,
+        "evaluators[1]": 7,
+        "evaluators[1].expected_keywords[0]": 8,
+        "evaluators[1].missing": 7,
+        "evaluators[9]": 5,
+        "agents": 1,
+    }.items():
         assert tree.origin_of(path) == f"settings.yaml:{line}", path
     assert tree.origin_of("sampler") is None
     assert tree.origin_of(None) is None

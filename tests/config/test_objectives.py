@@ -1,4 +1,6 @@
-"""Objectives in settings files: when they count as breached, which callback runs, and errors with their place."""
+"""Objectives in settings files: when they count as breached, which callback runs, and errors with
+their place.
+"""
 
 from __future__ import annotations
 
@@ -60,26 +62,45 @@ def test_a_file_names_functions(tmp_path: Path) -> None:
     assert load(tmp_path, "sample_rate: 1").settings.on_breach is None
 
 
-@pytest.mark.parametrize(("text", "path", "words"), [
-    ("on_breach: objective_alerts", "on_breach", "expected a function or 'module:function', found module"),
-    ("on_breach: ':page'", "on_breach", "cannot be imported: ValueError"),
-    ("on_breach: objective_alert:page", "on_breach", "cannot be imported: ModuleNotFoundError"),
-    ("on_recovery: objective_alerts:pag", "on_recovery", "cannot be imported: AttributeError"),
-    ("on_breach: objective_broken:page", "on_breach", "cannot be imported: SystemExit: no key"),
-    ("on_breach: objective_alerts:number", "on_breach", "expected a function or 'module:function', found int"),
-    ("on_breach: objective_alerts:nothing", "on_breach", "takes one argument"),
-    ("on_breach: [1]", "on_breach", "expected a function or 'module:function', found list"),
-    ("breach: {minimun: 3}", "breach.minimun", "did you mean 'minimum'?"),
-    ("breach: {false_alarm_every: 5}", "breach.false_alarm_every", "expected at least 100, found 5"),
-    ("breach: {recover_after: 1}", "breach.recover_after", "expected at least 20, found 1"),
-    ("breach: {remind_s: 0}", "breach.remind_s", "expected more than 0, found 0"),
-    ("breach: {timeout_s: soon}", "breach.timeout_s", "expected a number"),
-    ("breach: 3", "breach", "expected a mapping"),
-])  # fmt: skip
-def test_what_is_wrong_is_told_by_its_place(tmp_path: Path, text: str, path: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        (
+            "on_breach: objective_alerts",
+            "on_breach",
+            "expected a function or 'module:function', found module",
+        ),
+        ("on_breach: ':page'", "on_breach", "cannot be imported: ValueError"),
+        ("on_breach: objective_alert:page", "on_breach", "cannot be imported: ModuleNotFoundError"),
+        ("on_recovery: objective_alerts:pag", "on_recovery", "cannot be imported: AttributeError"),
+        ("on_breach: objective_broken:page", "on_breach", "cannot be imported: SystemExit: no key"),
+        (
+            "on_breach: objective_alerts:number",
+            "on_breach",
+            "expected a function or 'module:function', found int",
+        ),
+        ("on_breach: objective_alerts:nothing", "on_breach", "takes one argument"),
+        ("on_breach: [1]", "on_breach", "expected a function or 'module:function', found list"),
+        ("breach: {minimun: 3}", "breach.minimun", "did you mean 'minimum'?"),
+        (
+            "breach: {false_alarm_every: 5}",
+            "breach.false_alarm_every",
+            "expected at least 100, found 5",
+        ),
+        ("breach: {recover_after: 1}", "breach.recover_after", "expected at least 20, found 1"),
+        ("breach: {remind_s: 0}", "breach.remind_s", "expected more than 0, found 0"),
+        ("breach: {timeout_s: soon}", "breach.timeout_s", "expected a number"),
+        ("breach: 3", "breach", "expected a mapping"),
+    ],
+)
+def test_what_is_wrong_is_told_by_its_place(
+    tmp_path: Path, text: str, path: str, words: str
+) -> None:
     """The field, its line, what was found and what was expected."""
     error = wrong(tmp_path, f"sample_rate: 1\n{text}")
-    assert [(problem.origin, problem.path) for problem in error.located] == [("settings.yaml:2", path)]
+    assert [(problem.origin, problem.path) for problem in error.located] == [
+        ("settings.yaml:2", path)
+    ]
     assert words in str(error)
 
 

@@ -12,7 +12,11 @@ from agenteval_otel import Settings
 from agenteval_otel.config import SettingsError, load_settings
 from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
-from agenteval_otel.storage import ConsoleStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
+from agenteval_otel.storage import (
+    ConsoleStorageProvider,
+    JsonFileStorageProvider,
+    OtlpStorageProvider,
+)
 from tests.config.support import load, written_settings, wrong
 
 PROFILES = """
@@ -31,7 +35,9 @@ PROFILES = """
 
 
 def test_a_profile_is_laid_over_the_file(tmp_path: Path) -> None:
-    """Mappings merge by key; lists, and parts of another type, are replaced; a rate replaces a sampler."""
+    """Mappings merge by key; lists, and parts of another type, are replaced; a rate replaces a
+    sampler.
+    """
     base = load(tmp_path, PROFILES).settings
     assert base.sampler == RateLimitSampler(max_per_s=3, ratio=0.5)
     merged = load(tmp_path, PROFILES, profile="merged").settings
@@ -44,11 +50,16 @@ def test_a_profile_is_laid_over_the_file(tmp_path: Path) -> None:
     assert load(tmp_path, PROFILES, profile="nothing").settings == base
     rate = load(tmp_path, PROFILES, profile="rate").settings
     assert (rate.sample_rate, rate.sampler) == (0.75, None)
-    assert (rate.agents["support"].sample_rate, rate.agents["support"].sampler) == (None, RatioSampler(ratio=0.1))
+    assert (rate.agents["support"].sample_rate, rate.agents["support"].sampler) == (
+        None,
+        RatioSampler(ratio=0.1),
+    )
 
 
 def test_how_the_profile_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The argument, else the variable, else none; an unknown one is an error with the file and the known ones."""
+    """The argument, else the variable, else none; an unknown one is an error with the file and the
+    known ones.
+    """
     monkeypatch.setenv("AGENTEVAL_PROFILE", "rate")
     assert load(tmp_path, PROFILES).settings.sample_rate == 0.75
     document = load(tmp_path, PROFILES, profile="nothing")
@@ -74,20 +85,32 @@ def test_how_the_profile_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ("profiles: [a]", "settings.yaml:1: profiles: expected a mapping of settings, found list"),
         ("profiles:\n  a: 7", "settings.yaml:2: profiles.a: expected a mapping of settings"),
-        ("profiles:\n  a: {profiles: {}}", "settings.yaml:2: profiles.a.profiles: a profile holds no profiles"),
-        ("profiles:\n  a: {sampel_rate: 1}", "settings.yaml:2: sampel_rate: unknown field (did you mean 'sample_"),
-        ("agents:\n  A: {sample_rate: 3}\n  a: {sample_rate: 1}\nprofiles: {a: {}}", "settings.yaml:2: agents.A."),
+        (
+            "profiles:\n  a: {profiles: {}}",
+            "settings.yaml:2: profiles.a.profiles: a profile holds no profiles",
+        ),
+        (
+            "profiles:\n  a: {sampel_rate: 1}",
+            "settings.yaml:2: sampel_rate: unknown field (did you mean 'sample_",
+        ),
+        (
+            "agents:\n  A: {sample_rate: 3}\n  a: {sample_rate: 1}\nprofiles: {a: {}}",
+            "settings.yaml:2: agents.A.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_wrong_profiles(text: str, message: str, tmp_path: Path) -> None:
     """Errors have their line, in a profile and below names that differ in a letter's case."""
     assert str(wrong(tmp_path, text, profile="a")).startswith(message)
 
 
 VARIABLES: dict[str, tuple[str, Any]] = {
-    "AGENTEVAL_ENABLED=off": ("enabled", False), "AGENTEVAL_ENABLED= NO ": ("enabled", False),
-    "AGENTEVAL_ENABLED=1": ("enabled", True), "AGENTEVAL_SAMPLE_RATE=0.25": ("sample_rate", 0.25),
-    "AGENTEVAL_AGENT_SPAN=always": ("agent_span", "always"), "AGENTEVAL_AGENT_SPAN=": ("agent_span", "never"),
+    "AGENTEVAL_ENABLED=off": ("enabled", False),
+    "AGENTEVAL_ENABLED= NO ": ("enabled", False),
+    "AGENTEVAL_ENABLED=1": ("enabled", True),
+    "AGENTEVAL_SAMPLE_RATE=0.25": ("sample_rate", 0.25),
+    "AGENTEVAL_AGENT_SPAN=always": ("agent_span", "always"),
+    "AGENTEVAL_AGENT_SPAN=": ("agent_span", "never"),
     "AGENTEVAL_TELEMETRY__ENDPOINT=http://a:1": ("telemetry.endpoint", "http://a:1"),
     "AGENTEVAL_TELEMETRY__SIGNALS=[traces]": ("telemetry.signals", frozenset({"traces"})),
     "AGENTEVAL_TELEMETRY__HEADERS__TENANT=0123": ("telemetry.headers", {"tenant": "0123"}),
@@ -97,12 +120,16 @@ VARIABLES: dict[str, tuple[str, Any]] = {
     "AGENTEVAL_STORAGE=[{type: console}]": ("storage", (ConsoleStorageProvider(),)),
     "AGENTEVAL_AGENTS__SHOP_SUPPORT__SAMPLE_RATE=0.5": ("agents.Shop-Support.sample_rate", 0.5),
     "AGENTEVAL_AGENTS__OTHER__ENABLED=false": ("agents.other.enabled", False),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
-def test_variables_override_the_file(variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each variable wins over the file, becomes what its field wants, and finds an agent however it is spelled."""
+def test_variables_override_the_file(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each variable wins over the file, becomes what its field wants, and finds an agent however it
+    is spelled.
+    """
     name, _, value = variable.partition("=")
     monkeypatch.setenv(name, value)
     text = "agent_span: never\ndispatcher: {type: pool}\nagents: {Shop-Support: {criteria: []}}\n"
@@ -117,13 +144,20 @@ def test_variables_override_the_file(variable: str, tmp_path: Path, monkeypatch:
 
 
 def test_arguments_win_over_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Fields from code win over variables, these over the file; a rate from code displaces a sampler from the file."""
+    """Fields from code win over variables, these over the file; a rate from code displaces a
+    sampler from the file.
+    """
     monkeypatch.setenv("AGENTEVAL_SAMPLE_RATE", "0.5")
     assert load_settings(written_settings(tmp_path, "sample_rate: 0.1")).settings.sample_rate == 0.5
     assert load_settings(fields={"sample_rate": 0.9}).settings.sample_rate == 0.9
     document = load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sampler": RatioSampler()})
     assert document.settings.sample_rate is None
-    assert load(tmp_path, "sampler: {type: rate_limit}\n", fields={"sample_rate": 1.0}).settings.sampler is None
+    assert (
+        load(
+            tmp_path, "sampler: {type: rate_limit}\n", fields={"sample_rate": 1.0}
+        ).settings.sampler
+        is None
+    )
 
 
 @pytest.mark.parametrize("value", ["ect", "tab\there"])
@@ -136,8 +170,15 @@ def test_short_and_escaped_values_of_variables_are_hidden(tmp_path: Path, value:
 def test_a_file_may_be_named_like_a_variable(tmp_path: Path) -> None:
     """Its references are resolved, and its problems have their line."""
     name, environment = "AGENTEVAL_prod.yaml", {"RATE": "7"}
-    assert str(wrong(tmp_path, "sample_rate: ${RATE}", name=name, environment=environment)).startswith(f"{name}:1: ")
-    assert load(tmp_path, "sample_rate: ${RATE}", name=name, environment={"RATE": "1"}).settings.sample_rate == 1.0
+    assert str(
+        wrong(tmp_path, "sample_rate: ${RATE}", name=name, environment=environment)
+    ).startswith(f"{name}:1: ")
+    assert (
+        load(
+            tmp_path, "sample_rate: ${RATE}", name=name, environment={"RATE": "1"}
+        ).settings.sample_rate
+        == 1.0
+    )
 
 
 def test_wrong_variables_name_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,30 +190,42 @@ def test_wrong_variables_name_themselves(tmp_path: Path, monkeypatch: pytest.Mon
     assert "found 'lots'" in error
     assert "variable AGENTEVAL_ENABLED: enabled: expected true or false" in error
     monkeypatch.setenv("AGENTEVAL_STORAGE", "[{type: console")
-    assert str(wrong(tmp_path, "agent_span: never")).startswith("AGENTEVAL_STORAGE: expected YAML: ")
+    assert str(wrong(tmp_path, "agent_span: never")).startswith(
+        "AGENTEVAL_STORAGE: expected YAML: "
+    )
 
 
 def test_variables_that_name_no_setting(tmp_path: Path) -> None:
-    """They are warnings with the name that was probably meant, or errors where only a part of the name is wrong."""
+    """They are warnings with the name that was probably meant, or errors where only a part of the
+    name is wrong.
+    """
     names = {
-        "AGENTEVAL_SAMPEL_RATE": "AGENTEVAL_SAMPLE_RATE", "AGENTEVAL_SETTING": "AGENTEVAL_SETTINGS",
-        "AGENTEVAL_TELEMETRY____": "", "AGENTEVAL_": "",
-    }  # fmt: skip
-    result = load_settings(written_settings(tmp_path, "agent_span: never"), environment=dict.fromkeys(names, "1"))
+        "AGENTEVAL_SAMPEL_RATE": "AGENTEVAL_SAMPLE_RATE",
+        "AGENTEVAL_SETTING": "AGENTEVAL_SETTINGS",
+        "AGENTEVAL_TELEMETRY____": "",
+        "AGENTEVAL_": "",
+    }
+    result = load_settings(
+        written_settings(tmp_path, "agent_span: never"), environment=dict.fromkeys(names, "1")
+    )
     assert len(result.warnings) == len(names)
     for name, meant in names.items():
         (warning,) = [item for item in result.warnings if item.startswith(f"{name} ")]
         assert f"did you mean '{meant}'" in warning if meant else f"'{name}'" not in warning
     for name, path in {
-        "AGENTEVAL_TELEMETRY__ENDPIONT": "telemetry.endpiont", "AGENTEVAL_STORAGE__0__PATH": "storage[0]",
-        "AGENTEVAL_AGENTS__A__RATE": "agents.a.rate", "AGENTEVAL_AGENTS__ENABLED": "agents.enabled",
-    }.items():  # fmt: skip
+        "AGENTEVAL_TELEMETRY__ENDPIONT": "telemetry.endpiont",
+        "AGENTEVAL_STORAGE__0__PATH": "storage[0]",
+        "AGENTEVAL_AGENTS__A__RATE": "agents.a.rate",
+        "AGENTEVAL_AGENTS__ENABLED": "agents.enabled",
+    }.items():
         (problem,) = wrong(tmp_path, "agent_span: never", environment={name: "1"}).located
         assert (problem.origin, problem.path) == (f"variable {name}", path)
 
 
 def test_references_are_resolved(tmp_path: Path) -> None:
-    """``${NAME}``, with a default, inside of text and for numbers and switches; every other dollar stays."""
+    """``${NAME}``, with a default, inside of text and for numbers and switches; every other dollar
+    stays.
+    """
     text = r"""
         enabled: ${ON}
         sample_rate: ${RATE:-0.5}
@@ -191,16 +244,26 @@ def test_references_are_resolved(tmp_path: Path) -> None:
 
 
 def test_missing_and_malformed_references(tmp_path: Path) -> None:
-    """Each is reported with line, setting and name, beside every other problem; what is not in force needs none."""
+    """Each is reported with line, setting and name, beside every other problem; what is not in
+    force needs none.
+    """
     text = "agent_span: ${SPAN}\nsample_rate: ${RATE}\n"
     text += "telemetry:\n  endpoint: ${}\n  headers: {a: '${A B}'}\nstorage: [x]\n"
     error = wrong(tmp_path, text, environment={})
     shown = [str(problem) for problem in error.located]
-    assert [line.partition(": ")[0] for line in shown] == [f"settings.yaml:{n}" for n in (1, 2, 4, 5, 6)]
-    assert "agent_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}" in shown[0]
+    assert [line.partition(": ")[0] for line in shown] == [
+        f"settings.yaml:{n}" for n in (1, 2, 4, 5, 6)
+    ]
+    assert (
+        "agent_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}"
+        in shown[0]
+    )
     assert all("expected ${NAME} or ${NAME:-default}" in line for line in shown[2:4])
     text = "agent_span: ${A}\nprofiles: {b: {sample_rate: '${B}'}}\n"
-    assert load(tmp_path, text, environment={"AGENTEVAL_AGENT_SPAN": "never"}).settings.agent_span == "never"
+    assert (
+        load(tmp_path, text, environment={"AGENTEVAL_AGENT_SPAN": "never"}).settings.agent_span
+        == "never"
+    )
 
 
 SECRET = "s3cr3t-pa55-w0rd"
@@ -209,19 +272,30 @@ SECRET = "s3cr3t-pa55-w0rd"
 @pytest.mark.parametrize(
     "text",
     [
-        "agent_span: ${S}", "sample_rate: ${S}", "telemetry: {protocol: '${S}'}", "telemetry: {signals: ['${S}']}",
-        "sampler: {type: '${S}'}", "evaluators: ['${S}']", "storage: [{type: otlp, detail: 'x${S}x'}]",
-        "plugins: ['${S}']", "agents: {a: {criteria: '${S}'}}", "agents: {a: {criteria: [{name: '1${S}'}]}}",
+        "agent_span: ${S}",
+        "sample_rate: ${S}",
+        "telemetry: {protocol: '${S}'}",
+        "telemetry: {signals: ['${S}']}",
+        "sampler: {type: '${S}'}",
+        "evaluators: ['${S}']",
+        "storage: [{type: otlp, detail: 'x${S}x'}]",
+        "plugins: ['${S}']",
+        "agents: {a: {criteria: '${S}'}}",
+        "agents: {a: {criteria: [{name: '1${S}'}]}}",
         "evaluators: [{type: RuleBased, rules: [{criterion: r, type: regex, pattern: '${S}('}]}]",
         "evaluators: [{type: RuleBased, rules: [{criterion: r, type: regex, pattern: a, flags: ${S}}]}]",
         "evaluators: [{type: RuleBased, rules: [{criterion_name: '${S} x', config: {type: length}}]}]",
-        "evaluators: {headers: ['${S}']}", "telemetry: ['${S}']",
-        "telemetry: {headers: [{authorization: 'Bearer ${S}'}]}", "dispatcher: {type: pool, max_items: '${S}'}",
+        "evaluators: {headers: ['${S}']}",
+        "telemetry: ['${S}']",
+        "telemetry: {headers: [{authorization: 'Bearer ${S}'}]}",
+        "dispatcher: {type: pool, max_items: '${S}'}",
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("value", [SECRET, SECRET * 20])
 def test_no_error_shows_what_a_variable_held(text: str, value: str, tmp_path: Path) -> None:
-    """Whatever is wrong with a value that came from a variable, the message shows the reference, never the value."""
+    """Whatever is wrong with a value that came from a variable, the message shows the reference,
+    never the value.
+    """
     error: BaseException | None = wrong(tmp_path, text, environment={"S": value})
     while error is not None:
         assert value not in f"{error} {error!r}"
@@ -231,10 +305,16 @@ def test_no_error_shows_what_a_variable_held(text: str, value: str, tmp_path: Pa
 
 def test_no_dump_shows_what_a_variable_held(tmp_path: Path) -> None:
     """Neither the settings' repr nor their dump shows a secret of the telemetry."""
-    text = "telemetry: {endpoint: 'http://me:${S}@host:4317', headers: {authorization: 'Bearer ${S}'}}"
+    text = (
+        "telemetry: {endpoint: 'http://me:${S}@host:4317', headers: {authorization: 'Bearer ${S}'}}"
+    )
     settings = load(tmp_path, text, environment={"S": SECRET}).settings
     assert settings.telemetry.headers == {"authorization": f"Bearer {SECRET}"}
-    for shown in (repr(settings), str(settings), json.dumps(settings.telemetry.model_dump(mode="json"))):
+    for shown in (
+        repr(settings),
+        str(settings),
+        json.dumps(settings.telemetry.model_dump(mode="json")),
+    ):
         assert SECRET not in shown
 
 

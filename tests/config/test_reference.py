@@ -20,10 +20,20 @@ from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import written_settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-EXAMPLE = re.findall(r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_text(), re.DOTALL | re.MULTILINE)[0]
+EXAMPLE = re.findall(
+    r"^```yaml\n(.*?)^```", (DOCS / "configuration.md").read_text(), re.DOTALL | re.MULTILINE
+)[0]
 
 
-MODELS = (Settings, AgentSettings, BreachSettings, Criterion, Escalation, LoadSheddingSettings, OtlpStorageProvider)
+MODELS = (
+    Settings,
+    AgentSettings,
+    BreachSettings,
+    Criterion,
+    Escalation,
+    LoadSheddingSettings,
+    OtlpStorageProvider,
+)
 
 
 @pytest.mark.parametrize("model", [*MODELS, SamplingSettings])

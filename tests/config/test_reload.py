@@ -1,4 +1,6 @@
-"""`reload`: takes over what is right, keeps what was before when it is not, and keeps what did not change."""
+"""`reload`: takes over what is right, keeps what was before when it is not, and keeps what did not
+change.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,17 @@ def _log_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_changed_is_in_force_at_once(tmp_path: Path) -> None:
-    """Existing handlers follow the file; profile and keyword arguments of `configure` stay; outcomes continue."""
+    """Existing handlers follow the file; profile and keyword arguments of `configure` stay;
+    outcomes continue.
+    """
     kept = configured(tmp_path, "profiles: {a: {sample_rate: 0}}", profile="a")
     handler = monitor(agent="a")(str.upper)
     handler("x")
     keywords = "{type: KeywordCoverage, criterion_name: kw, expected_keywords: [x]}"
-    written_settings(tmp_path, f"profiles: {{a: {{agents: {{a: {{sample_rate: 1.0, evaluators: [{keywords}]}}}}}}}}")
+    written_settings(
+        tmp_path,
+        f"profiles: {{a: {{agents: {{a: {{sample_rate: 1.0, evaluators: [{keywords}]}}}}}}}}",
+    )
     assert reload()
     handler("x")
     assert [result.criterion_name for result in kept.results] == ["kw"]
@@ -55,15 +62,24 @@ def test_enabled_false_switches_off_without_another_pipeline(tmp_path: Path) -> 
 
 
 WRONG = {
-    "vanished": None, "empty": "", "half-written": "agents:\n  support: {sample_rate: 0.",
-    "wrong": "sampel_rate: 1\nsampler: {type: ratoi}", "no text": b"\xff\xfe\x00", "too large": "#" * 300_000,
-    "a bomb": "a: &a [1, 1]\nb: [" + "*a, " * 9000 + "1]", "a folder": ...,
-}  # fmt: skip
+    "vanished": None,
+    "empty": "",
+    "half-written": "agents:\n  support: {sample_rate: 0.",
+    "wrong": "sampel_rate: 1\nsampler: {type: ratoi}",
+    "no text": b"\xff\xfe\x00",
+    "too large": "#" * 300_000,
+    "a bomb": "a: &a [1, 1]\nb: [" + "*a, " * 9000 + "1]",
+    "a folder": ...,
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_changes_nothing(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The settings from before stay, the failure is counted, and logged once with its problems; outcomes go on."""
+def test_what_is_wrong_changes_nothing(
+    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The settings from before stay, the failure is counted, and logged once with its problems;
+    outcomes go on.
+    """
     kept = configured(tmp_path, "sample_rate: 1.0")
     handler, before = monitor(str.upper), current_pipeline()
     file, content = tmp_path / "settings.yaml", WRONG[case]
@@ -80,7 +96,9 @@ def test_what_is_wrong_changes_nothing(case: str, tmp_path: Path, caplog: pytest
             assert (len(kept.saved), accounting()["evaluated"]) == (number + 1, number + 1)
     assert before is not None
     assert before.accounting.failures["reload"] == 3
-    logged = [record.getMessage() for record in caplog.records if "reload_failed" in record.getMessage()]
+    logged = [
+        record.getMessage() for record in caplog.records if "reload_failed" in record.getMessage()
+    ]
     assert len(logged) == 1
     assert "settings.yaml" in logged[0]
     if case == "wrong":
@@ -111,7 +129,10 @@ class Moody:
 def test_a_handler_that_does_not_fit_keeps_all_where_they_were(tmp_path: Path) -> None:
     """When one handler cannot move, those that moved go back, and all work as before."""
     kept, moody = configured(tmp_path, "sample_rate: 1.0"), Moody()
-    handlers = [monitor(agent=f"a{number}", sampler=moody if number == 2 else None)(str.upper) for number in range(5)]
+    handlers = [
+        monitor(agent=f"a{number}", sampler=moody if number == 2 else None)(str.upper)
+        for number in range(5)
+    ]
     before = current_pipeline()
     written_settings(tmp_path, "sample_rate: 0")
     moody.armed = True
@@ -128,7 +149,9 @@ def test_a_handler_that_does_not_fit_keeps_all_where_they_were(tmp_path: Path) -
 
 
 def test_equal_parts_are_kept(tmp_path: Path) -> None:
-    """Storage, evaluators and a sampler whose settings did not change stay the same objects, with what they know."""
+    """Storage, evaluators and a sampler whose settings did not change stay the same objects, with
+    what they know.
+    """
     text = (
         "storage: [{type: otlp}, {type: json_file, path: a.jsonl}]\n"
         "sampler: {type: rate_limit, max_per_s: 3}\n"
@@ -136,7 +159,10 @@ def test_equal_parts_are_kept(tmp_path: Path) -> None:
     )
     configure(written_settings(tmp_path, text))
     before = default_pipeline()
-    written_settings(tmp_path, text.replace("expected_keywords: [a]", "expected_keywords: [b]") + "agent_span: never")
+    written_settings(
+        tmp_path,
+        text.replace("expected_keywords: [a]", "expected_keywords: [b]") + "agent_span: never",
+    )
     assert reload()
     after = default_pipeline()
     assert after is not before
@@ -148,7 +174,9 @@ def test_equal_parts_are_kept(tmp_path: Path) -> None:
 
 
 def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
-    """A file that nobody writes to any more is closed, after what was taken is saved; no thread is left."""
+    """A file that nobody writes to any more is closed, after what was taken is saved; no thread is
+    left.
+    """
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
     written_settings(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {first}}}")
     configure(tmp_path / "settings.yaml")
@@ -176,9 +204,15 @@ class Closing(OtlpStorageProvider, type="ReloadTestClosing"):
         CLOSED.append(self.detail)
 
 
-def test_a_closed_exporter_is_closed_again_with_the_next_change(telemetry: RecordedTelemetry) -> None:
+def test_a_closed_exporter_is_closed_again_with_the_next_change(
+    telemetry: RecordedTelemetry,
+) -> None:
     """A stream that ended in its old pipeline may have opened it."""
-    for detail, closed in (("auto", []), ("result", ["auto"]), ("none", ["auto", "auto", "result"])):
+    for detail, closed in (
+        ("auto", []),
+        ("result", ["auto"]),
+        ("none", ["auto", "auto", "result"]),
+    ):
         configure(storage=[Closing(detail=detail, tracer_provider=telemetry.tracer_provider)])  # type: ignore[arg-type]
         monitor(str.upper)("a")
         for thread in threading.enumerate():
@@ -195,8 +229,12 @@ def test_there_may_be_nothing_to_reload(caplog: pytest.LogCaptureFixture) -> Non
     assert "nothing to read again" in caplog.text
 
 
-def test_a_signal_in_the_middle_of_a_reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that reloads while this thread reloads does not wait for itself: the file is read once more."""
+def test_a_signal_in_the_middle_of_a_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that reloads while this thread reloads does not wait for itself: the file is read
+    once more.
+    """
     configured(tmp_path, "sample_rate: 1.0")
     inner: list[bool] = []
     read = process.load_settings
@@ -219,7 +257,9 @@ def test_a_signal_in_the_middle_of_a_reload(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_disable_holds_through_reload_and_configure(tmp_path: Path) -> None:
-    """What an operator switched off stays off whatever is reloaded, and `enable` holds until the next reload."""
+    """What an operator switched off stays off whatever is reloaded, and `enable` holds until the
+    next reload.
+    """
     configured(tmp_path, "sample_rate: 1.0")
     handler = monitor(str.upper)
     disable()

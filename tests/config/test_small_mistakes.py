@@ -14,7 +14,10 @@ from agenteval_otel.evaluators import Contains
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"telemetry": {"headers": {"authorization": "a\nb"}}}, "telemetry.headers: a name and a value are one line"),
+        (
+            {"telemetry": {"headers": {"authorization": "a\nb"}}},
+            "telemetry.headers: a name and a value are one line",
+        ),
         (
             {
                 "evaluators": [Contains(substrings=["a"])],

@@ -14,7 +14,9 @@ from tests.testing.doubles import Keeping
 
 
 def test_every_pipeline_of_the_process_is_switched_off() -> None:
-    """Handlers of the configured pipeline and of pipelines of their own count as disabled, and go on afterwards."""
+    """Handlers of the configured pipeline and of pipelines of their own count as disabled, and go
+    on afterwards.
+    """
     own = build(Settings(storage=[Keeping()], dispatcher="inline", sample_rate=1.0))
     configure(storage=[Keeping()], dispatcher="inline", sample_rate=1.0)
     off_before = build(Settings(enabled=False, dispatcher="inline"))
@@ -32,7 +34,9 @@ def test_every_pipeline_of_the_process_is_switched_off() -> None:
 
 
 def test_the_operators_switch_is_not_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`enable` leaves ``AGENTEVAL_ENABLED=false`` in force, and overrides the settings' own ``enabled: false``."""
+    """`enable` leaves ``AGENTEVAL_ENABLED=false`` in force, and overrides the settings' own
+    ``enabled: false``.
+    """
     monkeypatch.setenv("AGENTEVAL_ENABLED", "false")
     configure(storage=[Keeping()], dispatcher="inline", sample_rate=1.0)
     handler = monitor(str.upper)
@@ -49,19 +53,28 @@ def test_the_operators_switch_is_not_overridden(monkeypatch: pytest.MonkeyPatch)
     assert accounting()["evaluated"] == 1
 
 
-def test_a_wrong_file_of_the_environment_is_told_at_decoration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decorating is the start: there, and not at a call, the file's problems are raised; nothing is left behind."""
+def test_a_wrong_file_of_the_environment_is_told_at_decoration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decorating is the start: there, and not at a call, the file's problems are raised; nothing is
+    left behind.
+    """
     monkeypatch.setenv("AGENTEVAL_SETTINGS", str(written_settings(tmp_path, "sample_rate: 7")))
     with pytest.raises(ConfigurationError, match=r"settings\.yaml:1: sample_rate: .*found 7"):
         monitor(str.upper)
     assert current_pipeline() is None
     monkeypatch.setenv("AGENTEVAL_SETTINGS", str(tmp_path / "missing.yaml"))
-    with pytest.raises(ConfigurationError, match=r"missing\.yaml: cannot be read: No such file .*AGENTEVAL_SETTINGS"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"missing\.yaml: cannot be read: No such file .*AGENTEVAL_SETTINGS",
+    ):
         monitor(str.upper)
     monkeypatch.delenv("AGENTEVAL_SETTINGS")
     assert monitor(str.upper)("a") == "A"
     monkeypatch.setenv("AGENTEVAL_ENABLED", "perhaps")
-    with pytest.raises(ConfigurationError, match=r"^AGENTEVAL_ENABLED: expected true or false, found 'perhaps'"):
+    with pytest.raises(
+        ConfigurationError, match=r"^AGENTEVAL_ENABLED: expected true or false, found 'perhaps'"
+    ):
         Settings()
 
 
@@ -71,11 +84,16 @@ def test_a_misspelled_variable_is_a_line_in_the_log(
     """With what was probably meant, and no error."""
     monkeypatch.setenv("AGENTEVAL_SAMPEL_RATE_", "0.1")
     configure(storage=[Keeping()], dispatcher="inline")
-    assert "AGENTEVAL_SAMPEL_RATE_ names no setting (did you mean 'AGENTEVAL_SAMPLE_RATE'?)" in caplog.text
+    assert (
+        "AGENTEVAL_SAMPEL_RATE_ names no setting (did you mean 'AGENTEVAL_SAMPLE_RATE'?)"
+        in caplog.text
+    )
 
 
 def test_a_plugin_brings_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A listed module is imported before evaluators are looked up; a missing or broken one is an error."""
+    """A listed module is imported before evaluators are looked up; a missing or broken one is an
+    error.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
     written_settings(
         tmp_path,
@@ -89,14 +107,22 @@ def test_a_plugin_brings_types(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
     written_settings(tmp_path, "raise SystemExit(3)", name="settings_broken_plugin.py")
     settings = configure(
-        written_settings(tmp_path, "plugins: [settings_plugin]\nevaluators: [{type: ShoutingOfTheSettingsTest}]"),
-        dispatcher="inline", storage=[Keeping()],
-    )  # fmt: skip
-    assert [evaluator.label for evaluator in settings.evaluators] == ["ShoutingOfTheSettingsTest:shouting"]
+        written_settings(
+            tmp_path, "plugins: [settings_plugin]\nevaluators: [{type: ShoutingOfTheSettingsTest}]"
+        ),
+        dispatcher="inline",
+        storage=[Keeping()],
+    )
+    assert [evaluator.label for evaluator in settings.evaluators] == [
+        "ShoutingOfTheSettingsTest:shouting"
+    ]
     with pytest.raises(ConfigurationError) as caught:
-        configure(written_settings(
-            tmp_path, "plugins:\n  - settings_broken_plugin\n  - settings_missing_plugin\nagent_span: x"
-        ))  # fmt: skip
+        configure(
+            written_settings(
+                tmp_path,
+                "plugins:\n  - settings_broken_plugin\n  - settings_missing_plugin\nagent_span: x",
+            )
+        )
     shown = str(caught.value)
     assert "settings.yaml:2: plugins[0]: 'settings_broken_plugin' cannot be imported" in shown
     assert "SystemExit: 3" in shown

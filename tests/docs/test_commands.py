@@ -21,9 +21,15 @@ def commands() -> list[tuple[str, str]]:
     """Every `agenteval-otel ...` in a console block, with its document."""
     actual = []
     for document in DOCUMENTS:
-        for block in re.findall(r"^```console\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE):
+        for block in re.findall(
+            r"^```console\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE
+        ):
             lines = block.replace("\\\n", " ").splitlines()
-            actual += [(document.name, command.strip()) for line in lines for command in _OURS.findall(line)]
+            actual += [
+                (document.name, command.strip())
+                for line in lines
+                for command in _OURS.findall(line)
+            ]
     return sorted(set(actual))
 
 
@@ -31,7 +37,9 @@ def commands() -> list[tuple[str, str]]:
 def test_a_documented_command_is_understood(
     document: str, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each is taken by the command line with these options; what explains words is run, the rest only parsed."""
+    """Each is taken by the command line with these options; what explains words is run, the rest
+    only parsed.
+    """
     arguments = shlex.split(command)[1:]
     runs = arguments[:1] == ["explain"] and "--from" not in arguments
     parsed: list[object] = []
@@ -44,8 +52,12 @@ def test_a_documented_command_is_understood(
 
 
 def test_the_quick_start_starts_what_is_shipped() -> None:
-    """The images of the quick start, their versions included, are those of collector-config/README.md."""
+    """The images of the quick start, their versions included, are those of
+    collector-config/README.md.
+    """
     image = re.compile(r"\b[a-z]+/[a-z-]+:v?\d+\.\d+\.\d+")
-    quick_start, shipped = ((ROOT / name).read_text() for name in ("docs/quick-start.md", "collector-config/README.md"))
+    quick_start, shipped = (
+        (ROOT / name).read_text() for name in ("docs/quick-start.md", "collector-config/README.md")
+    )
     assert len(set(image.findall(quick_start))) == 3
     assert set(image.findall(quick_start)) == set(image.findall(shipped))

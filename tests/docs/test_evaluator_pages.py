@@ -1,4 +1,6 @@
-"""Every evaluator that the package brings has its page, whose options are the evaluator's, and its row in the index."""
+"""Every evaluator that the package brings has its page, whose options are the evaluator's, and its
+row in the index.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from agenteval_otel.evaluators.llm_judge.presets import CatalogueJudge, Coherenc
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
 FAMILIES = {
     "conversations": ("TurnsToResolution", "Repetition", "UnansweredQuestions"),
-    "trajectories": ("ToolLoops", "ErrorRecovery", "StepEfficiency", "TrajectoryMatch", "DefinedTools"),
+    "trajectories": (
+        "ToolLoops",
+        "ErrorRecovery",
+        "StepEfficiency",
+        "TrajectoryMatch",
+        "DefinedTools",
+    ),
 }
 """Evaluators that share a page, each with a section of its own."""
 IN_FAMILIES = {name: page for page, names in FAMILIES.items() for name in names}
@@ -27,14 +35,25 @@ BUILT_IN: dict[str, type] = {
     **{
         name: kind
         for name, kind in sorted(Evaluator.registry.items())
-        if kind.__module__.startswith("agenteval_otel.evaluators.") and not issubclass(kind, CatalogueJudge)
+        if kind.__module__.startswith("agenteval_otel.evaluators.")
+        and not issubclass(kind, CatalogueJudge)
         and name not in IN_FAMILIES
     },
     "Suite": Suite,
-}  # fmt: skip
-CATALOGUE = sorted(name for name, kind in Evaluator.registry.items() if issubclass(kind, CatalogueJudge))
+}
+CATALOGUE = sorted(
+    name for name, kind in Evaluator.registry.items() if issubclass(kind, CatalogueJudge)
+)
 EVERYBODYS = set(CriterionEvaluator.model_fields)
-SECTIONS = ["What it measures", "How it works", "What it needs", "Cost", "Options", "Example", "Weaknesses"]
+SECTIONS = [
+    "What it measures",
+    "How it works",
+    "What it needs",
+    "Cost",
+    "Options",
+    "Example",
+    "Weaknesses",
+]
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAMED = re.compile(r"`([^`]+)`")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -51,7 +70,9 @@ def page_of(name: str) -> Path:
 
 
 def sections_of(name: str) -> dict[str, str]:
-    """The page's sections by their heading; what stands before the first of them under the page's title."""
+    """The page's sections by their heading; what stands before the first of them under the page's
+    title.
+    """
     parts = re.split(r"^#{1,2} (.+)$", page_of(name).read_text(), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -86,7 +107,9 @@ def assert_defaults(options: list[tuple[str, str]], fields: dict[str, FieldInfo]
     for option, reported in options:
         if option in fields:
             default = fields[option].get_default(call_default_factory=True, validated_data={})
-            assert reported == written(default) or not _LITERAL.fullmatch(reported), f"{option}: {default!r}"
+            assert reported == written(default) or not _LITERAL.fullmatch(reported), (
+                f"{option}: {default!r}"
+            )
 
 
 @pages
@@ -99,16 +122,22 @@ def test_a_page_has_the_sections_of_all_pages_and_a_row_in_the_index(name: str) 
     assert "```python" in sections["Example"]
     assert "execution" in sections["What it needs"].lower() or name == "Suite"
     start = f"| [{name}]({page_of(name).name}) "
-    (row,) = [line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(start)]
+    (row,) = [
+        line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(start)
+    ]
     cells = [cell.strip() for cell in row[1:-1].split("|")]
     assert all(cells)
     times = _NUMBER.findall(cells[5] + " " + cells[6])
-    assert set(times) <= set(_NUMBER.findall(sections["Cost"])), "the index has other times than the page"
+    assert set(times) <= set(_NUMBER.findall(sections["Cost"])), (
+        "the index has other times than the page"
+    )
 
 
 @pages
 def test_a_page_names_all_options_and_no_others(name: str) -> None:
-    """The table of options has each field of the evaluator with its default, and nothing that is refused at load."""
+    """The table of options has each field of the evaluator with its default, and nothing that is
+    refused at load.
+    """
     fields, options = BUILT_IN[name].model_fields, options_of(sections_of(name)["Options"])
     own = {field: info for field, info in fields.items() if field not in EVERYBODYS}
     assert {option.split("[")[0] for option, _ in options} <= set(fields)
@@ -117,14 +146,19 @@ def test_a_page_names_all_options_and_no_others(name: str) -> None:
 
 
 @pages
-def test_the_settings_of_a_page_load(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The YAML block of the example names this evaluator, or one that its plugin brings, with options that it has."""
+def test_the_settings_of_a_page_load(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The YAML block of the example names this evaluator, or one that its plugin brings, with
+    options that it has.
+    """
     (block,) = re.findall(r"```yaml\n(.*?)```", sections_of(name)["Example"], re.DOTALL)
     settings = yaml.safe_load(block)
     if "plugins" in settings:
         return
     monkeypatch.chdir(tmp_path)
-    for file in re.findall(r"_file: ([^\s}]+)", block):  # what the reader has: here it fits both a term and a schema
+    # what the reader has: here it fits both a term and a schema
+    for file in re.findall(r"_file: ([^\s}]+)", block):
         Path(file).parent.mkdir(exist_ok=True)
         Path(file).write_text("{}")
     kinds = [resolve(Evaluator, entry).type for entry in settings["evaluators"]]
@@ -133,7 +167,9 @@ def test_the_settings_of_a_page_load(name: str, tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("name", IN_FAMILIES)
 def test_an_evaluator_on_a_page_of_several_has_its_section(name: str) -> None:
-    """With all of its options and no others, its weaknesses, and settings that load; the page is in the index."""
+    """With all of its options and no others, its weaknesses, and settings that load; the page is in
+    the index.
+    """
     page = (FOLDER / f"{IN_FAMILIES[name]}.md").read_text()
     section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
     kind = Evaluator.registry[name]
@@ -157,8 +193,12 @@ def test_there_is_no_page_without_an_evaluator() -> None:
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_the_catalogue_has_a_row_for_each_of_its_types(name: str) -> None:
-    """With its rubric as a judge reads it, and measured tokens: a row of another wording would say "not measured"."""
-    row = next(line for line in CATALOGUE_PAGE.splitlines() if line.startswith(f"| [`{name}`](../rubrics/"))
+    """With its rubric as a judge reads it, and measured tokens: a row of another wording would say
+    "not measured".
+    """
+    row = next(
+        line for line in CATALOGUE_PAGE.splitlines() if line.startswith(f"| [`{name}`](../rubrics/")
+    )
     cells = [cell.strip() for cell in row[1:-1].split("|")]
     assert all(cells)
     assert re.fullmatch(r"[\d,]+ \(\d+ of them the case\)", cells[-1])

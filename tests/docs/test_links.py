@@ -14,15 +14,21 @@ DOCUMENTS = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("*/*.md"
 
 
 def anchors(document: Path) -> set[str]:
-    """The anchors of a document's headings, as they are commonly made: lower case, hyphens, without punctuation."""
+    """The anchors of a document's headings, as they are commonly made: lower case, hyphens, without
+    punctuation.
+    """
     text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    }
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
-    """A relative link leads to a file or folder of the project; what stands behind its # is a heading there."""
+    """A relative link leads to a file or folder of the project; what stands behind its # is a
+    heading there.
+    """
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", document.read_text()):
         if "://" not in target:
             there = (document.parent / target).resolve() if target else document

@@ -34,10 +34,13 @@ def test_every_rule_and_every_field_is_named() -> None:
     """The tables know all rules of the package and all fields of an escalation."""
     tables = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
     rules = {
-        name for name, item in Sampler.registry.items()
+        name
+        for name, item in Sampler.registry.items()
         if issubclass(item, RuleSampler) and item.__module__.startswith("agenteval_otel.")
-    }  # fmt: skip
-    assert {name for name in {*rules, *Escalation.model_fields} if f"`{name}`" not in tables} == set()
+    }
+    assert {
+        name for name in {*rules, *Escalation.model_fields} if f"`{name}`" not in tables
+    } == set()
 
 
 def names_like(pattern: str) -> set[str]:
@@ -52,8 +55,10 @@ def test_every_log_line_of_ours_is_told() -> None:
 
 
 def test_every_part_that_is_counted_is_explained() -> None:
-    """Each part that the package counts as broken is explained, and nothing is explained that is never counted."""
-    parts = names_like(r"(?:\bbroken|\bfail|_broken)\(f?\"(\w+)") | {SCOPE}
+    """Each part that the package counts as broken is explained, and nothing is explained that is
+    never counted.
+    """
+    parts = names_like(r"(?:\bbroken|\bfail|_broken)\(\s*f?\"(\w+)") | {SCOPE}
     assert {"sampler", "capture", "storage"} <= parts
     assert {part for part in parts if explanation_of_failure(part) is None} == set()
     assert {part.partition(":")[0] for part in FAILURES} == parts

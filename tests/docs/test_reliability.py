@@ -1,4 +1,6 @@
-"""The document of the promises is made of their table and their figures, and agrees with the tests that there are."""
+"""The document of the promises is made of their table and their figures, and agrees with the tests
+that there are.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,24 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
-def measure(code: str, *message: str, test: str = "test", form: str = "short", outcome: str = "passed") -> None:
+def measure(
+    code: str, *message: str, test: str = "test", form: str = "short", outcome: str = "passed"
+) -> None:
     figures.write(code, test, form=form, outcome=outcome, figures=list(message), took_s=1.0)
 
 
 def test_promises_tests_and_document_agree() -> None:
-    """Each promise of the table has a test file and a figure in the document; what is not built is named as such."""
+    """Each promise of the table has a test file and a figure in the document; what is not built is
+    named as such.
+    """
     script = load_script("promises")
     assert script.problems(script.DOCUMENT.read_text()) == []
 
 
 def test_missing_figures_and_edited_rows_are_named(script: Any) -> None:
-    """What was not measured is said in the row and by the exit code, and so is a row that is not the table's."""
+    """What was not measured is said in the row and by the exit code, and so is a row that is not
+    the table's.
+    """
     first = PROMISES[0]
     for promise in PROMISES[1:]:
         measure(promise.code, "0 of 5")
@@ -47,7 +55,9 @@ def test_missing_figures_and_edited_rows_are_named(script: Any) -> None:
 
 
 def test_the_long_form_stands_for_the_short_one_and_failures_show(script: Any) -> None:
-    """Figures of several cases become a range, and the long form's take the short one's place; a failure is named."""
+    """Figures of several cases become a range, and the long form's take the short one's place; a
+    failure is named.
+    """
     measure("A1", "5 cases")
     measure("A1", "7 cases", form="full", test="long")
     measure("A2", "lag 900 ms", outcome="failed")

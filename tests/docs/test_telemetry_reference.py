@@ -1,4 +1,6 @@
-"""The tables of names and attributes, from which the reference is written, against what is really emitted."""
+"""The tables of names and attributes, from which the reference is written, against what is really
+emitted.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class Paid(Judge):
     model: str = "paid-1"
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        usage = JudgeUsage(input_tokens=9, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4)
+        usage = JudgeUsage(
+            input_tokens=9, output_tokens=2, cache_read_tokens=3, cache_write_tokens=4
+        )
         if "half" in request.prompt:
             raise JudgeError("no", error_type="truncated", usage=usage)
         answer = {"evidence": [], "reason": "whole", "score": True}
@@ -66,20 +70,37 @@ class Paid(Judge):
 
 @pytest.fixture
 def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
-    """Answers of all kinds into recorded telemetry: scored, a category of a model, failed; in a trace and outside."""
+    """Answers of all kinds into recorded telemetry: scored, a category of a model, failed; in a
+    trace and outside.
+    """
     made = Watch(telemetry, content="span_and_event", detail="result")
     evaluators = (
         ResponseHealth(objective=0.9),
         KeywordCoverage(criterion_name="words", expected_keywords=["answer"], threshold=0.5),
-        Func.of(mood), Func.of(breaks), LLMJudge(criterion_name="judged", judge=Paid(
-            breaker={}, cache={}, spend={"prices": {"paid-1": {"input": 1, "output": 2}}, "usd_per_day": 1},
-        )),
-    )  # fmt: skip
+        Func.of(mood),
+        Func.of(breaks),
+        LLMJudge(
+            criterion_name="judged",
+            judge=Paid(
+                breaker={},
+                cache={},
+                spend={"prices": {"paid-1": {"input": 1, "output": 2}}, "usd_per_day": 1},
+            ),
+        ),
+    )
     facts = {
-        "model": "m", "conversation_id": "c", "response_id": "r", "ground_truth": "An answer.", "prompt_name": "p",
-        "prompt_version": "1", "user_id": "u", "environment": "test", "experiment": "x",
-        "arm": "new", "tags": {"tenant": "acme"},
-    }  # fmt: skip
+        "model": "m",
+        "conversation_id": "c",
+        "response_id": "r",
+        "ground_truth": "An answer.",
+        "prompt_name": "p",
+        "prompt_version": "1",
+        "user_id": "u",
+        "environment": "test",
+        "experiment": "x",
+        "arm": "new",
+        "tags": {"tenant": "acme"},
+    }
     made.answer(*evaluators, facts=facts)
     made.answer(*evaluators, traced=False, facts={"ground_truth": "An answer."})
     made.answer(*evaluators, answer="Only half an", traced=False)
@@ -91,22 +112,34 @@ def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
 
 
 def there(carrier: str, when: str | None = None) -> set[str]:
-    return {item.name for item in ATTRIBUTES if getattr(item, carrier) and when in (None, getattr(item, carrier))}
+    return {
+        item.name
+        for item in ATTRIBUTES
+        if getattr(item, carrier) and when in (None, getattr(item, carrier))
+    }
 
 
 def generic(names: Any) -> set[str]:
     """Attribute names with the criterion's name replaced by its placeholder."""
     criteria = ("response_health", "response_health.shadow", "words", "mood", "breaks", "judged")
-    known = {form(item): form("<criterion>") for form in (criterion_score, criterion_label) for item in criteria}
+    known = {
+        form(item): form("<criterion>")
+        for form in (criterion_score, criterion_label)
+        for item in criteria
+    }
     known[f"{TAG}tenant"] = f"{TAG}<key>"
     return {known.get(name, name) for name in names}
 
 
 def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
-    """They have no attribute that the table does not know, and all that are always there; so have results' spans."""
+    """They have no attribute that the table does not know, and all that are always there; so have
+    results' spans.
+    """
     events = [set(event.attributes) for event in watch.telemetry.events()]
     assert len(events) >= 12
-    spans = [span for span in watch.telemetry.spans("evaluation ") if not span.name.endswith(" support")]
+    spans = [
+        span for span in watch.telemetry.spans("evaluation ") if not span.name.endswith(" support")
+    ]
     assert len(spans) == len(events)
     runs = [generic(span.attributes or {}) for span in watch.telemetry.spans("evaluation support")]
     assert len(runs) == 6
@@ -114,8 +147,9 @@ def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> 
     for carrier, seen in (("event", of_results), ("run_span", runs)):
         for attributes in seen:
             assert there(carrier, "always") <= attributes <= there(carrier)
-        # Not met here: a stream, an injection, a long text, a handler that repeats within a trace, a conversation,
-        # another service, a replay, a distrusted judge or one whose provider names its configuration.
+        # Not met here: a stream, an injection, a long text, a handler that repeats within a trace,
+        # a conversation, another service, a replay, a distrusted judge or one whose provider names
+        # its configuration.
         unseen = there(carrier) - set().union(*seen)
         unmet = "stream|injection|left_out|clustered|agenteval.conversation|service|replayed|untrusted|fingerprint"
         assert {name for name in unseen if not re.search(unmet, name)} == set()
@@ -124,21 +158,46 @@ def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> 
 def test_the_event_for_the_sidecar_has_the_attributes_of_the_table() -> None:
     """Those that are always there of an empty input, and all of them of one that says everything."""
     sampled = Sampled(0.5, "ratio", 1)
-    full = EvaluationInput.model_validate({
-        "prompt": "Q?", "response": "A.", "agent": "a", "agent_id": "a", "conversation_id": "c", "model": "m",
-        "response_id": "r", "finish_reason": "stop", "error_type": "KeyError", "stream_end": "error",
-        "agent_config": {"tools": [{"name": "t"}]}, "prompt_name": "p", "prompt_version": "1", "user_id": "u",
-        "environment": "test", "experiment": "x", "arm": "new", "tags": {"tenant": "acme"},
-        "usage": {"input_tokens": 1, "output_tokens": 1, "cache_read_tokens": 1, "cache_write_tokens": 1},
-    })  # fmt: skip
+    full = EvaluationInput.model_validate(
+        {
+            "prompt": "Q?",
+            "response": "A.",
+            "agent": "a",
+            "agent_id": "a",
+            "conversation_id": "c",
+            "model": "m",
+            "response_id": "r",
+            "finish_reason": "stop",
+            "error_type": "KeyError",
+            "stream_end": "error",
+            "agent_config": {"tools": [{"name": "t"}]},
+            "prompt_name": "p",
+            "prompt_version": "1",
+            "user_id": "u",
+            "environment": "test",
+            "experiment": "x",
+            "arm": "new",
+            "tags": {"tenant": "acme"},
+            "usage": {
+                "input_tokens": 1,
+                "output_tokens": 1,
+                "cache_read_tokens": 1,
+                "cache_write_tokens": 1,
+            },
+        }
+    )
     assert generic(attributes_of(full, sampled, "0123456789abcdef")) == there("forwarded")
-    assert there("forwarded", "always") - {"gen_ai.agent.name"} == generic(attributes_of(EvaluationInput(), sampled))
+    assert there("forwarded", "always") - {"gen_ai.agent.name"} == generic(
+        attributes_of(EvaluationInput(), sampled)
+    )
 
 
 def test_evaluated_spans_have_the_attributes_of_the_table(watch: Watch) -> None:
-    """A host's span gets what is known before it ends; the agent span also the agent's name and what was raised.
+    """A host's span gets what is known before it ends; the agent span also the agent's name and
+    what was raised.
 
-    Where that ends on the background thread, which recorded telemetry does not allow, it has the scores as well.
+    Where that ends on the background thread, which recorded telemetry does not allow, it has the
+    scores as well.
     """
     (host,) = watch.telemetry.spans("host work")
     late = {"agent span that ends on the background thread: scored by then"}
@@ -162,23 +221,35 @@ def _ended_on_the_background_thread() -> dict[str, Any]:
 
 
 def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
-    """Every instrument of the table is emitted, with no attribute that the table does not know; and no other is."""
-    # No event loop of a host's is met here, no span of another library, no evaluator of conversations, and no judge is
-    # compared with anything (`tests/judge_health` does).
+    """Every instrument of the table is emitted, with no attribute that the table does not know; and
+    no other is.
+    """
+    # No event loop of a host's is met here, no span of another library, no evaluator of
+    # conversations, and no judge is compared with anything (`tests/judge_health` does).
     unmet = (
-        METRIC_LOOP_LAG, METRIC_SPANS, METRIC_CONVERSATIONS, METRIC_JUDGE_AGREEMENT, METRIC_JUDGE_CHECKS,
-        METRIC_JUDGE_DRIFT, METRIC_JUDGE_LENGTH_CORRELATION, METRIC_JUDGE_UNTRUSTED,
-    )  # fmt: skip
+        METRIC_LOOP_LAG,
+        METRIC_SPANS,
+        METRIC_CONVERSATIONS,
+        METRIC_JUDGE_AGREEMENT,
+        METRIC_JUDGE_CHECKS,
+        METRIC_JUDGE_DRIFT,
+        METRIC_JUDGE_LENGTH_CORRELATION,
+        METRIC_JUDGE_UNTRUSTED,
+    )
     emitted = [item for item in INSTRUMENTS if item not in unmet]
     assert watch.telemetry.metrics() == {item.name for item in emitted}
     for item in emitted:
         points = watch.telemetry.points(item.name)
         assert points, item.name
-        assert set().union(*(set(point.attributes) for point in points)) == set(item.attributes), item.name
+        assert set().union(*(set(point.attributes) for point in points)) == set(item.attributes), (
+            item.name
+        )
 
 
 def test_names_in_prometheus() -> None:
-    """The names that the table gives for Prometheus are those of the documented rules of translation."""
+    """The names that the table gives for Prometheus are those of the documented rules of
+    translation.
+    """
     for item in INSTRUMENTS:
         result = prometheus_names(item.name, item.unit, item.kind)  # type: ignore[arg-type]
         suffix = "_bucket" if item.kind == "histogram" else ""
@@ -187,15 +258,27 @@ def test_names_in_prometheus() -> None:
 
 
 def test_the_data_files_name_what_semconv_names() -> None:
-    """No attribute, outcome or reason of `semconv` is missing or left over, and each attribute is on some carrier."""
-    values = {name: value for name, value in vars(semconv).items() if isinstance(value, str) and name.isupper()}
+    """No attribute, outcome or reason of `semconv` is missing or left over, and each attribute is
+    on some carrier.
+    """
+    values = {
+        name: value
+        for name, value in vars(semconv).items()
+        if isinstance(value, str) and name.isupper()
+    }
     form = re.compile(r"(gen_ai|agenteval|error|user|deployment|service)(\.\w+)+")
-    attributes = {value for name, value in values.items() if form.fullmatch(value) and not name.startswith("EVENT_")}
+    attributes = {
+        value
+        for name, value in values.items()
+        if form.fullmatch(value) and not name.startswith("EVENT_")
+    }
     names = [item.name for item in ATTRIBUTES]
     assert sorted(name for name in names if "<" not in name) == sorted(attributes)
     on_metrics = {name for item in INSTRUMENTS for name in item.attributes}
     carried = {
-        name for item in ("event", "crossing", "forwarded", "run_span", "evaluated_span") for name in there(item)
+        name
+        for item in ("event", "crossing", "forwarded", "run_span", "evaluated_span")
+        for name in there(item)
     }
     assert set(names) - carried <= on_metrics <= set(names)
     assert set(reference.OUTCOMES) == set(semconv.OUTCOMES)

@@ -50,8 +50,18 @@ def mypy(script: Path) -> list[str]:
 
 def pyright(script: Path) -> list[str]:
     """The errors of pyright."""
-    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--outputjson", str(script)]
-    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout)
+    command = [
+        sys.executable,
+        "-m",
+        "pyright",
+        "--pythonpath",
+        sys.executable,
+        "--outputjson",
+        str(script),
+    ]
+    report = json.loads(
+        subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT).stdout
+    )
     assert report["summary"]["filesAnalyzed"] == 1
     return [item["message"] for item in report["generalDiagnostics"] if item["severity"] == "error"]
 
@@ -73,8 +83,12 @@ def test_short_forms_are_typed(checker: Callable[[Path], list[str]], tmp_path: P
 
 
 @pytest.mark.parametrize("checker", [mypy, pyright])
-def test_a_misspelled_argument_is_refused(checker: Callable[[Path], list[str]], tmp_path: Path) -> None:
-    """Constructors know their fields: an evaluator's, a rule's, a run configuration's and a suite's."""
+def test_a_misspelled_argument_is_refused(
+    checker: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    """Constructors know their fields: an evaluator's, a rule's, a run configuration's and a
+    suite's.
+    """
     script = tmp_path / "misspelled.py"
     script.write_text(MISSPELLED)
     errors = checker(script)

@@ -21,7 +21,13 @@ TEXTS = ("the parcel arrives on Tuesday", "the parcel arrives on Friday", "a bic
 
 def hosted(server: ModelServer, **settings: Any) -> OpenAICompatibleEmbedder:
     """An embedder that asks the server; waits of retries are short."""
-    reported = {"model": "embed-1", "api_key": CANARY, "retry_base_s": 0.001, "deadline_s": 20.0, **settings}
+    reported = {
+        "model": "embed-1",
+        "api_key": CANARY,
+        "retry_base_s": 0.001,
+        "deadline_s": 20.0,
+        **settings,
+    }
     return OpenAICompatibleEmbedder(base_url=f"{server.url}/v1", **reported)
 
 
@@ -42,12 +48,15 @@ def failure(embedder: OpenAICompatibleEmbedder, texts: Sequence[str] = TEXTS) ->
     return raised.value
 
 
-def embedding_reply(make: Callable[[int, str], Any], *, indexed: bool = True) -> Callable[[dict[str, Any]], ModelReply]:
+def embedding_reply(
+    make: Callable[[int, str], Any], *, indexed: bool = True
+) -> Callable[[dict[str, Any]], ModelReply]:
     """A reply whose embeddings are made of their index and their text."""
 
     def reply(body: dict[str, Any]) -> ModelReply:
         data = [
-            {"object": "embedding", "embedding": make(index, text)} | ({"index": index} if indexed else {})
+            {"object": "embedding", "embedding": make(index, text)}
+            | ({"index": index} if indexed else {})
             for index, text in enumerate(body["input"])
         ]
         return ModelReply(body={"object": "list", "data": data, "usage": {"prompt_tokens": 7}})

@@ -1,4 +1,6 @@
-"""What the tests of real weights ask a model, in an environment of its own; one line of JSON an answer."""
+"""What the tests of real weights ask a model, in an environment of its own; one line of JSON an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,25 @@ def contract() -> dict[str, Any]:
         thread.start()
     for thread in threads:
         thread.join()
-    return {**result, "shape": rows["paraphrase"].shape, "dtype": str(rows["paraphrase"].dtype),
-            "none": embedder.embed([]).shape}  # fmt: skip
+    return {
+        **result,
+        "shape": rows["paraphrase"].shape,
+        "dtype": str(rows["paraphrase"].dtype),
+        "none": embedder.embed([]).shape,
+    }
 
 
 def child() -> dict[str, Any]:
-    """Two evaluations where live answers are evaluated: what they found, and what it left in this process."""
+    """Two evaluations where live answers are evaluated: what they found, and what it left in this
+    process.
+    """
     value = EvaluationInput(response=PAIRS["paraphrase"][0], ground_truth=PAIRS["paraphrase"][1])
-    meaning = NLPAccuracy(criterion_name="meaning", embedder=SentenceTransformerEmbedder(model=folder()))
-    absent = NLPAccuracy(criterion_name="absent", embedder=SentenceTransformerEmbedder(model="no-such/model"))
+    meaning = NLPAccuracy(
+        criterion_name="meaning", embedder=SentenceTransformerEmbedder(model=folder())
+    )
+    absent = NLPAccuracy(
+        criterion_name="absent", embedder=SentenceTransformerEmbedder(model="no-such/model")
+    )
 
     async def evaluated() -> list[Any]:
         executor = Executor(live=True)
@@ -65,12 +77,18 @@ def child() -> dict[str, Any]:
             executor.close()
 
     results = asyncio.run(evaluated())
-    kept = [name for name in ("torch", "transformers", "sentence_transformers", "tqdm") if name in sys.modules]
+    kept = [
+        name
+        for name in ("torch", "transformers", "sentence_transformers", "tqdm")
+        if name in sys.modules
+    ]
     return {"execution": meaning.resolved_execution, "results": results, "imported": kept}
 
 
 def prepared() -> dict[str, Any]:
-    """What a process is like that is about to fork: its own threads, the model's, and a child's vectors."""
+    """What a process is like that is about to fork: its own threads, the model's, and a child's
+    vectors.
+    """
     embedder = SentenceTransformerEmbedder(model=folder())
     embedder.prepare()
     import torch
@@ -98,13 +116,18 @@ def spearman(embedder: Embedder, pairs: Sequence[Any]) -> float:
 
 
 def ratings(path: str) -> dict[str, Any]:
-    """Rank correlation with people's ratings on every row of the file, by embedder, and texts a second."""
+    """Rank correlation with people's ratings on every row of the file, by embedder, and texts a
+    second.
+    """
     pairs = [json.loads(line) for line in Path(path).read_text("utf-8").splitlines()]
 
     def measured(embedder: Embedder) -> dict[str, float]:
         begun = time.perf_counter()
         correlation = spearman(embedder, pairs)
-        return {"spearman": correlation, "texts_per_s": 2 * len(pairs) / (time.perf_counter() - begun)}
+        return {
+            "spearman": correlation,
+            "texts_per_s": 2 * len(pairs) / (time.perf_counter() - begun),
+        }
 
     model = SentenceTransformerEmbedder(model=folder())
     model.prepare()  # one thread: on a busy machine two wait for each other
@@ -112,8 +135,11 @@ def ratings(path: str) -> dict[str, Any]:
 
 
 QUESTIONS: dict[str, Callable[..., dict[str, Any]]] = {
-    "contract": contract, "child": child, "prepared": prepared, "ratings": ratings,
-}  # fmt: skip
+    "contract": contract,
+    "child": child,
+    "prepared": prepared,
+    "ratings": ratings,
+}
 
 if __name__ == "__main__":
     print(json.dumps(QUESTIONS[sys.argv[1]](*sys.argv[2:])))

@@ -54,15 +54,21 @@ def test_vectors_may_have_a_name(form: Any) -> None:
 
 
 def test_as_embedder_takes_several_forms() -> None:
-    """An embedder, its class, its type or its settings; other values are refused with the known types."""
+    """An embedder, its class, its type or its settings; other values are refused with the known
+    types.
+    """
     item = HashingEmbedder(dimensions=64)
     assert as_embedder(item) is item
     assert as_embedder(HashingEmbedder) == as_embedder("hashing") == HashingEmbedder()
     assert as_embedder({"type": "hashing", "dimensions": 64}) == item
     for wrong in (7, object(), None, int):
-        with pytest.raises(ConfigurationError, match=r"embedder: expected an embedder, .*hashing.*, found"):
+        with pytest.raises(
+            ConfigurationError, match=r"embedder: expected an embedder, .*hashing.*, found"
+        ):
             as_embedder(wrong, path="embedder")
-    with pytest.raises(ConfigurationError, match=r"unknown embedder type 'hashin' \(did you mean 'hashing'\?\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"unknown embedder type 'hashin' \(did you mean 'hashing'\?\)"
+    ):
         as_embedder("hashin")
 
 
@@ -71,7 +77,10 @@ def test_a_well_known_model_is_an_embedder_by_its_name() -> None:
     embedder: Any = as_embedder("text-embedding-3-small")
     assert (embedder.type, embedder.model) == ("openai_compatible", "text-embedding-3-small")
     assert embedder.api_key_env == "OPENAI_API_KEY"
-    config = {"type": "NLPAccuracy", "config": {"criterionName": "near", "embeddingModel": "text-embedding-3-small"}}
+    config = {
+        "type": "NLPAccuracy",
+        "config": {"criterionName": "near", "embeddingModel": "text-embedding-3-small"},
+    }
     (evaluator,) = EvaluationRunConfig.model_validate({"evaluatorConfigs": [config]}).evaluators
     assert evaluator.resolved_execution == "async"
 

@@ -30,12 +30,16 @@ def test_it_is_a_component() -> None:
     """Settings name it, its dump builds it again, and what is wrong is refused with its field."""
     check_component(EMBEDDER, Embedder)
     assert resolve(Embedder, "hashing") == EMBEDDER
-    with pytest.raises(ConfigurationError, match=r"embedder\.dimensions: expected at least 16, found 4"):
+    with pytest.raises(
+        ConfigurationError, match=r"embedder\.dimensions: expected at least 16, found 4"
+    ):
         resolve(Embedder, {"type": "hashing", "dimensions": 4}, path="embedder")
 
 
 def test_rows_are_unit_vectors_in_order() -> None:
-    """One float32 row per text; a text without content has zeros; other texts of the call change nothing."""
+    """One float32 row per text; a text without content has zeros; other texts of the call change
+    nothing.
+    """
     texts = ["Paris is the capital", "", "  ...!  ", "Paris is the capital", "東京は首都です"]
     rows = EMBEDDER.embed(texts)
     assert rows.dtype == np.float32
@@ -83,9 +87,12 @@ def test_any_text_has_a_finite_row(texts: list[str]) -> None:
 
 
 HUGE = {
-    "one word": "x" * 10_000_000, "words": "word " * 2_000_000, "marks": "a" + "\u0301\u0323" * 5_000_000,
-    "wide": "\ufdfa" * 3_000_000, "ideographs": "京" * 3_000_000,
-}  # fmt: skip
+    "one word": "x" * 10_000_000,
+    "words": "word " * 2_000_000,
+    "marks": "a" + "\u0301\u0323" * 5_000_000,
+    "wide": "\ufdfa" * 3_000_000,
+    "ideographs": "京" * 3_000_000,
+}
 
 
 @pytest.mark.timeout(60)  # what is quadratic takes many minutes

@@ -1,4 +1,6 @@
-"""Embedders that ask a model, as NLPAccuracy uses them: scores, failures, what they took, and where they run."""
+"""Embedders that ask a model, as NLPAccuracy uses them: scores, failures, what they took, and where
+they run.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,21 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import EvaluationInput, EvaluationResult, EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel import (
+    EvaluationInput,
+    EvaluationResult,
+    EvaluationRunConfig,
+    run_evaluation_sync,
+)
 from agenteval_otel.embedders import SentenceTransformerEmbedder
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import NLPAccuracy
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.embedders.asking import hosted
 
-GIVEN = EvaluationInput(response="The parcel arrives on Tuesday.", ground_truth="The parcel arrives on Friday.")
+GIVEN = EvaluationInput(
+    response="The parcel arrives on Tuesday.", ground_truth="The parcel arrives on Friday."
+)
 
 
 def accuracy(server: ModelServer, **settings: Any) -> NLPAccuracy:
@@ -30,7 +39,9 @@ def test_both_texts_are_one_request_and_are_counted() -> None:
     with ModelServer([ModelReply(input_tokens=14)]) as server:
         evaluator = accuracy(server)
         result = scored(evaluator)
-        assert [request["input"] for request in server.requests] == [[GIVEN.response, GIVEN.ground_truth]]
+        assert [request["input"] for request in server.requests] == [
+            [GIVEN.response, GIVEN.ground_truth]
+        ]
     assert evaluator.resolved_execution == "async"
     assert result.calls_model
     assert isinstance(result.score, float)
@@ -63,17 +74,26 @@ def test_a_missing_extra_is_named_at_load(monkeypatch: pytest.MonkeyPatch) -> No
     """The configuration error names the extra to install."""
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)  # as where it is not installed
     embedder = {"type": "sentence_transformers", "model": "all-MiniLM-L6-v2"}
-    message = r"evaluators\[0\]\.embedder: .*pip install \"agenteval-otel\[sentence-transformers\]\""
+    message = (
+        r"evaluators\[0\]\.embedder: .*pip install \"agenteval-otel\[sentence-transformers\]\""
+    )
     with pytest.raises(ConfigurationError, match=message):
-        EvaluationRunConfig.model_validate({"evaluators": [{"type": "NLPAccuracy", "embedder": embedder}]})
+        EvaluationRunConfig.model_validate(
+            {"evaluators": [{"type": "NLPAccuracy", "embedder": embedder}]}
+        )
 
 
-def test_a_missing_model_is_refused_or_fails(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_is_refused_or_fails(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A missing folder is refused at load; a model that cannot be loaded fails the evaluation."""
     (tmp_path / "sentence_transformers").mkdir()
-    (tmp_path / "sentence_transformers" / "__init__.py").write_text("raise ImportError('is not imported at load')\n")
+    (tmp_path / "sentence_transformers" / "__init__.py").write_text(
+        "raise ImportError('is not imported at load')\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM"):  # which it sets for a process of its own
+    # which it sets for a process of its own
+    for name in ("HF_HUB_OFFLINE", "TOKENIZERS_PARALLELISM"):
         monkeypatch.setenv(name, "1")
     with pytest.raises(ConfigurationError, match="model: there is no such folder"):
         SentenceTransformerEmbedder(model=str(tmp_path / "absent"))
@@ -84,4 +104,7 @@ def test_a_missing_model_is_refused_or_fails(tmp_path: Any, monkeypatch: pytest.
     embedder.prepare()
     result = scored(evaluator)
     assert (result.score, result.error_type) == (None, "model_unavailable")
-    assert embedder.fingerprint == SentenceTransformerEmbedder(model=str(tmp_path), threads=2).fingerprint
+    assert (
+        embedder.fingerprint
+        == SentenceTransformerEmbedder(model=str(tmp_path), threads=2).fingerprint
+    )

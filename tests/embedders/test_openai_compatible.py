@@ -1,4 +1,6 @@
-"""The embedder behind ``/embeddings``: what is sent, what comes back, and every way in which nothing does."""
+"""The embedder behind ``/embeddings``: what is sent, what comes back, and every way in which
+nothing does.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,13 @@ def test_it_is_a_component() -> None:
     assert embedder.is_async
     no_matter = embedder.model_copy(update={"api_key": CANARY, "deadline_s": 1.0, "batch_size": 2})
     assert embedder.fingerprint == no_matter.fingerprint
-    for wrong in ({"model": ""}, {"batch_size": 0}, {"dimensions": 0}, {"encoding_format": "int8"}, {"deadline_s": 0}):
+    for wrong in (
+        {"model": ""},
+        {"batch_size": 0},
+        {"dimensions": 0},
+        {"encoding_format": "int8"},
+        {"deadline_s": 0},
+    ):
         with pytest.raises(ConfigurationError, match=f"embedder.{next(iter(wrong))}"):
             resolve(Embedder, reported | wrong, path="embedder")
 
@@ -42,7 +50,9 @@ def test_a_call_is_one_request() -> None:
     """It has all texts and the settings' fields; near texts are near; tokens are counted."""
     with ModelServer([ModelReply(input_tokens=23)]) as server:
         result = embedded(hosted(server, dimensions=256, extra_body={"user": "evaluation"}))
-        assert server.requests == [{"model": "embed-1", "input": list(TEXTS), "dimensions": 256, "user": "evaluation"}]
+        assert server.requests == [
+            {"model": "embed-1", "input": list(TEXTS), "dimensions": 256, "user": "evaluation"}
+        ]
         assert server.paths == ["/v1/embeddings"]
         assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
     rows = result.vectors
@@ -79,7 +89,10 @@ def test_rows_follow_their_index() -> None:
     """A server may answer in any order where it numbers its rows; else their order counts."""
 
     def backwards(body: dict[str, Any]) -> ModelReply:
-        rows = [{"index": index, "embedding": [1.0, float(index)]} for index in range(len(body["input"]))]
+        rows = [
+            {"index": index, "embedding": [1.0, float(index)]}
+            for index in range(len(body["input"]))
+        ]
         return ModelReply(body={"data": rows[::-1]})
 
     for reply in (backwards, embedding_reply(lambda index, _: [1.0, float(index)], indexed=False)):
@@ -93,7 +106,9 @@ def test_rows_of_any_size_have_the_length_one() -> None:
     rows = [[1e308, -1e308], [5e-324, 0.0], [3, 4]]
     with ModelServer([embedding_reply(lambda index, _: rows[index])]) as server:
         result = embedded(hosted(server)).vectors
-    assert result == pytest.approx(np.array([[0.5**0.5, -(0.5**0.5)], [1, 0], [0.6, 0.8]]), abs=1e-6)
+    assert result == pytest.approx(
+        np.array([[0.5**0.5, -(0.5**0.5)], [1, 0], [0.6, 0.8]]), abs=1e-6
+    )
 
 
 def _text(body: str) -> ModelReply:
@@ -103,14 +118,20 @@ def _text(body: str) -> ModelReply:
 ROW = [1.0, 2.0]
 INVALID: dict[str, Any] = {
     "too few": lambda body: ModelReply(body={"data": [{"index": 0, "embedding": ROW}]}),
-    "too many": ModelReply(body={"data": [{"index": index, "embedding": ROW} for index in range(4)]}),
+    "too many": ModelReply(
+        body={"data": [{"index": index, "embedding": ROW} for index in range(4)]}
+    ),
     "one twice": ModelReply(body={"data": [{"index": 0, "embedding": ROW}] * 3}),
-    "numbers from one on": ModelReply(body={"data": [{"index": index + 1, "embedding": ROW} for index in range(3)]}),
+    "numbers from one on": ModelReply(
+        body={"data": [{"index": index + 1, "embedding": ROW} for index in range(3)]}
+    ),
     "numbers that are texts": ModelReply(body={"data": [{"index": "0", "embedding": ROW}] * 3}),
     "NaN": embedding_reply(lambda index, _: [float("nan"), 1.0]),
     "infinity": embedding_reply(lambda index, _: [float("inf"), 1.0]),
     "beyond every float": _text('{"data": [' + ",".join(['{"embedding": [1e999, 1]}'] * 3) + "]}"),
-    "a huge whole number": _text('{"data": [' + ",".join([f'{{"embedding": [{"9" * 400}, 1]}}'] * 3) + "]}"),
+    "a huge whole number": _text(
+        '{"data": [' + ",".join([f'{{"embedding": [{"9" * 400}, 1]}}'] * 3) + "]}"
+    ),
     "NaN as text": embedding_reply(lambda index, _: ["NaN", 1.0]),
     "numbers as texts": embedding_reply(lambda index, _: ["0.1", "0.2"]),
     "truth values": embedding_reply(lambda index, _: [True, False]),
@@ -128,7 +149,11 @@ FAILED: dict[str, tuple[ModelReply, str, int]] = {
     "no embeddings": (ModelReply(body={"object": "list"}), "malformed_answer", 1),
     "embeddings that are none": (ModelReply(body={"data": [1, 2, 3]}), "malformed_answer", 1),
     "too large": (ModelReply(padding=9_000_000, chunked=True), "malformed_answer", 1),
-    "too long": (ModelReply(status=400, text="maximum context length is 8192 tokens"), "context_overflow", 1),
+    "too long": (
+        ModelReply(status=400, text="maximum context length is 8192 tokens"),
+        "context_overflow",
+        1,
+    ),
     "rate limited": (ModelReply(status=429), "rate_limited", 3),
     "cut": (ModelReply(cut_after=1), "connection_error", 3),
 }
@@ -152,18 +177,30 @@ def test_failures_have_the_error_types_of_judges(case: str) -> None:
     with ModelServer([reply]) as server:
         result = failure(hosted(server))
         assert len(server.requests) == calls
-    assert (result.error_type, result.retryable, result.usage) == (error_type, calls > 1, EmbedderUsage(calls=calls))
+    assert (result.error_type, result.retryable, result.usage) == (
+        error_type,
+        calls > 1,
+        EmbedderUsage(calls=calls),
+    )
 
 
 def test_a_retry_repeats_only_the_failed_batch() -> None:
     """A permanent failure keeps the tokens of the batches before it."""
     texts = [f"text {number}" for number in range(4)]
-    with ModelServer([ModelReply(input_tokens=3), ModelReply(status=500), ModelReply(input_tokens=3)]) as server:
+    with ModelServer(
+        [ModelReply(input_tokens=3), ModelReply(status=500), ModelReply(input_tokens=3)]
+    ) as server:
         result = embedded(hosted(server, batch_size=2), texts)
-        assert [request["input"] for request in server.requests] == [texts[:2], texts[2:], texts[2:]]
+        assert [request["input"] for request in server.requests] == [
+            texts[:2],
+            texts[2:],
+            texts[2:],
+        ]
     assert result.usage == EmbedderUsage(calls=3, input_tokens=6)
     with ModelServer([ModelReply(input_tokens=3), ModelReply(status=400)]) as server:
-        assert failure(hosted(server, batch_size=2), texts).usage == EmbedderUsage(calls=2, input_tokens=3)
+        assert failure(hosted(server, batch_size=2), texts).usage == EmbedderUsage(
+            calls=2, input_tokens=3
+        )
 
 
 def test_lengths_may_change_between_calls_only() -> None:
@@ -207,5 +244,7 @@ with ModelServer([ModelReply()]) as server:
     assert not _OPEN
     asyncio.run(one_after_another(server.url))
 """
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,6 @@
-"""SentenceTransformerEmbedder with the weights of all-MiniLM-L6-v2, in the environment that has them."""
+"""SentenceTransformerEmbedder with the weights of all-MiniLM-L6-v2, in the environment that has
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,19 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def ask_process(*question: str) -> dict[str, Any]:
     """The answer of the program that runs in the environment with the weights; it needs no network."""
-    environment = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LANG", "TMPDIR")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ("PATH", "HOME", "LANG", "TMPDIR")
+    }
     done = subprocess.run(
         [require("sentence-transformers"), "-W", "error", "-m", PROGRAM, *question],
-        env=environment, cwd=ROOT, capture_output=True, text=True, timeout=840,
-    )  # fmt: skip
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=840,
+    )
     assert done.returncode == 0, done.stderr[-3_000:]
     assert done.stderr == "", "the program's standard error is not for our progress"
     result: dict[str, Any] = json.loads(done.stdout)

@@ -44,23 +44,31 @@ async def think(evaluation_input: EvaluationInput) -> Score:
 
 STORAGE = Keeping()
 EVERY_EXECUTION = config_of(
-    Free(criterion_name="a", action=value), Fixed(criterion_name="b", action=value),
-    Thinking(criterion_name="c", action=think), storage=STORAGE,
-)  # fmt: skip
+    Free(criterion_name="a", action=value),
+    Fixed(criterion_name="b", action=value),
+    Thinking(criterion_name="c", action=think),
+    storage=STORAGE,
+)
 
 
 @pytest.mark.parametrize("concurrency", [1, 50])
 @pytest.mark.parametrize("count", [0, 40])
 def test_results_stand_in_the_order_of_the_inputs(concurrency: int, count: int) -> None:
-    """Whichever is done first; `on_result` and the storage have each once, and no results need be kept."""
+    """Whichever is done first; `on_result` and the storage have each once, and no results need be
+    kept.
+    """
     reported: dict[int, AggregatedEvaluationResult] = {}
     STORAGE.saved.clear()
     results = run_evaluations_sync(
         inputs(count), EVERY_EXECUTION, concurrency=concurrency, on_result=reported.__setitem__
     )
-    assert [result.overall_score for result in results] == [pytest.approx(at / 1000) for at in range(count)]
+    assert [result.overall_score for result in results] == [
+        pytest.approx(at / 1000) for at in range(count)
+    ]
     assert [reported[position] for position in range(count)] == results
-    assert sorted(saved.timestamp for saved in STORAGE.saved) == sorted(result.timestamp for result in results)
+    assert sorted(saved.timestamp for saved in STORAGE.saved) == sorted(
+        result.timestamp for result in results
+    )
     assert run_evaluations_sync(inputs(count), EVERY_EXECUTION, keep_results=False) == []
 
 
@@ -88,12 +96,16 @@ def test_concurrency_is_bounded_and_inputs_are_taken_lazily() -> None:
         nonlocal done
         done += 1
 
-    run_evaluations_sync(counted(), config_of(Thinking(action=work)), concurrency=4, on_result=finished)
+    run_evaluations_sync(
+        counted(), config_of(Thinking(action=work)), concurrency=4, on_result=finished
+    )
     assert (most, taken, done) == (4, 20, 20)
 
 
 def test_an_input_costs_its_own_result_only() -> None:
-    """Evaluators that raise, inputs that are none and criteria that cannot be scored leave the others alone."""
+    """Evaluators that raise, inputs that are none and criteria that cannot be scored leave the
+    others alone.
+    """
 
     def fail(evaluation_input: EvaluationInput) -> Score:
         if evaluation_input.response == "1":
@@ -101,14 +113,21 @@ def test_an_input_costs_its_own_result_only() -> None:
         return value(evaluation_input)
 
     twice = (EvaluationCriteria(name="fixed"), EvaluationCriteria(name="fixed"))
-    raw: list[Any] = [*inputs(3), EvaluationInput(response="3", criteria=twice, session_id="s"), {"promt": "4"}]
+    raw: list[Any] = [
+        *inputs(3),
+        EvaluationInput(response="3", criteria=twice, session_id="s"),
+        {"promt": "4"},
+    ]
     results = run_evaluations_sync(iter(raw), config_of(Free(action=fail)))
     assert [result.overall_score for result in results] == [0.0, None, 0.002, None, None]
     labels = [[error.evaluator_type for error in result.run_errors or ()] for result in results]
     assert labels == [[], ["Free:fixed"], [], ["EvaluationInput"], ["EvaluationInput"]]
     assert "appears twice" in (results[3].run_errors or ())[0].message
     assert results[3].input_snapshot == raw[3]
-    assert "inputs[4]: unknown field 'promt' (did you mean 'prompt'?)" in (results[4].run_errors or ())[0].message
+    assert (
+        "inputs[4]: unknown field 'promt' (did you mean 'prompt'?)"
+        in (results[4].run_errors or ())[0].message
+    )
 
 
 def test_a_list_is_checked_before_anything_runs() -> None:
@@ -117,25 +136,35 @@ def test_a_list_is_checked_before_anything_runs() -> None:
     raw: list[Any] = [{"response": "a"}, {"response": "b", "promt": "q"}, {"prompt": 7}, "text"]
     with pytest.raises(ConfigurationError) as caught:
         run_evaluations_sync(raw, config_of(Free(action=seen.append)))
-    assert [path for path, _ in caught.value.problems] == ["inputs[1]", "inputs[2].prompt", "inputs[3]"]
+    assert [path for path, _ in caught.value.problems] == [
+        "inputs[1]",
+        "inputs[2].prompt",
+        "inputs[3]",
+    ]
     assert "did you mean 'prompt'?" in str(caught.value)
     assert seen == []
 
 
 def test_a_mapping_is_an_input_everywhere() -> None:
-    """All four functions take a mapping of an input's fields, in either spelling, and give what the input gives."""
+    """All four functions take a mapping of an input's fields, in either spelling, and give what the
+    input gives.
+    """
     fields = {"response": "7", "sessionId": "s"}
     config = config_of(Free(action=value))
     made = [
-        run_evaluation_sync(fields, config), asyncio.run(run_evaluation(fields, config)),
-        *run_evaluations_sync([fields], config), *asyncio.run(run_evaluations([fields], config)),
-    ]  # fmt: skip
+        run_evaluation_sync(fields, config),
+        asyncio.run(run_evaluation(fields, config)),
+        *run_evaluations_sync([fields], config),
+        *asyncio.run(run_evaluations([fields], config)),
+    ]
     assert {(result.overall_score, result.session_id) for result in made} == {(0.007, "s")}
 
 
 @pytest.mark.parametrize("concurrency", [0, 10**9, True, 1.5, "8", None])
 def test_the_concurrency_is_a_number(concurrency: Any) -> None:
-    """What is no whole number of at least 1, or starts tasks without end, is refused before an input is taken."""
+    """What is no whole number of at least 1, or starts tasks without end, is refused before an
+    input is taken.
+    """
     raw = inputs(3)
     with pytest.raises(ConfigurationError, match="concurrency"):
         run_evaluations_sync(raw, EVERY_EXECUTION, concurrency=concurrency)
@@ -150,7 +179,9 @@ def test_what_holds_no_inputs_is_refused(raw: Any) -> None:
 
 
 def test_what_the_inputs_or_on_result_raise_ends_the_batch() -> None:
-    """It reaches the caller as it is; what was done was reported before, and an endless iterable is left alone."""
+    """It reaches the caller as it is; what was done was reported before, and an endless iterable is
+    left alone.
+    """
 
     def broken() -> Iterator[EvaluationInput]:
         yield from inputs(2)
@@ -158,7 +189,9 @@ def test_what_the_inputs_or_on_result_raise_ends_the_batch() -> None:
 
     reported: list[int] = []
     with pytest.raises(OSError, match="unreadable"):
-        run_evaluations_sync(broken(), EVERY_EXECUTION, concurrency=1, on_result=lambda at, _: reported.append(at))
+        run_evaluations_sync(
+            broken(), EVERY_EXECUTION, concurrency=1, on_result=lambda at, _: reported.append(at)
+        )
     assert reported == [0, 1]
 
     def stop(position: int, _: AggregatedEvaluationResult) -> None:
@@ -170,7 +203,9 @@ def test_what_the_inputs_or_on_result_raise_ends_the_batch() -> None:
 
 
 def test_cancelled_it_leaves_nothing_behind() -> None:
-    """A cancelled batch cancels what runs; no task is left, and inputs that need no waiting do not hold the loop."""
+    """A cancelled batch cancels what runs; no task is left, and inputs that need no waiting do not
+    hold the loop.
+    """
     started, cancelled = 0, 0
     all_wait = asyncio.Event()
 
@@ -186,7 +221,9 @@ def test_cancelled_it_leaves_nothing_behind() -> None:
             raise
 
     async def main() -> None:
-        waiting = run_evaluations(inputs(100), config_of(Fixed(), Thinking(action=wait)), concurrency=4)
+        waiting = run_evaluations(
+            inputs(100), config_of(Fixed(), Thinking(action=wait)), concurrency=4
+        )
         cheap = run_evaluations(inputs(None), config_of(Free(value=1)), concurrency=2)
         batches = [asyncio.create_task(batch) for batch in (waiting, cheap)]
         await all_wait.wait()
@@ -247,11 +284,16 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("where", ["outside", "inside"])
 def test_an_interrupt_ends_it_cleanly(where: str) -> None:
-    """Ctrl-C cancels what runs, is raised as KeyboardInterrupt, and leaves no thread and no complaint."""
+    """Ctrl-C cancels what runs, is raised as KeyboardInterrupt, and leaves no thread and no
+    complaint.
+    """
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", INTERRUPTED, where], capture_output=True, text=True, timeout=60,
+        [sys.executable, "-W", "error", "-c", INTERRUPTED, where],
+        capture_output=True,
+        text=True,
+        timeout=60,
         check=False,
-    )  # fmt: skip
+    )
     assert ended.stdout.split("\n") == ["cancelled"] * 4 + ["interrupted 1", ""]
     assert (ended.returncode, ended.stderr) == (0, "")
 
@@ -272,7 +314,9 @@ def test_inputs_behind_one_that_takes_long_are_taken_up_to_a_bound() -> None:
             yield item
 
     async def main() -> list[AggregatedEvaluationResult]:
-        batch = asyncio.create_task(run_evaluations(counted(), config_of(Thinking(action=work)), concurrency=2))
+        batch = asyncio.create_task(
+            run_evaluations(counted(), config_of(Thinking(action=work)), concurrency=2)
+        )
         before = -1
         while taken != before:  # until nothing moves any more
             before = taken

@@ -35,14 +35,21 @@ SOON = ConversationSettings(idle_s=0.2, settle_s=0.0)
 class Application:
     """A process whose agent answers within conversations."""
 
-    def __init__(self, *evaluators: Any, conversations: ConversationSettings = SOON, **settings: Any) -> None:
+    def __init__(
+        self, *evaluators: Any, conversations: ConversationSettings = SOON, **settings: Any
+    ) -> None:
         self.telemetry = RecordedTelemetry()
         storage = settings.pop("storage", ())
-        self.pipeline = Pipeline(**{
-            "sampler": RatioSampler(), "evaluators": evaluators or (ResponseHealth(), Repetition()),
-            "storage": (self.telemetry.storage(), *storage), "conversations": conversations,
-            "dispatcher": PoolDispatcher(linger_s=0), **settings,
-        })  # fmt: skip
+        self.pipeline = Pipeline(
+            **{
+                "sampler": RatioSampler(),
+                "evaluators": evaluators or (ResponseHealth(), Repetition()),
+                "storage": (self.telemetry.storage(), *storage),
+                "conversations": conversations,
+                "dispatcher": PoolDispatcher(linger_s=0),
+                **settings,
+            }
+        )
 
         @monitor(agent="shop", pipeline=self.pipeline)
         def chat(question: str, conversation_id: str | None = None, **facts: Any) -> str:
@@ -60,14 +67,18 @@ class Application:
 
     def closed(self, number: int) -> bool:
         """Whether so many conversations are settled, and all that came of them is emitted."""
-        return eventually(lambda: sum(self.counts().values()) >= number) and self.pipeline.flush(10.0)
+        return eventually(lambda: sum(self.counts().values()) >= number) and self.pipeline.flush(
+            10.0
+        )
 
     def runs(self) -> list[Any]:
         """The run spans of whole conversations."""
         return [
-            span for span in self.telemetry.spans("evaluation")
-            if {"agenteval.conversation.turns", "gen_ai.operation.name"} <= dict(span.attributes or {}).keys()
-        ]  # fmt: skip
+            span
+            for span in self.telemetry.spans("evaluation")
+            if {"agenteval.conversation.turns", "gen_ai.operation.name"}
+            <= dict(span.attributes or {}).keys()
+        ]
 
 
 @pytest.fixture
@@ -88,7 +99,9 @@ Make = Callable[..., Application]
 
 
 def test_a_conversation_is_scored_when_it_is_over(application: Make) -> None:
-    """In the last turn's trace, with links to the turns before; turns are calls as ever, with scores of their own."""
+    """In the last turn's trace, with links to the turns before; turns are calls as ever, with
+    scores of their own.
+    """
     app = application()
     app.say("c-1", "Where is it?", "And now?")
     app.say("c-2", "Hello?")
@@ -103,17 +116,26 @@ def test_a_conversation_is_scored_when_it_is_over(application: Make) -> None:
     assert marked.parent.span_id == turns[3].span_id
     attributes = dict(marked.attributes)
     assert attributes["gen_ai.evaluation.repetition.score"] == 0.0
-    assert (attributes["agenteval.conversation.turns"], attributes["agenteval.conversation.end"]) == (3, "marked")
+    assert (
+        attributes["agenteval.conversation.turns"],
+        attributes["agenteval.conversation.end"],
+    ) == (3, "marked")
     assert "gen_ai.evaluation.response_health.score" not in attributes
     assert (len(idle.links), idle.attributes["agenteval.conversation.end"]) == (0, "idle")
-    (event,) = [item for item in app.telemetry.events() if item.attributes["gen_ai.evaluation.name"] == "repetition"]
+    (event,) = [
+        item
+        for item in app.telemetry.events()
+        if item.attributes["gen_ai.evaluation.name"] == "repetition"
+    ]
     assert event.span_id == turns[3].span_id
     assert event.attributes["agenteval.conversation.turns"] == 3
     assert MEMORY.conversations.used_bytes == 0
 
 
 def test_the_wait_for_the_end_is_no_lag(application: Make) -> None:
-    """A conversation is over when nobody has said anything: its results are late by what came after that."""
+    """A conversation is over when nobody has said anything: its results are late by what came after
+    that.
+    """
     app = application(conversations=ConversationSettings(idle_s=0.7))
     app.say("c-1", "One", "Two")
     assert app.closed(1)
@@ -129,8 +151,10 @@ def test_counts_of_conversations_are_a_metric(application: Make) -> None:
     other.say("c-1", "One", conversation_ends=True)
     assert app.closed(1)
     assert other.pipeline.flush(5.0)
-    points = {point.attributes["agenteval.outcome"]: point.value
-              for point in app.telemetry.points("agenteval.conversations")}  # fmt: skip
+    points = {
+        point.attributes["agenteval.outcome"]: point.value
+        for point in app.telemetry.points("agenteval.conversations")
+    }
     assert points == {"evaluated": 1, "failed": 0, "dropped": 0}
     assert not other.telemetry.points("agenteval.conversations")
 
@@ -144,7 +168,9 @@ def test_without_evaluators_of_conversations_nothing_is_kept(application: Make) 
 
 
 def test_evaluators_of_conversations_alone_leave_the_turns_alone(application: Make) -> None:
-    """A turn is evaluated with its conversation: it has no run span of its own, and no skipped criteria."""
+    """A turn is evaluated with its conversation: it has no run span of its own, and no skipped
+    criteria.
+    """
     app = application(LOOPS)
     app.say("c-1", "One", tool_calls=[{"name": "a"}])
     app.say("c-1", "Two", tool_calls=[{"name": "a"}], conversation_ends=True)
@@ -169,7 +195,9 @@ def test_a_judge_is_asked_once_about_a_conversation(application: Make, tmp_path:
     """Its call nests below the conversation's run span; the stored result says what it is about."""
     judge = ScriptedJudge(fallback={"evidence": [], "reason": "r", "score": 4})
     store = JsonFileStorageProvider(path=str(tmp_path / "results.jsonl"))
-    app = application(ResponseHealth(), TaskAdherence(judge=judge, evaluates="conversation"), storage=(store,))
+    app = application(
+        ResponseHealth(), TaskAdherence(judge=judge, evaluates="conversation"), storage=(store,)
+    )
     app.say("c-1", "One", "Two")
     app.say("c-1", "Three", conversation_ends=True)
     assert app.closed(1)
@@ -194,7 +222,9 @@ def test_an_evaluator_that_breaks_is_no_failed_conversation(application: Make) -
     def broken(_: EvaluationInput) -> float:
         raise ValueError("no")
 
-    app = application(Func(criterion_name="broken", function=broken, evaluates="conversation"), Repetition())
+    app = application(
+        Func(criterion_name="broken", function=broken, evaluates="conversation"), Repetition()
+    )
     app.say("c-1", "One")
     app.say("c-1", "Two", conversation_ends=True)
     assert app.closed(1)
@@ -203,7 +233,9 @@ def test_an_evaluator_that_breaks_is_no_failed_conversation(application: Make) -
 
 
 def test_open_conversations_are_evaluated_at_the_end(application: Make) -> None:
-    """The process ends, or other settings come: what there is of them is scored, and says why it was closed."""
+    """The process ends, or other settings come: what there is of them is scored, and says why it
+    was closed.
+    """
     app = application(conversations=ConversationSettings())
     app.say("c-1", "One", "Two")
     app.say("c-2", "One")
@@ -228,7 +260,13 @@ def test_conversations_that_the_end_leaves_no_time_for_are_counted(application: 
         release.wait(20.0)
         return 1.0
 
-    hanging = Func(criterion_name="slow", function=slow, evaluates="conversation", execution="thread", timeout_s=30.0)
+    hanging = Func(
+        criterion_name="slow",
+        function=slow,
+        evaluates="conversation",
+        execution="thread",
+        timeout_s=30.0,
+    )
     app = application(hanging, conversations=ConversationSettings())
     for number in range(20):
         app.say(f"c-{number}", "One")
@@ -269,7 +307,9 @@ def test_the_inline_dispatcher_evaluates_conversations_too(application: Make) ->
 
 
 def test_whole_conversations_are_sampled(application: Make) -> None:
-    """By the conversation's id: all turns of a conversation or none, and its probability is the ratio."""
+    """By the conversation's id: all turns of a conversation or none, and its probability is the
+    ratio.
+    """
     app = application(sampler=ConversationSampler(ratio=0.5))
     for number in range(40):
         app.say(f"c-{number}", "One", "Two")
@@ -283,14 +323,18 @@ def test_whole_conversations_are_sampled(application: Make) -> None:
 
 
 def test_a_sampler_that_picks_single_answers_is_refused() -> None:
-    """At start, with what to write; the default sampler takes whole conversations where evaluators look at them."""
+    """At start, with what to write; the default sampler takes whole conversations where evaluators
+    look at them.
+    """
     for sampler in (RatioSampler(ratio=0.1), RateLimitSampler()):
         pipeline = Pipeline(sampler=sampler, evaluators=(Repetition(),))
         with pytest.raises(ConfigurationError, match="type: conversation"):
             pipeline.handler("shop")
     chosen = build(Settings(evaluators=["Repetition"], dispatcher="inline")).defaults.sampler
     assert isinstance(chosen, ConversationSampler)
-    assert not isinstance(build(Settings(dispatcher="inline")).defaults.sampler, ConversationSampler)
+    assert not isinstance(
+        build(Settings(dispatcher="inline")).defaults.sampler, ConversationSampler
+    )
     with pytest.raises(ConfigurationError, match="evaluators of conversations"):
         build(Settings(agents={"shop": {"evaluators": ["Repetition"]}}, sample_rate=0.5))
 
@@ -335,17 +379,24 @@ def messages(role: str, text: str) -> str:
 
 
 def test_conversations_are_put_together_from_spans(application: Make) -> None:
-    """Of other libraries, as the sidecar reads them: by their conversation id, and by the mark on the last answer."""
+    """Of other libraries, as the sidecar reads them: by their conversation id, and by the mark on
+    the last answer.
+    """
     app = application()
     processor = AgentEvalSpanProcessor(quiet_s=0.0, pipeline=app.pipeline)
     app.telemetry.tracer_provider.add_span_processor(processor)
     tracer = app.telemetry.tracer("an-agent-library")
     for number, text in enumerate(("One", "Two", "Three")):
         with tracer.start_as_current_span("invoke_agent shop") as span:
-            span.set_attributes({
-                "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "shop", "gen_ai.conversation.id": "c-9",
-                "gen_ai.input.messages": messages("user", text), "gen_ai.output.messages": messages("assistant", SAME),
-            })  # fmt: skip
+            span.set_attributes(
+                {
+                    "gen_ai.operation.name": "invoke_agent",
+                    "gen_ai.agent.name": "shop",
+                    "gen_ai.conversation.id": "c-9",
+                    "gen_ai.input.messages": messages("user", text),
+                    "gen_ai.output.messages": messages("assistant", SAME),
+                }
+            )
             if number == 2:
                 span.set_attribute("agenteval.conversation.ends", True)
         assert processor.force_flush(30_000)
@@ -359,24 +410,39 @@ def test_conversations_are_put_together_from_spans(application: Make) -> None:
 
 
 def test_an_airline_conversation_is_scored_as_a_whole(application: Make, shared: Path) -> None:
-    """Live, turn by turn, it has the scores that it has offline. (The recording has one id for different calls.)"""
+    """Live, turn by turn, it has the scores that it has offline. (The recording has one id for
+    different calls.)
+    """
     rows = map(json.loads, (shared / "data" / "tau_airline_sample.jsonl").read_text().splitlines())
     row = next(row for row in rows if row["id"] == "airline-09-2")
     turns = [
-        turn for turn in EvaluationInput(conversation=row["messages"]).conversation or () if turn.response is not None
+        turn
+        for turn in EvaluationInput(conversation=row["messages"]).conversation or ()
+        if turn.response is not None
     ]
     app = application(LOOPS, Repetition())
 
-    @monitor(agent="airline", pipeline=app.pipeline, capture=lambda arguments, answer: arguments["facts"])
+    @monitor(
+        agent="airline", pipeline=app.pipeline, capture=lambda arguments, answer: arguments["facts"]
+    )
     def answer(prompt: str | None, facts: dict[str, Any]) -> str:
         return str(facts["response"])
 
     for number, turn in enumerate(turns):
-        answer(turn.prompt, {
-            "response": turn.response, "conversation_id": row["id"], "conversation_ends": number == len(turns) - 1,
-            "tool_calls": [call.model_dump(exclude={"id"}) for call in turn.tool_calls or ()],
-        })  # fmt: skip
-    assert eventually(lambda: app.pipeline.accounting.conversations().get(("airline", ()), {}).get("evaluated") == 1)
+        answer(
+            turn.prompt,
+            {
+                "response": turn.response,
+                "conversation_id": row["id"],
+                "conversation_ends": number == len(turns) - 1,
+                "tool_calls": [call.model_dump(exclude={"id"}) for call in turn.tool_calls or ()],
+            },
+        )
+    assert eventually(
+        lambda: (
+            app.pipeline.accounting.conversations().get(("airline", ()), {}).get("evaluated") == 1
+        )
+    )
     assert app.pipeline.flush(10.0)
     (run,) = app.runs()
     assert run.attributes["gen_ai.evaluation.tool_loops.score"] == pytest.approx(18 / 23)

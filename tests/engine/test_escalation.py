@@ -52,10 +52,16 @@ class Asked:
 
 
 def run(
-    escalation: Escalation | None, *evaluators: Evaluator, randomness: int | None = NEVER,
-    made: EvaluationInput = INPUT, redaction: Redaction | None = None, **arguments: Any,
-) -> RunOutcome:  # fmt: skip
-    runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation, redaction=redaction)
+    escalation: Escalation | None,
+    *evaluators: Evaluator,
+    randomness: int | None = NEVER,
+    made: EvaluationInput = INPUT,
+    redaction: Redaction | None = None,
+    **arguments: Any,
+) -> RunOutcome:
+    runner = EvaluationRunner(
+        evaluators, executor=Executor(live=False), escalation=escalation, redaction=redaction
+    )
     try:
         return asyncio.run(runner.run(made, randomness=randomness, **arguments))
     finally:
@@ -64,18 +70,31 @@ def run(
 
 def summary_of(outcome: RunOutcome) -> list[tuple[str, str, float | None, str | None]]:
     return [
-        (result.criterion_name, result.skip_reason or result.status, result.probability, result.sampling_reason)
+        (
+            result.criterion_name,
+            result.skip_reason or result.status,
+            result.probability,
+            result.sampling_reason,
+        )
         for result in outcome.results
     ]
 
 
 @pytest.mark.parametrize(
     ("value", "randomness", "expected"),
-    [(0.1, NEVER, ("scored", 0.5, "result")), (0.9, NEVER, ("not_escalated", 0.01, "baseline")),
-     (0.9, ALWAYS, ("scored", 0.01, "baseline")), (0.1, ALWAYS, ("scored", 0.5, "result"))],
-)  # fmt: skip
-def test_a_rule_or_the_baseline_escalates_an_answer(value: float, randomness: int, expected: tuple[Any, ...]) -> None:
-    """With the larger ratio, times the answer's probability; else it is skipped, and the evaluator never sees it."""
+    [
+        (0.1, NEVER, ("scored", 0.5, "result")),
+        (0.9, NEVER, ("not_escalated", 0.01, "baseline")),
+        (0.9, ALWAYS, ("scored", 0.01, "baseline")),
+        (0.1, ALWAYS, ("scored", 0.5, "result")),
+    ],
+)
+def test_a_rule_or_the_baseline_escalates_an_answer(
+    value: float, randomness: int, expected: tuple[Any, ...]
+) -> None:
+    """With the larger ratio, times the answer's probability; else it is skipped, and the evaluator
+    never sees it.
+    """
     judge, first = Asked(), Free(criterion_name="cheap", value=value)
     outcome = run(LOW, Thinking(action=judge), first, randomness=randomness, probability=0.5)
     assert summary_of(outcome) == [("thinking", *expected), ("cheap", "scored", 0.5, None)]
@@ -102,16 +121,22 @@ def test_what_the_baseline_takes_waits_for_no_result() -> None:
 def test_named_criteria_wait_instead_of_those_that_ask_a_model() -> None:
     """A small judge can decide about a large one, and a slow computation can wait as well."""
     named = Escalation(
-        baseline_rate=0.02, rules=[ResultSampler(criteria=["small"], below=0.5)], criteria=["large", "slow"]
+        baseline_rate=0.02,
+        rules=[ResultSampler(criteria=["small"], below=0.5)],
+        criteria=["large", "slow"],
     )
     small, large = Asked(), Asked()
     outcome = run(
-        named, Fixed(criterion_name="slow"), Thinking(criterion_name="small", action=small),
+        named,
+        Fixed(criterion_name="slow"),
+        Thinking(criterion_name="small", action=small),
         Thinking(criterion_name="large", action=large),
-    )  # fmt: skip
+    )
     assert [result.status for result in outcome.results] == ["scored"] * 3
     assert len(small.inputs) == len(large.inputs) == 1
-    assert [result.skip_reason for result in run(named, Free(criterion_name="slow")).results] == ["not_escalated"]
+    assert [result.skip_reason for result in run(named, Free(criterion_name="slow")).results] == [
+        "not_escalated"
+    ]
 
 
 def breaking(_: EvaluationInput) -> Score:
@@ -120,12 +145,21 @@ def breaking(_: EvaluationInput) -> Score:
 
 def test_failures_of_the_first_stage_match_rules_on_failures_only() -> None:
     """The second stage waits for what hangs until its time limit, and no longer."""
-    first = (Free(action=breaking), Thinking(criterion_name="small", action=forever, timeout_s=0.05))
+    first = (
+        Free(action=breaking),
+        Thinking(criterion_name="small", action=forever, timeout_s=0.05),
+    )
     large = Thinking(criterion_name="large")
     low = Escalation(baseline_rate=0.02, rules=[ResultSampler(below=0.5)], criteria=["large"])
     assert summary_of(run(low, *first, large))[2][1] == "not_escalated"
-    failures = Escalation(baseline_rate=0.02, rules=[ResultSampler(failed=True)], criteria=["large"])
-    assert [result.status for result in run(failures, *first, large).results] == ["failed", "failed", "scored"]
+    failures = Escalation(
+        baseline_rate=0.02, rules=[ResultSampler(failed=True)], criteria=["large"]
+    )
+    assert [result.status for result in run(failures, *first, large).results] == [
+        "failed",
+        "failed",
+        "scored",
+    ]
 
 
 class Undecided(RuleSampler, type="undecided_rule"):
@@ -135,7 +169,9 @@ class Undecided(RuleSampler, type="undecided_rule"):
         return None
 
 
-@pytest.mark.parametrize("error", [SystemExit("no"), asyncio.CancelledError("no"), ValueError("no")], ids=repr)
+@pytest.mark.parametrize(
+    "error", [SystemExit("no"), asyncio.CancelledError("no"), ValueError("no")], ids=repr
+)
 def test_a_rule_that_raises_is_told_and_costs_nothing_else(error: BaseException) -> None:
     """It stands in the errors, once; the answer is decided by the others, as far as they know."""
 
@@ -144,7 +180,9 @@ def test_a_rule_that_raises_is_told_and_costs_nothing_else(error: BaseException)
 
     rules = [FunctionSampler(function=explode), Undecided(), ResultSampler(labels=["fail"])]
     broken = Escalation(baseline_rate=0.02, rules=rules)
-    outcome = run(broken, Free(action=lambda _: Score(value=0.1, passed=False)), Thinking(), probability=1.0)
+    outcome = run(
+        broken, Free(action=lambda _: Score(value=0.1, passed=False)), Thinking(), probability=1.0
+    )
     assert [result.status for result in outcome.results] == ["scored", "scored"]
     assert summary_of(outcome)[1][2:] == (1.0, "result")
     assert [(error.evaluator_type, error.message) for error in outcome.errors] == [
@@ -156,27 +194,46 @@ def test_a_rule_that_raises_is_told_and_costs_nothing_else(error: BaseException)
 def test_load_shedding_is_named_first() -> None:
     """While models sit out, that is why: no rule has passed the answer over."""
     for value in (0.1, 0.9):
-        assert summary_of(run(LOW, Free(value=value), Thinking(), skip_models=True))[1][1] == "load_shed"
+        assert (
+            summary_of(run(LOW, Free(value=value), Thinking(), skip_models=True))[1][1]
+            == "load_shed"
+        )
 
 
-RESULT = EvaluationResult(criterion_name="raw", evaluator_type="T", score=0.1, sampling_reason="its own")
+RESULT = EvaluationResult(
+    criterion_name="raw", evaluator_type="T", score=0.1, sampling_reason="its own"
+)
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [(1.0, 0.5), (0.25, 0.125), (None, None), (0.0, None), (7.0, None), ("x", None)]
+    ("value", "expected"),
+    [(1.0, 0.5), (0.25, 0.125), (None, None), (0.0, None), (7.0, None), ("x", None)],
 )
-def test_an_evaluator_says_with_what_probability_it_went_on(value: Any, expected: float | None) -> None:
-    """A spend limit that lets through a quarter of the calls: each result stands for four; no number is unknown."""
+def test_an_evaluator_says_with_what_probability_it_went_on(
+    value: Any, expected: float | None
+) -> None:
+    """A spend limit that lets through a quarter of the calls: each result stands for four; no
+    number is unknown.
+    """
     raw = Raw(results=(RESULT.model_copy(update={"probability_given_sampled": value}),))
     assert summary_of(run(None, raw, probability=0.5)) == [("raw", "scored", expected, None)]
 
 
 def test_all_shares_multiply() -> None:
-    """Sampled, the evaluator's own rate, escalated and let through by a spend limit; live and offline."""
+    """Sampled, the evaluator's own rate, escalated and let through by a spend limit; live and
+    offline.
+    """
     own_rate = Thinking(sample_rate=0.5)
     outcome = run(LOW, Free(value=0.1), own_rate, randomness=0, probability=0.8)
     assert summary_of(outcome)[1] == ("thinking", "scored", 0.5, "result")
-    assert len(run(LOW, Free(value=0.1), own_rate, randomness=RANDOMNESS_RANGE - 1, probability=0.8).results) == 1
+    assert (
+        len(
+            run(
+                LOW, Free(value=0.1), own_rate, randomness=RANDOMNESS_RANGE - 1, probability=0.8
+            ).results
+        )
+        == 1
+    )
     limited = Raw(results=(RESULT.model_copy(update={"probability_given_sampled": 0.5}),))
     escalation = Escalation(baseline_rate=0.02, rules=[ResultSampler(below=0.5)], criteria=["raw"])
     outcome = run(escalation, limited, Free(value=0.1), probability=0.5)
@@ -190,19 +247,29 @@ def test_it_comes_back_from_a_worker_process() -> None:
     actual = RESULT.model_copy(update={"probability_given_sampled": 0.5})
     (back,) = answer_of(*json.loads(encode_answer(0.0, [actual]))[1:])
     assert back == actual
-    assert "robability_given" not in json.dumps(actual.model_dump()) + actual.model_dump_json(by_alias=True)
+    assert "robability_given" not in json.dumps(actual.model_dump()) + actual.model_dump_json(
+        by_alias=True
+    )
 
 
 def test_only_what_goes_on_is_redacted() -> None:
-    """An input that no model sees costs no redaction; one that goes on is redacted once, for all of the stage."""
+    """An input that no model sees costs no redaction; one that goes on is redacted once, for all of
+    the stage.
+    """
     judge, secret = Asked(), EvaluationInput(response="mail me at jane@example.com")
     redaction = Redaction(default_redactors())
-    passed_over = run(LOW, Free(value=0.9), Thinking(action=judge), made=secret, redaction=redaction)
+    passed_over = run(
+        LOW, Free(value=0.9), Thinking(action=judge), made=secret, redaction=redaction
+    )
     assert passed_over.outgoing is None
     outcome = run(
-        LOW, Free(value=0.1), Thinking(action=judge), Thinking(criterion_name="other", action=judge), made=secret,
+        LOW,
+        Free(value=0.1),
+        Thinking(action=judge),
+        Thinking(criterion_name="other", action=judge),
+        made=secret,
         redaction=redaction,
-    )  # fmt: skip
+    )
     assert outcome.outgoing is judge.inputs[0] is judge.inputs[1]
     assert "jane" not in judge.inputs[0].response_text
 
@@ -219,8 +286,13 @@ def test_a_cancelled_run_leaves_nothing_behind() -> None:
             await forever()
             return Score(value=1.0)
 
-        escalation = Escalation(baseline_rate=0.02, rules=[{"type": "result", "failed": True}], criteria=["large"])
-        evaluators = (Thinking(criterion_name="small", action=wait), Thinking(criterion_name="large", action=judge))
+        escalation = Escalation(
+            baseline_rate=0.02, rules=[{"type": "result", "failed": True}], criteria=["large"]
+        )
+        evaluators = (
+            Thinking(criterion_name="small", action=wait),
+            Thinking(criterion_name="large", action=judge),
+        )
         runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation)
         task = asyncio.create_task(runner.run(INPUT, randomness=NEVER))
         await entered.wait()
@@ -233,15 +305,20 @@ def test_a_cancelled_run_leaves_nothing_behind() -> None:
     assert not judge.inputs
 
 
-# --- offline ---------------------------------------------------------------------------------------------------------
+# --- offline
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_configuration_has_an_escalation() -> None:
-    """Offline the same stages, only where the configuration has them; the same inputs go on in every run."""
+    """Offline the same stages, only where the configuration has them; the same inputs go on in
+    every run.
+    """
     inputs = [EvaluationInput(response=f"answer {number}") for number in range(300)]
     judges = (Asked(), Asked())
     for judge in judges:
-        stages = config_of(Free(value=0.9), Thinking(action=judge), escalation={"baseline_rate": 0.2}, redactors=[])
+        stages = config_of(
+            Free(value=0.9), Thinking(action=judge), escalation={"baseline_rate": 0.2}, redactors=[]
+        )
         results = run_evaluations_sync(inputs, stages)
     assert judges[0].inputs == judges[1].inputs
     assert 35 <= len(judges[0].inputs) <= 85
@@ -253,7 +330,10 @@ def test_a_run_configuration_has_an_escalation() -> None:
 
 def test_what_is_not_escalated_lowers_no_overall_score() -> None:
     """It is no score, and no verdict either: what was evaluated decides."""
-    both, rarely = (Free(value=0.9, threshold=0.5), Thinking(threshold=0.9)), {"baseline_rate": 1e-9}
+    both, rarely = (
+        (Free(value=0.9, threshold=0.5), Thinking(threshold=0.9)),
+        {"baseline_rate": 1e-9},
+    )
     aggregated = run_evaluation_sync(INPUT, config_of(*both, escalation=rarely))
     assert aggregated.overall_score == run_evaluation_sync(INPUT, config_of(both[0])).overall_score
     assert [item["criterionName"] for item in aggregated.original_json()["results"]] == ["fixed"]
@@ -268,32 +348,50 @@ def test_results_and_configurations_come_back_from_json() -> None:
     back = AggregatedEvaluationResult.model_validate_json(text)
     assert back.results == aggregated.results
     assert (back.results[1].probability, back.results[1].sampling_reason) == (1.0, "result")
-    made = config_of({"type": "ResponseHealth"}, KEYWORDS, escalation={"rules": LOW.rules, "criteria": ["long"]})
-    assert EvaluationRunConfig.model_validate_json(made.model_dump_json(by_alias=True)).escalation == made.escalation
+    made = config_of(
+        {"type": "ResponseHealth"}, KEYWORDS, escalation={"rules": LOW.rules, "criteria": ["long"]}
+    )
+    assert (
+        EvaluationRunConfig.model_validate_json(made.model_dump_json(by_alias=True)).escalation
+        == made.escalation
+    )
 
 
 @pytest.mark.parametrize(
     ("escalation", "path", "message"),
-    [({"rules": [ResultSampler(failed=True), ResultSampler(failed=True, criteria=["dear"])]},
-      "escalation.rules[1].criteria[0]", "'dear' is scored in the second stage: rules look at the first stage"),
-     ({"rules": [{"type": "slow"}]}, "escalation.rules[0].above_s", "required field is missing"),
-     (0.5, "escalation", "expected a mapping")],
-)  # fmt: skip
+    [
+        (
+            {"rules": [ResultSampler(failed=True), ResultSampler(failed=True, criteria=["dear"])]},
+            "escalation.rules[1].criteria[0]",
+            "'dear' is scored in the second stage: rules look at the first stage",
+        ),
+        ({"rules": [{"type": "slow"}]}, "escalation.rules[0].above_s", "required field is missing"),
+        (0.5, "escalation", "expected a mapping"),
+    ],
+)
 def test_what_cannot_happen_is_refused_at_load(escalation: Any, path: str, message: str) -> None:
     """By its place, with what there is."""
     with pytest.raises(ConfigurationError) as caught:
-        config_of(Free(criterion_name="cheap"), Thinking(criterion_name="dear"), escalation=escalation)
+        config_of(
+            Free(criterion_name="cheap"), Thinking(criterion_name="dear"), escalation=escalation
+        )
     assert caught.value.path == path
     assert message in str(caught.value)
 
 
 def test_an_escalation_without_a_second_stage_is_refused() -> None:
     """It would change nothing, silently."""
-    with pytest.raises(ConfigurationError, match="no evaluator asks a model, so none waits: name those that do"):
+    with pytest.raises(
+        ConfigurationError, match="no evaluator asks a model, so none waits: name those that do"
+    ):
         config_of(Free(), escalation={"baseline_rate": 0.5})
 
 
 def test_criteria_of_the_input_hold_in_both_stages() -> None:
     """What the input does not ask for is no skip either."""
-    requests = INPUT.model_copy(update={"criteria": (EvaluationCriteria(name="fixed", scale="numeric"),)})
-    assert summary_of(run(LOW, Free(value=0.9), Thinking(), made=requests)) == [("fixed", "scored", None, None)]
+    requests = INPUT.model_copy(
+        update={"criteria": (EvaluationCriteria(name="fixed", scale="numeric"),)}
+    )
+    assert summary_of(run(LOW, Free(value=0.9), Thinking(), made=requests)) == [
+        ("fixed", "scored", None, None)
+    ]

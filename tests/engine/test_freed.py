@@ -1,4 +1,6 @@
-"""What has been evaluated is freed at once: a burst of circles would have the garbage collector hold the host up."""
+"""What has been evaluated is freed at once: a burst of circles would have the garbage collector
+hold the host up.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +41,13 @@ class Raising(CriterionEvaluator, type="RaisingFreed"):
     "evaluator",
     [Free(), Free(execution="thread"), Awaiting(), Raising()],
     ids=["inline", "thread", "async", "raising"],
-)  # fmt: skip
+)
 def test_an_evaluated_answer_leaves_nothing_to_the_garbage_collector(
     evaluator: Evaluator, telemetry: RecordedTelemetry
 ) -> None:
-    """Nothing that refers to itself in a circle is left of a call, its evaluation, its results and its telemetry."""
+    """Nothing that refers to itself in a circle is left of a call, its evaluation, its results and
+    its telemetry.
+    """
     pipeline = pipeline_of(evaluator, storage=(telemetry.storage(),), dispatcher=PoolDispatcher())
     handler = monitor(pipeline=pipeline, agent="support")(lambda prompt: f"An answer to {prompt}.")
     handler("Warm?")
@@ -64,5 +68,6 @@ def test_an_evaluated_answer_leaves_nothing_to_the_garbage_collector(
         gc.enable()
         pipeline.shutdown(30)
     assert pipeline.accounting.outcomes()["evaluated"] == CALLS + 1
-    # Threads and loops of other parts may leave a few of theirs: what each answer leaves comes in such numbers.
+    # Threads and loops of other parts may leave a few of theirs: what each answer leaves comes in
+    # such numbers.
     assert {name: count for name, count in left.items() if count >= CALLS // 2} == {}

@@ -1,4 +1,6 @@
-"""Off-peak evaluators: an answer waits on the disk, over a restart, and its results come late, in its trace."""
+"""Off-peak evaluators: an answer waits on the disk, over a restart, and its results come late, in
+its trace.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,21 @@ def clock() -> Clock:
     return Clock()
 
 
-def set_up(telemetry: RecordedTelemetry, folder: Path, clock: Clock, *evaluators: Any, **fields: Any) -> OffPeak:
+def set_up(
+    telemetry: RecordedTelemetry, folder: Path, clock: Clock, *evaluators: Any, **fields: Any
+) -> OffPeak:
     """A pipeline with a window from 22:00 to 06:00 in Berlin."""
-    window = {"from": "22:00", "to": "06:00", "timezone": "Europe/Berlin", "path": folder / "off-peak.db"}
+    window = {
+        "from": "22:00",
+        "to": "06:00",
+        "timezone": "Europe/Berlin",
+        "path": folder / "off-peak.db",
+    }
     window |= fields.pop("off_peak", {})
     fields = {"storage": [telemetry.storage()], "sample_rate": 1.0, **fields}
-    configure(off_peak=window, evaluators=["ResponseHealth", *(evaluators or (CONTAINS,))], **fields)
+    configure(
+        off_peak=window, evaluators=["ResponseHealth", *(evaluators or (CONTAINS,))], **fields
+    )
     off_peak = default_pipeline().off_peak
     assert off_peak is not None
     off_peak.clock = clock
@@ -75,11 +86,17 @@ def waiting(folder: Path) -> int:
 
 def counts() -> dict[str, int]:
     failures = default_pipeline().accounting.failures
-    return {part.removeprefix("off_peak:"): count for part, count in failures.items() if part.startswith("off_peak")}
+    return {
+        part.removeprefix("off_peak:"): count
+        for part, count in failures.items()
+        if part.startswith("off_peak")
+    }
 
 
 def test_a_window_passes(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
-    """At noon one result, at 22:00 the other, below the same span; the answer counts once, and the row is gone."""
+    """At noon one result, at 22:00 the other, below the same span; the answer counts once, and the
+    row is gone.
+    """
     off_peak = set_up(telemetry, tmp_path, clock)
     answer = answer_of()
     answer("When?")
@@ -95,14 +112,20 @@ def test_a_window_passes(telemetry: RecordedTelemetry, tmp_path: Path, clock: Cl
     first, late = telemetry.events()
     assert late.trace_id == first.trace_id != 0
     runs = telemetry.spans("evaluation support")
-    assert {span.parent.span_id for span in runs} == {telemetry.spans("invoke_agent support")[0].context.span_id}
+    assert {span.parent.span_id for span in runs} == {
+        telemetry.spans("invoke_agent support")[0].context.span_id
+    }
     assert len(runs) == 2
     assert default_pipeline().accounting.outcomes()["evaluated"] == 1
     assert default_pipeline().accounting.results["scored"] == 2
 
 
-def test_it_waits_redacted_and_only_that(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
-    """Readable by its owner alone; without what redaction takes out; nothing is left once it has been evaluated."""
+def test_it_waits_redacted_and_only_that(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
+    """Readable by its owner alone; without what redaction takes out; nothing is left once it has
+    been evaluated.
+    """
     off_peak = set_up(telemetry, tmp_path, clock)
     answer = answer_of()
     answer("When?")
@@ -121,15 +144,24 @@ def test_it_waits_redacted_and_only_that(telemetry: RecordedTelemetry, tmp_path:
     assert b"Within ten days" not in on_disk()
 
 
-def test_late_results_are_sampled_as_the_answer_was(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
-    """With the probability and the reason of its sampling, and an evaluator's own rate cut from the same randomness."""
+def test_late_results_are_sampled_as_the_answer_was(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
+    """With the probability and the reason of its sampling, and an evaluator's own rate cut from the
+    same randomness.
+    """
     storage = []
 
     class Kept:
         async def save_result(self, aggregated: Any) -> None:
             storage.append(aggregated)
 
-    thinned = {"type": "Contains", "substrings": ["ten"], "schedule": "off_peak", "sample_rate": 0.25}
+    thinned = {
+        "type": "Contains",
+        "substrings": ["ten"],
+        "schedule": "off_peak",
+        "sample_rate": 0.25,
+    }
     evaluators = CONTAINS, {**thinned, "criterion_name": "thinned"}
     off_peak = set_up(telemetry, tmp_path, clock, *evaluators, storage=[Kept()], sample_rate=0.5)
     answer = answer_of()
@@ -144,8 +176,12 @@ def test_late_results_are_sampled_as_the_answer_was(telemetry: RecordedTelemetry
     late = storage[early:]
     assert 10 < early < 50
     assert len(late) == early
-    assert {(value.sampling_probability, value.sampling_reason) for value in late} == {(0.5, "ratio")}
-    of_thinned = [result for value in late for result in value.results if result.criterion_name == "thinned"]
+    assert {(value.sampling_probability, value.sampling_reason) for value in late} == {
+        (0.5, "ratio")
+    }
+    of_thinned = [
+        result for value in late for result in value.results if result.criterion_name == "thinned"
+    ]
     assert {result.probability for result in of_thinned} == {0.25}
     assert 0 < len(of_thinned) < early
 
@@ -190,11 +226,15 @@ CHILD = """
 
 def child(folder: Path, hour: int, asks: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", textwrap.dedent(CHILD), str(folder), str(hour), asks]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONWARNINGS": "ignore"}
+    )
 
 
 def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
-    """Answers of noon; SIGKILL; the next process evaluates them at night, each once, without a call of its own."""
+    """Answers of noon; SIGKILL; the next process evaluates them at night, each once, without a call
+    of its own.
+    """
     first = child(tmp_path, 12, "asks")
     assert first.stdout is not None
     assert first.stdout.readline() == "kept\n"
@@ -212,11 +252,14 @@ def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("moment", "zone", "expected"),
     [
-        ("2026-07-01T21:59:59", "Europe/Berlin", False), ("2026-07-01T22:00:00", "Europe/Berlin", True),
-        ("2026-07-01T00:00:00", "Europe/Berlin", True), ("2026-07-01T05:59:59", "Europe/Berlin", True),
-        ("2026-07-01T06:00:00", "Europe/Berlin", False), ("2026-07-01T12:00:00", "Asia/Kolkata", False),
+        ("2026-07-01T21:59:59", "Europe/Berlin", False),
+        ("2026-07-01T22:00:00", "Europe/Berlin", True),
+        ("2026-07-01T00:00:00", "Europe/Berlin", True),
+        ("2026-07-01T05:59:59", "Europe/Berlin", True),
+        ("2026-07-01T06:00:00", "Europe/Berlin", False),
+        ("2026-07-01T12:00:00", "Asia/Kolkata", False),
     ],
-)  # fmt: skip
+)
 def test_a_window_crosses_midnight(moment: str, zone: str, expected: bool) -> None:
     """From the first moment to before the last one, in the local time of its zone."""
     now_s = datetime.fromisoformat(moment).replace(tzinfo=ZoneInfo(zone)).timestamp()
@@ -226,22 +269,31 @@ def test_a_window_crosses_midnight(moment: str, zone: str, expected: bool) -> No
 @pytest.mark.parametrize(
     ("begins", "ends", "day", "hours"),
     [
-        ("22:00", "06:00", "2026-03-28", 7.0), ("22:00", "06:00", "2026-10-24", 9.0),
-        ("22:00", "06:00", "2026-07-01", 8.0), ("02:30", "04:00", "2026-03-28", 1.0),
-        ("02:00", "03:00", "2026-10-24", 2.0), ("01:00", "02:30", "2026-03-28", 1.0),
+        ("22:00", "06:00", "2026-03-28", 7.0),
+        ("22:00", "06:00", "2026-10-24", 9.0),
+        ("22:00", "06:00", "2026-07-01", 8.0),
+        ("02:30", "04:00", "2026-03-28", 1.0),
+        ("02:00", "03:00", "2026-10-24", 2.0),
+        ("01:00", "02:30", "2026-03-28", 1.0),
     ],
-)  # fmt: skip
+)
 def test_clocks_change_in_the_window(begins: str, ends: str, day: str, hours: float) -> None:
     """A night is an hour shorter or longer; a window in the hour that is left out opens behind it."""
     window = OffPeakSettings(begins=begins, ends=ends, timezone="Europe/Berlin")
-    noon = datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    noon = (
+        datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+    )
     quarters = [noon + 900 * number for number in range(96)]
     assert sum(map(window.is_open, quarters)) / 4 == hours
 
 
-def test_what_is_lost_is_counted(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+def test_what_is_lost_is_counted(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
     """Too old, no room, a row that cannot be read; one of another agent goes on waiting."""
-    off_peak = set_up(telemetry, tmp_path, clock, off_peak={"max_bytes": 65_536, "max_age_s": 86_400.0})
+    off_peak = set_up(
+        telemetry, tmp_path, clock, off_peak={"max_bytes": 65_536, "max_age_s": 86_400.0}
+    )
     answer = answer_of()
     answer("When?")
     answer("x" * 70_000)
@@ -254,7 +306,9 @@ def test_what_is_lost_is_counted(telemetry: RecordedTelemetry, tmp_path: Path, c
         rows = [("support", "{"), ("support", '{"input": {}}'), ("other", "{}")]
         for agent, entry in rows:
             row = (clock.now_s, agent, len(entry), entry)
-            connection.execute("INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row)
+            connection.execute(
+                "INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row
+            )
         connection.commit()
     clock.now_s += 10 * HOUR
     off_peak.look()
@@ -264,7 +318,9 @@ def test_what_is_lost_is_counted(telemetry: RecordedTelemetry, tmp_path: Path, c
         assert connection.execute("SELECT size FROM total").fetchone() == (2,)
 
 
-def test_an_evaluator_that_has_changed(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+def test_an_evaluator_that_has_changed(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
     """It evaluates what waits as it is now."""
     set_up(telemetry, tmp_path, clock)
     answer = answer_of()
@@ -274,7 +330,9 @@ def test_an_evaluator_that_has_changed(telemetry: RecordedTelemetry, tmp_path: P
     clock.now_s += 10 * HOUR
     off_peak.look()
     assert flush(30)
-    assert [dict(event.attributes)["gen_ai.evaluation.score.label"] for event in telemetry.events()] == ["pass", "fail"]
+    assert [
+        dict(event.attributes)["gen_ai.evaluation.score.label"] for event in telemetry.events()
+    ] == ["pass", "fail"]
 
 
 def test_a_process_that_dies_of_an_answer_gives_it_up(
@@ -293,13 +351,17 @@ def test_a_process_that_dies_of_an_answer_gives_it_up(
     assert (waiting(tmp_path), counts()) == (0, {"failed": 1})
 
 
-def test_a_person_is_erased_from_what_waits(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+def test_a_person_is_erased_from_what_waits(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
     """By conversation, and by user; the file has no byte of it."""
     off_peak = set_up(telemetry, tmp_path, clock)
     answer = answer_of()
     answer("canary-7f3a")
     assert flush(30)
-    assert {place.place: place.removed for place in erase(user="ann")}["this process: off-peak answers"] == 1
+    assert {place.place: place.removed for place in erase(user="ann")}[
+        "this process: off-peak answers"
+    ] == 1
     assert waiting(tmp_path) == 0
     assert not [file for file in tmp_path.iterdir() if b"canary-7f3a" in file.read_bytes()]
     assert off_peak.look() == 0
@@ -308,12 +370,17 @@ def test_a_person_is_erased_from_what_waits(telemetry: RecordedTelemetry, tmp_pa
 @pytest.mark.parametrize(
     ("window", "message"),
     [
-        ({"from": "25:00"}, "off_peak.from: expected a local time"), ({"from": "06:00"}, "never closes"),
-        ({"timezone": "Mars/Base"}, "no such time zone"), ({"fro": "22:00"}, "unknown field"),
-        ({"batch": True}, "no judge whose provider has a batch API"), (None, "nothing says when that is"),
+        ({"from": "25:00"}, "off_peak.from: expected a local time"),
+        ({"from": "06:00"}, "never closes"),
+        ({"timezone": "Mars/Base"}, "no such time zone"),
+        ({"fro": "22:00"}, "unknown field"),
+        ({"batch": True}, "no judge whose provider has a batch API"),
+        (None, "nothing says when that is"),
     ],
-)  # fmt: skip
-def test_wrong_settings_are_named(tmp_path: Path, window: dict[str, Any] | None, message: str) -> None:
+)
+def test_wrong_settings_are_named(
+    tmp_path: Path, window: dict[str, Any] | None, message: str
+) -> None:
     """At start, with the field."""
     fields = {} if window is None else {"off_peak": {"path": tmp_path / "off-peak.db", **window}}
     with pytest.raises(ConfigurationError, match=message):
@@ -324,9 +391,10 @@ def test_an_escalated_evaluator_cannot_wait(tmp_path: Path) -> None:
     """Its turn is decided when the answer comes."""
     with pytest.raises(ConfigurationError, match="is escalated"):
         configure(
-            evaluators=["ResponseHealth", CONTAINS], escalation={"criteria": ["contains"], "baseline_rate": 0.1},
+            evaluators=["ResponseHealth", CONTAINS],
+            escalation={"criteria": ["contains"], "baseline_rate": 0.1},
             off_peak={"path": tmp_path / "off-peak.db"},
-        )  # fmt: skip
+        )
 
 
 def test_a_conversation_waits_with_the_spans_of_its_turns(

@@ -1,4 +1,6 @@
-"""Off-peak judges through Anthropic's batch API: the wire format with the real SDK, prices, losses, crashes."""
+"""Off-peak judges through Anthropic's batch API: the wire format with the real SDK, prices, losses,
+crashes.
+"""
 
 from __future__ import annotations
 
@@ -42,16 +44,22 @@ def reply(**fields: Any) -> ModelReply:
 
 
 def set_up(
-    telemetry: RecordedTelemetry, folder: Path, clock: Clock, server: ModelServer, *, words: str = "Says when",
+    telemetry: RecordedTelemetry,
+    folder: Path,
+    clock: Clock,
+    server: ModelServer,
+    *,
+    words: str = "Says when",
     **judge: Any,
-) -> OffPeak:  # fmt: skip
+) -> OffPeak:
     judge = {"type": "anthropic", "model": "m-1", "base_url": server.url, **judge}
     evaluator = {"type": "LLMJudge", "description": words, "criterion_name": "when", "judge": judge}
     configure(
-        storage=[telemetry.storage()], sample_rate=1.0,
+        storage=[telemetry.storage()],
+        sample_rate=1.0,
         evaluators=["ResponseHealth", {**evaluator, "schedule": "off_peak"}],
         off_peak={"path": folder / "off-peak.db", "batch": True, "batch_every_s": 300},
-    )  # fmt: skip
+    )
     off_peak = default_pipeline().off_peak
     assert off_peak is not None
     off_peak.clock = clock
@@ -84,7 +92,9 @@ def batches(server: ModelServer) -> int:
 def test_answers_come_in_a_batch(
     telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, server: ModelServer
 ) -> None:
-    """Collected for five minutes, sent once, asked for each minute; the results stand in the traces of the answers."""
+    """Collected for five minutes, sent once, asked for each minute; the results stand in the traces
+    of the answers.
+    """
     server.batch_polls = 2
     off_peak = set_up(telemetry, tmp_path, clock, server)
     for name in ("ann", "bob"):
@@ -109,9 +119,15 @@ def test_answers_come_in_a_batch(
     assert server.headers[0]["authorization"] == "Bearer test-key"
 
 
-def test_a_batch_costs_half(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, server: ModelServer) -> None:
+def test_a_batch_costs_half(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, server: ModelServer
+) -> None:
     """Reserved at half the price, corrected when it is known what was used, and on the result."""
-    spend = {"usd_per_day": 1.0, "prices": {"m-1": {"input": 10.0, "output": 50.0}}, "account": "half"}
+    spend = {
+        "usd_per_day": 1.0,
+        "prices": {"m-1": {"input": 10.0, "output": 50.0}},
+        "account": "half",
+    }
     off_peak = set_up(telemetry, tmp_path, clock, server, spend=spend)
     answer("ann")
     assert flush(30)
@@ -131,7 +147,11 @@ def test_what_does_not_fit_the_budget_is_skipped_at_once(
     telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, server: ModelServer
 ) -> None:
     """No question is asked for it; the result says why."""
-    spend = {"usd_per_day": 0.000001, "prices": {"m-1": {"input": 10.0, "output": 50.0}}, "account": "none"}
+    spend = {
+        "usd_per_day": 0.000001,
+        "prices": {"m-1": {"input": 10.0, "output": 50.0}},
+        "account": "none",
+    }
     off_peak = set_up(telemetry, tmp_path, clock, server, spend=spend)
     answer("ann")
     assert flush(30)
@@ -140,11 +160,15 @@ def test_what_does_not_fit_the_budget_is_skipped_at_once(
     assert default_pipeline().accounting.results["skipped"] == 1
 
 
-@pytest.mark.parametrize(("status", "error_type"), [(410, "timeout"), (400, "bad_request"), (500, "server_error")])
+@pytest.mark.parametrize(
+    ("status", "error_type"), [(410, "timeout"), (400, "bad_request"), (500, "server_error")]
+)
 def test_a_batch_that_fails_in_part(
     telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, status: int, error_type: str
 ) -> None:
-    """An expired or refused request is a failure of its own answer, without a score and without a price."""
+    """An expired or refused request is a failure of its own answer, without a score and without a
+    price.
+    """
     with ModelServer([reply(), reply(status=status)]) as server:
         off_peak = set_up(telemetry, tmp_path, clock, server)
         answer("ann")
@@ -171,7 +195,8 @@ def test_the_batch_is_found_again_after_a_restart(
     pass_time(off_peak, clock, 400)
     pass_time(off_peak, clock)
     assert questions(tmp_path) == [("sent", "msgbatch_0001")]
-    off_peak = set_up(telemetry, tmp_path, clock, server)  # with the same settings, as after a restart
+    # with the same settings, as after a restart
+    off_peak = set_up(telemetry, tmp_path, clock, server)
     server.batch_polls = 0
     for _ in range(3):
         pass_time(off_peak, clock)
@@ -182,7 +207,9 @@ def test_the_batch_is_found_again_after_a_restart(
 def test_what_may_have_been_sent_is_not_sent_again(
     telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, server: ModelServer
 ) -> None:
-    """A crash between the request and the batch's id: the answer is a failure, counted, and costs nothing more."""
+    """A crash between the request and the batch's id: the answer is a failure, counted, and costs
+    nothing more.
+    """
     off_peak = set_up(telemetry, tmp_path, clock, server)
     answer("ann")
     assert flush(30)
@@ -197,7 +224,9 @@ def test_what_may_have_been_sent_is_not_sent_again(
     assert default_pipeline().accounting.results["failed"] == 1
 
 
-def test_a_provider_that_is_away_is_asked_later(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+def test_a_provider_that_is_away_is_asked_later(
+    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+) -> None:
     """A refused connection took nothing: the questions wait for the next batch."""
     with ModelServer([reply()]) as server:
         url = server.url
@@ -216,7 +245,9 @@ def test_a_provider_that_is_away_is_asked_later(telemetry: RecordedTelemetry, tm
 def test_an_evaluator_that_changed_meanwhile(
     telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, server: ModelServer
 ) -> None:
-    """The paid answer is to another question: the answer is given up and counted, and nothing is asked again."""
+    """The paid answer is to another question: the answer is given up and counted, and nothing is
+    asked again.
+    """
     server.batch_polls = 1
     off_peak = set_up(telemetry, tmp_path, clock, server)
     answer("ann")
@@ -246,9 +277,15 @@ def test_equal_questions_are_asked_once(
 
 
 def test_two_processes_that_fetch_one_batch_settle_it_once(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+    telemetry: RecordedTelemetry,
+    tmp_path: Path,
+    clock: Clock,
+    server: ModelServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both are answered by the provider; the budget is corrected by the one that notes the answers first."""
+    """Both are answered by the provider; the budget is corrected by the one that notes the answers
+    first.
+    """
     server.batch_polls = 0
     off_peak = set_up(telemetry, tmp_path, clock, server)
     answer("ann")
@@ -270,6 +307,8 @@ def test_two_processes_that_fetch_one_batch_settle_it_once(
         return await fetch(self, batch, requests)
 
     monkeypatch.setattr(kind, "batch_answers", twice)
-    monkeypatch.setattr(judge, "batch_answer", lambda reservation, given: settled.append(given) or given)
+    monkeypatch.setattr(
+        judge, "batch_answer", lambda reservation, given: settled.append(given) or given
+    )
     batches_here._fetch(judge, "msgbatch_0001")
     assert (len(settled), questions(tmp_path)) == (1, [("done", "msgbatch_0001")])

@@ -50,23 +50,42 @@ def test_results_stand_in_configured_order() -> None:
     async def think(evaluation_input: EvaluationInput) -> Score:
         return await asyncio.to_thread(first, evaluation_input)
 
-    outcome = run(Thinking(action=think), Fixed(criterion_name="b", action=last), Free(criterion_name="c"))
+    outcome = run(
+        Thinking(action=think), Fixed(criterion_name="b", action=last), Free(criterion_name="c")
+    )
     assert [result.criterion_name for result in outcome.results] == ["thinking", "b", "c"]
     assert [criterion.name for criterion in outcome.criteria] == ["thinking", "b", "c"]
     assert not outcome.errors
 
 
 def test_a_failure_or_a_skip_leaves_the_others_alone() -> None:
-    """A raising evaluator leaves a failed result and a run error, one that abstains a reason; the others score."""
+    """A raising evaluator leaves a failed result and a run error, one that abstains a reason; the
+    others score.
+    """
     outcome = run(
-        Free(criterion_name="a"), Free(criterion_name="b", action=breaking(KeyError("x"))), Fixed(),
+        Free(criterion_name="a"),
+        Free(criterion_name="b", action=breaking(KeyError("x"))),
+        Fixed(),
         Free(criterion_name="c", action=breaking(EvaluationSkipped("no ground truth"))),
         Fixed(criterion_name="d", action=breaking(EvaluationSkipped())),
-    )  # fmt: skip
-    assert [result.status for result in outcome.results] == ["scored", "failed", "scored", "skipped", "skipped"]
+    )
+    assert [result.status for result in outcome.results] == [
+        "scored",
+        "failed",
+        "scored",
+        "skipped",
+        "skipped",
+    ]
     failed = outcome.results[1]
-    assert (failed.error, failed.error_type, failed.score, failed.raised) == ("KeyError: 'x'", "KeyError", None, True)
-    assert [(error.evaluator_type, error.message) for error in outcome.errors] == [("Free:b", "KeyError: 'x'")]
+    assert (failed.error, failed.error_type, failed.score, failed.raised) == (
+        "KeyError: 'x'",
+        "KeyError",
+        None,
+        True,
+    )
+    assert [(error.evaluator_type, error.message) for error in outcome.errors] == [
+        ("Free:b", "KeyError: 'x'")
+    ]
     assert [result.skip_reason for result in outcome.results[3:]] == ["no ground truth", "skipped"]
     for result in outcome.results:
         assert result.started_ns is not None
@@ -77,7 +96,9 @@ def test_a_failure_or_a_skip_leaves_the_others_alone() -> None:
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400], ids=["nan", "-inf", "huge"])
 @pytest.mark.parametrize("scale", ["numeric", "binary", "custom"])
 def test_a_value_that_is_no_number_never_becomes_a_score(value: Any, scale: str) -> None:
-    """Whatever the scale, and whichever part made the result; nor does a number outside of the scale."""
+    """Whatever the scale, and whichever part made the result; nor does a number outside of the
+    scale.
+    """
     own = EvaluationResult.model_construct(criterion_name="raw", score=value, evaluator_type="Raw")
     scoring = Free(action=lambda _: Score(value=value), scale=scale, threshold=0.5)
     for evaluator in (scoring, Raw(results=(own,)), Free(action=lambda _: 4)):
@@ -88,7 +109,13 @@ def test_a_value_that_is_no_number_never_becomes_a_score(value: Any, scale: str)
 
 @pytest.mark.parametrize(
     ("answer", "scale", "normalized"),
-    [(0.5, "numeric", 0.5), (4, "likert5", 0.75), (True, "binary", 1.0), (40, "0-100", 0.4), ("good", "mood", None)],
+    [
+        (0.5, "numeric", 0.5),
+        (4, "likert5", 0.75),
+        (True, "binary", 1.0),
+        (40, "0-100", 0.4),
+        ("good", "mood", None),
+    ],
 )
 def test_a_bare_value_is_a_score(answer: Any, scale: str, normalized: float | None) -> None:
     """A ``score`` method may return the value alone; it counts on the criterion's scale."""
@@ -100,11 +127,19 @@ ALONE = EvaluationResult(criterion_name="raw", score=1, evaluator_type="Raw")
 UNDECLARED = EvaluationResult(criterion_name="made up", score=1, evaluator_type="Raw")
 
 
-@pytest.mark.parametrize("results", [None, "scored", (None,), {"a": 1}, ALONE, (UNDECLARED,), (ALONE, ALONE)])
+@pytest.mark.parametrize(
+    "results", [None, "scored", (None,), {"a": 1}, ALONE, (UNDECLARED,), (ALONE, ALONE)]
+)
 def test_results_of_the_wrong_kind_fail(results: Any) -> None:
-    """No list of results, two for one criterion, or one for a criterion that would be a series without end."""
+    """No list of results, two for one criterion, or one for a criterion that would be a series
+    without end.
+    """
     (result,) = run(Raw(results=results)).results
-    assert (result.criterion_name, result.status, result.error_type) == ("raw", "failed", "invalid_result")
+    assert (result.criterion_name, result.status, result.error_type) == (
+        "raw",
+        "failed",
+        "invalid_result",
+    )
 
 
 def test_a_result_that_is_left_out_is_a_skip() -> None:
@@ -114,8 +149,12 @@ def test_a_result_that_is_left_out_is_a_skip() -> None:
 
 
 def test_the_inputs_criteria_go_before_the_evaluators() -> None:
-    """When the input names criteria, only those are scored, on its scales; failures stand for asked ones only."""
-    requests = EvaluationInput(response="x", criteria=(EvaluationCriteria(name="a", scale="likert5", threshold=4),))
+    """When the input names criteria, only those are scored, on its scales; failures stand for asked
+    ones only.
+    """
+    requests = EvaluationInput(
+        response="x", criteria=(EvaluationCriteria(name="a", scale="likert5", threshold=4),)
+    )
     outcome = run(Free(criterion_name="a", value=3), Free(criterion_name="b"), made=requests)
     (result,) = outcome.results
     assert (result.criterion_name, result.normalized, result.label) == ("a", 0.5, "fail")
@@ -128,18 +167,33 @@ def test_only_health_sees_a_call_that_raised() -> None:
     raised = EvaluationInput(response="", error_type="TimeoutError")
     before, result, after = run(Free(), ResponseHealth(), Fixed(), made=raised).results
     assert before.skip_reason == after.skip_reason == "no answer: the handler raised"
-    assert (result.criterion_name, result.passed, result.reason_code) == ("response_health", False, "handler_error")
+    assert (result.criterion_name, result.passed, result.reason_code) == (
+        "response_health",
+        False,
+        "handler_error",
+    )
     part = EvaluationInput(response="half an", error_type="TimeoutError", stream_end="error")
-    assert [result.status for result in run(Free(), ResponseHealth(), made=part).results] == ["scored", "scored"]
+    assert [result.status for result in run(Free(), ResponseHealth(), made=part).results] == [
+        "scored",
+        "scored",
+    ]
 
 
 def test_an_own_rate_sees_a_subset() -> None:
-    """An evaluator's own rate cuts from the response's draw; its probability is the smaller of the two rates."""
-    expensive, cheap = Free(criterion_name="dear", sample_rate=0.1), Free(criterion_name="cheap", sample_rate=0.9)
+    """An evaluator's own rate cuts from the response's draw; its probability is the smaller of the
+    two rates.
+    """
+    expensive, cheap = (
+        Free(criterion_name="dear", sample_rate=0.1),
+        Free(criterion_name="cheap", sample_rate=0.9),
+    )
     seen: dict[str, set[int]] = {"dear": set(), "cheap": set(), "always": set()}
     for step in range(100):
-        draw = step * (RANDOMNESS_RANGE // 200) + 1_000  # the half of the draws that a ratio of 0.5 lets through
-        outcome = run(expensive, cheap, Free(criterion_name="always"), randomness=draw, probability=0.5)
+        # the half of the draws that a ratio of 0.5 lets through
+        draw = step * (RANDOMNESS_RANGE // 200) + 1_000
+        outcome = run(
+            expensive, cheap, Free(criterion_name="always"), randomness=draw, probability=0.5
+        )
         for result in outcome.results:
             seen[result.criterion_name].add(step)
             expected = {"dear": 0.1, "cheap": 0.5, "always": 0.5}[result.criterion_name]
@@ -149,13 +203,17 @@ def test_an_own_rate_sees_a_subset() -> None:
 
 
 def test_own_rates_of_none_and_all() -> None:
-    """A rate of 0 never evaluates, one of 1 always; without randomness (offline) rates do not count."""
+    """A rate of 0 never evaluates, one of 1 always; without randomness (offline) rates do not
+    count.
+    """
     for draw in (0, RANDOMNESS_RANGE - 1):
         assert not run(Free(sample_rate=0), randomness=draw).results
         assert len(run(Free(sample_rate=1), randomness=draw).results) == 1
     assert len(run(Free(sample_rate=0)).results) == 1
     unknown = run(Free(sample_rate=0.5), randomness=0)
-    assert unknown.results[0].probability is None, "without a known probability of the response none is made up"
+    assert unknown.results[0].probability is None, (
+        "without a known probability of the response none is made up"
+    )
 
 
 def test_under_load_no_model_is_called() -> None:
@@ -166,6 +224,9 @@ def test_under_load_no_model_is_called() -> None:
         requests.append(True)
 
     results = run(Free(), Thinking(action=ask), skip_models=True).results
-    assert [(result.status, result.skip_reason) for result in results] == [("scored", None), ("skipped", "load_shed")]
+    assert [(result.status, result.skip_reason) for result in results] == [
+        ("scored", None),
+        ("skipped", "load_shed"),
+    ]
     assert results[1].calls_model
     assert not requests

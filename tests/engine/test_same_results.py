@@ -1,4 +1,6 @@
-"""Every entry point gives the same results: offline, a suite, the `evaluate` command, and the live pipeline."""
+"""Every entry point gives the same results: offline, a suite, the `evaluate` command, and the live
+pipeline.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from agenteval_otel import EvaluationRunConfig, Suite, monitor, run_evaluation_sync, run_evaluations_sync
+from agenteval_otel import (
+    EvaluationRunConfig,
+    Suite,
+    monitor,
+    run_evaluation_sync,
+    run_evaluations_sync,
+)
 from agenteval_otel.capture.build import FACTS
 from agenteval_otel.cli import main
 from agenteval_otel.engine.handler import HandlerOptions
@@ -25,7 +33,12 @@ from agenteval_otel.evaluators import (
     ToolUsage,
     Toxicity,
 )
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+)
 from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher
 from agenteval_otel.scoring import overall_score
 from tests.golden import lines, same, vectors
@@ -70,7 +83,9 @@ def golden_cases() -> list[Case]:
         if vector is None:
             pytest.skip("the golden vectors are absent")
         try:
-            evaluators = EvaluationRunConfig.model_validate({"evaluatorConfigs": [entry_of(vector)]}).evaluators
+            evaluators = EvaluationRunConfig.model_validate(
+                {"evaluatorConfigs": [entry_of(vector)]}
+            ).evaluators
             requests = EvaluationInput.model_validate(vector["input"])
             declared = [criterion for evaluator in evaluators for criterion in evaluator.criteria()]
             changed = {criterion.name: criterion for criterion in reversed(requests.criteria)}
@@ -78,7 +93,9 @@ def golden_cases() -> list[Case]:
             EvaluationRunConfig(evaluators=evaluators, criteria=criteria)
         except ConfigurationError:
             continue
-        facts = {name: value for name in FACTS if (value := getattr(requests, name, None)) is not None}
+        facts = {
+            name: value for name in FACTS if (value := getattr(requests, name, None)) is not None
+        }
         cases.append(Case(vector["id"], evaluators, criteria, facts))
     return cases
 
@@ -88,11 +105,22 @@ def airline_cases() -> list[Case]:
     evaluators: tuple[Evaluator, ...] = (
         ResponseHealth(),
         RuleBased(rules=[{"criterion": "short_enough", "type": "length", "max": 1200}]),
-        KeywordCoverage(criterion_name="courtesy", expected_keywords=["please", "thank"], threshold=0.5),
+        KeywordCoverage(
+            criterion_name="courtesy", expected_keywords=["please", "thank"], threshold=0.5
+        ),
         LexicalSimilarity(criterion_name="echo", source_field="response", reference_field="prompt"),
         Sentiment(criterion_name="mood"),
         Toxicity(criterion_name="clean", toxic_terms=["stupid", "idiot"]),
-        ToolUsage.load({"rules": [{"criterion_name": "no_transfer", "forbidden_tools": ["transfer_to_human_agents"]}]}),
+        ToolUsage.load(
+            {
+                "rules": [
+                    {
+                        "criterion_name": "no_transfer",
+                        "forbidden_tools": ["transfer_to_human_agents"],
+                    }
+                ]
+            }
+        ),
     )
     criteria = tuple(criterion for evaluator in evaluators for criterion in evaluator.criteria())
     cases = []
@@ -103,19 +131,25 @@ def airline_cases() -> list[Case]:
             before = conversation["messages"][:position]
             requests = [entry["content"] for entry in before if entry["role"] == "user"]
             facts = {
-                "response": message.get("content") or "", "prompt": requests[-1] if requests else "",
-                "tool_calls": message.get("tool_calls") or None, "conversation_id": conversation["id"],
-            }  # fmt: skip
+                "response": message.get("content") or "",
+                "prompt": requests[-1] if requests else "",
+                "tool_calls": message.get("tool_calls") or None,
+                "conversation_id": conversation["id"],
+            }
             facts = {name: value for name, value in facts.items() if value is not None}
             cases.append(Case(f"{conversation['id']}-{position}", evaluators, criteria, facts))
     return cases
 
 
-def live(cases: Sequence[Case], dispatcher: Dispatcher, *more: Evaluator) -> dict[str, AggregatedEvaluationResult]:
+def live(
+    cases: Sequence[Case], dispatcher: Dispatcher, *more: Evaluator
+) -> dict[str, AggregatedEvaluationResult]:
     """What the live pipeline stores of each case."""
     kept = Keeping()
     agents = {case.name: HandlerOptions(criteria=case.criteria) for case in cases}
-    pipeline = pipeline_of(storage=(kept,), dispatcher=dispatcher, redactors=(), agents=agents, sheds=False)
+    pipeline = pipeline_of(
+        storage=(kept,), dispatcher=dispatcher, redactors=(), agents=agents, sheds=False
+    )
     try:
         for case in cases:
             evaluators = more or case.evaluators
@@ -144,10 +178,18 @@ def recorded(cases: Sequence[Case]) -> dict[str, EvaluationInput]:
 def shape(results: Sequence[EvaluationResult]) -> list[Any]:
     """What has to be the same in each result."""
     return [
-        [result.criterion_name, result.status, result.score, result.normalized, result.label, result.passed,
-         result.reason_code, result.error_type]
+        [
+            result.criterion_name,
+            result.status,
+            result.score,
+            result.normalized,
+            result.label,
+            result.passed,
+            result.reason_code,
+            result.error_type,
+        ]
         for result in results
-    ]  # fmt: skip
+    ]
 
 
 def whole(actual: AggregatedEvaluationResult) -> list[Any]:
@@ -167,7 +209,9 @@ def config_of(case: Case) -> EvaluationRunConfig:
 
 
 def by_suite(case: Case, made: EvaluationInput) -> list[Any] | None:
-    """Results of a suite, with the pipeline's overall score; None where two evaluators have one criterion."""
+    """Results of a suite, with the pipeline's overall score; None where two evaluators have one
+    criterion.
+    """
     try:
         suite = Suite(evaluators=case.evaluators, continue_on_error=True, redactors=())
     except ConfigurationError:
@@ -177,19 +221,26 @@ def by_suite(case: Case, made: EvaluationInput) -> list[Any] | None:
 
 
 def by_command(case: Case, made: Sequence[EvaluationInput], folder: Path) -> list[list[Any]] | None:
-    """Results of `evaluate`, from a settings file and a dataset; None where an evaluator has no form in settings."""
+    """Results of `evaluate`, from a settings file and a dataset; None where an evaluator has no
+    form in settings.
+    """
     try:
         evaluators, criteria = (
             [part.model_dump(mode="json", by_alias=True, exclude_unset=True) for part in parts]
             for parts in (case.evaluators, case.criteria)
         )
         settings = {
-            "evaluators": evaluators, "criteria": {"default": criteria}, "redactors": [],
+            "evaluators": evaluators,
+            "criteria": {"default": criteria},
+            "redactors": [],
             "telemetry": {"detail": "none"},
-        }  # fmt: skip
+        }
         text = json.dumps(settings, allow_nan=False)
         dataset = "".join(
-            json.dumps(evaluator.model_dump(mode="json", by_alias=True, exclude_none=True), allow_nan=False) + "\n"
+            json.dumps(
+                evaluator.model_dump(mode="json", by_alias=True, exclude_none=True), allow_nan=False
+            )
+            + "\n"
             for evaluator in made
         )
     except Exception:  # a function, a stub of a model, a number that JSON does not have
@@ -198,12 +249,21 @@ def by_command(case: Case, made: Sequence[EvaluationInput], folder: Path) -> lis
     (folder / "data.jsonl").write_text(dataset)
     results = folder / "results.jsonl"
     results.unlink(missing_ok=True)
-    arguments = [str(folder / "data.jsonl"), "--settings", str(folder / "settings.json"), "--results", str(results)]
+    arguments = [
+        str(folder / "data.jsonl"),
+        "--settings",
+        str(folder / "settings.json"),
+        "--results",
+        str(results),
+    ]
     code = main(["evaluate", *arguments, "--quiet", "--output", str(folder / "report.txt")])
     assert code in (0, 2), f"{case.name}: exit code {code}"
     if not results.exists():
         return None
-    rows = [AggregatedEvaluationResult.model_validate_json(line) for line in results.read_text().splitlines()]
+    rows = [
+        AggregatedEvaluationResult.model_validate_json(line)
+        for line in results.read_text().splitlines()
+    ]
     return [whole(row) for row in rows]
 
 
@@ -215,15 +275,22 @@ def cases(request: pytest.FixtureRequest) -> list[Case]:
 
 
 def test_every_entry_point_gives_the_same_results(cases: list[Case]) -> None:
-    """Score, normalized, label, passed, reason code, failures and overall score, on the input that a call gives."""
+    """Score, normalized, label, passed, reason code, failures and overall score, on the input that
+    a call gives.
+    """
     inputs = recorded(cases)
-    expected = {case.name: whole(run_evaluation_sync(inputs[case.name], config_of(case))) for case in cases}
+    expected = {
+        case.name: whole(run_evaluation_sync(inputs[case.name], config_of(case))) for case in cases
+    }
     assert all(results for results, _ in expected.values())
     for dispatcher in (InlineDispatcher(), PoolDispatcher()):
         answers = live(cases, dispatcher)
         assert answers.keys() == expected.keys()
         for name, saved in answers.items():
-            results = [_without_other(*both) for both in zip(shape(saved.results), expected[name][0], strict=True)]
+            results = [
+                _without_other(*both)
+                for both in zip(shape(saved.results), expected[name][0], strict=True)
+            ]
             assert same([results, saved.overall_score], expected[name]), f"{name}, {dispatcher}"
     for case in cases:
         answer = by_suite(case, inputs[case.name])

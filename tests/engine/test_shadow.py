@@ -1,4 +1,6 @@
-"""Shadow: an evaluator is tried beside the present one; its results are emitted and stored, and decide nothing."""
+"""Shadow: an evaluator is tried beside the present one; its results are emitted and stored, and
+decide nothing.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from tests.testing.doubles import Fixed, Free, Raw, Thinking, config_of
 
 INPUT = EvaluationInput(response="the answer", prompt="the question")
 PRESENT = Free(criterion_name="tone", value=0.75, threshold=0.5)
-TRIED = Free(criterion_name="tone", value=2, scale="likert5", threshold=4, objective=0.9, shadow=True)
+TRIED = Free(
+    criterion_name="tone", value=2, scale="likert5", threshold=4, objective=0.9, shadow=True
+)
 
 
 def broken(_: EvaluationInput) -> Any:
@@ -43,25 +47,40 @@ async def thought(_: EvaluationInput) -> Score:
     return Score(value=0.25)
 
 
-def outcomes_of(*evaluators: Any, evaluation_input: EvaluationInput = INPUT, **fields: Any) -> list[tuple[Any, ...]]:
+def outcomes_of(
+    *evaluators: Any, evaluation_input: EvaluationInput = INPUT, **fields: Any
+) -> list[tuple[Any, ...]]:
     results = run_evaluation_sync(evaluation_input, config_of(*evaluators, **fields)).results
-    return [(result.criterion_name, result.shadow, result.status, result.normalized) for result in results]
+    return [
+        (result.criterion_name, result.shadow, result.status, result.normalized)
+        for result in results
+    ]
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["behind", "before"])
 def test_it_stands_beside_the_present_evaluator(order: int) -> None:
-    """Both score the same answer, each on its own scale and threshold; the overall score is that of the present one."""
+    """Both score the same answer, each on its own scale and threshold; the overall score is that of
+    the present one.
+    """
     result = run_evaluation_sync(INPUT, config_of(*[PRESENT, TRIED][::order]))
-    by_name = {part.criterion_name: (part.normalized, part.label, part.shadow) for part in result.results}
+    by_name = {
+        part.criterion_name: (part.normalized, part.label, part.shadow) for part in result.results
+    }
     assert by_name == {"tone": (0.75, "pass", False), "tone.shadow": (0.25, "fail", True)}
     assert result.overall_score == 0.75
 
 
-@pytest.mark.parametrize("aggregation", ["weighted_mean", "once_per_criterion", "minimum", "all_must_pass"])
+@pytest.mark.parametrize(
+    "aggregation", ["weighted_mean", "once_per_criterion", "minimum", "all_must_pass"]
+)
 def test_no_aggregation_sees_it(aggregation: str) -> None:
     """Neither a mean nor the worst score; alone it gives no overall score."""
-    assert run_evaluation_sync(INPUT, config_of(PRESENT, TRIED, aggregation=aggregation)).overall_score in (0.75, 1.0)
-    assert run_evaluation_sync(INPUT, config_of(TRIED, aggregation=aggregation)).overall_score is None
+    assert run_evaluation_sync(
+        INPUT, config_of(PRESENT, TRIED, aggregation=aggregation)
+    ).overall_score in (0.75, 1.0)
+    assert (
+        run_evaluation_sync(INPUT, config_of(TRIED, aggregation=aggregation)).overall_score is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,45 +88,76 @@ def test_no_aggregation_sees_it(aggregation: str) -> None:
     [
         (Thinking(action=thought, criterion_name="tone", shadow=True), "scored", 0.25),
         (Fixed(criterion_name="tone", value=0.25, execution="thread", shadow=True), "scored", 0.25),
-        (KeywordCoverage(criterion_name="tone", expected_keywords=["no"], execution="process", shadow=True),
-         "scored", 0.0),
-        (Raw(name="tone", shadow=True,
-             results=(EvaluationResult(criterion_name="tone", score=0.25, evaluator_type="Raw"),)), "scored", 0.25),
+        (
+            KeywordCoverage(
+                criterion_name="tone", expected_keywords=["no"], execution="process", shadow=True
+            ),
+            "scored",
+            0.0,
+        ),
+        (
+            Raw(
+                name="tone",
+                shadow=True,
+                results=(
+                    EvaluationResult(criterion_name="tone", score=0.25, evaluator_type="Raw"),
+                ),
+            ),
+            "scored",
+            0.25,
+        ),
         (Raw(name="tone", shadow=True, results=()), "skipped", None),
         (Free(criterion_name="tone", action=absent, shadow=True), "skipped", None),
         (Free(criterion_name="tone", action=broken, shadow=True), "failed", None),
     ],
     ids=["async", "thread", "process", "own results", "no result", "skip", "failure"],
-)  # fmt: skip
-def test_wherever_it_runs_and_whatever_comes(evaluator: Any, status: str, normalized: float | None) -> None:
+)
+def test_wherever_it_runs_and_whatever_comes(
+    evaluator: Any, status: str, normalized: float | None
+) -> None:
     """Scores, skips and failures have the shadow's name."""
     assert outcomes_of(PRESENT, evaluator)[1] == ("tone.shadow", True, status, normalized)
 
 
 def test_evaluators_of_several_criteria_and_of_any() -> None:
-    """All results of rules for several criteria; and of an evaluator that answers what it is asked for."""
+    """All results of rules for several criteria; and of an evaluator that answers what it is asked
+    for.
+    """
     rules = [
-        {"type": "length", "criterion": "short", "max": 5}, {"type": "length", "criterion": "long", "min": 5},
-    ]  # fmt: skip
+        {"type": "length", "criterion": "short", "max": 5},
+        {"type": "length", "criterion": "long", "min": 5},
+    ]
     scores = outcomes_of(RuleBased(rules=rules, shadow=True))
     assert [(name, shadow, score) for name, shadow, _, score in scores] == [
-        ("short.shadow", True, 0.0), ("long.shadow", True, 1.0),
-    ]  # fmt: skip
+        ("short.shadow", True, 0.0),
+        ("long.shadow", True, 1.0),
+    ]
 
     class AnswersAny(Raw):
         def criteria(self) -> tuple[EvaluationCriteria, ...]:
             return ()
 
         async def evaluate(self, evaluation_input: Any, criteria: Any) -> list[EvaluationResult]:
-            return [EvaluationResult(criterion_name=part.name, score=1.0, evaluator_type="Any") for part in criteria]
+            return [
+                EvaluationResult(criterion_name=part.name, score=1.0, evaluator_type="Any")
+                for part in criteria
+            ]
 
-    both = outcomes_of(AnswersAny(), AnswersAny(shadow=True), criteria=[EvaluationCriteria(name="x", scale="numeric")])
+    both = outcomes_of(
+        AnswersAny(),
+        AnswersAny(shadow=True),
+        criteria=[EvaluationCriteria(name="x", scale="numeric")],
+    )
     assert both == [("x", False, "scored", 1.0), ("x.shadow", True, "scored", 1.0)]
 
 
 def test_what_is_asked_for_is_asked_of_both() -> None:
-    """An input's criterion goes to both evaluators; its form for the shadow alone goes to the shadow."""
-    strict = EvaluationCriteria(name="tone.shadow", scale="numeric", threshold=0.9, weight=3, objective=1.0)
+    """An input's criterion goes to both evaluators; its form for the shadow alone goes to the
+    shadow.
+    """
+    strict = EvaluationCriteria(
+        name="tone.shadow", scale="numeric", threshold=0.9, weight=3, objective=1.0
+    )
     numeric = EvaluationCriteria(name="tone", scale="numeric", threshold=0.7)
     same = Free(criterion_name="tone", value=0.75, shadow=True)
 
@@ -133,10 +183,15 @@ def test_a_present_criterion_cannot_take_its_name() -> None:
 
 
 def test_telemetry_marks_it(telemetry: RecordedTelemetry) -> None:
-    """Events bear the mark, metrics the name; it is among no failed criteria and in no overall score."""
+    """Events bear the mark, metrics the name; it is among no failed criteria and in no overall
+    score.
+    """
     watch = Watch(telemetry)
     watch.answer(PRESENT, TRIED)
-    events = {event.attributes["gen_ai.evaluation.name"]: dict(event.attributes) for event in telemetry.events()}
+    events = {
+        event.attributes["gen_ai.evaluation.name"]: dict(event.attributes)
+        for event in telemetry.events()
+    }
     assert events["tone.shadow"]["agenteval.evaluation.shadow"] is True
     assert "agenteval.evaluation.shadow" not in events["tone"]
     run = dict(watch.span().attributes)
@@ -153,7 +208,10 @@ def test_it_is_stored(tmp_path: Path) -> None:
     result = run_evaluation_sync(INPUT, config_of(PRESENT, TRIED))
 
     async def work() -> list[tuple[str, bool]]:
-        json_file, sql = JsonFileStorageProvider(path=tmp_path / "r.jsonl"), SqlStorageProvider(path=tmp_path / "r.db")
+        json_file, sql = (
+            JsonFileStorageProvider(path=tmp_path / "r.jsonl"),
+            SqlStorageProvider(path=tmp_path / "r.db"),
+        )
         for provider in (json_file, sql):
             await provider.save_result(result)
             await provider.close()
@@ -166,12 +224,22 @@ def test_it_is_stored(tmp_path: Path) -> None:
 
 
 def test_no_objective_is_watched(telemetry: RecordedTelemetry) -> None:
-    """A criteria set that gives the shadow an objective changes nothing: no breach is reported, however bad it is."""
+    """A criteria set that gives the shadow an objective changes nothing: no breach is reported,
+    however bad it is.
+    """
     breaches: list[Any] = []
-    pipeline = build(Settings(
-        evaluators=[PRESENT, TRIED], storage=[telemetry.storage()], on_breach=breaches.append, dispatcher="inline",
-        sample_rate=1.0, criteria={"default": [{"name": "tone.shadow", "objective": 0.9, "of_last": 1, "weight": 9}]},
-    ))  # fmt: skip
+    pipeline = build(
+        Settings(
+            evaluators=[PRESENT, TRIED],
+            storage=[telemetry.storage()],
+            on_breach=breaches.append,
+            dispatcher="inline",
+            sample_rate=1.0,
+            criteria={
+                "default": [{"name": "tone.shadow", "objective": 0.9, "of_last": 1, "weight": 9}]
+            },
+        )
+    )
     handler = pipeline.handler("agent")
     assert dict(handler.objectives) == {}
     answer = monitor(pipeline=pipeline)(lambda question: "so")
@@ -191,7 +259,9 @@ def test_alerts_leave_it_out_and_dashboards_mark_it() -> None:
         plans.append(MonitoringPlan.of(pipeline))
         pipeline.shutdown(5)
     without, plan = plans
-    assert [alert.expression for alert in alerts_of(plan)] == [alert.expression for alert in alerts_of(without)]
+    assert [alert.expression for alert in alerts_of(plan)] == [
+        alert.expression for alert in alerts_of(without)
+    ]
     errors = next(alert for alert in alerts_of(plan) if alert.name == "AgentevalEvaluationErrors")
     assert errors.expression.count('gen_ai_evaluation_name!~".+[.]shadow"') >= 2
     assert [item.name for item in plan.criteria] == ["tone", "tone.shadow"]
@@ -204,7 +274,11 @@ def test_escalation_does_not_look_at_it() -> None:
     """A bad score of a shadow sends nothing to the judge."""
     judge = Thinking(criterion_name="judged")
     rule = Escalation(baseline_rate=0.000001, rules=[ResultSampler(below=0.5)])
-    assert outcomes_of(PRESENT, TRIED, judge, escalation=rule)[-1][:3] == ("judged", False, "skipped")
+    assert outcomes_of(PRESENT, TRIED, judge, escalation=rule)[-1][:3] == (
+        "judged",
+        False,
+        "skipped",
+    )
     low = Free(criterion_name="other", value=0.25)
     assert outcomes_of(PRESENT, low, judge, escalation=rule)[-1][:3] == ("judged", False, "scored")
 

@@ -22,7 +22,9 @@ from tests.testing.doubles import Thinking
 ANSWER = EvaluationInput(response="It is due on Monday.")
 
 
-def stub(name: str, *, passed: bool | None = None, value: Any = 1.0, error: Exception | None = None) -> Func:
+def stub(
+    name: str, *, passed: bool | None = None, value: Any = 1.0, error: Exception | None = None
+) -> Func:
     def answer(_: EvaluationInput) -> Score:
         if error is not None:
             raise error
@@ -42,11 +44,28 @@ ABSENT = stub("absent", error=EvaluationSkipped("nothing to say"))
         ([stub("a"), stub("b", passed=True, value=0.5)], True, 0.75, "2 of 2 passed"),
         ([stub("a", passed=False, value=0), stub("b")], False, 0.5, "1 of 2 passed; failed: a"),
         ([stub("a"), BROKEN, stub("c")], False, 1.0, "1 of 2 passed; broke: broken; not run: c"),
-        ([CostWithin(max_cost_usd=1), ABSENT, stub("c")], True, 1.0, "1 of 1 passed; skipped: cost_within, absent"),
-        ([CostWithin(max_cost_usd=1), ABSENT], False, None, "nothing was scored; skipped: cost_within, absent"),
+        (
+            [CostWithin(max_cost_usd=1), ABSENT, stub("c")],
+            True,
+            1.0,
+            "1 of 1 passed; skipped: cost_within, absent",
+        ),
+        (
+            [CostWithin(max_cost_usd=1), ABSENT],
+            False,
+            None,
+            "nothing was scored; skipped: cost_within, absent",
+        ),
     ],
-    ids=["nothing", "all pass", "a failure goes on", "an error stops it", "skips", "nothing was scored"],
-)  # fmt: skip
+    ids=[
+        "nothing",
+        "all pass",
+        "a failure goes on",
+        "an error stops it",
+        "skips",
+        "nothing was scored",
+    ],
+)
 @pytest.mark.filterwarnings("ignore:the suite 'suite' has no evaluators")
 def test_a_suite_passes_where_nothing_failed_or_broke(
     evaluators: list[Any], passed: bool, value: float | None, reasoning: str
@@ -71,7 +90,9 @@ def test_it_can_go_on_behind_errors() -> None:
 
 def test_two_of_one_name_are_refused() -> None:
     """Scores are told apart by name: a second evaluator for one is refused when the suite is made."""
-    with pytest.raises(ConfigurationError, match=r"evaluators\[0\] has the name 'contains' already") as caught:
+    with pytest.raises(
+        ConfigurationError, match=r"evaluators\[0\] has the name 'contains' already"
+    ) as caught:
         Suite(evaluators=[Contains(substrings=["a"]), stub("b"), Contains(substrings=["c"])])
     assert caught.value.path == "evaluators[2]"
     two = [Contains(substrings=["due"]), Contains(substrings=["on"], criterion_name="on")]
@@ -79,23 +100,33 @@ def test_two_of_one_name_are_refused() -> None:
 
 
 def test_what_is_no_input_is_refused() -> None:
-    """By an error that stands for itself: a test's report would show what is behind it, such as a missing loop. A suite
-    without evaluators is only warned of: others build theirs from what they find."""
+    """By an error that stands for itself: a test's report would show what is behind it, such as a
+    missing loop. A suite without evaluators is only warned of: others build theirs from what they
+    find.
+    """
     with pytest.warns(UserWarning, match="the suite 'suite' has no evaluators: it always passes"):
         empty = Suite()
     for suite in (Suite(evaluators=[stub("a")]), empty):
-        with pytest.raises(ConfigurationError, match=r"expected an EvaluationInput.*, found str") as caught:
+        with pytest.raises(
+            ConfigurationError, match=r"expected an EvaluationInput.*, found str"
+        ) as caught:
             suite.run_sync("just text")  # type: ignore[arg-type]
         assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"evaluators": "Contains"}, {"evaluators": [7]}, {"evaluator": []}, {"evaluators": None}]
+    "wrong",
+    [{"evaluators": "Contains"}, {"evaluators": [7]}, {"evaluator": []}, {"evaluators": None}],
 )
 def test_wrong_suites_are_refused(wrong: dict[str, Any]) -> None:
-    """What is no list of evaluators is refused, and what a suite does not know, however it is built."""
-    for build in (lambda: Suite(**wrong), lambda: Suite.model_validate(wrong),
-                  lambda: Suite.model_validate_json(json.dumps(wrong))):  # fmt: skip
+    """What is no list of evaluators is refused, and what a suite does not know, however it is
+    built.
+    """
+    for build in (
+        lambda: Suite(**wrong),
+        lambda: Suite.model_validate(wrong),
+        lambda: Suite.model_validate_json(json.dumps(wrong)),
+    ):
         with pytest.raises(ConfigurationError, match="evaluator"):
             build()
 
@@ -114,7 +145,9 @@ def test_everything_that_stands_for_an_evaluator_runs() -> None:
 
 
 def test_without_a_verdict_only_the_best_score_passes() -> None:
-    """A fraction without a threshold fails below 1, and says why; with a threshold it is held to that."""
+    """A fraction without a threshold fails below 1, and says why; with a threshold it is held to
+    that.
+    """
 
     def coverage(*keywords: str, **fields: Any) -> SuiteResult:
         evaluator = KeywordCoverage(criterion_name="kw", expected_keywords=keywords, **fields)
@@ -127,29 +160,46 @@ def test_without_a_verdict_only_the_best_score_passes() -> None:
 
 
 def test_several_results_of_one_name_are_one_score() -> None:
-    """Rules for one criterion pass together, with the mean of their values and the reasons of those that failed."""
+    """Rules for one criterion pass together, with the mean of their values and the reasons of those
+    that failed.
+    """
     rules = [{"criterion": "form", "type": "length", "max": most} for most in (100, 5, 3)]
     result = Suite(evaluators=[RuleBased.load({"rules": rules})]).run_sync(ANSWER)
-    assert (result.scores["form"].passed, result.scores["form"].value) == (False, pytest.approx(1 / 3))
+    assert (result.scores["form"].passed, result.scores["form"].value) == (
+        False,
+        pytest.approx(1 / 3),
+    )
     assert (result.scores["form"].reasoning or "").count("failed") == 2
 
 
 def test_the_inputs_criteria_are_used_where_they_fit() -> None:
-    """A criterion of the input replaces the evaluator's own; one that no evaluator has is not asked for."""
-    criteria = (EvaluationCriteria(name="contains", scale="numeric", threshold=0.5), EvaluationCriteria(name="other"))
+    """A criterion of the input replaces the evaluator's own; one that no evaluator has is not asked
+    for.
+    """
+    criteria = (
+        EvaluationCriteria(name="contains", scale="numeric", threshold=0.5),
+        EvaluationCriteria(name="other"),
+    )
     requests = EvaluationInput(response="a", criteria=criteria)
     assert Suite(evaluators=[Contains(substrings=["a", "b"]), stub("c")]).run_sync(requests)
 
 
 def test_the_json_has_the_originals_names() -> None:
-    """``pass``, ``value`` and ``reason`` by alias, scores and errors by name; what was written is read again."""
+    """``pass``, ``value`` and ``reason`` by alias, scores and errors by name; what was written is
+    read again.
+    """
     result = Suite(evaluators=[stub("a"), BROKEN]).run_sync(ANSWER)
     shape = json.loads(result.model_dump_json(by_alias=True))
     assert shape == {
-        "name": "suite", "pass": False, "value": 1.0, "reason": "1 of 2 passed; broke: broken", "notRun": [],
+        "name": "suite",
+        "pass": False,
+        "value": 1.0,
+        "reason": "1 of 2 passed; broke: broken",
+        "notRun": [],
         "scores": {"a": {"pass": True, "value": 1.0, "reason": "because of a"}},
-        "errors": {"broken": "ValueError: down"}, "skipped": {},
-    }  # fmt: skip
+        "errors": {"broken": "ValueError: down"},
+        "skipped": {},
+    }
     again = SuiteResult.model_validate(shape)
     assert again.scores == result.scores
     assert str(again) == str(result)
@@ -158,9 +208,10 @@ def test_the_json_has_the_originals_names() -> None:
 def test_it_reads_well() -> None:
     """A line for each evaluator in the order in which they ran, with verdict, value and reason."""
     suite = Suite(
-        name="tracking", continue_on_error=True,
+        name="tracking",
+        continue_on_error=True,
         evaluators=[stub("fine"), Contains(substrings=["due", "Tuesday"]), BROKEN, ABSENT],
-    )  # fmt: skip
+    )
     result = suite.run_sync(ANSWER)
     assert str(result) == textwrap.dedent("""\
         tracking failed: 1 of 3 passed; failed: contains; broke: broken; skipped: absent
@@ -181,14 +232,18 @@ def test_a_bare_assertion_shows_one_line() -> None:
     """A single failure has it for itself; with many of them, names and values, at last cut."""
     alone = Suite(evaluators=[stub("judge", error=ValueError("x" * 100))]).run_sync(ANSWER)
     assert "x" * 100 in repr(alone)
-    many = Suite(evaluators=[stub(f"evaluator_{index}", passed=False, value=0.999) for index in range(40)])
+    many = Suite(
+        evaluators=[stub(f"evaluator_{index}", passed=False, value=0.999) for index in range(40)]
+    )
     line = repr(many.run_sync(ANSWER))
     assert line.startswith("<SuiteResult 'suite' failed: evaluator_0 0.99; evaluator_1 0.99")
     assert len(line) < 230
 
 
 def test_pytest_reports_a_failing_suite(tmp_path: Path) -> None:
-    """In a real run of pytest the bare assertion names what failed, and `check` shows the lines at the test's own."""
+    """In a real run of pytest the bare assertion names what failed, and `check` shows the lines at
+    the test's own.
+    """
     (tmp_path / "test_answers.py").write_text(
         textwrap.dedent("""
             from agenteval_otel import EvaluationInput, Suite
@@ -208,8 +263,13 @@ def test_pytest_reports_a_failing_suite(tmp_path: Path) -> None:
     # The project's own configuration has nothing to say to a user's tests.
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
     assert "2 failed" in done.stdout, done.stdout + done.stderr
-    assert "E       AssertionError: assert <SuiteResult 'answers' failed: contains 0.50 (1 of 2 found" in done.stdout
+    assert (
+        "E       AssertionError: assert <SuiteResult 'answers' failed: contains 0.50 (1 of 2 found"
+        in done.stdout
+    )
     assert "E         FAIL    contains      0.50  1 of 2 found; missing: 'Tuesday'" in done.stdout
     assert "suite_result.py" not in done.stdout

@@ -1,4 +1,6 @@
-"""What the tests of the catalogue share: its types, an input that has all that any of them needs, and good answers."""
+"""What the tests of the catalogue share: its types, an input that has all that any of them needs,
+and good answers.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +36,33 @@ def built(name: str, judge: Any = None, **fields: Any) -> LLMJudge:
 
 
 def reply_for(name: str, score: Any = None) -> dict[str, Any]:
-    """An answer as a judge gives it for the criterion and `FULL`: by default the best that there is."""
+    """An answer as a judge gives it for the criterion and `FULL`: by default the best that there
+    is.
+    """
     entry = entry_of(name)
     if "claims" not in entry:
         best = {"likert5": 5, "pass/fail": True}[entry["scale"]]
-        return {"evidence": ["due on Tuesday"], "reason": "r", "score": best if score is None else score}
+        return {
+            "evidence": ["due on Tuesday"],
+            "reason": "r",
+            "score": best if score is None else score,
+        }
     quote = {"response": "due on Tuesday", "ground_truth": "by noon", "tool_calls": "orders"}[
         entry["claims"].get("source", "response")
     ]
-    return {"claims": [{"quote": quote, "evidence": "e", "holds": score is None or bool(score)}], "reason": "r"}
+    return {
+        "claims": [{"quote": quote, "evidence": "e", "holds": score is None or bool(score)}],
+        "reason": "r",
+    }
 
 
 def results(evaluator: LLMJudge, value: EvaluationInput = FULL) -> list[EvaluationResult]:
     """What it finds, on a loop of its own."""
     outcome = asyncio.run(evaluator.evaluate(value, value.criteria or evaluator.criteria()))
     for result in outcome:
-        assert result.status == "scored" or (result.score, result.normalized, result.passed) == (None, None, None)
+        assert result.status == "scored" or (result.score, result.normalized, result.passed) == (
+            None,
+            None,
+            None,
+        )
     return outcome

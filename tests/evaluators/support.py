@@ -11,11 +11,17 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Evaluatio
 
 
 def results_of(
-    evaluator: Evaluator, response: Any = "", *, criteria: Sequence[EvaluationCriteria] | None = None, **fields: Any
+    evaluator: Evaluator,
+    response: Any = "",
+    *,
+    criteria: Sequence[EvaluationCriteria] | None = None,
+    **fields: Any,
 ) -> list[EvaluationResult]:
     """The results for an input, of the evaluator's own criteria if no others are named."""
     evaluation_input = EvaluationInput.model_validate({"response": response, **fields})
-    return asyncio.run(evaluator.evaluate(evaluation_input, evaluator.criteria() if criteria is None else criteria))
+    return asyncio.run(
+        evaluator.evaluate(evaluation_input, evaluator.criteria() if criteria is None else criteria)
+    )
 
 
 def result_of(evaluator: Evaluator, response: Any = "", **fields: Any) -> EvaluationResult:

@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync, run_evaluations_sync
+from agenteval_otel import (
+    EvaluationInput,
+    EvaluationRunConfig,
+    run_evaluation_sync,
+    run_evaluations_sync,
+)
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import (
     Contradiction,
@@ -31,12 +36,18 @@ from agenteval_otel.testing import ScriptedJudge
 from tests.evaluators.support import result_of
 
 WRITING = (
-    "book_reservation", "cancel_reservation", "send_certificate", "update_reservation_baggages",
-    "update_reservation_flights", "update_reservation_passengers",
-)  # fmt: skip
+    "book_reservation",
+    "cancel_reservation",
+    "send_certificate",
+    "update_reservation_baggages",
+    "update_reservation_flights",
+    "update_reservation_passengers",
+)
 
 
-def turn(prompt: str, response: str = "Here is what I know of it.", **fields: Any) -> dict[str, Any]:
+def turn(
+    prompt: str, response: str = "Here is what I know of it.", **fields: Any
+) -> dict[str, Any]:
     return {"prompt": prompt, "response": response, **fields}
 
 
@@ -49,39 +60,93 @@ def of(evaluator: Evaluator, *turns: dict[str, Any]) -> EvaluationResult:
 
 
 def test_a_conversation_is_one_input_with_all_that_its_turns_have() -> None:
-    """The last answer and its question, all before as history, all calls in order, sums where every turn has a part."""
-    first = turn("Hi", "Hello.", tool_calls=[{"name": "a"}], cost=0.5, duration_s=1.0, usage={"input_tokens": 3})
-    last = turn("Bye", "Farewell.", tool_calls=[{"name": "b"}, {"name": "a"}], cost=0.25, usage={"input_tokens": 4})
-    first["message_history"] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
-    conversation = whole(first, {**last, "conversation_id": "c-1", "message_history": first["message_history"]})
-    assert (conversation.prompt, conversation.response, conversation.conversation_id) == ("Bye", "Farewell.", "c-1")
+    """The last answer and its question, all before as history, all calls in order, sums where every
+    turn has a part.
+    """
+    first = turn(
+        "Hi",
+        "Hello.",
+        tool_calls=[{"name": "a"}],
+        cost=0.5,
+        duration_s=1.0,
+        usage={"input_tokens": 3},
+    )
+    last = turn(
+        "Bye",
+        "Farewell.",
+        tool_calls=[{"name": "b"}, {"name": "a"}],
+        cost=0.25,
+        usage={"input_tokens": 4},
+    )
+    first["message_history"] = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+    ]
+    conversation = whole(
+        first, {**last, "conversation_id": "c-1", "message_history": first["message_history"]}
+    )
+    assert (conversation.prompt, conversation.response, conversation.conversation_id) == (
+        "Bye",
+        "Farewell.",
+        "c-1",
+    )
     assert [call.name for call in conversation.tool_calls or ()] == ["a", "b", "a"]
     assert (conversation.cost, conversation.duration_s) == (0.75, None)
     assert conversation.usage is not None
     assert (conversation.usage.input_tokens, conversation.usage.output_tokens) == (7, None)
     history = [(message.role, message.content) for message in conversation.message_history or ()]
-    assert history == [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello."), ("user", "Bye")]
-    assert EvaluationInput.model_validate(conversation.model_dump(exclude_defaults=True)) == conversation
+    assert history == [
+        ("system", "Be brief."),
+        ("user", "Hi"),
+        ("assistant", "Hello."),
+        ("user", "Bye"),
+    ]
+    assert (
+        EvaluationInput.model_validate(conversation.model_dump(exclude_defaults=True))
+        == conversation
+    )
     assert whole(first, last, response="mine").response == "mine"
 
 
 def test_a_conversation_is_read_from_its_messages() -> None:
-    """A turn begins with the user's message; results go to calls by id, else in order; the last word is no answer."""
-    conversation = EvaluationInput(conversation=[  # type: ignore[arg-type]
-        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Find it"},
-        {"role": "assistant", "content": "I look.", "tool_calls": [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}]},
-        {"role": "tool", "tool_call_id": "2", "content": "two"}, {"role": "tool", "content": "one"},
-        {"role": "assistant", "content": "Here."}, {"role": "user", "content": "And"},
-        {"role": "user", "content": "that?"}, {"role": "assistant", "content": "There."},
-        {"role": "user", "content": "Thanks"},
-    ])  # fmt: skip
+    """A turn begins with the user's message; results go to calls by id, else in order; the last
+    word is no answer.
+    """
+    conversation = EvaluationInput(
+        conversation=[  # type: ignore[arg-type]
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Find it"},
+            {
+                "role": "assistant",
+                "content": "I look.",
+                "tool_calls": [{"id": "1", "name": "a"}, {"id": "2", "name": "b"}],
+            },
+            {"role": "tool", "tool_call_id": "2", "content": "two"},
+            {"role": "tool", "content": "one"},
+            {"role": "assistant", "content": "Here."},
+            {"role": "user", "content": "And"},
+            {"role": "user", "content": "that?"},
+            {"role": "assistant", "content": "There."},
+            {"role": "user", "content": "Thanks"},
+        ]
+    )
     assert conversation.conversation is not None
     assert [(part.prompt, part.response) for part in conversation.conversation] == [
-        ("Find it", "I look.\n\nHere."), ("And\n\nthat?", "There."), ("Thanks", None),
-    ]  # fmt: skip
-    assert [(call.name, call.result) for call in conversation.tool_calls or ()] == [("a", "one"), ("b", "two")]
+        ("Find it", "I look.\n\nHere."),
+        ("And\n\nthat?", "There."),
+        ("Thanks", None),
+    ]
+    assert [(call.name, call.result) for call in conversation.tool_calls or ()] == [
+        ("a", "one"),
+        ("b", "two"),
+    ]
     assert (conversation.prompt, conversation.response) == ("And\n\nthat?", "There.")
-    assert [message.role for message in conversation.message_history or ()] == ["system", "user", "assistant", "user"]
+    assert [message.role for message in conversation.message_history or ()] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
 
 
 def test_a_turn_is_no_conversation() -> None:
@@ -92,15 +157,24 @@ def test_a_turn_is_no_conversation() -> None:
 
 
 def test_each_input_goes_to_the_evaluators_of_its_kind() -> None:
-    """A conversation to those of conversations, an answer to the others; where there are none, criteria are skipped."""
+    """A conversation to those of conversations, an answer to the others; where there are none,
+    criteria are skipped.
+    """
     config = EvaluationRunConfig(evaluators=[ResponseHealth(), Repetition()])
-    conversation, answer = whole(turn("a"), turn("b", "Something else altogether.")), EvaluationInput(response="Yes.")
-    names = [[result.criterion_name for result in run_evaluation_sync(item, config).results]
-             for item in (conversation, answer)]  # fmt: skip
+    conversation, answer = (
+        whole(turn("a"), turn("b", "Something else altogether.")),
+        EvaluationInput(response="Yes."),
+    )
+    names = [
+        [result.criterion_name for result in run_evaluation_sync(item, config).results]
+        for item in (conversation, answer)
+    ]
     assert names == [["repetition"], ["response_health"]]
     (skipped,) = run_evaluation_sync(answer, EvaluationRunConfig(evaluators=[Repetition()])).results
     assert (skipped.status, skipped.skip_reason) == ("skipped", "no conversation")
-    (other,) = run_evaluation_sync(conversation, EvaluationRunConfig(evaluators=[ResponseHealth()])).results
+    (other,) = run_evaluation_sync(
+        conversation, EvaluationRunConfig(evaluators=[ResponseHealth()])
+    ).results
     assert other.status == "skipped"
     (asked,) = run_evaluation_sync(
         conversation, EvaluationRunConfig(evaluators=[ResponseHealth(evaluates="conversation")])
@@ -109,25 +183,34 @@ def test_each_input_goes_to_the_evaluators_of_its_kind() -> None:
 
 
 SIGNS: list[tuple[dict[str, Any], float, dict[str, Any] | None]] = [
-    ({"tools": ["book"]}, 1.0, {"turns": 2}), ({"phrases": ["IS BOOKED"]}, 1.0, {"turns": 2}),
-    ({"user_phrases": ["thank you"]}, 2 / 3, {"turns": 3}), ({"end_mark": True}, 0.5, {"turns": 4}),
+    ({"tools": ["book"]}, 1.0, {"turns": 2}),
+    ({"phrases": ["IS BOOKED"]}, 1.0, {"turns": 2}),
+    ({"user_phrases": ["thank you"]}, 2 / 3, {"turns": 3}),
+    ({"end_mark": True}, 0.5, {"turns": 4}),
     ({"tools": ["cancel"]}, 0.0, None),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("signs", "score", "metadata"), SIGNS, ids=[next(iter(case[0])) for case in SIGNS])
+@pytest.mark.parametrize(
+    ("signs", "score", "metadata"), SIGNS, ids=[next(iter(case[0])) for case in SIGNS]
+)
 def test_turns_are_counted_until_the_first_sign(signs: Any, score: float, metadata: Any) -> None:
-    """A call that did not fail, a phrase of the answer, one of the user's in the turn before, or the end mark."""
+    """A call that did not fail, a phrase of the answer, one of the user's in the turn before, or
+    the end mark.
+    """
     result = of(
         TurnsToResolution(max_turns=2, **signs),
         turn("Book it", tool_calls=[{"name": "book", "result": "Error: no seats"}]),
         turn("Another", "It is booked.", tool_calls=[{"name": "book", "result": "{}"}]),
-        turn("And my bag?"), turn("Thank you!", conversation_ends=True),
-    )  # fmt: skip
+        turn("And my bag?"),
+        turn("Thank you!", conversation_ends=True),
+    )
     assert result.score == pytest.approx(score)
     assert result.passed is (score == 1.0)
     assert result.metadata == metadata
-    assert result.reason_code == (None if score == 1.0 else "too_many_turns" if score else "not_resolved")
+    assert result.reason_code == (
+        None if score == 1.0 else "too_many_turns" if score else "not_resolved"
+    )
 
 
 def test_resolution_needs_a_sign() -> None:
@@ -137,13 +220,25 @@ def test_resolution_needs_a_sign() -> None:
 
 
 def test_an_answer_that_says_what_one_before_said_is_repeated() -> None:
-    """Nearly word for word, without case and spacing; short ones do not count, and one answer repeats nothing."""
+    """Nearly word for word, without case and spacing; short ones do not count, and one answer
+    repeats nothing.
+    """
     same = "Your parcel is on its way and arrives on Tuesday."
-    result = of(Repetition(), turn("a", same), turn("b", "OK"), turn("c", "Please tell me the number of your order."),
-                turn("d", same.upper() + " "))  # fmt: skip
+    result = of(
+        Repetition(),
+        turn("a", same),
+        turn("b", "OK"),
+        turn("c", "Please tell me the number of your order."),
+        turn("d", same.upper() + " "),
+    )
     assert (result.score, result.passed, result.reason_code) == (0.5, False, "repeated_answer")
     assert result.metadata == {"turns": [4]}
-    assert of(Repetition(), turn("a", same), turn("b", "The shop is closed on Mondays, I am afraid.")).score == 1.0
+    assert (
+        of(
+            Repetition(), turn("a", same), turn("b", "The shop is closed on Mondays, I am afraid.")
+        ).score
+        == 1.0
+    )
     with pytest.raises(EvaluationSkipped, match="fewer than two answers"):
         of(Repetition(), turn("a", same), turn("b", "OK"))
 
@@ -151,8 +246,12 @@ def test_an_answer_that_says_what_one_before_said_is_repeated() -> None:
 def test_a_question_that_is_asked_again_was_not_answered() -> None:
     """Nearly word for word, after an answer; one of a turn that got none is not held against it."""
     question = "When does my parcel arrive in Oslo?"
-    result = of(UnansweredQuestions(), turn(f"Hello. {question} Where is it now, please?"), turn("And the colour?"),
-                turn("When does my parcel arrive in Oslo ??"))  # fmt: skip
+    result = of(
+        UnansweredQuestions(),
+        turn(f"Hello. {question} Where is it now, please?"),
+        turn("And the colour?"),
+        turn("When does my parcel arrive in Oslo ??"),
+    )
     assert (result.score, result.passed) == (pytest.approx(2 / 3), False)
     assert (result.reason_code, result.metadata) == ("asked_again", {"turns": [3]})
     assert of(UnansweredQuestions(), turn(question, ""), turn(question)).score == 1.0
@@ -164,9 +263,17 @@ def test_a_question_that_is_asked_again_was_not_answered() -> None:
 def test_a_conversation_that_ends_in_an_error_is_scored() -> None:
     """What was said before the handler raised is there; a judge has no last answer to look at."""
     judge = ScriptedJudge(fallback={"evidence": [], "reason": "r", "score": 5})
-    config = EvaluationRunConfig(evaluators=[Repetition(), TaskAdherence(judge=judge, evaluates="conversation")])
-    turns = [turn("a", "The first of the answers."), turn("b", "Another answer than that."), {"prompt": "c"}]
-    results = run_evaluation_sync(whole(*turns[:2], {**turns[2], "error_type": "KeyError"}), config).results
+    config = EvaluationRunConfig(
+        evaluators=[Repetition(), TaskAdherence(judge=judge, evaluates="conversation")]
+    )
+    turns = [
+        turn("a", "The first of the answers."),
+        turn("b", "Another answer than that."),
+        {"prompt": "c"},
+    ]
+    results = run_evaluation_sync(
+        whole(*turns[:2], {**turns[2], "error_type": "KeyError"}), config
+    ).results
     assert [result.status for result in results] == ["scored", "skipped"]
 
 
@@ -175,7 +282,9 @@ def asked(judge: ScriptedJudge) -> list[str]:
 
 
 def test_a_judge_sees_the_whole_conversation() -> None:
-    """Its messages as history, and that all of the assistant's count; also where the criterion is of harm."""
+    """Its messages as history, and that all of the assistant's count; also where the criterion is
+    of harm.
+    """
     judge = ScriptedJudge(fallback={"evidence": [], "reason": "r", "score": True})
     turns = [turn("How much?", "It costs 10."), turn("Sure?", "It costs 12.")]
     result = of(Contradiction(judge=judge), *turns)
@@ -193,7 +302,10 @@ def test_a_judge_sees_the_whole_conversation() -> None:
 def test_every_turn_is_redacted_before_a_judge_sees_it() -> None:
     """And in a worker process a conversation arrives whole."""
     judge = ScriptedJudge(fallback={"evidence": [], "reason": "r", "score": True})
-    turns = [turn("I am joe.doe@example.com", "Hello, how can I help you?"), turn("So?", "All is done that you want.")]
+    turns = [
+        turn("I am joe.doe@example.com", "Hello, how can I help you?"),
+        turn("So?", "All is done that you want."),
+    ]
     evaluators = [Contradiction(judge=judge), Repetition(execution="process")]
     results = run_evaluation_sync(whole(*turns), EvaluationRunConfig(evaluators=evaluators)).results
     assert [result.score for result in results] == [True, 1.0]
@@ -202,8 +314,12 @@ def test_every_turn_is_redacted_before_a_judge_sees_it() -> None:
 
 
 def test_a_long_conversation_is_judged_in_windows_of_its_turns() -> None:
-    """Each turn is in a window, the last of one in the next too, the system's message in all; the worst counts."""
-    replies = [{"evidence": [], "reason": "r", "score": score} for score in (5, 2, 4, 5, 5, 5, 5, 5)]
+    """Each turn is in a window, the last of one in the next too, the system's message in all; the
+    worst counts.
+    """
+    replies = [
+        {"evidence": [], "reason": "r", "score": score} for score in (5, 2, 4, 5, 5, 5, 5, 5)
+    ]
     judge = ScriptedJudge(replies=tuple(replies))
     turns = [turn(f"question {number}", f"answer {number} " + "x" * 250) for number in range(6)]
     turns[0]["message_history"] = [{"role": "system", "content": "Never say x."}]
@@ -217,47 +333,79 @@ def test_a_long_conversation_is_judged_in_windows_of_its_turns() -> None:
     assert set().union(*shown) == set(range(6))
     assert all(left & right for left, right in pairwise(shown))
     few = ScriptedJudge(fallback=replies[0])
-    of(TaskAdherence(judge=few, evaluates="conversation", max_field_chars=1_000, max_windows=2), *turns)
+    of(
+        TaskAdherence(judge=few, evaluates="conversation", max_field_chars=1_000, max_windows=2),
+        *turns,
+    )
     assert few.calls == 2
 
 
 def test_long_conversations_take_milliseconds() -> None:
     """A hundred turns of text that is all alike in parts: every one is compared, none is repeated."""
-    turns = [turn(f"Is order {number} there by now?", "".join(Random(number).choices("abcdefghijklmnop ", k=5_000)))
-             for number in range(100)]  # fmt: skip
+    turns = [
+        turn(
+            f"Is order {number} there by now?",
+            "".join(Random(number).choices("abcdefghijklmnop ", k=5_000)),
+        )
+        for number in range(100)
+    ]
     assert of(Repetition(), *turns).score == 1.0
 
 
 @pytest.fixture
 def airline(shared: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (shared / "data" / "tau_airline_sample.jsonl").read_text().splitlines()]
+    return [
+        json.loads(line)
+        for line in (shared / "data" / "tau_airline_sample.jsonl").read_text().splitlines()
+    ]
 
 
 def test_airline_conversations_are_scored_as_wholes(airline: list[dict[str, Any]]) -> None:
-    """No failure; and against the benchmark's reward the calls that write tell most, as they are what it looks at."""
+    """No failure; and against the benchmark's reward the calls that write tell most, as they are
+    what it looks at.
+    """
     inputs = [
         EvaluationInput(
-            conversation=row["messages"], conversation_id=row["id"],
-            ground_truth=[{"name": call["name"], "arguments": call["kwargs"]} for call in row["expected_actions"]],
-        ) for row in airline
-    ]  # fmt: skip
+            conversation=row["messages"],
+            conversation_id=row["id"],
+            ground_truth=[
+                {"name": call["name"], "arguments": call["kwargs"]}
+                for call in row["expected_actions"]
+            ],
+        )
+        for row in airline
+    ]
     evaluators = [
-        TurnsToResolution(max_turns=5, tools=WRITING), Repetition(), UnansweredQuestions(),
+        TurnsToResolution(max_turns=5, tools=WRITING),
+        Repetition(),
+        UnansweredQuestions(),
         ToolLoops(evaluates="conversation"),
         TrajectoryMatch(evaluates="conversation", order="unordered", tools=WRITING),
-        TrajectoryMatch(criterion_name="all_there", evaluates="conversation", order="unordered", arguments="expected",
-                        allow_extra=True, tools=WRITING),
-    ]  # fmt: skip
+        TrajectoryMatch(
+            criterion_name="all_there",
+            evaluates="conversation",
+            order="unordered",
+            arguments="expected",
+            allow_extra=True,
+            tools=WRITING,
+        ),
+    ]
     results = run_evaluations_sync(inputs, EvaluationRunConfig(evaluators=evaluators))
-    assert not any(result.status == "failed" for aggregated in results for result in aggregated.results)
-    by_id = {row["id"]: {result.criterion_name: result for result in aggregated.results}
-             for row, aggregated in zip(airline, results, strict=True)}  # fmt: skip
+    assert not any(
+        result.status == "failed" for aggregated in results for result in aggregated.results
+    )
+    by_id = {
+        row["id"]: {result.criterion_name: result for result in aggregated.results}
+        for row, aggregated in zip(airline, results, strict=True)
+    }
     loop = by_id["airline-09-2"]["tool_loops"]
     assert (loop.reason_code, loop.score) == ("loop", pytest.approx(18 / 23))
     assert by_id["airline-13-0"]["repetition"].metadata == {"turns": [10, 11, 13]}
     verdicts: dict[bool, list[float]] = {True: [], False: []}
     for row in airline:
-        verdicts[row["reward"] == 1.0].append(float(by_id[row["id"]]["all_there"].normalized or 0.0))
+        verdicts[row["reward"] == 1.0].append(
+            float(by_id[row["id"]]["all_there"].normalized or 0.0)
+        )
     pairs = [(good > bad) + (good == bad) / 2 for good in verdicts[True] for bad in verdicts[False]]
     assert sum(pairs) / len(pairs) > 0.9
     assert asyncio.run(Repetition().evaluate(inputs[0], ())) == []

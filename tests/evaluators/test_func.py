@@ -32,17 +32,25 @@ def two(prompt: str, response: str) -> bool:
     return prompt == response
 
 
-@pytest.mark.parametrize("function", [two, lambda: True, functools.partial(two, prompt="a", response="b")])
+@pytest.mark.parametrize(
+    "function", [two, lambda: True, functools.partial(two, prompt="a", response="b")]
+)
 def test_a_function_that_cannot_take_the_input_is_refused(function: Any) -> None:
     """When the handler is decorated, with the signature that is wanted."""
-    with pytest.raises(ConfigurationError, match=r"one argument: def \S+\(evaluation_input: EvaluationInput\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"one argument: def \S+\(evaluation_input: EvaluationInput\)"
+    ):
         monitor(evaluators=[function])
 
 
 def test_a_function_names_its_criterion() -> None:
     """The criterion has the function's name; a boolean counts on the numeric scale too."""
     evaluator = Func.of(is_short)
-    assert (evaluator.label, evaluator.name, evaluator.resolved_execution) == ("Func:is_short", "is_short", "thread")
+    assert (evaluator.label, evaluator.name, evaluator.resolved_execution) == (
+        "Func:is_short",
+        "is_short",
+        "thread",
+    )
     result = result_of(evaluator)
     assert (result.score, result.normalized, result.label) == (True, 1.0, "pass")
     assert Func.of(functools.partial(is_short)).criterion_name == "is_short"
@@ -55,7 +63,11 @@ def test_an_async_function_awaits_a_model() -> None:
     result = result_of(evaluator)
     assert (result.score, result.label, result.reasoning) == (0.25, "fail", "gruff")
     judge = Func(name="judge", function=Judge())
-    assert (judge.resolved_execution, judge.criterion_name, result_of(judge).score) == ("async", "judge", 1)
+    assert (judge.resolved_execution, judge.criterion_name, result_of(judge).score) == (
+        "async",
+        "judge",
+        1,
+    )
 
 
 @pytest.mark.parametrize("value", [True, 3, 0.5, "good"])
@@ -68,7 +80,9 @@ def test_values_stand_for_scores(value: Any) -> None:
 
 def test_what_is_no_score_is_refused() -> None:
     """A function that returns nothing has failed, it has not scored zero."""
-    with pytest.raises(EvaluationError, match="expected a Score, a boolean, a number or text, found NoneType"):
+    with pytest.raises(
+        EvaluationError, match="expected a Score, a boolean, a number or text, found NoneType"
+    ):
         result_of(Func.of(lambda _: None, criterion_name="c"))
 
 

@@ -15,7 +15,9 @@ from agenteval_otel.models import EvaluationInput
 from benchmarks.train_refusal import kappa
 from tests.golden import lines
 
-LONG = "Paris is the capital of France and has been the seat of its government for a long time. " * 3
+LONG = (
+    "Paris is the capital of France and has been the seat of its government for a long time. " * 3
+)
 ITEMS = "\n\n1. It is a large and very well known museum.\n2. It is an old railway station by the river.\n"
 
 
@@ -26,49 +28,98 @@ def reason(response: Any = "Paris.", **fields: Any) -> str | None:
 
 
 HEALTHY = [
-    "Paris.", "0", "\U0001f44d", "東京です。", '{"answer": 42}', '{"error": null, "data": [1]}',
+    "Paris.",
+    "0",
+    "\U0001f44d",
+    "東京です。",
+    '{"answer": 42}',
+    '{"error": null, "data": [1]}',
     "```python\nprint(1)\n```",
-    "I'm sorry to hear that. Here is what you can do: rest.", "I can't help but admire this painting.",
-    "Error handling in Go: return the error and let the caller decide.", LONG, LONG + "\n\nBest regards,",
-    "I cannot give you an exact number, but about five million people live there.", {"city": "Paris"}, 0, [1],
-    {"role": "assistant", "content": "Paris."}, {"role": "assistant", "toolCalls": [{"name": "search"}]},
-    "<p>Paris</p>", "<html><head><title>Paris</title></head></html>", LONG + " The `code` is `x`.",
+    "I'm sorry to hear that. Here is what you can do: rest.",
+    "I can't help but admire this painting.",
+    "Error handling in Go: return the error and let the caller decide.",
+    LONG,
+    LONG + "\n\nBest regards,",
+    "I cannot give you an exact number, but about five million people live there.",
+    {"city": "Paris"},
+    0,
+    [1],
+    {"role": "assistant", "content": "Paris."},
+    {"role": "assistant", "toolCalls": [{"name": "search"}]},
+    "<p>Paris</p>",
+    "<html><head><title>Paris</title></head></html>",
+    LONG + " The `code` is `x`.",
     "It's not safe to eat raw chicken.",
-    LONG + "\n\nKind regards\n\nThe team at Example Air", LONG + "\n\n## Where to go",
+    LONG + "\n\nKind regards\n\nThe team at Example Air",
+    LONG + "\n\n## Where to go",
     LONG + "\n\n- Louvre\n- Orsay and its clock",
-    LONG + "\n\n| a | b |\n|---|---|\n| the first cell | 4", LONG + " Best, Jo",
-    LONG + "See https://example.com/a", LONG + "\U0001f600", LONG + 'He said "yes"', LONG + "\n\nTotal: $450",
-    "Москва столица России. " * 20 + "Это большой город и там много людей", "東京は日本の首都です。" * 30 + "とても",
+    LONG + "\n\n| a | b |\n|---|---|\n| the first cell | 4",
+    LONG + " Best, Jo",
+    LONG + "See https://example.com/a",
+    LONG + "\U0001f600",
+    LONG + 'He said "yes"',
+    LONG + "\n\nTotal: $450",
+    "Москва столица России. " * 20 + "Это большой город и там много людей",
+    "東京は日本の首都です。" * 30 + "とても",
     LONG + "\n\n- It is big. There are parks\n- It is old. There are walls",
-    LONG + "\n\n1. Paris\n2. Lyon\n3. Lille", LONG + "\n\nIt takes this many minutes:\n\n12",
+    LONG + "\n\n1. Paris\n2. Lyon\n3. Lille",
+    LONG + "\n\nIt takes this many minutes:\n\n12",
     LONG + "\n\nall the best from Paris,\nJo and the whole team",
     "the moon is over the hill\nand all the town is still\n" * 8,
-    LONG + "\n\n    return the sum of all values", LONG + "\n\nThe Louvre and the Orsay",
-    LONG + "\n\n- **Cabin:** economy\n- **Bags**", LONG + "\n\nx = 2 ** 3", LONG + " It takes `*args, **Options`.",
-    LONG + " **Bold**, and what comes behind it in plain words.", LONG + " You can also pass **kwargs.",
+    LONG + "\n\n    return the sum of all values",
+    LONG + "\n\nThe Louvre and the Orsay",
+    LONG + "\n\n- **Cabin:** economy\n- **Bags**",
+    LONG + "\n\nx = 2 ** 3",
+    LONG + " It takes `*args, **Options`.",
+    LONG + " **Bold**, and what comes behind it in plain words.",
+    LONG + " You can also pass **kwargs.",
     "A Traceback (most recent call last) shows where a program failed.",
-]  # fmt: skip
+]
 
 UNHEALTHY = [
-    ("", "empty"), (" \n\t", "empty"), ("\u200b\ufeff\u2060", "empty"), (None, "empty"), ({}, "empty"), ([], "empty"),
+    ("", "empty"),
+    (" \n\t", "empty"),
+    ("\u200b\ufeff\u2060", "empty"),
+    (None, "empty"),
+    ({}, "empty"),
+    ([], "empty"),
     ({"role": "assistant", "content": " "}, "empty"),
-    ("Traceback (most recent call last):\n  File", "error_text"), ("ValueError: bad value", "error_text"),
-    ("Internal Server Error", "error_text"), ("503 Service Unavailable", "error_text"),
+    ("Traceback (most recent call last):\n  File", "error_text"),
+    ("ValueError: bad value", "error_text"),
+    ("Internal Server Error", "error_text"),
+    ("503 Service Unavailable", "error_text"),
     ("Error: timeout", "error_text"),
-    ("An unexpected error occurred while processing.", "error_text"), ('{"error": {"code": 1}}', "error_text"),
+    ("An unexpected error occurred while processing.", "error_text"),
+    ('{"error": {"code": 1}}', "error_text"),
     ({"error": "boom"}, "error_text"),
     ("<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head></html>", "error_text"),
-    ("I\u2019m sorry, but I can\u2019t assist with that.", "refusal"), ("I must decline this request.", "refusal"),
-    ("**I cannot provide advice on that.**", "refusal"), ("It's not appropriate to share this.", "refusal"),
-    ("That goes against my guidelines.", "refusal"), ("Stealing is not something I can help with.", "refusal"),
-    ("```python\nprint(1)", "truncated"), (LONG + "It is known for its museums, its food, and", "truncated"),
-    (LONG + "It is known for its museums, its food,", "truncated"), (LONG + "Most people come by", "truncated"),
+    ("I\u2019m sorry, but I can\u2019t assist with that.", "refusal"),
+    ("I must decline this request.", "refusal"),
+    ("**I cannot provide advice on that.**", "refusal"),
+    ("It's not appropriate to share this.", "refusal"),
+    ("That goes against my guidelines.", "refusal"),
+    ("Stealing is not something I can help with.", "refusal"),
+    ("```python\nprint(1)", "truncated"),
+    (LONG + "It is known for its museums, its food, and", "truncated"),
+    (LONG + "It is known for its museums, its food,", "truncated"),
+    (LONG + "Most people come by", "truncated"),
     (LONG + "\n\nIn the evening most people like to walk along the", "truncated"),
-    (LONG + "\n\n1. The Louvre is the largest museum there.\n2. The Orsay is an old rail", "truncated"),
-    (LONG + ITEMS + "3. The", "truncated"), (LONG + ITEMS + "3", "truncated"),
-    *((LONG + "\n\n- **Cabin:** economy\n- " + cut, "truncated") for cut in ("**Ba", "**Bags:**", "Bags:", "", "**")),
-    (LONG + "\n\nIts museums are these:\n\n- Louvre\n- Orsay\n\nMost people who come here like to", "truncated"),
-]  # fmt: skip
+    (
+        LONG + "\n\n1. The Louvre is the largest museum there.\n2. The Orsay is an old rail",
+        "truncated",
+    ),
+    (LONG + ITEMS + "3. The", "truncated"),
+    (LONG + ITEMS + "3", "truncated"),
+    *(
+        (LONG + "\n\n- **Cabin:** economy\n- " + cut, "truncated")
+        for cut in ("**Ba", "**Bags:**", "Bags:", "", "**")
+    ),
+    (
+        LONG
+        + "\n\nIts museums are these:\n\n- Louvre\n- Orsay\n\nMost people who come here like to",
+        "truncated",
+    ),
+]
 
 REFUSALS = [
     "Sorry, no.", "I'm afraid that isn't possible for me", "That falls outside what I'm able to do.",
@@ -98,13 +149,22 @@ NO_REFUSALS = [
 ]  # fmt: skip
 
 HEALTHY_WITH_A_REASON = [
-    ("Unfortunately, basic economy tickets cannot be modified. This is the airline's policy.", "policy_denial"),
-    ("I'm sorry, but I cannot refund your order: our return policy allows 30 days.", "policy_denial"),
-    ("I'm unable to change your reservation. A human agent can; shall I transfer you?", "policy_denial"),
+    (
+        "Unfortunately, basic economy tickets cannot be modified. This is the airline's policy.",
+        "policy_denial",
+    ),
+    (
+        "I'm sorry, but I cannot refund your order: our return policy allows 30 days.",
+        "policy_denial",
+    ),
+    (
+        "I'm unable to change your reservation. A human agent can; shall I transfer you?",
+        "policy_denial",
+    ),
     ("I can't look that up without your order number.", "needs_input"),
     ("To proceed, please provide your user ID.", "needs_input"),
     ("Could you tell me which city you are travelling from?", "needs_input"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("response", HEALTHY, ids=lambda response: repr(response)[:30])
@@ -127,7 +187,9 @@ def test_refusals_in_other_words(response: str) -> None:
 
 @pytest.mark.parametrize("response", NO_REFUSALS)
 def test_what_only_reads_like_a_refusal(response: str) -> None:
-    """What a character says, what cannot be provided as it does not exist, and serious subjects decline nothing."""
+    """What a character says, what cannot be provided as it does not exist, and serious subjects
+    decline nothing.
+    """
     assert reason(response) is None
 
 
@@ -155,8 +217,15 @@ def test_the_result_is_a_boolean_without_content() -> None:
     assert health.resolved_execution == "inline"
     assert health.evaluates_errors
     (well,) = asyncio.run(health.evaluate(EvaluationInput(response="Paris."), health.criteria()))
-    assert (well.criterion_name, well.score, well.label, well.normalized) == ("response_health", True, "pass", 1.0)
-    (ill,) = asyncio.run(health.evaluate(EvaluationInput(response="Error: secret"), health.criteria()))
+    assert (well.criterion_name, well.score, well.label, well.normalized) == (
+        "response_health",
+        True,
+        "pass",
+        1.0,
+    )
+    (ill,) = asyncio.run(
+        health.evaluate(EvaluationInput(response="Error: secret"), health.criteria())
+    )
     assert (ill.score, ill.label, ill.normalized) == (False, "fail", 0.0)
     assert "secret" not in (ill.reasoning or "")
 
@@ -169,8 +238,12 @@ def test_refusals_are_told_from_answers() -> None:
         for row in lines("xstest_refusal_sample.jsonl")
     ]
     assert kappa(*zip(*verdicts, strict=True)) >= 0.95
-    turns = [turn["content"] for row in lines("tau_airline_sample.jsonl") for turn in row["messages"]
-             if turn["role"] == "assistant" and turn.get("content")]  # fmt: skip
+    turns = [
+        turn["content"]
+        for row in lines("tau_airline_sample.jsonl")
+        for turn in row["messages"]
+        if turn["role"] == "assistant" and turn.get("content")
+    ]
     codes = [reason(turn) for turn in turns]
     assert codes.count("refusal") + codes.count("truncated") <= 0.01 * len(codes)
 
@@ -188,6 +261,15 @@ def test_answers_that_were_cut_are_found() -> None:
 @pytest.mark.slow
 @pytest.mark.shared
 def test_training_gives_the_weights_of_the_package(shared: Path) -> None:
-    """The script finds nothing to change in the shipped file: the same samples give it, bit for bit."""
-    command = [sys.executable, "-m", "benchmarks.train_refusal", "--check", "--data", str(shared / "data")]
+    """The script finds nothing to change in the shipped file: the same samples give it, bit for
+    bit.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.train_refusal",
+        "--check",
+        "--data",
+        str(shared / "data"),
+    ]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[2])

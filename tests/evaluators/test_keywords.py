@@ -12,7 +12,9 @@ from agenteval_otel.models import EvaluationResult
 from tests.evaluators.support import result_of
 
 
-def run(response: Any, ground_truth: Any = None, context: Any = None, **fields: Any) -> EvaluationResult:
+def run(
+    response: Any, ground_truth: Any = None, context: Any = None, **fields: Any
+) -> EvaluationResult:
     evaluator = KeywordCoverage.load({"criterion_name": "Kw", **fields})
     return result_of(evaluator, response, ground_truth=ground_truth, context=context)
 
@@ -34,7 +36,9 @@ WORDS = [
 
 @pytest.mark.parametrize(("text", "keyword", "actual"), WORDS)
 def test_words_end_where_their_script_ends_them(text: str, keyword: str, actual: bool) -> None:
-    """Letters, marks, digits and underscores go on; punctuation does not; scripts without spaces have no borders."""
+    """Letters, marks, digits and underscores go on; punctuation does not; scripts without spaces
+    have no borders.
+    """
     assert run(text, expected_keywords=[keyword]).score == float(actual)
     many = [keyword, *(f"other{number}" for number in range(500))]
     assert run(text, expected_keywords=many).score == float(actual) / 501
@@ -46,15 +50,24 @@ def test_the_score_is_the_share_that_was_found() -> None:
     assert result.score == pytest.approx(2 / 3)
     assert result.metadata == {"foundKeywords": ["alpha", "beta"], "missedKeywords": ["gamma"]}
     assert result.reason_code == "missing_keyword"
-    assert result.reasoning == "2 of 3 keywords (67%); found: alpha, beta; missed: gamma; text: alpha and beta"
+    assert (
+        result.reasoning
+        == "2 of 3 keywords (67%); found: alpha, beta; missed: gamma; text: alpha and beta"
+    )
     assert run("alpha", expected_keywords=["alpha"]).reason_code is None
 
 
 @pytest.mark.parametrize(("normalized", "share"), [(True, 1.0), (False, 0.0)])
 def test_whitespace_in_keywords_counts_as_in_the_text(normalized: bool, share: float) -> None:
-    """A keyword with two spaces or a line break is found where the text has one space, unless whitespace counts."""
+    """A keyword with two spaces or a line break is found where the text has one space, unless
+    whitespace counts.
+    """
     keywords = ["hello  world", "good\nday"]
-    result = run("Hello world, good day", expected_keywords=keywords, normalize_whitespace_for_source=normalized)
+    result = run(
+        "Hello world, good day",
+        expected_keywords=keywords,
+        normalize_whitespace_for_source=normalized,
+    )
     assert result.score == share
 
 
@@ -65,11 +78,18 @@ def test_words_may_be_parts_of_words_on_request() -> None:
 
 
 def test_keywords_may_come_with_the_input() -> None:
-    """Ground truth and context give lists, of which the texts count, or text that is split or taken whole."""
+    """Ground truth and context give lists, of which the texts count, or text that is split or taken
+    whole.
+    """
     source = {"keywords_source_field": "groundTruth"}
     assert run("a c", ground_truth="a, b\nc", **source).score == pytest.approx(2 / 3)
     assert run("a c", ground_truth=["a", 7, "b"], **source).score == 0.5
-    assert run("say a, b now", ground_truth=" a, b ", ground_truth_keyword_mode="exact", **source).score == 1.0
+    assert (
+        run(
+            "say a, b now", ground_truth=" a, b ", ground_truth_keyword_mode="exact", **source
+        ).score
+        == 1.0
+    )
     assert run("a", context={"k": ["a"]}, keywords_source_field="context.k").score == 1.0
 
 
@@ -77,15 +97,30 @@ def test_keywords_may_come_with_the_input() -> None:
     ("response", "fields", "error_type"),
     [
         ("a", {"keywords_source_field": "groundTruth"}, "missing_keywords"),
-        ("a", {"keywords_source_field": "groundTruth", "ground_truth": ["", 1]}, "missing_keywords"),
-        ("a", {"keywords_source_field": "context.k", "context": {"k": {"a": 1}}}, "missing_keywords"),
+        (
+            "a",
+            {"keywords_source_field": "groundTruth", "ground_truth": ["", 1]},
+            "missing_keywords",
+        ),
+        (
+            "a",
+            {"keywords_source_field": "context.k", "context": {"k": {"a": 1}}},
+            "missing_keywords",
+        ),
         (7, {"expected_keywords": ["a"]}, "missing_text"),
     ],
 )
-def test_what_cannot_be_looked_for_is_a_failure(response: Any, fields: dict[str, Any], error_type: str) -> None:
+def test_what_cannot_be_looked_for_is_a_failure(
+    response: Any, fields: dict[str, Any], error_type: str
+) -> None:
     """Without text or keywords there is no score, only the original's filler."""
     result = run(response, **fields)
-    assert (result.status, result.score, result.filler, result.error_type) == ("failed", None, "error", error_type)
+    assert (result.status, result.score, result.filler, result.error_type) == (
+        "failed",
+        None,
+        "error",
+        error_type,
+    )
 
 
 def test_empty_keywords_leave_nothing_to_look_for() -> None:
@@ -99,5 +134,7 @@ def test_empty_keywords_leave_nothing_to_look_for() -> None:
 def test_an_unknown_source_is_refused() -> None:
     """A misspelled source fails at load."""
     config = {"criterionName": "Kw", "keywordsSourceField": "other"}
-    with pytest.raises(ConfigurationError, match=r"expected config, groundTruth or context\.<path>"):
+    with pytest.raises(
+        ConfigurationError, match=r"expected config, groundTruth or context\.<path>"
+    ):
         KeywordCoverage.load(config)

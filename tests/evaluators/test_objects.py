@@ -1,4 +1,6 @@
-"""Objects with `type` and `evaluate(input, criteria)` and nothing else, as the specification has evaluators."""
+"""Objects with `type` and `evaluate(input, criteria)` and nothing else, as the specification has
+evaluators.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationResult, EvaluationRunConfig, Suite
+from agenteval_otel import (
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+    EvaluationRunConfig,
+    Suite,
+)
 from agenteval_otel import run_evaluation_sync as run
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -38,7 +46,9 @@ class Polite:
 class Plain:
     type = "Plain"
 
-    def evaluate(self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]) -> list[Any]:
+    def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
+    ) -> list[Any]:
         return [{"criterionName": criterion.name, "score": 0.5} for criterion in criteria]
 
 
@@ -50,7 +60,9 @@ class Subclass(Evaluator, type="SubclassWithoutCriteria"):
 
 
 def test_results_are_kept_whatever_their_criterion() -> None:
-    """The criterion that was asked for counts in the overall score; results of other names are there too."""
+    """The criterion that was asked for counts in the overall score; results of other names are
+    there too.
+    """
     aggregated = run(INPUT, EvaluationRunConfig(evaluators=[Polite(), Subclass()]))
     assert [(r.criterion_name, r.score, r.evaluator_type) for r in aggregated.results] == [
         ("polite", True, "Polite"),
@@ -61,10 +73,16 @@ def test_results_are_kept_whatever_their_criterion() -> None:
 
 
 def test_what_breaks_is_a_failed_result_and_a_run_error() -> None:
-    """An evaluator that declares no criteria fails under its type; one that says nothing is a skip under its type."""
+    """An evaluator that declares no criteria fails under its type; one that says nothing is a skip
+    under its type.
+    """
     aggregated = run(INPUT, EvaluationRunConfig(evaluators=[Polite(extra=None)]))
     (failed,) = aggregated.results
-    assert (failed.criterion_name, failed.status, failed.error_type) == ("Polite", "failed", "RuntimeError")
+    assert (failed.criterion_name, failed.status, failed.error_type) == (
+        "Polite",
+        "failed",
+        "RuntimeError",
+    )
     assert aggregated.run_errors is not None
     assert "no dictionary" in aggregated.run_errors[0].message
     nothing = run(EvaluationInput(response="x"), EvaluationRunConfig(evaluators=[Plain()])).results
@@ -101,5 +119,7 @@ def test_another_signature_is_refused_at_start() -> None:
         def evaluate(self, evaluation_input: EvaluationInput) -> list[Any]:
             return []
 
-    with pytest.raises(ConfigurationError, match=r"evaluators\[0\]: .*One.evaluate has to take two arguments"):
+    with pytest.raises(
+        ConfigurationError, match=r"evaluators\[0\]: .*One.evaluate has to take two arguments"
+    ):
         EvaluationRunConfig(evaluators=[One()])  # type: ignore[list-item]

@@ -25,8 +25,12 @@ def rules(*checks: dict[str, Any], **fields: Any) -> RuleBased:
     return RuleBased.load({"rules": [{"criterion": "R", **check, **fields} for check in checks]})
 
 
-def run(evaluator: RuleBased, response: Any, scale: str = "binary", **more: Any) -> list[EvaluationResult]:
-    return results_of(evaluator, response, criteria=[EvaluationCriteria(name="R", scale=scale)], **more)
+def run(
+    evaluator: RuleBased, response: Any, scale: str = "binary", **more: Any
+) -> list[EvaluationResult]:
+    return results_of(
+        evaluator, response, criteria=[EvaluationCriteria(name="R", scale=scale)], **more
+    )
 
 
 def count(*keywords: str, **fields: Any) -> dict[str, Any]:
@@ -34,28 +38,42 @@ def count(*keywords: str, **fields: Any) -> dict[str, Any]:
 
 
 CHECKS: list[tuple[dict[str, Any], Any, str | None]] = [
-    ({"type": "length", "min": 3}, "ab", "too_short"), ({"type": "length", "max": 1}, "\U0001f600", "too_long"),
-    ({"type": "length", "min": 2, "max": 2}, "\U0001f600", None), ({"type": "length"}, "", None),
+    ({"type": "length", "min": 3}, "ab", "too_short"),
+    ({"type": "length", "max": 1}, "\U0001f600", "too_long"),
+    ({"type": "length", "min": 2, "max": 2}, "\U0001f600", None),
+    ({"type": "length"}, "", None),
     ({"type": "length", "min": 3, "max": 2}, "abc", "too_long"),
     ({"type": "regex", "pattern": "b", "expectedOutcome": "match"}, "a", "pattern_missing"),
     ({"type": "regex", "pattern": "a", "expectedOutcome": "no_match"}, "a", "forbidden_pattern"),
     ({"type": "includes", "keywords": ["a", "b"]}, "A", "missing_keyword"),
     ({"type": "includes", "keywords": ["a"], "expectedOutcome": "none"}, "A", "forbidden_keyword"),
     ({"type": "includes", "keywords": [], "expectedOutcome": "any"}, "A", "missing_keyword"),
-    ({"type": "json"}, "[1,]", "invalid_json"), ({"type": "json"}, "9" * 5000, None),
-    ({"type": "json"}, {"a": 1}, None), ({"type": "json"}, None, "invalid_json"),
-    (count("Cat", min=2), "cat, CAT", None), (count("cat", min=2), "cat, cats", "too_few_keywords"),
+    ({"type": "json"}, "[1,]", "invalid_json"),
+    ({"type": "json"}, "9" * 5000, None),
+    ({"type": "json"}, {"a": 1}, None),
+    ({"type": "json"}, None, "invalid_json"),
+    (count("Cat", min=2), "cat, CAT", None),
+    (count("cat", min=2), "cat, cats", "too_few_keywords"),
     (count("cat", min=2, matchWholeWord=False), "cat, cats", None),
-    (count("Cat", max=0, caseSensitive=True), "cat", None), (count("a", "b", max=1), "a b", "too_many_keywords"),
-    (count("a", "A", "a", max=1), "a", None), (count("a", min=0), "", None),
+    (count("Cat", max=0, caseSensitive=True), "cat", None),
+    (count("a", "b", max=1), "a b", "too_many_keywords"),
+    (count("a", "A", "a", max=1), "a", None),
+    (count("a", min=0), "", None),
     (count("хам", "天気", "c++", min=3, max=3), "Хам: 今日は天気, C++!", None),
-    (SCHEMA, "[1, 2]", None), (SCHEMA, '["1"]', "schema_mismatch"), (SCHEMA, "[1,]", "invalid_json"),
-    (SCHEMA, "[NaN]", "invalid_json"), (SCHEMA, "", "invalid_json"), (SCHEMA, [1, 2], None),
-    (SCHEMA, {"a": 1}, "schema_mismatch"), (SCHEMA, 7, "schema_mismatch"), (SCHEMA, None, "invalid_json"),
+    (SCHEMA, "[1, 2]", None),
+    (SCHEMA, '["1"]', "schema_mismatch"),
+    (SCHEMA, "[1,]", "invalid_json"),
+    (SCHEMA, "[NaN]", "invalid_json"),
+    (SCHEMA, "", "invalid_json"),
+    (SCHEMA, [1, 2], None),
+    (SCHEMA, {"a": 1}, "schema_mismatch"),
+    (SCHEMA, 7, "schema_mismatch"),
+    (SCHEMA, None, "invalid_json"),
     (SCHEMA, {"role": "assistant", "contentParts": [{"type": "text", "text": "[1]"}]}, None),
     ({"type": "json", "definition": '{"type": "array"}'}, "[]", None),
-    ({"type": "json", "definition": True}, "7", None), ({"type": "json", "definition": False}, "7", "schema_mismatch"),
-]  # fmt: skip
+    ({"type": "json", "definition": True}, "7", None),
+    ({"type": "json", "definition": False}, "7", "schema_mismatch"),
+]
 
 
 @pytest.mark.parametrize(("config", "response", "reason"), CHECKS)
@@ -64,12 +82,19 @@ def test_a_failed_rule_says_why(config: dict[str, Any], response: Any, reason: s
     (result,) = run(rules(config), response)
     assert (result.score, result.reason_code) == (reason is None, reason)
     assert result.reasoning is not None
-    assert result.reasoning.startswith(f"rule {config['type']} on response: {'failed' if reason else 'passed'}")
+    assert result.reasoning.startswith(
+        f"rule {config['type']} on response: {'failed' if reason else 'passed'}"
+    )
 
 
 @pytest.mark.parametrize(
     ("scale", "values"),
-    [("binary", (False, True)), ("numeric", (0, 1)), ("likert5", (1, 5)), ("string", ("fail", "pass"))],
+    [
+        ("binary", (False, True)),
+        ("numeric", (0, 1)),
+        ("likert5", (1, 5)),
+        ("string", ("fail", "pass")),
+    ],
 )
 def test_the_scale_says_what_passing_is_worth(scale: str, values: tuple[Any, Any]) -> None:
     """A result becomes the scale's worst or best score; the label is pass or fail."""
@@ -81,21 +106,31 @@ def test_the_scale_says_what_passing_is_worth(scale: str, values: tuple[Any, Any
 def test_a_declared_range_takes_a_boolean() -> None:
     """On a declared range a passed rule is the best there is, whatever the scale is called."""
     criterion = EvaluationCriteria(name="R", scale="likert5", minimum=0, maximum=10)
-    (result,) = asyncio.run(rules({"type": "length"}).evaluate(EvaluationInput(response="a"), [criterion]))
+    (result,) = asyncio.run(
+        rules({"type": "length"}).evaluate(EvaluationInput(response="a"), [criterion])
+    )
     assert (result.score, result.normalized) == (True, 1.0)
 
 
 WRONG: list[tuple[dict[str, Any], str | None]] = [
-    ({"type": "mystery"}, None), ({"type": "InvalidCheck"}, "problem"), ({"type": "length", "config": {}}, "config"),
-    ({"type": "includes"}, "keywords"), ({"type": "regex", "pattern": "("}, "pattern"),
+    ({"type": "mystery"}, None),
+    ({"type": "InvalidCheck"}, "problem"),
+    ({"type": "length", "config": {}}, "config"),
+    ({"type": "includes"}, "keywords"),
+    ({"type": "regex", "pattern": "("}, "pattern"),
     ({"type": "includes", "keywords": ["a"], "expectedOutcome": "most"}, "expected_outcome"),
-    ({"type": "regex", "pattern": "a", "flags": "zz"}, "flags"), ({"type": "length", "minimum": 3}, "minimum"),
-    ({"type": "length", "min": float("nan")}, "min"), (count(min=1), "keywords"), (count("", min=1), "keywords[0]"),
-    (count("a", min=-1), "min"), ({"type": "json", "schema": {}}, "schema"),
+    ({"type": "regex", "pattern": "a", "flags": "zz"}, "flags"),
+    ({"type": "length", "minimum": 3}, "minimum"),
+    ({"type": "length", "min": float("nan")}, "min"),
+    (count(min=1), "keywords"),
+    (count("", min=1), "keywords[0]"),
+    (count("a", min=-1), "min"),
+    ({"type": "json", "schema": {}}, "schema"),
     ({"type": "json", "definition": {"type": "strin"}}, "definition"),
     ({"type": "json", "definition": {"$ref": "http://127.0.0.1:1/a.json"}}, "definition"),
-    ({"type": "json", "definition": "{"}, "definition"), ({"type": "json", "definition": 7}, "definition"),
-]  # fmt: skip
+    ({"type": "json", "definition": "{"}, "definition"),
+    ({"type": "json", "definition": 7}, "definition"),
+]
 
 
 @pytest.mark.parametrize(("check", "field"), WRONG)
@@ -110,7 +145,9 @@ def test_a_wrong_rule_is_refused_at_load(check: dict[str, Any], field: str | Non
 
 def test_a_misspelled_rule_has_its_nearest_name() -> None:
     """An unknown type of rule is told with the known ones; and there is at least one rule."""
-    with pytest.raises(ConfigurationError, match=r"unknown check type 'lenght' \(did you mean 'length'\?\); known"):
+    with pytest.raises(
+        ConfigurationError, match=r"unknown check type 'lenght' \(did you mean 'length'\?\); known"
+    ):
         RuleBased.load({"rules": [{"criterion": "short", "type": "lenght", "max": 3}]})
     with pytest.raises(ConfigurationError, match="rules: expected at least 1"):
         RuleBased(rules=[])
@@ -129,19 +166,27 @@ def test_missing_text_is_a_failure(check: dict[str, Any]) -> None:
 def test_json_is_read_from_the_source_field(check: dict[str, Any], values: tuple[Any, ...]) -> None:
     """Text is parsed, another value is taken as it stands."""
     evaluator = rules(check, source_text_field="context.a")
-    assert [run(evaluator, "-", context={"a": value})[0].score for value in values] == [True, True, False]
+    assert [run(evaluator, "-", context={"a": value})[0].score for value in values] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_reasoning_says_what_is_wrong_with_the_structure() -> None:
     """The problems of a value are named by their places, without what stands there."""
     (result,) = run(rules(SCHEMA), '[1, "secret words"]')
-    assert result.reasoning == 'rule json on response: failed (/1: the value is not of type "integer")'
+    assert (
+        result.reasoning == 'rule json on response: failed (/1: the value is not of type "integer")'
+    )
     (result,) = run(rules(count("a", min=3)), "a a")
     assert result.reasoning == "rule keyword_count on response: failed (2, at least 3)"
 
 
 def test_all_of_a_schema_counts() -> None:
-    """A schema comes back from its dump, and its fingerprint knows what stands deep inside, whatever it is called."""
+    """A schema comes back from its dump, and its fingerprint knows what stands deep inside,
+    whatever it is called.
+    """
     actual = []
     for kind in ("string", "integer"):
         definition: Any = {"type": kind}
@@ -156,12 +201,17 @@ def test_all_of_a_schema_counts() -> None:
 @pytest.mark.parametrize(
     ("check", "text", "error_type"),
     [
-        ({"type": "json"}, "[" * 200_000, "too_deep"), (SCHEMA, "[" * 200_000, "too_deep"),
-        (SCHEMA, "[" * 300 + "]" * 300, "too_deep"), (SCHEMA, "9" * 5_000, "too_large"), (SCHEMA, "1e999", "too_large"),
+        ({"type": "json"}, "[" * 200_000, "too_deep"),
+        (SCHEMA, "[" * 200_000, "too_deep"),
+        (SCHEMA, "[" * 300 + "]" * 300, "too_deep"),
+        (SCHEMA, "9" * 5_000, "too_large"),
+        (SCHEMA, "1e999", "too_large"),
     ],
     ids=["deep", "deep for a schema", "deeper than is looked", "digits", "infinite"],
-)  # fmt: skip
-def test_json_that_cannot_be_followed_has_no_score(check: dict[str, Any], text: str, error_type: str) -> None:
+)
+def test_json_that_cannot_be_followed_has_no_score(
+    check: dict[str, Any], text: str, error_type: str
+) -> None:
     """Nesting and numbers beyond what is looked at are a failure, not a score."""
     (result,) = run(rules(check), text)
     assert (result.score, result.error_type) == (None, error_type)
@@ -169,19 +219,30 @@ def test_json_that_cannot_be_followed_has_no_score(check: dict[str, Any], text: 
 
 def test_criteria_are_those_of_the_rules() -> None:
     """Each named criterion once, in rule order, as pass or fail."""
-    criteria = RuleBased.load({"rules": [{"criterion": name, "type": "length"} for name in ("B", "A", "B")]}).criteria()
-    assert [(criterion.name, criterion.scale) for criterion in criteria] == [("B", "binary"), ("A", "binary")]
+    criteria = RuleBased.load(
+        {"rules": [{"criterion": name, "type": "length"} for name in ("B", "A", "B")]}
+    ).criteria()
+    assert [(criterion.name, criterion.scale) for criterion in criteria] == [
+        ("B", "binary"),
+        ("A", "binary"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("check", "execution"),
     [
-        ({"type": "json"}, "inline"), ({"type": "regex", "pattern": "a"}, "inline"), (SCHEMA, "process"),
-        ({"type": "regex", "pattern": "a(?=b)"}, "process"), (count(*["a"] * 100), "inline"),
-        (count(*["a"] * 101), "process"), ({"type": "includes", "keywords": ["a"] * 101}, "process"),
+        ({"type": "json"}, "inline"),
+        ({"type": "regex", "pattern": "a"}, "inline"),
+        (SCHEMA, "process"),
+        ({"type": "regex", "pattern": "a(?=b)"}, "process"),
+        (count(*["a"] * 100), "inline"),
+        (count(*["a"] * 101), "process"),
+        ({"type": "includes", "keywords": ["a"] * 101}, "process"),
     ],
-)  # fmt: skip
-def test_rules_that_a_text_can_make_slow_run_in_a_process(check: dict[str, Any], execution: str) -> None:
+)
+def test_rules_that_a_text_can_make_slow_run_in_a_process(
+    check: dict[str, Any], execution: str
+) -> None:
     """A pattern that RE2 cannot run, a schema and more than 100 keywords prefer a worker process."""
     assert rules({"type": "length"}, check).resolved_execution == execution
 
@@ -201,11 +262,15 @@ class NoEmoji(RuleCheck, type="RuleTestNoEmoji"):
         if text == "no boolean":
             return Score(value="fine")
         count = sum(char > "\U0001f000" for char in text)
-        return count <= self.allowed or Score(value=False, reason_code="too_many_emoji", reasoning=str(count))
+        return count <= self.allowed or Score(
+            value=False, reason_code="too_many_emoji", reasoning=str(count)
+        )
 
 
 def test_a_user_adds_a_check_in_one_class() -> None:
-    """It is chosen by its type, says why a text fails, and a worker process gets it with its settings."""
+    """It is chosen by its type, says why a text fails, and a worker process gets it with its
+    settings.
+    """
     evaluator = rules({"type": "RuleTestNoEmoji", "allowed": 1}, {"type": "length"})
     assert resolve(Evaluator, json.loads(evaluator.model_dump_json())) == evaluator
     failed, passed = run(evaluator, "\U0001f600\U0001f600")
@@ -214,25 +279,39 @@ def test_a_user_adds_a_check_in_one_class() -> None:
     assert [result.error_type for result in run(evaluator, "no boolean")] == ["invalid_score", None]
     assert evaluator.resolved_execution == "inline"
     recipe = json.loads(json.dumps(serialize_evaluator(evaluator)))
-    assert [__name__, "NoEmoji"] in recipe["fields"]["parts"], "a worker process would not know the check"
+    assert [__name__, "NoEmoji"] in recipe["fields"]["parts"], (
+        "a worker process would not know the check"
+    )
     assert load_evaluator(recipe) == evaluator
-    with pytest.raises(ConfigurationError, match="parts: unknown field"):  # settings cannot have modules imported
-        RuleBased.load({"rules": [{"criterion": "R", "type": "length"}], "parts": [["os", "system"]]})
-    with pytest.raises(ConfigurationError, match=r"rules\[0\].alowed: unknown field \(did you mean 'allowed'\?\)"):
+    # settings cannot have modules imported
+    with pytest.raises(ConfigurationError, match="parts: unknown field"):
+        RuleBased.load(
+            {"rules": [{"criterion": "R", "type": "length"}], "parts": [["os", "system"]]}
+        )
+    with pytest.raises(
+        ConfigurationError, match=r"rules\[0\].alowed: unknown field \(did you mean 'allowed'\?\)"
+    ):
         rules({"type": "RuleTestNoEmoji", "alowed": 1})
 
 
 def test_a_check_that_raises_is_no_error_of_the_run() -> None:
     """It fails its own rule; the next one is applied, and the run's errors stay empty."""
-    config = EvaluationRunConfig(evaluators=[rules({"type": "RuleTestNoEmoji"}, {"type": "length"})])
+    config = EvaluationRunConfig(
+        evaluators=[rules({"type": "RuleTestNoEmoji"}, {"type": "length"})]
+    )
     aggregated = run_evaluation_sync(EvaluationInput(response="broken"), config)
-    assert [(result.error_type, result.score) for result in aggregated.results] == [("KeyError", None), (None, True)]
+    assert [(result.error_type, result.score) for result in aggregated.results] == [
+        ("KeyError", None),
+        (None, True),
+    ]
     assert not aggregated.run_errors
 
 
 def test_a_catastrophic_pattern_is_cut_off() -> None:
     """A search beyond its time limit is a failed result; the next rule is applied."""
-    evaluator = RuleBased(rules=[Regex(criterion="R", pattern="(?=a)(a+)+$", limit_s=0.001), Length(criterion="R")])
+    evaluator = RuleBased(
+        rules=[Regex(criterion="R", pattern="(?=a)(a+)+$", limit_s=0.001), Length(criterion="R")]
+    )
     cut, whole = run(evaluator, "a" * 50_000 + "b")
     assert (cut.score, cut.error_type, cut.filler) == (None, "timeout", False)
     assert whole.score is True

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel import (
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationRunConfig,
+    run_evaluation_sync,
+)
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import NLPAccuracy
@@ -17,7 +22,14 @@ from agenteval_otel.execution.wire import NotPortable, load_evaluator, serialize
 from agenteval_otel.models import Message
 from tests.evaluators.support import result_of
 
-ROWS = {"x": [1.0, 0.0], "y": [0.0, 1.0], "z": [0.0, 0.0], "-x": [-1.0, 0.0], "3-4": [3.0, 4.0], "long": [1, 2, 3]}
+ROWS = {
+    "x": [1.0, 0.0],
+    "y": [0.0, 1.0],
+    "z": [0.0, 0.0],
+    "-x": [-1.0, 0.0],
+    "3-4": [3.0, 4.0],
+    "long": [1, 2, 3],
+}
 
 
 class Doubling(Embedder, type="doubling"):
@@ -33,7 +45,14 @@ def table(texts: list[str]) -> list[list[float]]:
     return [ROWS[text] for text in texts]
 
 
-def run(response: Any, ground_truth: Any, *, embedder: Any = table, scale: str = "numeric", **fields: Any) -> Any:
+def run(
+    response: Any,
+    ground_truth: Any,
+    *,
+    embedder: Any = table,
+    scale: str = "numeric",
+    **fields: Any,
+) -> Any:
     model = SimpleNamespace(embed=embedder) if callable(embedder) else embedder
     evaluator = NLPAccuracy(criterion_name="N", embedder=model, **fields)
     criteria = [EvaluationCriteria(name="N", scale=scale)]
@@ -53,20 +72,28 @@ def test_the_score_is_the_cosine(response: str, ground_truth: str, cosine: float
 
 
 def test_a_text_without_anything_to_compare_is_no_score() -> None:
-    """A zero vector has no angle: a failed result, for equal texts too; AgentDock's 0 in its own form."""
+    """A zero vector has no angle: a failed result, for equal texts too; AgentDock's 0 in its own
+    form.
+    """
     for ground_truth in ("x", "z"):
         failed = run("z", ground_truth)
         assert (failed.score, failed.error_type) == (None, "missing_text")
     assert run("!!!", "!!!", embedder="hashing").error_type == "missing_text"
     config = {"type": "NLPAccuracy", "config": {"criterionName": "N", "embeddingModel": "hashing"}}
-    given = EvaluationInput(response="!!!", ground_truth="a", criteria=(EvaluationCriteria(name="N", scale="numeric"),))
+    given = EvaluationInput(
+        response="!!!", ground_truth="a", criteria=(EvaluationCriteria(name="N", scale="numeric"),)
+    )
     (result,) = run_evaluation_sync(given, EvaluationRunConfig(evaluator_configs=[config])).results
     assert result.score == 0
 
 
-@pytest.mark.parametrize(("threshold", "reached"), [(0.6, True), (0.61, False), (0, True), (-1, True)])
+@pytest.mark.parametrize(
+    ("threshold", "reached"), [(0.6, True), (0.61, False), (0, True), (-1, True)]
+)
 @pytest.mark.parametrize("scale", ["binary", "pass/fail"])
-def test_a_threshold_decides_on_two_valued_scales(scale: str, threshold: float, reached: bool) -> None:
+def test_a_threshold_decides_on_two_valued_scales(
+    scale: str, threshold: float, reached: bool
+) -> None:
     """It is inclusive, and 0 is one; a miss has a reason."""
     result = run("x", "3-4", scale=scale, similarity_threshold=threshold)
     assert result.score is reached
@@ -75,16 +102,24 @@ def test_a_threshold_decides_on_two_valued_scales(scale: str, threshold: float, 
 
 
 def test_elsewhere_the_cosine_stays() -> None:
-    """On other scales a threshold is only mentioned; without one a scale of two values takes no cosine between them."""
+    """On other scales a threshold is only mentioned; without one a scale of two values takes no
+    cosine between them.
+    """
     mentioned = run("x", "3-4", similarity_threshold=0.9)
     assert mentioned.score == 0.6
     assert mentioned.reasoning == "cosine 0.6000 (CallableEmbedder), threshold 0.9 not reached"
     assert run("x", "3-4", scale="binary").error_type == "invalid_score"
 
 
-@pytest.mark.parametrize(("response", "ground_truth"), [("", "x"), ("x", ""), ("x", None), (None, "x")])
-@pytest.mark.parametrize(("scale", "filler"), [("numeric", 0), ("binary", False), ("pass/fail", False)])
-def test_without_text_there_is_no_score(response: Any, ground_truth: Any, scale: str, filler: Any) -> None:
+@pytest.mark.parametrize(
+    ("response", "ground_truth"), [("", "x"), ("x", ""), ("x", None), (None, "x")]
+)
+@pytest.mark.parametrize(
+    ("scale", "filler"), [("numeric", 0), ("binary", False), ("pass/fail", False)]
+)
+def test_without_text_there_is_no_score(
+    response: Any, ground_truth: Any, scale: str, filler: Any
+) -> None:
     """A failure, with the original's filler in the original's shape only."""
     result = run(response, ground_truth, scale=scale, without_reference="fail")
     assert (result.status, result.error_type, result.score) == ("failed", "missing_text", None)
@@ -92,7 +127,9 @@ def test_without_text_there_is_no_score(response: Any, ground_truth: Any, scale:
 
 
 def test_without_ground_truth_it_abstains() -> None:
-    """Most answers have no reference: that is no failure, unless it is asked for; the originals' form asks for it."""
+    """Most answers have no reference: that is no failure, unless it is asked for; the originals'
+    form asks for it.
+    """
     with pytest.raises(EvaluationSkipped, match="no ground truth"):
         run("x", None)
     original = {"type": "NLPAccuracy", "config": {"criterionName": "N", "embedder": "hashing"}}
@@ -102,7 +139,9 @@ def test_without_ground_truth_it_abstains() -> None:
 
 
 def test_what_is_no_text_is_json() -> None:
-    """Data counts whole, in the JSON that it came in; a message counts by its text, where it has one."""
+    """Data counts whole, in the JSON that it came in; a message counts by its text, where it has
+    one.
+    """
     requests: list[str] = []
 
     def embed(texts: list[str]) -> list[list[float]]:
@@ -122,10 +161,15 @@ def test_what_is_no_text_is_json() -> None:
 def test_of_several_references_the_nearest_counts() -> None:
     """All are embedded in one request; an embedder that gives fewer vectors fails."""
     vectors = {"answer": [1.0, 0.0], "far": [0.0, 1.0], "near": [0.8, 0.6]}
-    result = run("answer", ["far", "near"], embedder=lambda texts: [vectors[text] for text in texts])
+    result = run(
+        "answer", ["far", "near"], embedder=lambda texts: [vectors[text] for text in texts]
+    )
     assert result.score == pytest.approx(0.8)
     short = run("answer", ["far", "near"], embedder=lambda texts: [[1.0], [1.0]])
-    assert (short.error_type, "expected 3 vectors" in (short.error or "")) == ("invalid_embedding", True)
+    assert (short.error_type, "expected 3 vectors" in (short.error or "")) == (
+        "invalid_embedding",
+        True,
+    )
 
 
 def test_what_has_no_json_form_is_a_failure() -> None:
@@ -137,7 +181,10 @@ def test_what_has_no_json_form_is_a_failure() -> None:
         deep = [deep]
     for ground_truth in (circle, deep):
         result = run("x", ground_truth)
-        assert (result.error_type, result.error) == ("invalid_text", "the ground_truth has no JSON form")
+        assert (result.error_type, result.error) == (
+            "invalid_text",
+            "the ground_truth has no JSON form",
+        )
 
 
 def fails(texts: list[str]) -> Any:
@@ -145,19 +192,30 @@ def fails(texts: list[str]) -> Any:
 
 
 BROKEN = {
-    "raises": (fails, "TimeoutError"), "one": (lambda texts: [[1.0]], "invalid_embedding"),
-    "none": (lambda texts: None, "invalid_embedding"), "words": (lambda texts: ["a", "b"], "invalid_embedding"),
-    "empty": (lambda texts: [[], []], "invalid_embedding"), "nan": (lambda t: [[math.nan], [1]], "invalid_embedding"),
-    "numbers": (lambda texts: [1, 2], "invalid_embedding"), "lengths": (table, "invalid_embedding"),
+    "raises": (fails, "TimeoutError"),
+    "one": (lambda texts: [[1.0]], "invalid_embedding"),
+    "none": (lambda texts: None, "invalid_embedding"),
+    "words": (lambda texts: ["a", "b"], "invalid_embedding"),
+    "empty": (lambda texts: [[], []], "invalid_embedding"),
+    "nan": (lambda t: [[math.nan], [1]], "invalid_embedding"),
+    "numbers": (lambda texts: [1, 2], "invalid_embedding"),
+    "lengths": (table, "invalid_embedding"),
     "beyond": (lambda texts: [[10**400], [1]], "invalid_embedding"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("embedder", "word"), BROKEN.values(), ids=list(BROKEN))
 def test_a_broken_embedder_is_a_failure(embedder: Any, word: str) -> None:
-    """What it raises, and what is no pair of vectors of one length, is a failed result with a word for it."""
+    """What it raises, and what is no pair of vectors of one length, is a failed result with a word
+    for it.
+    """
     result = run("x", "long", embedder=embedder)
-    assert (result.status, result.error_type, result.score, result.filler) == ("failed", word, None, 0)
+    assert (result.status, result.error_type, result.score, result.filler) == (
+        "failed",
+        word,
+        None,
+        0,
+    )
 
 
 def test_an_async_embedder_runs_as_a_model() -> None:
@@ -167,25 +225,37 @@ def test_an_async_embedder_runs_as_a_model() -> None:
         return table(texts)
 
     assert run("x", "3-4", embedder=later).score == 0.6
-    assert NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=later)).resolved_execution == "async"
+    assert (
+        NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=later)).resolved_execution
+        == "async"
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
 def test_lengths_do_not_matter(scale: float) -> None:
     """Vectors whose squares would vanish or run over have their cosine all the same."""
-    assert run("x", "y", embedder=lambda texts: [[3 * scale, 4 * scale], [4 / scale, 3 / scale]]).score == 0.96
+    assert (
+        run("x", "y", embedder=lambda texts: [[3 * scale, 4 * scale], [4 / scale, 3 / scale]]).score
+        == 0.96
+    )
 
 
 def test_settings_are_checked_at_load() -> None:
     """What no run could use is refused with its field and what is known."""
     with pytest.raises(ConfigurationError, match=r"embedder: unknown embedder type 'hash'"):
         NLPAccuracy(criterion_name="N", embedder="hash")
-    with pytest.raises(ConfigurationError, match=r'evaluatorConfigs\[0\]\.embedder: required .*"hashing", which'):
-        EvaluationRunConfig(evaluator_configs=[{"type": "NLPAccuracy", "config": {"criterionName": "N"}}])
+    with pytest.raises(
+        ConfigurationError, match=r'evaluatorConfigs\[0\]\.embedder: required .*"hashing", which'
+    ):
+        EvaluationRunConfig(
+            evaluator_configs=[{"type": "NLPAccuracy", "config": {"criterionName": "N"}}]
+        )
 
 
 def test_it_reaches_the_worker_process() -> None:
-    """With an embedder of any module, by its class and settings; an object has no JSON form, and stays here."""
+    """With an embedder of any module, by its class and settings; an object has no JSON form, and
+    stays here.
+    """
     evaluator = NLPAccuracy(criterion_name="N", embedder=Doubling(times=3.0))
     assert load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator)))) == evaluator
     with pytest.raises(NotPortable):

@@ -11,7 +11,13 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Sentiment, sentiment
-from agenteval_otel.evaluators.sentiment import AFINN, BUILTIN, agentdock_tokens, load_lexicon, tokens
+from agenteval_otel.evaluators.sentiment import (
+    AFINN,
+    BUILTIN,
+    agentdock_tokens,
+    load_lexicon,
+    tokens,
+)
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from tests.evaluators.support import result_of
 
@@ -29,24 +35,36 @@ def raw(text: str, **fields: Any) -> Any:
 
 
 def test_the_words_are_summed_up() -> None:
-    """The sum of the words' values over the number of words, moved to [0, 1]; the words are told, last one first."""
+    """The sum of the words' values over the number of words, moved to [0, 1]; the words are told,
+    last one first.
+    """
     result = run("The service was good, the food terrible!")
     assert result.metadata == {
-        "rawScore": -1, "comparativeScore": -1 / 7, "positiveWords": ["good"], "negativeWords": ["terrible"],
-    }  # fmt: skip
+        "rawScore": -1,
+        "comparativeScore": -1 / 7,
+        "positiveWords": ["good"],
+        "negativeWords": ["terrible"],
+    }
     assert result.score == result.normalized == pytest.approx((5 - 1 / 7) / 10)
-    assert result.reasoning == "raw score -1 of 7 words, comparative -0.1429; positive: good; negative: terrible"
+    assert (
+        result.reasoning
+        == "raw score -1 of 7 words, comparative -0.1429; positive: good; negative: terrible"
+    )
 
 
 def test_each_output_has_its_scale() -> None:
-    """A share is numeric; a sum and a category are on scales of their own, so that no average takes them in."""
+    """A share is numeric; a sum and a category are on scales of their own, so that no average takes
+    them in.
+    """
     share, total, category = (
         run("good", output_type=item) for item in ("comparativeNormalized", "rawScore", "category")
     )
     assert (share.score, total.score, category.score) == (0.7, 2, "positive")
     assert (share.normalized, total.normalized, category.normalized) == (0.7, None, None)
     assert category.label == "positive"
-    assert [evaluator(output_type=item).criteria()[0].scale for item in ("rawScore", "category")] == ["raw", "category"]
+    assert [
+        evaluator(output_type=item).criteria()[0].scale for item in ("rawScore", "category")
+    ] == ["raw", "category"]
     assert evaluator(output_type="rawScore", scale="numeric").criteria()[0].scale == "numeric"
 
 
@@ -54,14 +72,20 @@ def test_categories_begin_beyond_their_thresholds() -> None:
     """A score that equals a threshold is neutral; thresholds must leave room between them."""
     fields = {"output_type": "category", "negative_threshold": -2, "positive_threshold": 2}
     assert [run(text, **fields).score for text in ("good", "great", "poor", "awful", "table")] == [
-        "neutral", "positive", "neutral", "negative", "neutral",
-    ]  # fmt: skip
+        "neutral",
+        "positive",
+        "neutral",
+        "negative",
+        "neutral",
+    ]
     for wrong in (
         {"negative_threshold": 0.2},
         {"positive_threshold": -0.2},
         {"negativeThreshold": 1, "positiveThreshold": 0},
     ):
-        with pytest.raises(ConfigurationError, match="negative_threshold must be below positive_threshold"):
+        with pytest.raises(
+            ConfigurationError, match="negative_threshold must be below positive_threshold"
+        ):
             evaluator(output_type="category", **wrong)
         assert evaluator(output_type="rawScore", **wrong).output_type == "rawScore"
 
@@ -69,29 +93,60 @@ def test_categories_begin_beyond_their_thresholds() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("not good", -2), ("not a good one", 2), ("It isn't good", -2), ("It isn\u2019t good", -2), ("didnt help", -2),
-        ("I can't complain", 2), ("never good", -2), ("constructor good", 2), ("no good", 2), ("\u2018good\u2019", 2),
-        ("'good'", 2), ("good-bad", 0), ("good\tbad", -1), ("good\u00a0bad", -1), ("[good]", 2), ("good\u2014bad", -1),
-        ("user-friendly", 2), ("-good-", 2), ("so--good", 2), ("GOOD", 2), ("nai\u0308ve", -2), ("good_bad", -1),
-        ("I \u2764\ufe0f it", 3), ("\U0001f60d\U0001f60d", 6), ("wow\U0001f44d\U0001f3fd!", 6), ("not \U0001f44d", -2),
+        ("not good", -2),
+        ("not a good one", 2),
+        ("It isn't good", -2),
+        ("It isn\u2019t good", -2),
+        ("didnt help", -2),
+        ("I can't complain", 2),
+        ("never good", -2),
+        ("constructor good", 2),
+        ("no good", 2),
+        ("\u2018good\u2019", 2),
+        ("'good'", 2),
+        ("good-bad", 0),
+        ("good\tbad", -1),
+        ("good\u00a0bad", -1),
+        ("[good]", 2),
+        ("good\u2014bad", -1),
+        ("user-friendly", 2),
+        ("-good-", 2),
+        ("so--good", 2),
+        ("GOOD", 2),
+        ("nai\u0308ve", -2),
+        ("good_bad", -1),
+        ("I \u2764\ufe0f it", 3),
+        ("\U0001f60d\U0001f60d", 6),
+        ("wow\U0001f44d\U0001f3fd!", 6),
+        ("not \U0001f44d", -2),
     ],
-)  # fmt: skip
+)
 def test_words_and_emoji_are_found(text: str, expected: int) -> None:
-    """Typographic apostrophes, glued emoji, skin tones, quotes and tabs keep no word from being found."""
+    """Typographic apostrophes, glued emoji, skin tones, quotes and tabs keep no word from being
+    found.
+    """
     assert raw(text) == expected
 
 
 def test_original_tokens_keep_agentdocks_oddities() -> None:
     """Tabs, brackets, apostrophes and variation selectors split words as they do in AgentDock."""
     oddities = {
-        "good\tbad": 0, "I don\u2019t hate it": -3, "constructor good": -2, "[good]": 0, "\u2764\ufe0f": 0,
-        "\U0001f60d": 3, "didn't help": 2, "good\t\tgood": 4, "good.bad": -1,
-    }  # fmt: skip
+        "good\tbad": 0,
+        "I don\u2019t hate it": -3,
+        "constructor good": -2,
+        "[good]": 0,
+        "\u2764\ufe0f": 0,
+        "\U0001f60d": 3,
+        "didn't help": 2,
+        "good\t\tgood": 4,
+        "good.bad": -1,
+    }
     assert {text: raw(text, agentdock_tokens=True) for text in oddities} == oddities
 
 
 @pytest.mark.parametrize(
-    ("output_type", "score"), [("comparativeNormalized", 0.5), ("rawScore", 0), ("category", "neutral")]
+    ("output_type", "score"),
+    [("comparativeNormalized", 0.5), ("rawScore", 0), ("category", "neutral")],
 )
 def test_a_blank_text_is_neutral_and_a_missing_one_a_failure(output_type: str, score: Any) -> None:
     """Nothing said sounds like nothing; nothing there is no score, only the original's filler."""
@@ -104,9 +159,13 @@ def test_a_blank_text_is_neutral_and_a_missing_one_a_failure(output_type: str, s
 
 
 def test_a_file_may_be_the_lexicon(tmp_path: Path) -> None:
-    """A file of words and values is all there is then, emoji included; comments and empty lines are passed over."""
+    """A file of words and values is all there is then, emoji included; comments and empty lines are
+    passed over.
+    """
     path = tmp_path / "words.tsv"
-    path.write_bytes("\ufeff# ours\r\n\r\nRefund\t-2.5\r\nship-shape\t4\n\U0001f44d\t 1 \nna\u00efve\t-0\n".encode())
+    path.write_bytes(
+        "\ufeff# ours\r\n\r\nRefund\t-2.5\r\nship-shape\t4\n\U0001f44d\t 1 \nna\u00efve\t-0\n".encode()
+    )
     assert raw("A refund! Ship-shape \U0001f44d naïve good", lexicon=str(path)) == 2.5
     part = evaluator(lexicon=str(path))
     first = part.fingerprint
@@ -127,7 +186,9 @@ def test_a_file_may_be_the_lexicon(tmp_path: Path) -> None:
         (b"\xff\t1\n", ": not UTF-8"),
     ],
 )
-def test_a_wrong_file_is_refused_by_its_line(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_a_wrong_file_is_refused_by_its_line(
+    tmp_path: Path, content: bytes | None, message: str
+) -> None:
     """What is wrong with a lexicon is told at load, with the number of the line."""
     path = tmp_path / "words.tsv"
     if content is not None:
@@ -140,13 +201,17 @@ def test_without_the_extra_afinn_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     """The error names the extra and the other choices."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     sentiment._packaged.cache_clear()
-    with pytest.raises(ConfigurationError, match=re.escape('pip install "agenteval-otel[sentiment]"')):
+    with pytest.raises(
+        ConfigurationError, match=re.escape('pip install "agenteval-otel[sentiment]"')
+    ):
         evaluator(lexicon=AFINN)
     assert evaluator().lexicon == BUILTIN
 
 
 def test_the_lexica_hold_single_words_with_values() -> None:
-    """The package's own words are lower-cased, sorted, worth something, and each can be found in a text."""
+    """The package's own words are lower-cased, sorted, worth something, and each can be found in a
+    text.
+    """
     own = load_lexicon(BUILTIN).values
     assert all(isinstance(value, int) and -5 <= value <= 5 and value for value in own.values())
     for name in ("words.tsv", "emoji.tsv"):

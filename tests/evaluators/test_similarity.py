@@ -36,10 +36,13 @@ def score(response: Any, reference: Any, **fields: Any) -> float:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({}, 2 / 8), ({"ngram_size": 1}, 6 / 10), ({"ngram_size": 3}, 0.0), ({"algorithm": "levenshtein"}, 0.6),
+        ({}, 2 / 8),
+        ({"ngram_size": 1}, 6 / 10),
+        ({"ngram_size": 3}, 0.0),
+        ({"algorithm": "levenshtein"}, 0.6),
         ({"algorithm": "jaro-winkler"}, 0.76),
     ],
-)  # fmt: skip
+)
 def test_each_measure_has_its_own_number(fields: dict[str, Any], expected: float) -> None:
     """Night and nacht share one bigram of four, three letters of five, and three places."""
     assert score("night", "nacht", **fields) == pytest.approx(expected)
@@ -48,7 +51,9 @@ def test_each_measure_has_its_own_number(fields: dict[str, Any], expected: float
 @pytest.mark.parametrize("named", [{"algorithm": "cosine"}, {"algorithm": None}, {"algorithm": []}])
 def test_an_unknown_algorithm_is_refused(named: dict[str, Any]) -> None:
     """A misspelled algorithm fails at load with the choices."""
-    with pytest.raises(ConfigurationError, match="'sorensen-dice', 'jaro-winkler' or 'levenshtein'"):
+    with pytest.raises(
+        ConfigurationError, match="'sorensen-dice', 'jaro-winkler' or 'levenshtein'"
+    ):
         evaluator(**named)
 
 
@@ -76,9 +81,13 @@ def test_an_emoji_is_one_character_unless_units_are_asked_for() -> None:
 
 def test_reasoning_names_what_was_compared() -> None:
     """The reasoning holds fields, algorithm, the score to four places and both texts."""
-    result = run("KITTEN " + "x" * 200, "sitting", algorithm="levenshtein", reference_field="ground_truth")
+    result = run(
+        "KITTEN " + "x" * 200, "sitting", algorithm="levenshtein", reference_field="ground_truth"
+    )
     assert result.reasoning is not None
-    assert result.reasoning.startswith(f"levenshtein of response and ground_truth: {result.score:.4f}; ")
+    assert result.reasoning.startswith(
+        f"levenshtein of response and ground_truth: {result.score:.4f}; "
+    )
     assert f"source: kitten {'x' * 93}; reference: sitting" in result.reasoning
     assert result.metadata is None
 
@@ -93,7 +102,9 @@ def test_a_long_text_is_cut_and_says_so(algorithm: str) -> None:
 
 
 def test_of_several_references_the_most_alike_counts() -> None:
-    """From the ground truth or from a list elsewhere; the reasoning shows the reference that counted."""
+    """From the ground truth or from a list elsewhere; the reasoning shows the reference that
+    counted.
+    """
     result = run("nacht", ["day", "night", "week"])
     assert result.score == score("nacht", "night")
     assert "the most alike of 3" in (result.reasoning or "")
@@ -104,41 +115,66 @@ def test_of_several_references_the_most_alike_counts() -> None:
 def test_fields_may_be_chosen() -> None:
     """Prompt, context and messages can be compared as well as the response and the ground truth."""
     assert run("x", None, context={"ref": {"a": "x"}}, reference_field="context.ref.a").score == 1.0
-    message = {"role": "assistant", "content": "no", "contentParts": [{"type": "text", "text": "yes"}]}
+    message = {
+        "role": "assistant",
+        "content": "no",
+        "contentParts": [{"type": "text", "text": "yes"}],
+    }
     assert run(message, "yes").score == 1.0
 
 
 def test_a_missing_text_is_a_failure_and_a_missing_reference_a_skip() -> None:
-    """Without a reference there is nothing to say; what is there and is no text, or no source, is a failure."""
+    """Without a reference there is nothing to say; what is there and is no text, or no source, is a
+    failure.
+    """
     with pytest.raises(EvaluationSkipped, match="no ground truth"):
         run("a", None)
     with pytest.raises(EvaluationSkipped, match="nothing at context"):
         run("a", "a", reference_field="context")
-    for response, reference, fields in (("a", 42, {}), (None, "a", {}), ("a", None, {"without_reference": "fail"})):
+    for response, reference, fields in (
+        ("a", 42, {}),
+        (None, "a", {}),
+        ("a", None, {"without_reference": "fail"}),
+    ):
         result = run(response, reference, **fields)
         assert (result.status, result.filler, result.error_type) == ("failed", 0, "missing_text")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_below_the_cutoff_the_score_is_zero(algorithm: str) -> None:
-    """What is less alike than the cutoff scores 0.0, what is as much alike keeps its score; the reasoning tells."""
+    """What is less alike than the cutoff scores 0.0, what is as much alike keeps its score; the
+    reasoning tells.
+    """
     full = score("night watch", "nacht wache", algorithm=algorithm)
     assert 0 < full < 1
     assert score("night watch", "nacht wache", algorithm=algorithm, score_cutoff=full) == full
-    below = run("night watch", "nacht wache", algorithm=algorithm, score_cutoff=min(1.0, full + 0.01))
+    below = run(
+        "night watch", "nacht wache", algorithm=algorithm, score_cutoff=min(1.0, full + 0.01)
+    )
     assert below.score == 0.0
     assert "below" in str(below.reasoning)
     assert run("aaaa" * 20, "bbbb" * 20, algorithm="levenshtein", score_cutoff=0.9).score == 0.0
 
 
 @given(
-    first=TEXTS, second=TEXTS, size=st.integers(1, 4), keep=st.booleans(), unit=st.sampled_from(["character", "utf16"])
+    first=TEXTS,
+    second=TEXTS,
+    size=st.integers(1, 4),
+    keep=st.booleans(),
+    unit=st.sampled_from(["character", "utf16"]),
 )
 @settings(deadline=None)
-def test_any_two_texts_have_a_similarity(first: str, second: str, size: int, keep: bool, unit: str) -> None:
+def test_any_two_texts_have_a_similarity(
+    first: str, second: str, size: int, keep: bool, unit: str
+) -> None:
     """It lies in [0, 1], is the same the other way round, and 1 for a text and itself."""
     for algorithm in ALGORITHMS:
-        fields = {"algorithm": algorithm, "ngram_size": size, "normalize_whitespace": keep, "unit": unit}
+        fields = {
+            "algorithm": algorithm,
+            "ngram_size": size,
+            "normalize_whitespace": keep,
+            "unit": unit,
+        }
         similarity = score(first, second, **fields)
         assert 0.0 <= similarity <= 1.0
         assert similarity == pytest.approx(score(second, first, **fields))
@@ -157,12 +193,18 @@ def test_sets_of_ngrams_are_those_of_slices(first: str, second: str, size: int) 
         return {text[at : at + size] for at in range(max(1, len(text) - size + 1))}
 
     both, total = len(grams(first) & grams(second)), len(grams(first)) + len(grams(second))
-    assert sorensen_dice(first, second, size) == (2 * both / total if first and second else float(first == second))
+    assert sorensen_dice(first, second, size) == (
+        2 * both / total if first and second else float(first == second)
+    )
 
 
 @given(first=st.text("abcd", max_size=14), second=st.text("abcd", max_size=14))
 @settings(deadline=None)
-def test_jaro_winkler_differs_from_rapidfuzz_in_half_transpositions_only(first: str, second: str) -> None:
-    """It rounds half of the characters that are out of order down; the rest of the measure is the same."""
+def test_jaro_winkler_differs_from_rapidfuzz_in_half_transpositions_only(
+    first: str, second: str
+) -> None:
+    """It rounds half of the characters that are out of order down; the rest of the measure is the
+    same.
+    """
     actual, rounded = jaro_winkler(first, second), JaroWinkler.similarity(first, second)
     assert actual == pytest.approx(rounded) or 0 < rounded - actual < 0.2

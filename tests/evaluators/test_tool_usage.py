@@ -17,7 +17,10 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.scoring import AgentDockCriteria
 from tests.evaluators.support import results_of
 
-SEARCH = {"name": "search", "arguments": {"query": "Paris", "limit": 5, "user": {"city": "Lyon"}, "tags": ["a", 1]}}
+SEARCH = {
+    "name": "search",
+    "arguments": {"query": "Paris", "limit": 5, "user": {"city": "Lyon"}, "tags": ["a", 1]},
+}
 
 
 def usage(**rule: Any) -> ToolUsage:
@@ -25,7 +28,11 @@ def usage(**rule: Any) -> ToolUsage:
 
 
 def run(
-    evaluator: ToolUsage, *calls: dict[str, Any], scale: str = "binary", original: bool = False, **fields: Any
+    evaluator: ToolUsage,
+    *calls: dict[str, Any],
+    scale: str = "binary",
+    original: bool = False,
+    **fields: Any,
 ) -> list[EvaluationResult]:
     criteria: Sequence[EvaluationCriteria] = [
         EvaluationCriteria(name=criterion.name, scale=scale) for criterion in evaluator.criteria()
@@ -53,9 +60,14 @@ async def awaited(arguments: Any) -> bool:
 
 
 def test_what_was_not_said_stays_unsaid_in_a_dump() -> None:
-    """That an argument has to be null survives a dump, and that nothing is said of its value does too."""
+    """That an argument has to be null survives a dump, and that nothing is said of its value does
+    too.
+    """
     evaluator = usage(expected_tool_name="s", argument_checks={"a": {"equals": None}, "b": {}})
-    for dump in (evaluator.model_dump(mode="json"), evaluator.model_dump(mode="json", by_alias=True)):
+    for dump in (
+        evaluator.model_dump(mode="json"),
+        evaluator.model_dump(mode="json", by_alias=True),
+    ):
         again = resolve(Evaluator, dump)
         assert isinstance(again, ToolUsage)
         assert only(again, call("s", a=None, b=1)).score is True
@@ -64,32 +76,51 @@ def test_what_was_not_said_stays_unsaid_in_a_dump() -> None:
 
 
 SECRETIVE: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    ({"argument_checks": {"page_token": {"type": "string"}}}, {"argument_checks": {"page_token": {"type": "integer"}}}),
-    ({"argument_checks": {"a": {"equals": {"b": {"c": {"d": [1]}}}}}},
-     {"argument_checks": {"a": {"equals": {"b": {"c": {"d": [2]}}}}}}),
-    ({"arguments_schema": {"properties": {"token": {"maxLength": 1}}}},
-     {"arguments_schema": {"properties": {"token": {"maxLength": 2}}}}),
-]  # fmt: skip
+    (
+        {"argument_checks": {"page_token": {"type": "string"}}},
+        {"argument_checks": {"page_token": {"type": "integer"}}},
+    ),
+    (
+        {"argument_checks": {"a": {"equals": {"b": {"c": {"d": [1]}}}}}},
+        {"argument_checks": {"a": {"equals": {"b": {"c": {"d": [2]}}}}}},
+    ),
+    (
+        {"arguments_schema": {"properties": {"token": {"maxLength": 1}}}},
+        {"arguments_schema": {"properties": {"token": {"maxLength": 2}}}},
+    ),
+]
 
 
 @pytest.mark.parametrize(("item", "other"), SECRETIVE, ids=range(len(SECRETIVE)))
-def test_what_is_said_of_arguments_stands_in_dumps(item: dict[str, Any], other: dict[str, Any]) -> None:
-    """An argument named like a secret and what is nested deeply come back from a dump, and tell fingerprints apart."""
+def test_what_is_said_of_arguments_stands_in_dumps(
+    item: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """An argument named like a secret and what is nested deeply come back from a dump, and tell
+    fingerprints apart.
+    """
     evaluator = usage(expected_tool_name="s", **item)
     assert evaluator.fingerprint != usage(expected_tool_name="s", **other).fingerprint
     for config in (
         EvaluationRunConfig(evaluators=[evaluator]),
-        EvaluationRunConfig(evaluators=[{"type": "ToolUse", "expectations": [{"name": "s", **item}]}]),
+        EvaluationRunConfig(
+            evaluators=[{"type": "ToolUse", "expectations": [{"name": "s", **item}]}]
+        ),
     ):
         for by_alias in (True, False):
-            again = EvaluationRunConfig.model_validate(config.model_dump(mode="json", by_alias=by_alias))
+            again = EvaluationRunConfig.model_validate(
+                config.model_dump(mode="json", by_alias=by_alias)
+            )
             assert again.evaluators[0] == config.evaluators[0]
             assert again.evaluators[0].fingerprint == config.evaluators[0].fingerprint
 
 
 def test_values_of_secret_arguments_stay_hidden() -> None:
-    """What an argument named like a secret has to be is shown to nobody; that something is expected of it is."""
-    evaluator = usage(expected_tool_name="s", argument_checks={"api_key": {"equals": "sk-17", "type": "string"}})
+    """What an argument named like a secret has to be is shown to nobody; that something is expected
+    of it is.
+    """
+    evaluator = usage(
+        expected_tool_name="s", argument_checks={"api_key": {"equals": "sk-17", "type": "string"}}
+    )
     dump = evaluator.model_dump(mode="json")
     assert "sk-17" not in str(dump) + repr(evaluator)
     assert '"type": "string"' in str(dump)
@@ -100,26 +131,78 @@ def test_values_of_secret_arguments_stay_hidden() -> None:
 
 HISTORY = {
     "parts": [
-        {"role": "assistant", "contentParts": [{"type": "tool_call", "toolName": "search", "args": {"query": 1}}]}],
+        {
+            "role": "assistant",
+            "contentParts": [{"type": "tool_call", "toolName": "search", "args": {"query": 1}}],
+        }
+    ],
     "parts of the conventions": [
-        {"role": "assistant", "contentParts": [{"type": "tool_call", "name": "search", "arguments": {"query": 1}}]}],
-    "openai": [{"role": "assistant", "content": None, "tool_calls": [
-        {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{\"query\": 1}"}}]}],
-    "a function by its name": [{"role": "assistant", "toolCalls": [{"function": "search", "arguments": {"query": 1}}]}],
-    "anthropic": [{"role": "assistant", "content": [
-        {"type": "text", "text": "I look."},
-        {"type": "tool_use", "id": "t1", "name": "search", "input": {"query": 1}}]}],
-    "parts with a hyphen": [{"role": "assistant", "content": [
-        {"type": "tool-call", "toolCallId": "t1", "toolName": "search", "input": {"query": 1}}]}],
-    "a custom tool": [{"role": "assistant", "tool_calls": [
-        {"id": "c1", "type": "custom", "custom": {"name": "search", "input": "{\"query\": 1}"}}]}],
-}  # fmt: skip
+        {
+            "role": "assistant",
+            "contentParts": [{"type": "tool_call", "name": "search", "arguments": {"query": 1}}],
+        }
+    ],
+    "openai": [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "search", "arguments": '{"query": 1}'},
+                }
+            ],
+        }
+    ],
+    "a function by its name": [
+        {"role": "assistant", "toolCalls": [{"function": "search", "arguments": {"query": 1}}]}
+    ],
+    "anthropic": [
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "t1", "name": "search", "input": {"query": 1}},
+            ],
+        }
+    ],
+    "parts with a hyphen": [
+        {
+            "role": "assistant",
+            "content": [
+                {
+                    "type": "tool-call",
+                    "toolCallId": "t1",
+                    "toolName": "search",
+                    "input": {"query": 1},
+                }
+            ],
+        }
+    ],
+    "a custom tool": [
+        {
+            "role": "assistant",
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "custom",
+                    "custom": {"name": "search", "input": '{"query": 1}'},
+                }
+            ],
+        }
+    ],
+}
 
 
 @pytest.mark.parametrize("history", HISTORY.values(), ids=HISTORY)
 def test_calls_are_seen_in_every_form(history: Any) -> None:
-    """Parts of messages, and what chat clients write beside their text; arguments as a value or as JSON text."""
-    evaluator = usage(expected_tool_name="search", is_required=True, argument_checks={"query": {"equals": 1}})
+    """Parts of messages, and what chat clients write beside their text; arguments as a value or as
+    JSON text.
+    """
+    evaluator = usage(
+        expected_tool_name="search", is_required=True, argument_checks={"query": {"equals": 1}}
+    )
     assert only(evaluator, messageHistory=history).score is True
 
 
@@ -127,32 +210,47 @@ def test_other_messages_and_turns_count_on_request() -> None:
     """What stands in a user's message is no call; with ``toolCalls`` earlier turns do not count."""
     rules = [{"criterion_name": "T", "expected_tool_name": "search", "is_required": True}]
     alone = ToolUsage.load({"rules": rules, "tool_data_source": "toolCalls"})
-    assert only(alone, messageHistory=[{"role": "assistant", "tool_calls": [SEARCH]}]).score is False
+    assert (
+        only(alone, messageHistory=[{"role": "assistant", "tool_calls": [SEARCH]}]).score is False
+    )
     assert only(alone, SEARCH).score is True
     of_user = [{"role": "user", "tool_calls": [SEARCH]}]
     assert only(ToolUsage.load({"rules": rules}), messageHistory=of_user).score is False
 
 
 def test_the_answers_own_calls_complete_the_history() -> None:
-    """A monitored answer's calls count beside those of earlier turns, and once where the history tells of them too."""
+    """A monitored answer's calls count beside those of earlier turns, and once where the history
+    tells of them too.
+    """
     reported = [{"role": "assistant", "tool_calls": [{**SEARCH, "id": "1"}, {**SEARCH, "id": "2"}]}]
     twice = usage(expected_tool_name="search", min_calls=2, max_calls=2)
     assert only(twice, {**SEARCH, "id": "2"}, messageHistory=reported).score is True
     assert only(twice, SEARCH, messageHistory=reported).score is True
-    assert only(twice, {**SEARCH, "id": "3"}, messageHistory=reported).reason_code == "too_many_calls"
-    assert only(twice, SEARCH, SEARCH, SEARCH, messageHistory=reported).reason_code == "too_many_calls"
+    assert (
+        only(twice, {**SEARCH, "id": "3"}, messageHistory=reported).reason_code == "too_many_calls"
+    )
+    assert (
+        only(twice, SEARCH, SEARCH, SEARCH, messageHistory=reported).reason_code == "too_many_calls"
+    )
     nameless = [{"role": "assistant", "tool_calls": [SEARCH, SEARCH]}]
     assert only(twice, {**SEARCH, "id": "1"}, messageHistory=nameless).score is True
 
 
 def test_the_context_is_a_source() -> None:
-    """Entries need a tool's name and arguments that are an object, a list or null; others are passed over."""
+    """Entries need a tool's name and arguments that are an object, a list or null; others are
+    passed over.
+    """
     rules = [{"criterionName": "T", "expectedToolName": "s", "minCalls": 2, "maxCalls": 2}]
     evaluator = ToolUsage.load({"rules": rules, "toolDataSource": "context"})
     calls: list[Any] = [
-        {"toolName": "s", "args": {}}, {"toolName": "s", "args": None}, {"toolName": "s"}, {"toolName": "s", "args": 5},
-        {"toolName": 5, "args": {}}, None, "s",
-    ]  # fmt: skip
+        {"toolName": "s", "args": {}},
+        {"toolName": "s", "args": None},
+        {"toolName": "s"},
+        {"toolName": "s", "args": 5},
+        {"toolName": 5, "args": {}},
+        None,
+        "s",
+    ]
     assert only(evaluator, context={"toolCalls": calls}).score is True
     assert only(evaluator, context={"toolCalls": "s"}).reason_code == "tool_not_called"
     assert only(evaluator).reason_code == "tool_not_called"
@@ -183,32 +281,50 @@ RULES: dict[str, tuple[dict[str, Any], list[str], str | None]] = {
 def test_rules(rule: dict[str, Any], names: list[str], reason: str | None) -> None:
     """Required, optional, forbidden tools, their number and their order."""
     result = only(usage(**rule), *(call(name) for name in names))
-    assert (result.score, result.passed, result.reason_code) == (reason is None, reason is None, reason)
+    assert (result.score, result.passed, result.reason_code) == (
+        reason is None,
+        reason is None,
+        reason,
+    )
 
 
 @pytest.mark.parametrize(
     ("checked", "valid", "passed"),
-    [("first", [1, 0], True), ("first", [0, 1], False), ("any", [0, 1], True), ("any", [0, 0], False),
-     ("all", [1, 0], False), ("all", [1, 1], True)],
-)  # fmt: skip
+    [
+        ("first", [1, 0], True),
+        ("first", [0, 1], False),
+        ("any", [0, 1], True),
+        ("any", [0, 0], False),
+        ("all", [1, 0], False),
+        ("all", [1, 1], True),
+    ],
+)
 def test_which_calls_are_checked(checked: str, valid: list[int], passed: bool) -> None:
     """The first call's arguments as in the original, any call's, or all calls'."""
-    evaluator = usage(expected_tool_name="s", checked_calls=checked, argument_checks={"v": {"equals": 1}})
+    evaluator = usage(
+        expected_tool_name="s", checked_calls=checked, argument_checks={"v": {"equals": 1}}
+    )
     result = only(evaluator, *(call("s", v=value) for value in valid))
     assert result.score is passed
     assert result.reason_code == (None if passed else "invalid_arguments")
 
 
 ANSWERS: list[tuple[Any, bool, str]] = [
-    (True, True, ""), (False, False, "refused"), ((False, "too far"), False, "too far"), ((True, None), True, ""),
-    ({"isValid": True}, True, ""), ({"is_valid": False, "reason": "empty"}, False, "empty"),
+    (True, True, ""),
+    (False, False, "refused"),
+    ((False, "too far"), False, "too far"),
+    ((True, None), True, ""),
+    ({"isValid": True}, True, ""),
+    ({"is_valid": False, "reason": "empty"}, False, "empty"),
     ({"isValid": False}, False, "refused"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("answer", "passed", "reason"), ANSWERS)
 def test_functions_answer_in_several_forms(answer: Any, passed: bool, reason: str) -> None:
-    """A boolean, a boolean with a reason, or the original's mapping; the function sees the arguments as a value."""
+    """A boolean, a boolean with a reason, or the original's mapping; the function sees the
+    arguments as a value.
+    """
     seen: list[Any] = []
 
     def check(arguments: Any) -> Any:
@@ -226,7 +342,9 @@ def test_functions_answer_in_several_forms(answer: Any, passed: bool, reason: st
 @pytest.mark.parametrize("answer", [None, 1, "yes", {}, {"isValid": "no"}, (1, 2, 3)])
 def test_what_is_no_answer_is_a_failure(answer: Any) -> None:
     """An answer that is none makes no verdict up."""
-    result = only(usage(expected_tool_name="s", argument_checks=lambda arguments: answer), call("s"))
+    result = only(
+        usage(expected_tool_name="s", argument_checks=lambda arguments: answer), call("s")
+    )
     assert (result.status, result.error_type, result.raised) == ("failed", "invalid_check", False)
 
 
@@ -240,7 +358,9 @@ def test_a_raising_check_loses_its_own_rule_only(place: int) -> None:
     rules = [{"criterion_name": f"r{index}", "expected_tool_name": "s"} for index in range(3)]
     rules[place]["argument_checks"] = broken  # type: ignore[assignment]
     made = EvaluationInput.model_validate({"response": "r", "tool_calls": [call("s")]})
-    aggregated = run_evaluation_sync(made, EvaluationRunConfig(evaluators=(ToolUsage.load({"rules": rules}),)))
+    aggregated = run_evaluation_sync(
+        made, EvaluationRunConfig(evaluators=(ToolUsage.load({"rules": rules}),))
+    )
     assert [result.status for result in aggregated.results].count("scored") == 2
     assert aggregated.results[place].error == "KeyError: 'query'"
     assert aggregated.results[place].error_type == "KeyError"
@@ -248,7 +368,9 @@ def test_a_raising_check_loses_its_own_rule_only(place: int) -> None:
 
 
 def test_a_check_may_have_nothing_to_say() -> None:
-    """A function that abstains skips its rule; one whose error cannot be read still fails only its own."""
+    """A function that abstains skips its rule; one whose error cannot be read still fails only its
+    own.
+    """
 
     class Unreadable(Exception):
         def __str__(self) -> str:
@@ -265,29 +387,63 @@ def test_a_check_may_have_nothing_to_say() -> None:
         for name, error in (("a", EvaluationSkipped("no tariff")), ("b", Unreadable()))
     ]
     skipped, failed = run(ToolUsage.load({"rules": rules}), call("s"))
-    assert (skipped.status, skipped.skip_reason, skipped.error_type) == ("skipped", "no tariff", None)
+    assert (skipped.status, skipped.skip_reason, skipped.error_type) == (
+        "skipped",
+        "no tariff",
+        None,
+    )
     assert (failed.status, failed.error_type) == ("failed", "Unreadable")
 
 
 PREDICATES: list[tuple[dict[str, Any], Any, bool]] = [
-    ({}, 0, True), ({"present": True}, None, True), ({"present": False}, 1, False),
-    ({"type": "string"}, "a", True), ({"type": "string"}, 1, False), ({"type": "number"}, True, False),
-    ({"type": "number"}, 1.5, True), ({"type": "integer"}, 2.0, True), ({"type": "integer"}, 2.5, False),
-    ({"type": "integer"}, float("inf"), False), ({"type": "boolean"}, 0, False), ({"type": "array"}, [1], True),
-    ({"type": "object"}, {}, True), ({"type": "null"}, None, True), ({"type": ["string", "null"]}, None, True),
+    ({}, 0, True),
+    ({"present": True}, None, True),
+    ({"present": False}, 1, False),
+    ({"type": "string"}, "a", True),
+    ({"type": "string"}, 1, False),
+    ({"type": "number"}, True, False),
+    ({"type": "number"}, 1.5, True),
+    ({"type": "integer"}, 2.0, True),
+    ({"type": "integer"}, 2.5, False),
+    ({"type": "integer"}, float("inf"), False),
+    ({"type": "boolean"}, 0, False),
+    ({"type": "array"}, [1], True),
+    ({"type": "object"}, {}, True),
+    ({"type": "null"}, None, True),
+    ({"type": ["string", "null"]}, None, True),
     ({"type": ["string", "null"]}, 1, False),
-    ({"equals": 1}, 1.0, True), ({"equals": 1}, True, False), ({"equals": {"a": [1]}}, {"a": [1]}, True),
-    ({"equals": {"a": [1]}}, {"a": [True]}, False), ({"equals": None}, None, True), ({"equals": None}, 0, False),
-    ({"one_of": ["a", 1]}, "a", True), ({"one_of": ["a", 1]}, True, False),
-    ({"min": 1, "max": 5}, 5, True), ({"min": 1}, 0.5, False), ({"max": 5}, 6, False), ({"max": 5}, "3", False),
-    ({"max": 5}, float("nan"), False), ({"min": 5}, float("nan"), False), ({"min": 0}, True, False),
-    ({"min_length": 2}, "é", False), ({"min_length": 1, "max_length": 2}, [1, 2], True), ({"max_length": 1}, 7, False),
-    ({"contains": "ari"}, "Paris", True), ({"contains": 1}, ["1"], False), ({"contains": 1}, [1], True),
-    ({"contains": "a"}, 7, False), ({"pattern": "^P"}, "Paris", True), ({"pattern": "^p"}, "Paris", False),
-    ({"pattern": "1"}, 1, False), ({"not_empty": True}, " \n", False), ({"not_empty": True}, "a", True),
-    ({"not_empty": True}, [], False), ({"not_empty": True}, None, False), ({"not_empty": True}, 0, True),
+    ({"equals": 1}, 1.0, True),
+    ({"equals": 1}, True, False),
+    ({"equals": {"a": [1]}}, {"a": [1]}, True),
+    ({"equals": {"a": [1]}}, {"a": [True]}, False),
+    ({"equals": None}, None, True),
+    ({"equals": None}, 0, False),
+    ({"one_of": ["a", 1]}, "a", True),
+    ({"one_of": ["a", 1]}, True, False),
+    ({"min": 1, "max": 5}, 5, True),
+    ({"min": 1}, 0.5, False),
+    ({"max": 5}, 6, False),
+    ({"max": 5}, "3", False),
+    ({"max": 5}, float("nan"), False),
+    ({"min": 5}, float("nan"), False),
+    ({"min": 0}, True, False),
+    ({"min_length": 2}, "é", False),
+    ({"min_length": 1, "max_length": 2}, [1, 2], True),
+    ({"max_length": 1}, 7, False),
+    ({"contains": "ari"}, "Paris", True),
+    ({"contains": 1}, ["1"], False),
+    ({"contains": 1}, [1], True),
+    ({"contains": "a"}, 7, False),
+    ({"pattern": "^P"}, "Paris", True),
+    ({"pattern": "^p"}, "Paris", False),
+    ({"pattern": "1"}, 1, False),
+    ({"not_empty": True}, " \n", False),
+    ({"not_empty": True}, "a", True),
+    ({"not_empty": True}, [], False),
+    ({"not_empty": True}, None, False),
+    ({"not_empty": True}, 0, True),
     ({"optional": True, "type": "string"}, 1, False),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("predicate", "value", "passed"), PREDICATES)
@@ -300,7 +456,11 @@ def test_predicates(predicate: dict[str, Any], value: Any, passed: bool) -> None
 
 def test_arguments_that_are_not_there() -> None:
     """They fail, unless they are optional or must not be there; so do arguments that are no object."""
-    for predicate, passed in (({}, False), ({"optional": True, "min": 1}, True), ({"present": False}, True)):
+    for predicate, passed in (
+        ({}, False),
+        ({"optional": True, "min": 1}, True),
+        ({"present": False}, True),
+    ):
         evaluator = usage(expected_tool_name="s", argument_checks={"a": predicate})
         for arguments in ({}, None, "text", [1]):
             assert only(evaluator, {"name": "s", "arguments": arguments}).score is passed
@@ -308,7 +468,9 @@ def test_arguments_that_are_not_there() -> None:
 
 def test_paths_lead_inside_of_arguments() -> None:
     """``user.city`` is the city of the user, unless an argument has this very name."""
-    evaluator = usage(expected_tool_name="search", argument_checks={"user.city": {"equals": "Lyon"}})
+    evaluator = usage(
+        expected_tool_name="search", argument_checks={"user.city": {"equals": "Lyon"}}
+    )
     assert only(evaluator, SEARCH).score is True
     assert only(evaluator, {"name": "search", "arguments": {"user.city": "Lyon"}}).score is True
     items = usage(expected_tool_name="search", argument_checks={"items.1.id": {"equals": 2}})
@@ -320,17 +482,28 @@ def test_paths_lead_inside_of_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    "checks", [{"argument_checks": has_query}, {"argument_checks": {"query": {"optional": True}}},
-               {"arguments_schema": True}]
-)  # fmt: skip
+    "checks",
+    [
+        {"argument_checks": has_query},
+        {"argument_checks": {"query": {"optional": True}}},
+        {"arguments_schema": True},
+    ],
+)
 @pytest.mark.parametrize("broken", ['{"query": "Par', '["query"', '{query: "Paris"}'])
-def test_arguments_that_are_broken_json_are_the_agents_fault(checks: dict[str, Any], broken: str) -> None:
-    """A call whose JSON text cannot be read has wrong arguments for every check; other text is judged."""
+def test_arguments_that_are_broken_json_are_the_agents_fault(
+    checks: dict[str, Any], broken: str
+) -> None:
+    """A call whose JSON text cannot be read has wrong arguments for every check; other text is
+    judged.
+    """
     evaluator = usage(expected_tool_name="s", **checks)
     result = only(evaluator, {"name": "s", "arguments": broken})
     assert (result.score, result.reason_code) == (False, "invalid_arguments")
     assert (result.reasoning or "").endswith("they are no JSON")
-    assert only(evaluator, {"name": "s", "arguments": "the query of a tool that takes text"}).score is True
+    assert (
+        only(evaluator, {"name": "s", "arguments": "the query of a tool that takes text"}).score
+        is True
+    )
 
 
 def test_a_schema_of_the_arguments() -> None:
@@ -354,33 +527,55 @@ def test_a_slow_pattern_is_a_failure() -> None:
 
 @pytest.mark.parametrize(
     ("scale", "called", "unused", "zero"),
-    [("binary", True, True, True), ("pass/fail", True, True, True), ("numeric", 1, 1, 0), ("likert5", True, True, 0),
-     ("mood", True, True, 0)],
-)  # fmt: skip
+    [
+        ("binary", True, True, True),
+        ("pass/fail", True, True, True),
+        ("numeric", 1, 1, 0),
+        ("likert5", True, True, 0),
+        ("mood", True, True, 0),
+    ],
+)
 def test_scales(scale: str, called: Any, unused: Any, zero: Any) -> None:
-    """A verdict is a boolean, on ``numeric`` 1 or 0; an optional tool passes, save with the original's zero."""
+    """A verdict is a boolean, on ``numeric`` 1 or 0; an optional tool passes, save with the
+    original's zero.
+    """
     evaluator = usage(expected_tool_name="s")
-    original = EvaluationRunConfig.model_validate({"evaluatorConfigs": [
-        {"type": "ToolUsage", "config": {"rules": [{"criterionName": "T", "expectedToolName": "s"}]}}
-    ]}).evaluators[0]  # fmt: skip
+    original = EvaluationRunConfig.model_validate(
+        {
+            "evaluatorConfigs": [
+                {
+                    "type": "ToolUsage",
+                    "config": {"rules": [{"criterionName": "T", "expectedToolName": "s"}]},
+                }
+            ]
+        }
+    ).evaluators[0]
     assert isinstance(original, ToolUsage)
-    scores = [only(evaluator, call("s"), scale=scale).score, only(evaluator, scale=scale).score,
-              only(original, scale=scale, original=True).score]  # fmt: skip
+    scores = [
+        only(evaluator, call("s"), scale=scale).score,
+        only(evaluator, scale=scale).score,
+        only(original, scale=scale, original=True).score,
+    ]
     assert scores == [called, unused, zero]
     assert list(map(type, scores)) == list(map(type, [called, unused, zero]))
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"argument_checks": {}}, "need expected_tool_name"), ({"is_required": True}, "need expected_tool_name"),
-    ({"expected_tool": "s"}, "did you mean 'expected_tool_name'"), ({}, "expected expected_tool_name, forbidden"),
+    ({"argument_checks": {}}, "need expected_tool_name"),
+    ({"is_required": True}, "need expected_tool_name"),
+    ({"expected_tool": "s"}, "did you mean 'expected_tool_name'"),
+    ({}, "expected expected_tool_name, forbidden"),
     ({"criterion_name": " "}, "must not be blank"),
     ({"argument_checks": 7}, r"argument_checks: expected a function"),
     ({"argument_checks": awaited}, r"argument_checks: .*need not be awaited"),
     ({"argument_checks": {"a": 7}}, r"argument_checks.a: expected a mapping"),
     ({"argument_checks": {"a": {"min": "x"}}}, r"argument_checks.a.min: expected a number"),
-    ({"argument_checks": {"a": {"pattern": "("}}}, r"argument_checks.a.pattern: not a regular expression"),
+    (
+        {"argument_checks": {"a": {"pattern": "("}}},
+        r"argument_checks.a.pattern: not a regular expression",
+    ),
     ({"argument_checks": {"a": {"minimum": 2}}}, r"argument_checks.a.minimum: unknown field"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("rule", "message"), WRONG)
@@ -391,9 +586,14 @@ def test_wrong_rules_are_refused(rule: dict[str, Any], message: str) -> None:
 
 
 def test_functions_stay_in_this_process() -> None:
-    """An evaluator with a function runs in a thread; the function's name is part of the fingerprint."""
+    """An evaluator with a function runs in a thread; the function's name is part of the
+    fingerprint.
+    """
     evaluator = usage(expected_tool_name="search", argument_checks=has_query)
-    assert evaluator.fingerprint != usage(expected_tool_name="search", argument_checks=lambda _: True).fingerprint
+    assert (
+        evaluator.fingerprint
+        != usage(expected_tool_name="search", argument_checks=lambda _: True).fingerprint
+    )
     with pytest.raises(NotPortable):
         serialize_evaluator(evaluator)
 

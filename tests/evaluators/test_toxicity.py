@@ -27,10 +27,17 @@ def terms_present(response: Any, *terms: str, **fields: Any) -> list[str]:
 
 
 def test_terms_are_listed_once_as_configured_in_order() -> None:
-    """Case variants and repeated occurrences: each configured term once, in the order of the configuration."""
+    """Case variants and repeated occurrences: each configured term once, in the order of the
+    configuration.
+    """
     result = run("Bad bad, worst", "worst", "BAD", "bad", "", "fine", "worst")
     assert result.metadata == {"foundToxicTerms": ["worst", "BAD", "bad"]}
-    assert (result.score, result.passed, result.label, result.reason_code) == (False, False, "fail", "toxic_term")
+    assert (result.score, result.passed, result.label, result.reason_code) == (
+        False,
+        False,
+        "fail",
+        "toxic_term",
+    )
     assert run("good", "bad").metadata == {"foundToxicTerms": []}
 
 
@@ -63,18 +70,27 @@ def test_the_reasoning_lists_terms_and_nothing_of_the_text() -> None:
 def test_missing_text_is_a_failure(response: Any) -> None:
     """No text is neither clean nor toxic; only the original's filler says false."""
     result = run(response, "bad")
-    assert (result.status, result.score, result.filler, result.error_type) == ("failed", None, False, "missing_text")
+    assert (result.status, result.score, result.filler, result.error_type) == (
+        "failed",
+        None,
+        False,
+        "missing_text",
+    )
 
 
 @pytest.mark.parametrize("fields", [{}, {"toxicTerms": []}, {"toxicTerms": ["", " "]}])
 def test_a_list_without_terms_is_refused(fields: dict[str, Any]) -> None:
     """What could never work is refused at load, by the field's name."""
-    with pytest.raises(ConfigurationError, match="toxic_terms or terms_file must name at least one term"):
+    with pytest.raises(
+        ConfigurationError, match="toxic_terms or terms_file must name at least one term"
+    ):
         Toxicity.load({"criterionName": "Tox", **fields})
 
 
 def test_terms_may_come_from_a_file(tmp_path: Path) -> None:
-    """One a line, without the space around them; what the file says becomes part of the configuration."""
+    """One a line, without the space around them; what the file says becomes part of the
+    configuration.
+    """
     file = tmp_path / "terms.txt"
     file.write_bytes(b"\xef\xbb\xbfbad\r\n\r\n  shut up \nbad\n\xd1\x85\xd0\xb0\xd0\xbc")
     evaluator = Toxicity(criterion_name="Tox", toxic_terms=("worst",), terms_file=str(file))

@@ -20,14 +20,20 @@ from agenteval_otel.evaluators import (
 from agenteval_otel.models import EvaluationResult
 from tests.evaluators.support import result_of
 
-A, B, C = {"name": "a", "arguments": {"x": 1}}, {"name": "b"}, {"name": "c", "arguments": {"x": 1, "y": 2}}
+A, B, C = (
+    {"name": "a", "arguments": {"x": 1}},
+    {"name": "b"},
+    {"name": "c", "arguments": {"x": 1, "y": 2}},
+)
 
 
 def of(evaluator: Evaluator, *calls: dict[str, Any], **fields: Any) -> EvaluationResult:
     return result_of(evaluator, "Done.", tool_calls=list(calls) or None, **fields)
 
 
-@pytest.mark.parametrize("evaluator", [ToolLoops(), ErrorRecovery(), StepEfficiency(), DefinedTools()])
+@pytest.mark.parametrize(
+    "evaluator", [ToolLoops(), ErrorRecovery(), StepEfficiency(), DefinedTools()]
+)
 def test_without_calls_there_is_nothing_to_score(evaluator: Evaluator) -> None:
     """An agent without tool calls is no efficient one."""
     with pytest.raises(EvaluationSkipped, match="no tool calls"):
@@ -39,14 +45,27 @@ def with_result(call: dict[str, Any], result: Any) -> dict[str, Any]:
 
 
 def test_equal_calls_with_equal_results_are_repeated() -> None:
-    """Arguments are compared as values; what failed and then succeeded, and a state that changes, is no repetition."""
+    """Arguments are compared as values; what failed and then succeeded, and a state that changes,
+    is no repetition.
+    """
     text = {"name": "a", "arguments": '{"x": 1.0}'}
-    result = of(ToolLoops(), with_result(A, "r"), B, with_result({"name": "a", "arguments": '{ "x": 1 }'}, "r"))
-    assert (result.score, result.passed, result.reason_code) == (pytest.approx(2 / 3), False, "repeated_call")
+    result = of(
+        ToolLoops(),
+        with_result(A, "r"),
+        B,
+        with_result({"name": "a", "arguments": '{ "x": 1 }'}, "r"),
+    )
+    assert (result.score, result.passed, result.reason_code) == (
+        pytest.approx(2 / 3),
+        False,
+        "repeated_call",
+    )
     assert of(ToolLoops(max_repeats=1), A, B, A).passed is True
     assert of(ToolLoops(), with_result(A, "Error: busy"), with_result(A, "there")).score == 1.0
     assert of(ToolLoops(), with_result(A, "50 %"), with_result(A, "100 %")).score == 1.0
-    assert of(ToolLoops(), with_result(A, "Error: busy"), with_result(A, "Error: busy")).score == 0.5
+    assert (
+        of(ToolLoops(), with_result(A, "Error: busy"), with_result(A, "Error: busy")).score == 0.5
+    )
     assert of(ToolLoops(), A, text).score in (0.5, 1.0)
 
 
@@ -54,7 +73,9 @@ def test_calls_that_come_again_in_the_same_order_are_a_loop() -> None:
     """From three rounds on, whatever `max_repeats` allows; not where something else comes between."""
     result = of(ToolLoops(max_repeats=9), C, A, B, A, B, A, B)
     assert (result.reason_code, result.passed) == ("loop", False)
-    assert "a > b came 3 times in a row" in (result.reasoning or "") or "b > a" in (result.reasoning or "")
+    assert "a > b came 3 times in a row" in (result.reasoning or "") or "b > a" in (
+        result.reasoning or ""
+    )
     assert result.metadata == {"repeated": 4, "rounds": 3}
     assert of(ToolLoops(max_repeats=9), A, A, A).reason_code == "loop"
     assert of(ToolLoops(max_repeats=9), A, B, A, B, C, A, B).passed is True
@@ -62,21 +83,27 @@ def test_calls_that_come_again_in_the_same_order_are_a_loop() -> None:
 
 
 FAILED: list[dict[str, Any]] = [
-    {"name": "a", "error": "timeout"}, {"name": "a", "result": "Error: no seats"},
-    {"name": "a", "result": "  *Traceback* (most recent call last)"}, {"name": "a", "result": {"isError": True}},
+    {"name": "a", "error": "timeout"},
+    {"name": "a", "result": "Error: no seats"},
+    {"name": "a", "result": "  *Traceback* (most recent call last)"},
+    {"name": "a", "result": {"isError": True}},
     {"name": "a", "result": {"error": {"code": 4}}},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("failed", FAILED, ids=range(len(FAILED)))
-def test_a_failed_call_has_recovered_when_a_later_one_of_its_purpose_succeeds(failed: dict[str, Any]) -> None:
+def test_a_failed_call_has_recovered_when_a_later_one_of_its_purpose_succeeds(
+    failed: dict[str, Any],
+) -> None:
     """Of the same tool, or of one that does the same; an earlier success is none."""
     fine, other = {"name": "a", "result": "ok"}, {"name": "b", "result": "ok"}
     assert of(ErrorRecovery(), failed, other, fine).score == 1.0
     result = of(ErrorRecovery(), fine, failed, other)
     assert (result.score, result.passed, result.reason_code) == (0.0, False, "not_recovered")
     assert of(ErrorRecovery(same_purpose=[["a", "b"]]), fine, failed, other).score == 1.0
-    assert of(ErrorRecovery(), failed, failed, fine, {**failed, "name": "b"}).score == pytest.approx(2 / 3)
+    assert of(
+        ErrorRecovery(), failed, failed, fine, {**failed, "name": "b"}
+    ).score == pytest.approx(2 / 3)
     with pytest.raises(EvaluationSkipped, match="no tool call failed"):
         of(ErrorRecovery(), fine, other)
 
@@ -90,10 +117,14 @@ def test_an_application_has_its_own_sign_of_failure() -> None:
 
 
 def test_steps_are_measured_against_what_the_task_takes() -> None:
-    """By configuration, by the trajectory of the ground truth, else by the different calls that succeeded."""
+    """By configuration, by the trajectory of the ground truth, else by the different calls that
+    succeeded.
+    """
     assert of(StepEfficiency(expected_steps=1), A, B).score == 0.5
     assert of(StepEfficiency(), A, B, C, ground_truth=[A, B]).score == pytest.approx(2 / 3)
-    assert of(StepEfficiency(), A, A, with_result(B, "Error: no"), with_result(B, "ok")).score == 0.5
+    assert (
+        of(StepEfficiency(), A, A, with_result(B, "Error: no"), with_result(B, "ok")).score == 0.5
+    )
     assert of(StepEfficiency(expected_steps=5), A).passed is True
     result = of(StepEfficiency(expected_steps=1), A, B)
     assert (result.passed, result.reason_code, result.metadata) == (
@@ -115,12 +146,16 @@ MATCHES: list[tuple[dict[str, Any], list[dict[str, Any]], float, str | None]] = 
     ({"allow_extra": True}, [B, C, A], 0.5, "wrong_order"),
     ({"tools": ["a"]}, [C, A, C], 1.0, None),
     ({}, [], 0.0, "missing_call"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("options", "calls", "score", "reason"), MATCHES, ids=range(len(MATCHES)))
-def test_calls_are_matched_with_the_expected_ones(options: Any, calls: Any, score: float, reason: str | None) -> None:
-    """F1 of the calls, in order or not; with `allow_extra` the recall. Configured or of the ground truth: the same."""
+def test_calls_are_matched_with_the_expected_ones(
+    options: Any, calls: Any, score: float, reason: str | None
+) -> None:
+    """F1 of the calls, in order or not; with `allow_extra` the recall. Configured or of the ground
+    truth: the same.
+    """
     for evaluator, fields in (
         (TrajectoryMatch(expected=[ExpectedCall(**A), ExpectedCall(**B)], **options), {}),
         (TrajectoryMatch(**options), {"ground_truth": [A, B]}),
@@ -132,19 +167,30 @@ def test_calls_are_matched_with_the_expected_ones(options: Any, calls: Any, scor
 
 
 def test_arguments_are_matched_as_strictly_as_is_asked_for() -> None:
-    """Equal, equal as far as they are expected, or not at all; an expected call without arguments takes any."""
+    """Equal, equal as far as they are expected, or not at all; an expected call without arguments
+    takes any.
+    """
     more = {"name": "a", "arguments": {"x": 1.0, "extra": True}}
     scores = [
-        of(TrajectoryMatch(expected=[ExpectedCall(**A)], arguments=how), more).score for how in ("exact", "expected")
+        of(TrajectoryMatch(expected=[ExpectedCall(**A)], arguments=how), more).score
+        for how in ("exact", "expected")
     ]
     assert scores == [0.0, 1.0]
-    assert of(TrajectoryMatch(expected=[ExpectedCall(**C)], arguments="ignore"), {"name": "c"}).score == 1.0
+    assert (
+        of(TrajectoryMatch(expected=[ExpectedCall(**C)], arguments="ignore"), {"name": "c"}).score
+        == 1.0
+    )
     assert of(TrajectoryMatch(expected=[ExpectedCall(name="a")]), more).score == 1.0
     for none in ({}, ""):
         nothing = [ExpectedCall(name="a", arguments=none)]
         assert of(TrajectoryMatch(expected=nothing, arguments="expected"), more).score == 1.0
         assert of(TrajectoryMatch(expected=nothing), more).score == 0.0
-    assert of(TrajectoryMatch(expected=[ExpectedCall(**A)]), {"name": "a", "arguments": {"x": True}}).score == 0.0
+    assert (
+        of(
+            TrajectoryMatch(expected=[ExpectedCall(**A)]), {"name": "a", "arguments": {"x": True}}
+        ).score
+        == 0.0
+    )
 
 
 def test_the_largest_matching_is_taken() -> None:
@@ -157,7 +203,9 @@ def test_the_largest_matching_is_taken() -> None:
 
 
 def test_without_an_expected_trajectory_there_is_nothing_to_match() -> None:
-    """A reference answer in words is none; secrets among the expected arguments come back from a dump."""
+    """A reference answer in words is none; secrets among the expected arguments come back from a
+    dump.
+    """
     for ground_truth in (None, "Say hello.", [{"content": "x"}], {"text": "x"}):
         reason = "no ground truth" if ground_truth is None else "no expected trajectory"
         with pytest.raises(EvaluationSkipped, match=reason):
@@ -168,22 +216,34 @@ def test_without_an_expected_trajectory_there_is_nothing_to_match() -> None:
     assert resolve(Evaluator, evaluator.model_dump(mode="json")) == evaluator
 
 
-TOOL = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
+TOOL = {
+    "type": "object",
+    "properties": {"x": {"type": "integer"}},
+    "required": ["x"],
+    "additionalProperties": False,
+}
 DEFINITIONS: list[dict[str, Any]] = [
-    {"type": "function", "function": {"name": "a", "parameters": TOOL}}, {"name": "a", "input_schema": TOOL},
-    {"name": "a", "inputSchema": TOOL}, {"name": "a", "parameters": TOOL},
-]  # fmt: skip
+    {"type": "function", "function": {"name": "a", "parameters": TOOL}},
+    {"name": "a", "input_schema": TOOL},
+    {"name": "a", "inputSchema": TOOL},
+    {"name": "a", "parameters": TOOL},
+]
 
 
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=["openai", "anthropic", "mcp", "plain"])
 def test_calls_are_held_against_their_tools_definitions(definition: dict[str, Any]) -> None:
-    """A tool that is not defined, a missing and an additional argument; a definition without a schema takes any."""
+    """A tool that is not defined, a missing and an additional argument; a definition without a
+    schema takes any.
+    """
     config = {"tools": [definition, {"name": "b"}]}
     wrong = {"name": "a", "arguments": '{"x": "one", "y": 2}'}
     assert of(DefinedTools(), A, B, agent_config=config).score == 1.0
     result = of(DefinedTools(), A, B, wrong, C, agent_config=config)
     assert (result.score, result.passed, result.reason_code) == (0.5, False, "undefined_tool")
-    assert of(DefinedTools(), wrong, context={"tools": [definition]}).reason_code == "invalid_arguments"
+    assert (
+        of(DefinedTools(), wrong, context={"tools": [definition]}).reason_code
+        == "invalid_arguments"
+    )
     assert of(DefinedTools(), {"name": "a"}, agent_config=config).score == 0.0
     assert of(DefinedTools(check_arguments=False), wrong, agent_config=config).score == 1.0
     with pytest.raises(EvaluationSkipped, match="no tool definitions"):

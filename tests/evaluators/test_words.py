@@ -1,4 +1,6 @@
-"""Words in text of any script, and many terms at once: every way to search agrees with the plain rule."""
+"""Words in text of any script, and many terms at once: every way to search agrees with the plain
+rule.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ def joins(char: str) -> bool:
     """The rule: letters, marks, digits and underscores, but for scripts without spaces."""
     if not (char.isalnum() or char == "_" or unicodedata.category(char).startswith("M")):
         return False
-    return not any(word in unicodedata.name(char, "") for word in ("CJK", "HIRAGANA", "HANGUL", "THAI"))
+    return not any(
+        word in unicodedata.name(char, "") for word in ("CJK", "HIRAGANA", "HANGUL", "THAI")
+    )
 
 
 def stands_alone(text: str, word: str) -> bool:
@@ -37,7 +41,9 @@ def stands_alone(text: str, word: str) -> bool:
 @given(text=TEXTS, terms=TERMS, whole=st.booleans())
 @settings(deadline=None, max_examples=300)
 def test_few_and_many_terms_match_alike(text: str, terms: list[str], whole: bool) -> None:
-    """The same terms occur, alone and among many others, and a term is counted exactly where it occurs."""
+    """The same terms occur, alone and among many others, and a term is counted exactly where it
+    occurs.
+    """
     expected = {term for term in terms if (stands_alone(text, term) if whole else term in text)}
     few, many = Terms(terms, whole_words=whole), Terms((*terms, *OTHERS), whole_words=whole)
     assert few.terms_in(text) == many.terms_in(text) == expected
@@ -47,11 +53,17 @@ def test_few_and_many_terms_match_alike(text: str, terms: list[str], whole: bool
 @pytest.mark.parametrize(
     ("text", "terms", "count"),
     [
-        ("a rose is a rose", ["rose"], 2), ("roses", ["rose"], 0), ("ha ha ha ha", ["ha ha"], 2),
-        ("new york, york", ["new york", "york"], 3), ("a a", ["a", "a"], 2), ("天気、天気", ["天気"], 2),
-        ("c++ and c+++", ["c++"], 2), ("", ["a"], 0), ("a", [""], 0),
+        ("a rose is a rose", ["rose"], 2),
+        ("roses", ["rose"], 0),
+        ("ha ha ha ha", ["ha ha"], 2),
+        ("new york, york", ["new york", "york"], 3),
+        ("a a", ["a", "a"], 2),
+        ("天気、天気", ["天気"], 2),
+        ("c++ and c+++", ["c++"], 2),
+        ("", ["a"], 0),
+        ("a", [""], 0),
     ],
-)  # fmt: skip
+)
 def test_occurrences_are_counted(text: str, terms: list[str], count: int) -> None:
     """Each term counts for itself, and its own occurrences do not overlap."""
     assert Terms(terms, whole_words=True).count(text) == count
@@ -76,7 +88,9 @@ def test_forms_are_compared() -> None:
 @given(text=st.text(f"ab{WHITESPACE}\x1c\x1f\x85\u180e\u200b", max_size=20))
 @settings(deadline=None)
 def test_whitespace_is_the_specifications(text: str) -> None:
-    """Runs of the specification's whitespace become one space, trimmed; whitespace of Python alone stays."""
+    """Runs of the specification's whitespace become one space, trimmed; whitespace of Python alone
+    stays.
+    """
     expected: list[str] = []
     for char in text:
         if char not in WHITESPACE:

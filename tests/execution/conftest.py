@@ -1,4 +1,6 @@
-"""No thread outlives a test of this room, and no line of the log is left out because another test had it written."""
+"""No thread outlives a test of this room, and no line of the log is left out because another test
+had it written.
+"""
 
 import pytest
 

@@ -19,7 +19,9 @@ T = TypeVar("T")
 INPUT = EvaluationInput(response="text")
 
 
-async def run(executor: Executor, evaluator: Evaluator, text: str = "text") -> list[EvaluationResult]:
+async def run(
+    executor: Executor, evaluator: Evaluator, text: str = "text"
+) -> list[EvaluationResult]:
     return await evaluate(executor, evaluator, EvaluationInput(response=text))
 
 

@@ -43,7 +43,9 @@ def test_each_execution_has_its_place() -> None:
 
 
 @pytest.mark.parametrize("kind", [Fixed, Free])
-@pytest.mark.parametrize("error", [ValueError("x"), EvaluationSkipped("nothing"), EvaluationError("y", error_type="z")])
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), EvaluationSkipped("nothing"), EvaluationError("y", error_type="z")]
+)
 def test_errors_of_a_sync_evaluator_come_back(kind: type[Fixed], error: Exception) -> None:
     def fail(_: EvaluationInput) -> Score:
         raise error
@@ -68,14 +70,16 @@ def test_an_evaluator_that_exits_or_cancels_itself_has_failed() -> None:
 
 
 def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agenteval_otel.execution.threads.LOOK_AHEAD_S", 60.0)  # no other thread takes it
+    # no other thread takes it
+    monkeypatch.setattr("agenteval_otel.execution.threads.LOOK_AHEAD_S", 60.0)
     entered, leave = threading.Event(), threading.Event()
     slow = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
 
     async def work(executor: Executor) -> None:
         first = asyncio.ensure_future(outcome(executor, slow))
         assert await asyncio.to_thread(entered.wait, 10)
-        # Its limit passes while it waits, and is long enough for a busy machine to evaluate it afterwards.
+        # Its limit passes while it waits, and is long enough for a busy machine to evaluate it
+        # afterwards.
         second = asyncio.ensure_future(outcome(executor, Fixed(timeout_s=1.0)))
         await asyncio.wait({second}, timeout=1.2)
         assert not second.done()
@@ -124,9 +128,13 @@ class Hidden(CriterionEvaluator):
         return wait()
 
 
-@pytest.mark.parametrize(("execution", "on_the_loop"), [(None, True), ("thread", False), ("async", True)])
+@pytest.mark.parametrize(
+    ("execution", "on_the_loop"), [(None, True), ("thread", False), ("async", True)]
+)
 def test_a_plain_function_may_give_an_awaitable(execution: Any, on_the_loop: bool) -> None:
-    """One that turns out to await becomes a task; told to run in a thread, it has an event loop there."""
+    """One that turns out to await becomes a task; told to run in a thread, it has an event loop
+    there.
+    """
     assert alone(Hidden(execution=execution))[0].score is on_the_loop
 
 
@@ -246,7 +254,11 @@ def test_an_evaluator_that_blocks_too_often_is_quarantined() -> None:
 
     async def work(executor: Executor) -> None:
         stuck = Fixed(action=block, timeout_s=0.02)
-        assert await outcomes(executor, stuck, MAX_STRIKES + 2) == [*TIMEOUTS, "quarantined", "quarantined"]
+        assert await outcomes(executor, stuck, MAX_STRIKES + 2) == [
+            *TIMEOUTS,
+            "quarantined",
+            "quarantined",
+        ]
         assert await outcome(executor, Fixed()) == "scored"
 
     with_executor(work)
@@ -254,7 +266,9 @@ def test_an_evaluator_that_blocks_too_often_is_quarantined() -> None:
     leave.set()
 
 
-def test_an_evaluator_that_ignores_cancellation_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_evaluator_that_ignores_cancellation_is_left_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def work(executor: Executor) -> None:
         release = asyncio.get_running_loop().create_future()
 
@@ -268,7 +282,10 @@ def test_an_evaluator_that_ignores_cancellation_is_left_behind(caplog: pytest.Lo
 
         evaluator = Thinking(action=stubborn, timeout_s=0.02)
         assert await outcomes(executor, evaluator, MAX_STRIKES + 1) == [*TIMEOUTS, "quarantined"]
-        assert (executor.state(evaluator).strikes, len(executor.started_async())) == (MAX_STRIKES, MAX_STRIKES)
+        assert (executor.state(evaluator).strikes, len(executor.started_async())) == (
+            MAX_STRIKES,
+            MAX_STRIKES,
+        )
         release.set_result(None)
         await asyncio.wait(executor.started_async())
 
@@ -294,7 +311,11 @@ def test_an_overrun_that_ends_when_cancelled_is_no_strike(action: Any) -> None:
 
     async def work(executor: Executor) -> int:
         evaluator = Thinking(action=action, timeout_s=0.01)
-        assert await outcomes(executor, evaluator, MAX_STRIKES + 2) == [*TIMEOUTS, "timeout", "timeout"]
+        assert await outcomes(executor, evaluator, MAX_STRIKES + 2) == [
+            *TIMEOUTS,
+            "timeout",
+            "timeout",
+        ]
         return executor.state(evaluator).strikes
 
     assert with_executor(work) == 0
@@ -303,14 +324,19 @@ def test_an_overrun_that_ends_when_cancelled_is_no_strike(action: Any) -> None:
 def test_an_evaluator_that_blocks_the_background_thread_is_moved_and_then_quarantined(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Named in the log once, it runs in a thread from now on, whatever its settings say; the third time ends it."""
+    """Named in the log once, it runs in a thread from now on, whatever its settings say; the third
+    time ends it.
+    """
 
     async def work(executor: Executor) -> None:
         for evaluator in (Free(), Fixed(execution="inline"), Thinking()):
             before = executor.state(evaluator).mode
             assert before in ("inline", "async")
             executor.state(evaluator).blocked(2.0)
-            assert (executor.state(evaluator).mode, await outcome(executor, evaluator)) == ("thread", "scored")
+            assert (executor.state(evaluator).mode, await outcome(executor, evaluator)) == (
+                "thread",
+                "scored",
+            )
         blocking = Free(criterion_name="blocking")
         for _ in range(MAX_STRIKES):
             executor.state(blocking).blocked(2.0)

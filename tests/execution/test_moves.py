@@ -35,7 +35,9 @@ def words(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_a_plain_function_that_proves_cheap_runs_inline(caplog: pytest.LogCaptureFixture) -> None:
     places: list[bool] = []
     here = threading.current_thread()
-    evaluator = Func.of(lambda _: not places.append(threading.current_thread() is here), criterion_name="c")
+    evaluator = Func.of(
+        lambda _: not places.append(threading.current_thread() is here), criterion_name="c"
+    )
     executor = Executor(live=True)
     assert executor.state(evaluator).mode == "thread"
     in_turn(executor, *[evaluator] * 450)
@@ -72,7 +74,9 @@ def test_an_inline_evaluator_that_computes_goes_to_a_thread(
 
 
 def test_a_long_call_now_and_then_moves_nobody() -> None:
-    """A collection of the host's garbage may happen in anybody's turn: cheap calls in between make up for it."""
+    """A collection of the host's garbage may happen in anybody's turn: cheap calls in between make
+    up for it.
+    """
     evaluator, executor = Free(), Executor(live=True)
     for _ in range(200):
         executor.state(evaluator).ran_inline(0.004)
@@ -94,8 +98,12 @@ def test_a_moved_evaluator_stays_in_its_thread() -> None:
     assert executor.state(evaluator).mode == "thread"
 
 
-@pytest.mark.parametrize("evaluator", [Fixed(execution="inline"), Fixed(execution="thread"), Fixed(execution="async")])
-def test_an_explicit_execution_is_obeyed(evaluator: Evaluator, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "evaluator", [Fixed(execution="inline"), Fixed(execution="thread"), Fixed(execution="async")]
+)
+def test_an_explicit_execution_is_obeyed(
+    evaluator: Evaluator, caplog: pytest.LogCaptureFixture
+) -> None:
     executor, mode = Executor(live=True), evaluator.execution
     for _ in range(300):
         executor.state(evaluator).ran_in_thread(0.0)
@@ -107,7 +115,9 @@ def test_an_explicit_execution_is_obeyed(evaluator: Evaluator, caplog: pytest.Lo
 def test_offline_nothing_rests_or_moves(caplog: pytest.LogCaptureFixture) -> None:
     executor = Executor(live=False)
     evaluator = Func.of(lambda _: computing.compute(0.05), criterion_name="c", scale="any")
-    result = in_turn(executor, *[computing.Free(cpu_s=0.01)] * 4, *[evaluator] * 8, computing.Computing())
+    result = in_turn(
+        executor, *[computing.Free(cpu_s=0.01)] * 4, *[evaluator] * 8, computing.Computing()
+    )
     assert len(result) == 13
     assert executor._supervisor is None
     assert caplog.records == []

@@ -1,4 +1,6 @@
-"""The worker process: results as inline, nothing of the host's, the trouble of one evaluation is its own."""
+"""The worker process: results as inline, nothing of the host's, the trouble of one evaluation is
+its own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.engine.run import EvaluationRunner
-from agenteval_otel.evaluators import Evaluator, Func, KeywordCoverage, ResponseHealth, RuleBased, ToolUse
+from agenteval_otel.evaluators import (
+    Evaluator,
+    Func,
+    KeywordCoverage,
+    ResponseHealth,
+    RuleBased,
+    ToolUse,
+)
 from agenteval_otel.execution import Executor, wire
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
 from tests.execution.support import facts, fork_server_of, outcome, run
@@ -34,13 +43,27 @@ from tests.testing.doubles import Fixed
 BUILT_IN = [
     ResponseHealth(),
     KeywordCoverage(criterion_name="kw", expected_keywords=["paris", "rome"]),
-    RuleBased.load({"rules": [
-        {"criterion": "Short", "type": "length", "max": 20},
-        {"criterion": "Digits", "type": "regex", "pattern": "[0-9]+", "expectedOutcome": "match"},
-        {"criterion": "Quoted", "sourceTextField": "context.text", "type": "includes", "keywords": ["a"],
-         "expectedOutcome": "any"},
-    ]}),
-]  # fmt: skip
+    RuleBased.load(
+        {
+            "rules": [
+                {"criterion": "Short", "type": "length", "max": 20},
+                {
+                    "criterion": "Digits",
+                    "type": "regex",
+                    "pattern": "[0-9]+",
+                    "expectedOutcome": "match",
+                },
+                {
+                    "criterion": "Quoted",
+                    "sourceTextField": "context.text",
+                    "type": "includes",
+                    "keywords": ["a"],
+                    "expectedOutcome": "any",
+                },
+            ]
+        }
+    ),
+]
 
 
 with_executor = partial(with_any_executor, live=True)
@@ -48,28 +71,40 @@ with_executor = partial(with_any_executor, live=True)
 
 def comparable(results: list[EvaluationResult]) -> list[tuple[Any, ...]]:
     times = {"started_ns": None, "ended_ns": None}
-    return [(result.model_copy(update=times), type(result.score), result.filler) for result in results]
+    return [
+        (result.model_copy(update=times), type(result.score), result.filler) for result in results
+    ]
 
 
 def test_results_and_failures_are_those_of_an_inline_run() -> None:
     evaluators: list[Evaluator] = [
-        *BUILT_IN, Troubled(), Filling(criterion_name="filling"), Func.of(is_long, threshold=1),
-    ]  # fmt: skip
+        *BUILT_IN,
+        Troubled(),
+        Filling(criterion_name="filling"),
+        Func.of(is_long, threshold=1),
+    ]
     apart = [evaluator.model_copy(update={"execution": "process"}) for evaluator in evaluators]
     evaluators = [evaluator.model_copy(update={"execution": "thread"}) for evaluator in evaluators]
     words = ["exit", "value", "key", "skip", "word", "own", "unicode", "filler", "metadata", "any"]
     texts = st.sampled_from(words) | st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
     inputs = st.builds(
-        EvaluationInput, response=texts, prompt=st.none() | texts,
-        context=st.none() | st.dictionaries(st.sampled_from(["text", "x"]), texts | st.lists(st.integers() | texts)),
-        error_type=st.none() | st.just("ValueError"), duration_s=st.none() | st.floats(0, 10),
-    )  # fmt: skip
+        EvaluationInput,
+        response=texts,
+        prompt=st.none() | texts,
+        context=st.none()
+        | st.dictionaries(st.sampled_from(["text", "x"]), texts | st.lists(st.integers() | texts)),
+        error_type=st.none() | st.just("ValueError"),
+        duration_s=st.none() | st.floats(0, 10),
+    )
     loop, executor = asyncio.new_event_loop(), Executor(live=True)
 
     @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
     @given(given=inputs)
     def same(given: EvaluationInput) -> None:
-        runners = EvaluationRunner(evaluators, executor=executor), EvaluationRunner(apart, executor=executor)
+        runners = (
+            EvaluationRunner(evaluators, executor=executor),
+            EvaluationRunner(apart, executor=executor),
+        )
         expected, actual = (loop.run_until_complete(runner.run(given)) for runner in runners)
         assert comparable(actual.results) == comparable(expected.results)
         assert actual.errors == expected.errors
@@ -95,13 +130,16 @@ def test_it_runs_in_another_process_that_is_started_once() -> None:
 
 
 def test_nothing_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It has the lowest priority, no input, the usual variables only, and does not evaluate the handlers it calls.
+    """It has the lowest priority, no input, the usual variables only, and does not evaluate the
+    handlers it calls.
 
     No `sitecustomize` of the host's runs there, and on Linux the kernel ends it before the host.
     """
     (tmp_path / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    for number, name in enumerate(["OTEL_EXPORTER_OTLP_HEADERS", "ANTHROPIC_API_KEY", "PYTHON_API_KEY"]):
+    for number, name in enumerate(
+        ["OTEL_EXPORTER_OTLP_HEADERS", "ANTHROPIC_API_KEY", "PYTHON_API_KEY"]
+    ):
         monkeypatch.setenv(name, f"canary-{number}")
     monkeypatch.setenv("COMPUTING_KEY", "canary-4")
 
@@ -110,7 +148,9 @@ def test_nothing_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch, tmp_pat
         actual = await facts(executor, Secretive(api_key="its own"))
         assert actual == {"key": "its own", "variable": "canary-4"}
         process = Path(f"/proc/{fork_server_of(executor)}")
-        assert not {"canary", "PYTHONPATH"} & set(re.split(r"\W|_", (process / "environ").read_text()))
+        assert not {"canary", "PYTHONPATH"} & set(
+            re.split(r"\W|_", (process / "environ").read_text())
+        )
         assert (process / "oom_score_adj").read_text() == "1000\n"
         return await facts(executor, Looking())
 
@@ -124,7 +164,9 @@ def test_nothing_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 @pytest.mark.parametrize("reaped", [False, True])
 def test_it_comes_back_when_all_of_it_is_killed(reaped: bool) -> None:
-    """A killed fork server, even one that the host's own code reaps, costs the evaluation under way and no other."""
+    """A killed fork server, even one that the host's own code reaps, costs the evaluation under way
+    and no other.
+    """
 
     async def work(executor: Executor) -> None:
         first = await facts(executor, Computing())
@@ -190,10 +232,15 @@ def test_what_was_taken_is_delivered_after_the_end_was_asked_for() -> None:
         (Func.of(lambda _: 1.0, criterion_name="c", execution="process"), "<lambda> is not what"),
         (Func.of(partial(is_long), execution="process"), "no name to import it by"),
         (Fixed(action=lambda _: Score(value=1.0), execution="process"), "not in its dump"),
-        (ToolUse(expectations=[{"name": "a", "argument_checks": bool}], execution="process"), "expectations[0].arg"),
+        (
+            ToolUse(expectations=[{"name": "a", "argument_checks": bool}], execution="process"),
+            "expectations[0].arg",
+        ),
     ],
 )
-def test_what_cannot_be_made_again_stays(evaluator: Evaluator, why: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_made_again_stays(
+    evaluator: Evaluator, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def work(executor: Executor) -> list[Any]:
         results = [*await run(executor, evaluator), *await run(executor, evaluator)]
         assert "not started" in repr(executor._supervisor)
@@ -269,7 +316,9 @@ def gone(*pids: str) -> bool:
 @pytest.mark.parametrize(("how", "code"), [("normal", 0), ("killed", -9), ("importing", -9)])
 def test_nothing_stays_when_the_host_ends(how: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(ENDLESS)
-    finished = run_program(PROGRAM, how, str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true")
+    finished = run_program(
+        PROGRAM, how, str(tmp_path), flags=("-W", "error"), AGENTEVAL_ENABLED="true"
+    )
     assert (finished.code, finished.stderr) == (code, "")
     assert gone(*finished.lines("pids")[0].split())
 
@@ -301,14 +350,19 @@ def test_a_forked_host_has_a_child_of_its_own() -> None:
     assert gone(*finished.lines("pids")[0].split())
 
 
-def test_a_package_that_is_run_is_loaded_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python -m package`: by its name `multiprocessing` would not load it; `python -m module` it would."""
+def test_a_package_that_is_run_is_loaded_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m package`: by its name `multiprocessing` would not load it; `python -m module` it
+    would.
+    """
     (tmp_path / "program.py").write_text('if __name__ == "__main__":\n    pass\n')
     main = ModuleType("__main__")
     main.__file__ = str(tmp_path / "program.py")
     monkeypatch.setitem(sys.modules, "__main__", main)
     for name, expected in (
-        ("package.__main__", {"init_main_from_path": main.__file__}), ("module", {"init_main_from_name": "module"}),
-    ):  # fmt: skip
+        ("package.__main__", {"init_main_from_path": main.__file__}),
+        ("module", {"init_main_from_name": "module"}),
+    ):
         main.__spec__ = ModuleSpec(name, None)
         assert wire._main() == expected

@@ -1,4 +1,6 @@
-"""The worker process when something is short: nothing is lost, nobody is blamed for it, and it comes back."""
+"""The worker process when something is short: nothing is lost, nobody is blamed for it, and it
+comes back.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ async def place(executor: Executor) -> int:
 def test_a_process_that_cannot_be_started_now_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Meanwhile evaluations run here without waiting, and the log says so once; after the pause there is a worker."""
+    """Meanwhile evaluations run here without waiting, and the log says so once; after the pause
+    there is a worker.
+    """
 
     def no_more() -> Any:
         raise OSError(24, "Too many open files")
@@ -49,7 +53,9 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
 def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Every answer is evaluated; the third time the evaluator goes to a thread, and others have a worker again."""
+    """Every answer is evaluated; the third time the evaluator goes to a thread, and others have a
+    worker again.
+    """
     (tmp_path / "fatal_module.py").write_text(
         "import os\nif os.environ.get('AGENTEVAL_ENABLED') == 'false':\n    os._exit(1)\n"
         "def fatal(evaluation_input):\n    return 1.0\n"
@@ -70,7 +76,9 @@ def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
 
 
 def test_an_input_that_json_cannot_hold_is_no_strike() -> None:
-    """Nested deeper than JSON may be, it fails alone; without a JSON form, it is evaluated here. The worker stays."""
+    """Nested deeper than JSON may be, it fails alone; without a JSON form, it is evaluated here.
+    The worker stays.
+    """
     nested: Any = 1
     for _ in range(220):
         nested = [nested]
@@ -107,7 +115,10 @@ def test_others_do_not_wait_for_a_replaced_worker() -> None:
         await run(executor, first)
         under_way = [asyncio.ensure_future(run(executor, first)) for _ in range(3)]
         await asyncio.sleep(0)
-        late = [asyncio.ensure_future(run(executor, Troubled(criterion_name=f"t{n}"), "fine")) for n in range(3)]
+        late = [
+            asyncio.ensure_future(run(executor, Troubled(criterion_name=f"t{n}"), "fine"))
+            for n in range(3)
+        ]
         actual = await asyncio.gather(*under_way, *late)
         assert [results[0].score for results in actual] == [0.5] * 3 + [1.0] * 3
 

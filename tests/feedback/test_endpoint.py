@@ -56,8 +56,14 @@ def criteria(telemetry: RecordedTelemetry) -> list[str]:
 def test_feedback_is_taken_over_http(telemetry: RecordedTelemetry, url: str) -> None:
     """A thumb and the application's own score, one by one and in a list, are results of the answer."""
     reference = answer("When?")
-    assert post(url, json.dumps({"reference": reference, "thumbs": "down"}).encode()) == (202, '{"taken": 1}')
-    several = [{"reference": reference, "name": "resolved", "value": True}, {"reference": reference, "score": 0.3}]
+    assert post(url, json.dumps({"reference": reference, "thumbs": "down"}).encode()) == (
+        202,
+        '{"taken": 1}',
+    )
+    several = [
+        {"reference": reference, "name": "resolved", "value": True},
+        {"reference": reference, "score": 0.3},
+    ]
     assert post(url, json.dumps(several).encode()) == (202, '{"taken": 2}')
     assert flush()
     assert criteria(telemetry) == ["resolved", "user_feedback", "user_feedback"]
@@ -66,17 +72,25 @@ def test_feedback_is_taken_over_http(telemetry: RecordedTelemetry, url: str) -> 
 @pytest.mark.parametrize(
     ("body", "status", "answer"),
     [
-        (b"{", 400, "not JSON"), (b"[" * 100_000, 400, "not JSON"), (b"7", 400, "expected an object"),
-        (b"{}", 400, "expected a reference"), (b'{"response_id": "r"}', 400, "expected thumbs"),
+        (b"{", 400, "not JSON"),
+        (b"[" * 100_000, 400, "not JSON"),
+        (b"7", 400, "expected an object"),
+        (b"{}", 400, "expected a reference"),
+        (b'{"response_id": "r"}', 400, "expected thumbs"),
         (b'{"response_id": "r", "thumb": "up"}', 400, "did you mean 'thumbs'"),
         (b'{"response_id": "r", "score": 7}', 400, "0 to 1"),
         (b'[{"response_id": "r", "thumbs": "up"}, {}]', 400, "[1]"),
         (b'{"response_id": "r", "ground_truth": " "}', 400, "ground_truth: expected an answer"),
         (b'{"response_id": "r", "ground_truth": "x", "thumbs": "up"}', 400, "thumbs"),
-        (json.dumps({"response_id": "r", "ground_truth": "x" * 20_000}).encode(), 400, "at most 16,384 bytes"),
-        (json.dumps([{}] * 1_001).encode(), 413, "more than 1,000"), (b" " * 1_100_000, 413, "larger than"),
+        (
+            json.dumps({"response_id": "r", "ground_truth": "x" * 20_000}).encode(),
+            400,
+            "at most 16,384 bytes",
+        ),
+        (json.dumps([{}] * 1_001).encode(), 413, "more than 1,000"),
+        (b" " * 1_100_000, 413, "larger than"),
     ],
-)  # fmt: skip
+)
 def test_wrong_feedback_is_refused(
     telemetry: RecordedTelemetry, url: str, body: bytes, status: int, answer: str
 ) -> None:
@@ -87,8 +101,12 @@ def test_wrong_feedback_is_refused(
     assert criteria(telemetry) == []
 
 
-def test_a_full_queue_refuses_in_time(telemetry: RecordedTelemetry, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What could only be dropped behind its acknowledgement is refused, and its sender asked to come again."""
+def test_a_full_queue_refuses_in_time(
+    telemetry: RecordedTelemetry, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What could only be dropped behind its acknowledgement is refused, and its sender asked to
+    come again.
+    """
     monkeypatch.setattr(Pipeline, "has_room", lambda self: False)
     assert post(url, b'{"response_id": "r", "thumbs": "up"}')[0] == 429
     monkeypatch.undo()
@@ -98,7 +116,9 @@ def test_a_full_queue_refuses_in_time(telemetry: RecordedTelemetry, url: str, mo
 def test_replies_do_not_wait_for_acknowledgements(
     telemetry: RecordedTelemetry, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Head and body are two writes: with Nagle's algorithm the second one would wait 40 ms for the client's system."""
+    """Head and body are two writes: with Nagle's algorithm the second one would wait 40 ms for the
+    client's system.
+    """
     sockets: list[int] = []
 
     class Seen(http._Transport):
@@ -114,11 +134,17 @@ def test_replies_do_not_wait_for_acknowledgements(
 
 def test_feedback_needs_the_token(telemetry: RecordedTelemetry, url: str) -> None:
     """Without the token nothing is read."""
-    assert post(url, b'{"response_id": "r", "thumbs": "up"}', token="another-0123456789abcdef")[0] == 401
+    assert (
+        post(url, b'{"response_id": "r", "thumbs": "up"}', token="another-0123456789abcdef")[0]
+        == 401
+    )
 
 
 def test_the_command_line_sends_feedback(
-    telemetry: RecordedTelemetry, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    telemetry: RecordedTelemetry,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The verb sends it, says what the sidecar refuses, and what is wrong before anything is sent."""
     monkeypatch.setenv("AGENTEVAL_SIDECAR__TOKEN", TOKEN)
@@ -130,7 +156,10 @@ def test_the_command_line_sends_feedback(
     assert "refused: 401" in capsys.readouterr().out
     assert main(["feedback", "--url", url, "--thumbs", "down"]) == 2
     assert "expected a reference" in capsys.readouterr().err
-    assert main(["feedback", "--url", "http://127.0.0.1:1", "--response-id", "r", "--thumbs", "up"]) == 2
+    assert (
+        main(["feedback", "--url", "http://127.0.0.1:1", "--response-id", "r", "--thumbs", "up"])
+        == 2
+    )
     assert "cannot be reached" in capsys.readouterr().err
     assert flush()
     assert criteria(telemetry) == ["user_feedback"]
@@ -142,7 +171,11 @@ def test_a_page_in_a_browser_cannot_send_feedback(telemetry: RecordedTelemetry) 
     url = sidecar.start().http
     try:
         for path in ("/v1/feedback", "/v1/erase"):
-            request = Request(f"{url}{path}", b"{}", {"origin": "https://example.com", "content-type": "text/plain"})
+            request = Request(
+                f"{url}{path}",
+                b"{}",
+                {"origin": "https://example.com", "content-type": "text/plain"},
+            )
             with pytest.raises(HTTPError) as caught:
                 urlopen(request, timeout=10)
             with caught.value as refusal:

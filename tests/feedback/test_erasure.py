@@ -13,14 +13,19 @@ from tests.storage.test_erasure import CANARY, stored
 
 
 def test_a_process_erases_what_waits_in_it(tmp_path: Path, telemetry: RecordedTelemetry) -> None:
-    """An unsampled answer, an open conversation, feedback without its answer, and what is stored, of one user."""
+    """An unsampled answer, an open conversation, feedback without its answer, and what is stored,
+    of one user.
+    """
     storage = SqlStorageProvider(path=tmp_path / "results.db")
     configure(
-        storage=[storage, telemetry.storage()], sampler="conversation", feedback_window_s=600,
-        ground_truth_window_s=600, evaluators=["ResponseHealth", "Repetition", "ExactMatch"],
+        storage=[storage, telemetry.storage()],
+        sampler="conversation",
+        feedback_window_s=600,
+        ground_truth_window_s=600,
+        evaluators=["ResponseHealth", "Repetition", "ExactMatch"],
         agents={"quiet": {"sample_rate": 0.0, "evaluators": ["ResponseHealth"]}},
         telemetry={"content": "span_and_event"},
-    )  # fmt: skip
+    )
     RECORDER._reset()
 
     def reply(question: str, user: str, conversation: str) -> str:
@@ -31,7 +36,9 @@ def test_a_process_erases_what_waits_in_it(tmp_path: Path, telemetry: RecordedTe
     for user in ("ann", "bob"):
         loud(CANARY if user == "ann" else "kept", user, f"c-{user}")
         quiet(CANARY, user, f"q-{user}")
-        record_feedback(conversation_id=f"later-{user}", thumbs="down", comment=CANARY, user_id=user)
+        record_feedback(
+            conversation_id=f"later-{user}", thumbs="down", comment=CANARY, user_id=user
+        )
     assert flush(30)
     pipeline = default_pipeline()
     assert pipeline.unsampled_calls is not None

@@ -15,12 +15,20 @@ from agenteval_otel.testing import RecordedTelemetry
 
 
 @pytest.mark.parametrize("sample_rate", [0.0, 1.0])
-def test_every_response_of_a_route_has_a_reference(telemetry: RecordedTelemetry, sample_rate: float) -> None:
-    """Sampled or not, the header of ASGI and WSGI leads feedback into the request's trace; other routes have none."""
+def test_every_response_of_a_route_has_a_reference(
+    telemetry: RecordedTelemetry, sample_rate: float
+) -> None:
+    """Sampled or not, the header of ASGI and WSGI leads feedback into the request's trace; other
+    routes have none.
+    """
     RECORDER._reset()
     configure(storage=[telemetry.storage()], sample_rate=sample_rate)
     app = FastAPI()
-    app.add_middleware(asgi.AgentEvalMiddleware, routes={"/chat": "support"}, reference_header="X-Evaluation-Reference")
+    app.add_middleware(
+        asgi.AgentEvalMiddleware,
+        routes={"/chat": "support"},
+        reference_header="X-Evaluation-Reference",
+    )
     app.post("/chat")(lambda: {"answer": "It is due."})
     app.get("/other")(lambda: {"answer": "It is due."})
     site = flask.Flask(__name__)

@@ -1,4 +1,6 @@
-"""Ground truth that comes after its answer: the evaluators that lacked it run, once, in the trace of the answer."""
+"""Ground truth that comes after its answer: the evaluators that lacked it run, once, in the trace
+of the answer.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,23 @@ class Process:
 
     def configure(self, **settings: Any) -> None:
         storage = [self.kept, self.telemetry.storage()]
-        fields = {"evaluators": EVALUATORS, "sample_rate": 1.0, "ground_truth_window_s": 600.0, "storage": storage}
+        fields = {
+            "evaluators": EVALUATORS,
+            "sample_rate": 1.0,
+            "ground_truth_window_s": 600.0,
+            "storage": storage,
+        }
         configure(**fields | settings)
 
     def results(self) -> list[tuple[str, str, Any]]:
         """What was evaluated since, answer by answer."""
         assert flush(20.0)
         saved, self.kept.saved[:] = list(self.kept.saved), []
-        return [(part.criterion_name, part.status, part.score) for each in saved for part in each.results]
+        return [
+            (part.criterion_name, part.status, part.score)
+            for each in saved
+            for part in each.results
+        ]
 
 
 @pytest.fixture
@@ -79,11 +90,17 @@ def waiting() -> int:
 
 def failures() -> dict[str, int]:
     counted = default_pipeline().accounting.failures
-    return {part: count for part, count in counted.items() if part.startswith(("ground_truth", "feedback"))}
+    return {
+        part: count
+        for part, count in counted.items()
+        if part.startswith(("ground_truth", "feedback"))
+    }
 
 
 def test_truth_that_comes_late_has_the_waiting_evaluators_run(process: Process) -> None:
-    """Only those that lacked it, in the answer's trace, with the answer's probability; the answer is counted once."""
+    """Only those that lacked it, in the answer's trace, with the answer's probability; the answer
+    is counted once.
+    """
     process.configure(sample_rate=0.5)
     while accounting()["evaluated"] == 0:
         with process.telemetry.tracer().start_as_current_span("request") as span:
@@ -96,13 +113,24 @@ def test_truth_that_comes_late_has_the_waiting_evaluators_run(process: Process) 
     assert flush()
     [late] = process.kept.saved
     [result] = late.results
-    assert (result.criterion_name, result.score, result.passed, result.probability) == ("exact_match", 1.0, True, 0.5)
+    assert (result.criterion_name, result.score, result.passed, result.probability) == (
+        "exact_match",
+        1.0,
+        True,
+        0.5,
+    )
     assert (late.span, late.has_ground_truth, late.overall_score) == (first.span, True, None)
     assert (late.sampling_probability, late.sampling_reason) == (0.5, first.sampling_reason)
     assert accounting() == before
-    assert default_pipeline().objectives.tracks.tracks if hasattr(default_pipeline().objectives.tracks, "tracks") else 1
+    assert (
+        default_pipeline().objectives.tracks.tracks
+        if hasattr(default_pipeline().objectives.tracks, "tracks")
+        else 1
+    )
     runs = [
-        run for run in process.telemetry.spans("evaluation") if run.attributes["gen_ai.evaluation.has_ground_truth"]
+        run
+        for run in process.telemetry.spans("evaluation")
+        if run.attributes["gen_ai.evaluation.has_ground_truth"]
     ]
     assert [run.context.trace_id for run in runs] == [span.get_span_context().trace_id]
     assert MEMORY.pending_answers.used_bytes == 0
@@ -122,9 +150,11 @@ def test_an_answer_is_known_by_the_ids_of_feedback(process: Process, by: str) ->
     trace = {"trace_id": f"{context.trace_id:032x}"}
     both = trace | {"span_id": f"{context.span_id:016x}"}
     ids: dict[str, Any] = {
-        "reference": {"reference": reference}, "trace_id": trace, "span_id": both,
+        "reference": {"reference": reference},
+        "trace_id": trace,
+        "span_id": both,
         **{name: {name: value} for name, value in IDS.items()},
-    }[by]  # fmt: skip
+    }[by]
     assert record_ground_truth("On Tuesday.", **ids)
     assert process.results() == [("exact_match", "scored", 0.0)]
 
@@ -151,7 +181,11 @@ def test_truth_is_used_once(process: Process) -> None:
     """The same again, by whatever id, and another one after it: counted and not evaluated."""
     _, reference = answer("When?", **IDS)
     assert process.results() == WAITING
-    for truth, id in (("On Monday.", reference), ("On Monday.", reference), ("On Tuesday.", reference)):
+    for truth, id in (
+        ("On Monday.", reference),
+        ("On Monday.", reference),
+        ("On Tuesday.", reference),
+    ):
         assert record_ground_truth(truth, id)
     assert record_ground_truth("On Monday.", response_id="r-1")
     assert process.results() == [("exact_match", "scored", 1.0)]
@@ -159,7 +193,9 @@ def test_truth_is_used_once(process: Process) -> None:
 
 
 def test_truth_of_another_question_is_not_used(process: Process) -> None:
-    """Where it says which question it answers, that has to be the answer's; case and whitespace do not matter."""
+    """Where it says which question it answers, that has to be the answer's; case and whitespace do
+    not matter.
+    """
     _, reference = answer("When is it due?")
     assert process.results() == WAITING
     assert record_ground_truth("On Monday.", reference, prompt="When is it over?")
@@ -169,7 +205,9 @@ def test_truth_of_another_question_is_not_used(process: Process) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [" ", None, "x" * 1_000_000, object(), {"a": object()}], ids=["blank", "none", "long", "object", "inner"]
+    "wrong",
+    [" ", None, "x" * 1_000_000, object(), {"a": object()}],
+    ids=["blank", "none", "long", "object", "inner"],
 )
 def test_wrong_truth_is_refused(process: Process, wrong: Any) -> None:
     """Blank, 1 MB, no JSON: it is refused, and the answer goes on waiting."""
@@ -214,7 +252,9 @@ def test_the_window_is_the_operators_to_open(process: Process) -> None:
     assert waiting() == 1
 
 
-def test_answers_end_with_their_window_and_with_the_process(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_end_with_their_window_and_with_the_process(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each is counted: by time, by room, at the end."""
     process.configure(ground_truth_window_s=0.001)
     answer("When?")
@@ -241,7 +281,9 @@ def test_answers_wait_across_a_reload(process: Process, tmp_path: Path) -> None:
     file = tmp_path / "settings.yaml"
 
     def written(evaluators: str) -> None:
-        file.write_text(f"sample_rate: 1.0\nground_truth_window_s: 600\nevaluators: [ResponseHealth{evaluators}]")
+        file.write_text(
+            f"sample_rate: 1.0\nground_truth_window_s: 600\nevaluators: [ResponseHealth{evaluators}]"
+        )
 
     written(", ExactMatch")
     configure(file, storage=[process.kept])
@@ -277,18 +319,27 @@ def mine(evaluation_input: EvaluationInput) -> float:
 def test_every_evaluator_that_says_so_waits(process: Process) -> None:
     """Built-in ones, functions, those that are tried, and those of a second stage."""
     evaluators = [
-        ResponseHealth(), LexicalSimilarity(criterion_name="alike"), TrajectoryMatch(), mine,
-        ExactMatch(criterion_name="tried", shadow=True), ExactMatch(criterion_name="second"),
-    ]  # fmt: skip
-    process.configure(evaluators=evaluators, escalation={"criteria": ["second"], "baseline_rate": 1.0})
+        ResponseHealth(),
+        LexicalSimilarity(criterion_name="alike"),
+        TrajectoryMatch(),
+        mine,
+        ExactMatch(criterion_name="tried", shadow=True),
+        ExactMatch(criterion_name="second"),
+    ]
+    process.configure(
+        evaluators=evaluators, escalation={"criteria": ["second"], "baseline_rate": 1.0}
+    )
     _, reference = answer("When?")
     assert {name: status for name, status, _ in process.results()}["second"] == "skipped"
     assert record_ground_truth("On Monday.", reference)
     late = process.results()
     assert {(name, status) for name, status, _ in late} == {
-        ("alike", "scored"), ("trajectory_match", "skipped"), ("mine", "scored"), ("tried.shadow", "scored"),
+        ("alike", "scored"),
+        ("trajectory_match", "skipped"),
+        ("mine", "scored"),
+        ("tried.shadow", "scored"),
         ("second", "scored"),
-    }  # fmt: skip
+    }
 
 
 def test_many_threads_bring_truth(process: Process) -> None:

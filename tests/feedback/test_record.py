@@ -47,7 +47,9 @@ def failures() -> dict[str, int]:
 
 def of_feedback(telemetry: RecordedTelemetry, kind: str = "human") -> list[dict[str, object]]:
     name = "gen_ai.evaluation.evaluator.type"
-    return [dict(event.attributes) for event in telemetry.events() if event.attributes.get(name) == kind]
+    return [
+        dict(event.attributes) for event in telemetry.events() if event.attributes.get(name) == kind
+    ]
 
 
 def feedback_spans(telemetry: RecordedTelemetry) -> list[Any]:
@@ -62,7 +64,9 @@ def answer(question: str) -> tuple[str, str]:
 
 
 def test_a_thumb_stands_in_the_trace_of_its_answer(telemetry: RecordedTelemetry) -> None:
-    """A thumb down is a failing result of type human, in the answer's trace, with a span beside the others."""
+    """A thumb down is a failing result of type human, in the answer's trace, with a span beside the
+    others.
+    """
     with telemetry.tracer().start_as_current_span("request") as span:
         _, reference = answer("When?")
     assert record_feedback(reference, thumbs="down", comment="Wrong day", user_id="ann")
@@ -75,7 +79,9 @@ def test_a_thumb_stands_in_the_trace_of_its_answer(telemetry: RecordedTelemetry)
     assert event["user.id"] != "ann"
     assert "gen_ai.evaluation.explanation" not in event
     runs = [
-        part for part in telemetry.spans("evaluation") if "gen_ai.evaluation.user_feedback.score" in part.attributes
+        part
+        for part in telemetry.spans("evaluation")
+        if "gen_ai.evaluation.user_feedback.score" in part.attributes
     ]
     assert [part.context.trace_id for part in runs] == [span.get_span_context().trace_id]
     assert [part.parent.span_id for part in runs] == [span.get_span_context().span_id]
@@ -95,11 +101,14 @@ def test_feedback_is_no_call_and_is_in_the_metrics(telemetry: RecordedTelemetry)
     points = telemetry.points("agenteval.evaluation.results")
     counted = {
         point.attributes["gen_ai.evaluation.name"]: point.value
-        for point in points if point.attributes.get("gen_ai.evaluation.score.label") == "pass"
-    }  # fmt: skip
+        for point in points
+        if point.attributes.get("gen_ai.evaluation.score.label") == "pass"
+    }
     assert counted["user_feedback"] == 1
     assert counted["resolved"] == 1
-    assert [event["gen_ai.evaluation.name"] for event in of_feedback(telemetry, "application")] == ["resolved"]
+    assert [event["gen_ai.evaluation.name"] for event in of_feedback(telemetry, "application")] == [
+        "resolved"
+    ]
 
 
 def test_an_unsampled_call_can_be_praised(telemetry: RecordedTelemetry) -> None:
@@ -125,9 +134,15 @@ def test_an_answer_is_known_by_its_ids(telemetry: RecordedTelemetry) -> None:
     assert record_feedback(score=0.75, trace_id=trace_id)
     assert flush()
     runs = [
-        part for part in telemetry.spans("evaluation") if "gen_ai.evaluation.user_feedback.score" in part.attributes
+        part
+        for part in telemetry.spans("evaluation")
+        if "gen_ai.evaluation.user_feedback.score" in part.attributes
     ]
-    assert sorted(part.attributes["gen_ai.evaluation.user_feedback.score"] for part in runs) == [0.25, 0.5, 0.75]
+    assert sorted(part.attributes["gen_ai.evaluation.user_feedback.score"] for part in runs) == [
+        0.25,
+        0.5,
+        0.75,
+    ]
     assert {part.parent.span_id for part in runs} == {span.get_span_context().span_id}
 
 
@@ -142,7 +157,9 @@ def test_feedback_that_comes_before_its_answer_waits_for_it(telemetry: RecordedT
     assert flush()
     assert len(of_feedback(telemetry)) == 1
     runs = [
-        part for part in telemetry.spans("evaluation") if "gen_ai.evaluation.user_feedback.label" in part.attributes
+        part
+        for part in telemetry.spans("evaluation")
+        if "gen_ai.evaluation.user_feedback.label" in part.attributes
     ]
     assert [part.parent.span_id for part in runs] == [span.get_span_context().span_id]
 
@@ -153,7 +170,11 @@ def test_feedback_without_its_answer_is_recorded_at_the_end(telemetry: RecordedT
     pipeline = default_pipeline()
     assert pipeline._drain(time.monotonic() + 10, last=True)
     assert flush()
-    (event,) = [event for event in telemetry.events() if event.attributes["gen_ai.evaluation.name"] == "user_feedback"]
+    (event,) = [
+        event
+        for event in telemetry.events()
+        if event.attributes["gen_ai.evaluation.name"] == "user_feedback"
+    ]
     assert event.trace_id in (None, 0)
     assert event.attributes["gen_ai.response.id"] == "never seen"
     assert failures()["feedback:unjoined"] == 1
@@ -165,12 +186,20 @@ def test_the_same_click_counts_once_and_a_changed_mind_again(telemetry: Recorded
     for thumbs, user in (("down", "a"), ("down", "a"), ("up", "a"), ("down", "b")):
         assert record_feedback(reference, thumbs=thumbs, user_id=user)  # type: ignore[arg-type]
     assert flush()
-    assert [event["gen_ai.evaluation.score.label"] for event in of_feedback(telemetry)] == ["fail", "pass", "fail"]
+    assert [event["gen_ai.evaluation.score.label"] for event in of_feedback(telemetry)] == [
+        "fail",
+        "pass",
+        "fail",
+    ]
     assert failures()["feedback:repeated"] == 1
 
 
-def test_a_correction_is_stored_and_not_exported(telemetry: RecordedTelemetry, tmp_path: object) -> None:
-    """With content capture, a comment and a correction are in the database; the event has the comment alone."""
+def test_a_correction_is_stored_and_not_exported(
+    telemetry: RecordedTelemetry, tmp_path: object
+) -> None:
+    """With content capture, a comment and a correction are in the database; the event has the
+    comment alone.
+    """
     store = SqliteStorageProvider(path=f"{tmp_path}/scores.db")
     configure(storage=[telemetry.storage(content="span_and_event"), store], sample_rate=1.0)
     _, reference = answer("When?")
@@ -200,7 +229,10 @@ def test_a_correction_is_stored_and_not_exported(telemetry: RecordedTelemetry, t
     ],
 )
 def test_wrong_feedback_is_refused_and_named(
-    telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture, arguments: dict[str, object], problem: str
+    telemetry: RecordedTelemetry,
+    caplog: pytest.LogCaptureFixture,
+    arguments: dict[str, object],
+    problem: str,
 ) -> None:
     """Wrong arguments raise nothing: they are logged with what was expected, and counted."""
     assert record_feedback(**arguments) is False  # type: ignore[arg-type]
@@ -214,7 +246,13 @@ def test_a_forged_reference_is_refused(telemetry: RecordedTelemetry) -> None:
         assert record_feedback(forged, thumbs="up") is False  # type: ignore[arg-type]
 
 
-@given(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1), st.integers(0, 255), st.text(max_size=300), st.booleans())
+@given(
+    st.integers(1, 2**128 - 1),
+    st.integers(1, 2**64 - 1),
+    st.integers(0, 255),
+    st.text(max_size=300),
+    st.booleans(),
+)
 def test_a_reference_is_read_as_it_was_written(
     trace_id: int, span_id: int, flags: int, agent: str, has_span: bool
 ) -> None:
@@ -234,8 +272,12 @@ def test_no_reference_reads_as_an_option(call_id: str) -> None:
     assert read_reference(text).call_id == call_id
 
 
-def test_feedback_goes_out_here_where_answers_are_evaluated_in_the_sidecar(telemetry: RecordedTelemetry) -> None:
-    """With evaluate_in: sidecar, feedback is emitted by this process, and is no answer that is sent."""
+def test_feedback_goes_out_here_where_answers_are_evaluated_in_the_sidecar(
+    telemetry: RecordedTelemetry,
+) -> None:
+    """With evaluate_in: sidecar, feedback is emitted by this process, and is no answer that is
+    sent.
+    """
     configure(evaluate_in="sidecar", endpoint="http://127.0.0.1:9", telemetry=telemetry.storage())
     assert record_feedback(thumbs="down", trace_id="1" * 32, span_id="2" * 16, agent="support")
     flush(1.0)

@@ -1,4 +1,6 @@
-"""`truth review`: what people corrected enters the file of reference answers, after a decision and once."""
+"""`truth review`: what people corrected enters the file of reference answers, after a decision and
+once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import annotate, configure, evaluation_reference, flush, monitor, record_feedback
+from agenteval_otel import (
+    annotate,
+    configure,
+    evaluation_reference,
+    flush,
+    monitor,
+    record_feedback,
+)
 from agenteval_otel.cli import main
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.ground_truth import FileGroundTruthStore
@@ -23,12 +32,20 @@ from agenteval_otel.ground_truth.index import Row
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
-from tests.backends.fixtures import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
+from tests.backends.fixtures import (
+    postgresql_binary_fixture,
+    postgresql_fixture,
+    postgresql_server_fixture,
+)
 from tests.backends.postgresql import PostgreSQL
 
 __all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture"]
 
-CORRECTED = {"When is it due?": "On Tuesday.", "Where is it?": "At home.\x1b[2J", "Who has it?": "Ann has it."}
+CORRECTED = {
+    "When is it due?": "On Tuesday.",
+    "Where is it?": "At home.\x1b[2J",
+    "Who has it?": "Ann has it.",
+}
 
 
 @pytest.fixture
@@ -39,8 +56,12 @@ def telemetry() -> Iterator[RecordedTelemetry]:
     recorded.shutdown()
 
 
-def answered(telemetry: RecordedTelemetry, storage: Any, *, content: str = "span_and_event") -> None:
-    """Answers, corrections of them by their references, one that praises, one of an answer that is not stored."""
+def answered(
+    telemetry: RecordedTelemetry, storage: Any, *, content: str = "span_and_event"
+) -> None:
+    """Answers, corrections of them by their references, one that praises, one of an answer that is
+    not stored.
+    """
     configure(storage=[storage, telemetry.storage(content=content)], sample_rate=1.0, redactors=[])
 
     @monitor(agent="support")
@@ -52,7 +73,9 @@ def answered(telemetry: RecordedTelemetry, storage: Any, *, content: str = "span
         with telemetry.tracer().start_as_current_span("request"):
             reference = answer(question)
         assert flush(20.0)
-        record_feedback(reference, thumbs="down", correction=correction, comment="Wrong", user_id="ann")
+        record_feedback(
+            reference, thumbs="down", correction=correction, comment="Wrong", user_id="ann"
+        )
         record_feedback(reference, thumbs="up", user_id="bob")
     record_feedback(trace_id="a" * 32, span_id="b" * 16, correction="Of another process.")
     assert flush(20.0)
@@ -98,9 +121,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, telemetry: RecordedTel
 
 
 @pytest.mark.parametrize("file", ["truth.jsonl", "truth.csv"])
-def test_a_correction_becomes_a_reference_answer(place: str, review: Review, tmp_path: Path, file: str) -> None:
-    """Shown with question and answer; accepted as it is or edited it is in the file with where it comes from, and the
-    store finds it; what was decided is not asked again."""
+def test_a_correction_becomes_a_reference_answer(
+    place: str, review: Review, tmp_path: Path, file: str
+) -> None:
+    """Shown with question and answer; accepted as it is or edited it is in the file with where it
+    comes from, and the store finds it; what was decided is not asked again."""
     pending = waiting(review, place, file=file)
     assert {each["prompt"] for each in pending.values()} == {*CORRECTED, None}
     due, where = pending["On Tuesday."], pending["At home.\x1b[2J"]
@@ -110,13 +135,19 @@ def test_a_correction_becomes_a_reference_answer(place: str, review: Review, tmp
     assert "question   When is it due?" in shown
     assert "\x1b" not in shown
     assert not (tmp_path / file).exists()
-    code, output = review(place, "--accept", due["id"], "--edit", where["id"], "At home.", file=file)
+    code, output = review(
+        place, "--accept", due["id"], "--edit", where["id"], "At home.", file=file
+    )
     assert (code, output.split()) == (0, ["added:", due["id"], "added:", where["id"]])
     who = pending["Ann has it."]
     assert review(place, "--reject", who["id"], file=file)[0] == 0
     assert list(waiting(review, place, file=file)) == ["Of another process."]
     store = FileGroundTruthStore(path=tmp_path / file)
-    for question, expected in (("When is it due?", "On Tuesday."), ("where is it?", "At home."), ("Who has it?", None)):
+    for question, expected in (
+        ("When is it due?", "On Tuesday."),
+        ("where is it?", "At home."),
+        ("Who has it?", None),
+    ):
         truth = store.find(EvaluationInput(prompt=question, response="x", agent="support"))
         assert (truth and truth.answer) == expected
     text = (tmp_path / file).read_text()
@@ -136,7 +167,9 @@ def database(tmp_path: Path, telemetry: RecordedTelemetry) -> str:
 
 
 def test_the_file_keeps_what_it_has(database: str, review: Review, tmp_path: Path) -> None:
-    """Rows, columns and lines of others stay as they are; another answer to a question is replaced on demand alone."""
+    """Rows, columns and lines of others stay as they are; another answer to a question is replaced
+    on demand alone.
+    """
     file = tmp_path / "truth.csv"
     file.write_text(
         'Note,UserPrompt,ExpectedOutput,Module\nmine,"when IS  it due?","On Friday, I think",support\nx,"A ""b""?",c,\n'
@@ -165,7 +198,9 @@ def test_the_file_keeps_what_it_has(database: str, review: Review, tmp_path: Pat
     )
 
 
-def test_what_the_file_says_already_is_not_asked(database: str, review: Review, tmp_path: Path) -> None:
+def test_what_the_file_says_already_is_not_asked(
+    database: str, review: Review, tmp_path: Path
+) -> None:
     """Whoever wrote it, and whoever else corrected the same."""
     row = {"userPrompt": "when is it due?", "expectedOutput": "On Tuesday.", "module": "Support"}
     (tmp_path / "truth.jsonl").write_text(json.dumps(row))
@@ -175,10 +210,12 @@ def test_what_the_file_says_already_is_not_asked(database: str, review: Review, 
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [
-        (["--accept", "123"], "123: no correction to review has this id"), (["--accept", "LOST"], "is not stored"),
-        (["--accept", "ID", "--reject", "ID"], "accepted and rejected"), (["--edit", "ID", " "], "the answer is blank"),
+        (["--accept", "123"], "123: no correction to review has this id"),
+        (["--accept", "LOST"], "is not stored"),
+        (["--accept", "ID", "--reject", "ID"], "accepted and rejected"),
+        (["--edit", "ID", " "], "the answer is blank"),
     ],
-)  # fmt: skip
+)
 def test_wrong_decisions_change_nothing(
     database: str, review: Review, tmp_path: Path, options: list[str], wrong: str
 ) -> None:
@@ -219,9 +256,24 @@ def test_places_that_cannot_be_read_are_named(tmp_path: Path, review: Review) ->
 def test_on_a_terminal_each_is_asked(database: str, tmp_path: Path) -> None:
     """Accept, edit, reject and skip, one after the other; the end of the input quits."""
     master, terminal = pty.openpty()
-    command = [sys.executable, "-m", "agenteval_otel", "truth", "review", "--from", database, "--to", "truth.jsonl"]
+    command = [
+        sys.executable,
+        "-m",
+        "agenteval_otel",
+        "truth",
+        "review",
+        "--from",
+        database,
+        "--to",
+        "truth.jsonl",
+    ]
     with subprocess.Popen(
-        command, cwd=tmp_path, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=tmp_path,
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as program:
         os.write(master, b"x\na\ne\nAt work.\nr\ns\n")
         output, _ = program.communicate(timeout=60)
@@ -232,8 +284,9 @@ def test_on_a_terminal_each_is_asked(database: str, tmp_path: Path) -> None:
     assert "1 correction left to review" in output
     rows = [json.loads(line) for line in (tmp_path / "truth.jsonl").read_text().splitlines()]
     assert [(row["userPrompt"], row["expectedOutput"]) for row in rows] == [
-        ("When is it due?", "On Tuesday."), ("Where is it?", "At work."),
-    ]  # fmt: skip
+        ("When is it due?", "On Tuesday."),
+        ("Where is it?", "At work."),
+    ]
     assert [row["provenance"].get("edited") for row in rows] == [None, True]
 
 

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import accounting, configure, evaluation_reference, flush, monitor, record_feedback, shutdown
+from agenteval_otel import (
+    accounting,
+    configure,
+    evaluation_reference,
+    flush,
+    monitor,
+    record_feedback,
+    shutdown,
+)
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.runtime.memory import MEMORY
@@ -55,7 +63,9 @@ def test_a_complaint_has_an_unsampled_answer_evaluated(telemetry: RecordedTeleme
     assert outcomes() == {"evaluated": 1}
 
 
-def test_what_is_not_complained_about_counts_as_not_sampled_in_the_end(telemetry: RecordedTelemetry) -> None:
+def test_what_is_not_complained_about_counts_as_not_sampled_in_the_end(
+    telemetry: RecordedTelemetry,
+) -> None:
     """Praise evaluates nothing; what the window lets go counts as the sampler said, each call once."""
     references = [answer("When?") for _ in range(5)]
     record_feedback(references[0], thumbs="up")
@@ -68,7 +78,9 @@ def test_what_is_not_complained_about_counts_as_not_sampled_in_the_end(telemetry
     assert MEMORY.unsampled_calls.used_bytes == 0
 
 
-def test_the_window_is_bounded(telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_window_is_bounded(
+    telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where there is no room the oldest calls go, and are counted."""
     monkeypatch.setattr(MEMORY.unsampled_calls, "max_bytes", 20_000)
     references = [answer("x" * 1_000) for _ in range(50)]

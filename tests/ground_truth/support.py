@@ -23,7 +23,9 @@ def written(path: Path, rows: Iterable[tuple[str, ...]]) -> Path:
 
 
 def later(path: Path) -> Path:
-    """The same file with a time of change of its own: two writes may fall into one tick of the file system's clock."""
+    """The same file with a time of change of its own: two writes may fall into one tick of the file
+    system's clock.
+    """
     result = path.stat()
     os.utime(path, ns=(result.st_atime_ns, result.st_mtime_ns + 1_000_000_000))
     return path

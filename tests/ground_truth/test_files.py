@@ -20,25 +20,33 @@ from tests.ground_truth.support import ask, later, written
 
 
 def test_a_csv_file(tmp_path: Path) -> None:
-    """Columns in any order, cells with commas, quotes and line ends, a byte order mark, blank lines, more columns."""
+    """Columns in any order, cells with commas, quotes and line ends, a byte order mark, blank
+    lines, more columns.
+    """
     path = tmp_path / "rows.csv"
     path.write_text(
         "\ufeffModule,note,user_prompt, ExpectedOutput ,Category\r\n"
         'FAQ,x,"Extract: Acme, ""Big"" Corp","two\nlines, and more",Entities\r\n'
         "\r\n"
         ",,Where are you?,Here\u2028there,\r\n",
-        encoding="utf-8", newline="",
-    )  # fmt: skip
+        encoding="utf-8",
+        newline="",
+    )
     store = FileGroundTruthStore(path=path)
     assert store.rows() == (
         ('Extract: Acme, "Big" Corp', "two\nlines, and more", "Entities", "FAQ"),
         ("Where are you?", "Here\u2028there", None, None),
     )
-    result = store.find(EvaluationInput(prompt='extract: acme, "big" corp', metadata={"module": "faq"}))
+    result = store.find(
+        EvaluationInput(prompt='extract: acme, "big" corp', metadata={"module": "faq"})
+    )
     assert result is not None
     assert (result.answer, result.category, result.module, result.match) == (
-        "two\nlines, and more", "Entities", "FAQ", "exact",
-    )  # fmt: skip
+        "two\nlines, and more",
+        "Entities",
+        "FAQ",
+        "exact",
+    )
 
 
 def test_a_jsonl_file(tmp_path: Path) -> None:
@@ -62,7 +70,9 @@ def test_it_is_a_component(tmp_path: Path) -> None:
     store = resolve(GroundTruthStore, {"type": "file", "path": str(path), "minWords": 2})
     check_component(store, GroundTruthStore)
     assert store == FileGroundTruthStore(path=path, min_words=2)
-    with pytest.raises(ConfigurationError, match=r"unknown ground_truth type 'fyle'.*; known: file"):
+    with pytest.raises(
+        ConfigurationError, match=r"unknown ground_truth type 'fyle'.*; known: file"
+    ):
         resolve(GroundTruthStore, {"type": "fyle"})
     with pytest.raises(ConfigurationError, match="min_share: expected at most 1, found 2"):
         FileGroundTruthStore(path=path, min_share=2)
@@ -111,7 +121,9 @@ def test_a_wrong_file_is_refused_with_its_line(suffix: str, tmp_path: Path) -> N
 
 def test_the_module_comes_from_the_input(tmp_path: Path) -> None:
     """From the metadata, else the agent's name; a name without rows sees all."""
-    path = written(tmp_path / "rows.csv", [("Who are you?", "a", "", "A"), ("Who are you?", "b", "", "B")])
+    path = written(
+        tmp_path / "rows.csv", [("Who are you?", "a", "", "A"), ("Who are you?", "b", "", "B")]
+    )
     store = FileGroundTruthStore(path=path)
     assert ask(store, "Who are you?", agent="B") == "b"
     assert ask(store, "Who are you?", agent_id="B") == "b"
@@ -195,7 +207,9 @@ def test_a_relative_path_is_resolved_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert (ask(store, "Who are you?"), store.problems()) == ("Bob", ())
 
 
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(st.binary(max_size=300))
 def test_any_file_is_read_or_refused(tmp_path: Path, content: bytes) -> None:
     """Whatever bytes: rows, or an error that names the file."""

@@ -33,7 +33,10 @@ from agenteval_otel.testing import RecordedTelemetry
 from tests.ground_truth.support import written
 from tests.testing.doubles import Free, Keeping
 
-ROWS = [("Where is my order?", "On its way.", "Orders", "shop"), ("Where is my order?", "In the kitchen.", "", "diner")]
+ROWS = [
+    ("Where is my order?", "On its way.", "Orders", "shop"),
+    ("Where is my order?", "In the kitchen.", "", "diner"),
+]
 
 
 class Local(GroundTruthStore):
@@ -95,16 +98,20 @@ def kept() -> Keeping:
 def live(kept: Keeping, store: Any, **fields: Any) -> None:
     evaluator = Free(criterion_name="seen", scale="text", action=seen_by)
     configure(
-        sample_rate=1.0, evaluators=[evaluator], ground_truth=store,
+        sample_rate=1.0,
+        evaluators=[evaluator],
+        ground_truth=store,
         **{"storage": [kept], "dispatcher": InlineDispatcher(), **fields},
-    )  # fmt: skip
+    )
 
 
 def scores(kept: Keeping) -> list[Any]:
     return [result.score for result in kept.results]
 
 
-def test_live_answers_get_their_ground_truth(path: Path, kept: Keeping, telemetry: RecordedTelemetry) -> None:
+def test_live_answers_get_their_ground_truth(
+    path: Path, kept: Keeping, telemetry: RecordedTelemetry
+) -> None:
     """From the rows of the agent's module; the result and the run span say whether there was one."""
     live(kept, {"type": "file", "path": str(path)}, storage=[kept, telemetry.storage()])
     monitor(agent="shop")(echo)("where is my ORDER?")
@@ -112,7 +119,11 @@ def test_live_answers_get_their_ground_truth(path: Path, kept: Keeping, telemetr
     monitor(agent="shop")(echo)("Something else.")
     assert scores(kept) == ["On its way.", "In the kitchen.", None]
     assert [item.has_ground_truth for item in kept.saved] == [True, True, False]
-    runs = [dict(span.attributes or {}) for span in telemetry.spans() if span.name.startswith("evaluation ")]
+    runs = [
+        dict(span.attributes or {})
+        for span in telemetry.spans()
+        if span.name.startswith("evaluation ")
+    ]
     assert [run["gen_ai.evaluation.has_ground_truth"] for run in runs] == [True, True, False]
     assert [run["gen_ai.evaluation.module"] for run in runs] == ["shop", "diner", "shop"]
 
@@ -161,7 +172,9 @@ def test_a_store_may_ask_a_service(kept: Keeping) -> None:
 
 
 @pytest.mark.parametrize("error", BROKEN[:3], ids=["raises", "exits", "cancels"])
-def test_a_service_that_breaks_costs_the_ground_truth_only(error: BaseException, kept: Keeping) -> None:
+def test_a_service_that_breaks_costs_the_ground_truth_only(
+    error: BaseException, kept: Keeping
+) -> None:
     """Whatever it raises, the loop goes on, live and offline."""
     live(kept, Remote(answer=error), dispatcher={"type": "pool", "linger_s": 0.0})
     for _ in range(2):
@@ -169,11 +182,15 @@ def test_a_service_that_breaks_costs_the_ground_truth_only(error: BaseException,
     assert flush(20.0)
     assert scores(kept) == [None, None]
     assert default_pipeline().accounting.failures == {"ground_truth": 2}
-    assert [item.evaluator_type for item in offline(Remote(answer=error)).run_errors] == ["GroundTruthStore"]
+    assert [item.evaluator_type for item in offline(Remote(answer=error)).run_errors] == [
+        "GroundTruthStore"
+    ]
 
 
 @pytest.mark.parametrize(("times", "without"), [(1, 0), (1_000, 1)])
-def test_a_store_that_holds_the_thread_is_asked_once_more(times: int, without: int, kept: Keeping) -> None:
+def test_a_store_that_holds_the_thread_is_asked_once_more(
+    times: int, without: int, kept: Keeping
+) -> None:
     """A look-up that holds it again is left out; answers that wait behind it lose nothing."""
     leave, lookups = threading.Event(), Counter[str]()
 
@@ -204,7 +221,9 @@ def test_the_caller_never_looks_it_up(kept: Keeping) -> None:
     assert threading.current_thread() not in THREADS
 
 
-def test_a_broken_change_is_counted_with_its_line(path: Path, kept: Keeping, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_change_is_counted_with_its_line(
+    path: Path, kept: Keeping, caplog: pytest.LogCaptureFixture
+) -> None:
     """The rows from before answer; the log names the line."""
     store = FileGroundTruthStore(path=path)
     live(kept, store)
@@ -248,16 +267,23 @@ def test_reloaded_settings_keep_a_store_that_says_the_same(path: Path, tmp_path:
 def offline(store: Any, **fields: Any) -> Any:
     evaluator = Func(function=seen_by, criterion_name="seen", scale="text")
     config = EvaluationRunConfig(evaluators=[evaluator], ground_truth=store)
-    return run_evaluation_sync(EvaluationInput(prompt="Where is my order?", response="a", **fields), config)
+    return run_evaluation_sync(
+        EvaluationInput(prompt="Where is my order?", response="a", **fields), config
+    )
 
 
 def test_offline_it_is_the_same(path: Path) -> None:
-    """The snapshot holds what evaluators saw and how it was found; an input's own ground truth wins."""
+    """The snapshot holds what evaluators saw and how it was found; an input's own ground truth
+    wins.
+    """
     outcome = offline({"type": "file", "path": str(path)}, agent="diner")
     assert (outcome.results[0].score, outcome.has_ground_truth) == ("In the kitchen.", True)
     assert outcome.input_snapshot.metadata["ground_truth"] == {
-        "prompt": "Where is my order?", "module": "diner", "match": "exact", "share": 1.0,
-    }  # fmt: skip
+        "prompt": "Where is my order?",
+        "module": "diner",
+        "match": "exact",
+        "share": 1.0,
+    }
     brought = offline(FileGroundTruthStore(path=path), ground_truth="mine", metadata={"a": 1})
     assert (brought.results[0].score, brought.input_snapshot.metadata) == ("mine", {"a": 1})
     assert not offline(None).has_ground_truth
@@ -272,7 +298,9 @@ def test_evaluators_cannot_change_the_stores_answers(tmp_path: Path) -> None:
         evaluation_input.ground_truth["a"].append(2)
         return True
 
-    config = EvaluationRunConfig(evaluators=[changes], ground_truth={"type": "file", "path": str(path)})
+    config = EvaluationRunConfig(
+        evaluators=[changes], ground_truth={"type": "file", "path": str(path)}
+    )
     for _ in range(2):
         run_evaluation_sync(EvaluationInput(prompt="Where is my order?", response="a"), config)
     assert config.ground_truth.rows()[0].answer == {"a": [1]}  # type: ignore[union-attr]
@@ -281,8 +309,14 @@ def test_evaluators_cannot_change_the_stores_answers(tmp_path: Path) -> None:
 def test_a_row_may_have_several_answers(tmp_path: Path) -> None:
     """A JSON list of texts in a file of ground truth: an answer that is one of them matches."""
     path = tmp_path / "answers.jsonl"
-    path.write_text(json.dumps({"userPrompt": "Capital of France?", "expectedOutput": ["Paris", "Paris, France"]}))
-    config = EvaluationRunConfig(evaluators=[ExactMatch()], ground_truth=FileGroundTruthStore(path=path))
+    path.write_text(
+        json.dumps(
+            {"userPrompt": "Capital of France?", "expectedOutput": ["Paris", "Paris, France"]}
+        )
+    )
+    config = EvaluationRunConfig(
+        evaluators=[ExactMatch()], ground_truth=FileGroundTruthStore(path=path)
+    )
     for response, score in (("Paris, France", 1.0), ("Lyon", 0.0)):
         result = run_evaluation_sync({"prompt": "Capital of France?", "response": response}, config)
         assert (result.overall_score, result.has_ground_truth) == (score, True)

@@ -27,9 +27,11 @@ from tests.backends.postgresql import PostgreSQL
 from tests.testing.doubles import Keeping
 
 ROWS = [
-    ("When is it due?", "On Monday.", "Loans", "library"), ("When is it due?", "At noon.", None, None),
-    ("It's 5 % \"off\"; DROP TABLE faq --", "Yes.", None, None), ("Blank?", "", None, None),
-]  # fmt: skip
+    ("When is it due?", "On Monday.", "Loans", "library"),
+    ("When is it due?", "At noon.", None, None),
+    ('It\'s 5 % "off"; DROP TABLE faq --', "Yes.", None, None),
+    ("Blank?", "", None, None),
+]
 QUERY = "SELECT answer, category FROM faq WHERE lower(question) = lower(:prompt) AND module IS NULL"
 COLUMNS = {"prompt": "question", "module": "module", "category": "category"}
 CREATE = "CREATE TABLE faq (question text, answer text, category text, module text)"
@@ -50,7 +52,9 @@ def server(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
     """A server with the table, which the test may stop."""
     postgresql.query(CREATE)
     for row in ROWS:
-        values = ", ".join("NULL" if cell is None else "'" + cell.replace("'", "''") + "'" for cell in row)
+        values = ", ".join(
+            "NULL" if cell is None else "'" + cell.replace("'", "''") + "'" for cell in row
+        )
         postgresql.query(f"INSERT INTO faq VALUES ({values})")
     yield postgresql
     if not postgresql.running:
@@ -93,7 +97,9 @@ def test_a_query_finds_the_answer(open_store: Open) -> None:
 def test_a_table_finds_the_row_of_the_module(open_store: Open) -> None:
     """Its own row comes first, then one without a module; other modules' rows are not looked at."""
     store = open_store(table="faq", columns=COLUMNS)
-    of_module = GroundTruth(answer="On Monday.", prompt="When is it due?", category="Loans", module="library")
+    of_module = GroundTruth(
+        answer="On Monday.", prompt="When is it due?", category="Loans", module="library"
+    )
     assert found(store, "When is it due?", agent="library") == of_module
     answer = found(store, "When is it due?", agent="shop")
     assert answer is not None
@@ -104,8 +110,9 @@ def test_a_table_finds_the_row_of_the_module(open_store: Open) -> None:
 def test_answers_may_be_data(open_store: Open) -> None:
     """Numbers, and whatever else has a form in JSON."""
     assert found(open_store(query="SELECT 4.5 WHERE :prompt <> ''"), "abc") in (
-        GroundTruth(answer=4.5), GroundTruth(answer="4.5"),
-    )  # fmt: skip
+        GroundTruth(answer=4.5),
+        GroundTruth(answer="4.5"),
+    )
     assert found(open_store(query="SELECT 7 AS answer, :prompt AS prompt"), "abc") == GroundTruth(
         answer=7, prompt="abc"
     )
@@ -123,7 +130,14 @@ def test_what_was_asked_is_remembered(open_store: Open, request: pytest.FixtureR
         return ask(parameters)
 
     lookups._ask = counted  # type: ignore[method-assign]
-    for prompt in ("When is it due?", "Never?", "When is it due?", "Never?", "Other?", "When is it due?"):
+    for prompt in (
+        "When is it due?",
+        "Never?",
+        "When is it due?",
+        "Never?",
+        "Other?",
+        "When is it due?",
+    ):
         found(store, prompt)
     assert asked == ["When is it due?", "Never?", "Other?", "When is it due?"]
     assert len(lookups._known) == 2
@@ -183,8 +197,12 @@ def test_a_server_that_is_away_comes_back(server: PostgreSQL) -> None:
 
 @pytest.mark.backend
 def test_a_slow_statement_ends_on_the_server(server: PostgreSQL) -> None:
-    """Its time limit is the server's too: nothing goes on behind the back of a store that no longer waits."""
-    store = SqlGroundTruthStore(url=server.url, query="SELECT pg_sleep(30)::text || :prompt", timeout_s=0.5)
+    """Its time limit is the server's too: nothing goes on behind the back of a store that no longer
+    waits.
+    """
+    store = SqlGroundTruthStore(
+        url=server.url, query="SELECT pg_sleep(30)::text || :prompt", timeout_s=0.5
+    )
     assert reason(store) == "timeout"
     running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(30)%' AND pid <> pg_backend_pid() "
     deadline = time.monotonic() + 10
@@ -194,16 +212,24 @@ def test_a_slow_statement_ends_on_the_server(server: PostgreSQL) -> None:
 
 
 def test_the_host_waits_for_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that takes connections and says nothing costs each answer its ground truth alone, with the reason."""
+    """A server that takes connections and says nothing costs each answer its ground truth alone,
+    with the reason.
+    """
     kept = Keeping()
     monkeypatch.setattr(log, "_last", {})
     with black_hole() as hole:
         configure(
-            evaluators=[ExactMatch()], storage=[kept], sample_rate=1.0, dispatcher={"type": "pool", "linger_s": 0.0},
+            evaluators=[ExactMatch()],
+            storage=[kept],
+            sample_rate=1.0,
+            dispatcher={"type": "pool", "linger_s": 0.0},
             ground_truth={
-                "type": "sql", "url": f"postgresql://a:b@127.0.0.1:{hole.port}/x", "table": "faq", "timeout_s": 0.3,
+                "type": "sql",
+                "url": f"postgresql://a:b@127.0.0.1:{hole.port}/x",
+                "table": "faq",
+                "timeout_s": 0.3,
             },
-        )  # fmt: skip
+        )
         handler = monitor(agent="shop")(lambda question: "At noon.")
         for _ in range(50):
             handler("When?")
@@ -243,17 +269,24 @@ def test_lookups_are_side_by_side_and_bounded(file: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("fields", "wrong"),
     [
-        ({"query": QUERY}, "'path', an SQLite file, or 'url'"), ({"path": "x.db"}, "'query', a SELECT, or 'table'"),
+        ({"query": QUERY}, "'path', an SQLite file, or 'url'"),
+        ({"path": "x.db"}, "'query', a SELECT, or 'table'"),
         ({"path": "x.db", "query": QUERY, "table": "faq"}, "'query', a SELECT, or 'table'"),
-        ({"path": "x.db", "query": "SELECT :question"}, "unknown parameter :question in query; known: :prompt"),
+        (
+            {"path": "x.db", "query": "SELECT :question"},
+            "unknown parameter :question in query; known: :prompt",
+        ),
         ({"path": "x.db", "table": "faq; DROP TABLE faq"}, "the name of a table"),
-        ({"path": "x.db", "table": "faq", "columns": {"question": "q"}}, "'question'; known: prompt, answer"),
+        (
+            {"path": "x.db", "table": "faq", "columns": {"question": "q"}},
+            "'question'; known: prompt, answer",
+        ),
         ({"path": "x.db", "table": "faq", "columns": {"prompt": "q-1"}}, "'q-1'"),
         ({"path": "x.db", "query": QUERY, "columns": {"prompt": "q"}}, "a query names its own"),
         ({"url": "mysql://a/b", "query": QUERY}, "expected sqlite:///"),
         ({"path": "x.db", "query": QUERY, "connections": 0}, "connections"),
     ],
-)  # fmt: skip
+)
 def test_wrong_settings_say_what_is_expected(fields: dict[str, Any], wrong: str) -> None:
     """At load, with the field and the choices."""
     with pytest.raises(ConfigurationError) as raised:
@@ -270,7 +303,9 @@ def test_colons_that_are_no_parameters_are_left_alone(file: Path) -> None:
 
 
 def test_sqlalchemy_comes_with_the_first_store(file: Path) -> None:
-    """The package loads no library of it; a store loads it, so that no lookup has to, and finds within its time."""
+    """The package loads no library of it; a store loads it, so that no lookup has to, and finds
+    within its time.
+    """
     program = (
         "import sys, asyncio; from agenteval_otel import EvaluationInput\n"
         "from agenteval_otel.ground_truth import SqlGroundTruthStore\n"
@@ -279,7 +314,9 @@ def test_sqlalchemy_comes_with_the_first_store(file: Path) -> None:
         "before = set(sys.modules)\n"
         "print(asyncio.run(store.find(EvaluationInput(prompt='Blank?', response='x'))), 'sqlalchemy' in before)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "None True\n"
 
 
@@ -296,4 +333,7 @@ def test_a_forked_child_asks_by_itself(open_store: Open) -> None:
 def test_no_server_at_all() -> None:
     """A refused connection is known at once."""
     (port,) = free_ports(1)
-    assert reason(SqlGroundTruthStore(url=f"postgresql://a:b@127.0.0.1:{port}/x", table="faq")) == "unreachable"
+    assert (
+        reason(SqlGroundTruthStore(url=f"postgresql://a:b@127.0.0.1:{port}/x", table="faq"))
+        == "unreachable"
+    )

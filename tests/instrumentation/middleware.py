@@ -35,7 +35,9 @@ def asgi_app(reply: Callable[[Any], Reply]) -> Any:
 
 def wsgi_app(reply: Callable[[Any], Reply]) -> Any:
     def app(environ: Any, start_response: Any) -> Any:
-        status, headers, pieces = reply(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)))
+        status, headers, pieces = reply(
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        )
         start_response(f"{status} Status", list(headers.items()))
         return iter(pieces)
 
@@ -45,15 +47,27 @@ def wsgi_app(reply: Callable[[Any], Reply]) -> Any:
 class Kind:
     """One of the two interfaces: an application that replies, behind middleware, and its client."""
 
-    def __init__(self, make: Callable[..., Any], middleware: Any, client: Callable[..., Any]) -> None:
+    def __init__(
+        self, make: Callable[..., Any], middleware: Any, client: Callable[..., Any]
+    ) -> None:
         self.make, self.middleware, self.client = make, middleware, client
 
     def ask(
-        self, seen: Seen, reply: Callable[[Any], Reply], method: str = "POST", path: str = "/chat", *,
-        data: bytes = b"", content_type: str = "application/json", routes: Any = ("/chat",), **arguments: Any,
-    ) -> bytes:  # fmt: skip
+        self,
+        seen: Seen,
+        reply: Callable[[Any], Reply],
+        method: str = "POST",
+        path: str = "/chat",
+        *,
+        data: bytes = b"",
+        content_type: str = "application/json",
+        routes: Any = ("/chat",),
+        **arguments: Any,
+    ) -> bytes:
         app = self.middleware(self.make(reply), routes=routes, pipeline=seen.pipeline, **arguments)
-        return self.client(app, method, path, data, {"Content-Type": content_type, "X-Tenant": "acme"})
+        return self.client(
+            app, method, path, data, {"Content-Type": content_type, "X-Tenant": "acme"}
+        )
 
 
 def asgi_client(app: Any, method: str, path: str, data: bytes, headers: dict[str, str]) -> bytes:
@@ -73,5 +87,7 @@ both = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 
 
 def replies(*pieces: bytes, status: int = 200, **headers: str) -> Callable[[Any], Reply]:
-    named = {"content-type": "text/plain"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    named = {"content-type": "text/plain"} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
     return lambda _: (status, named, list(pieces))

@@ -33,9 +33,12 @@ class Seen:
     def __init__(self, ratio: float = 1.0, storage: Sequence[Any] = (), **settings: Any) -> None:
         self.inputs: list[EvaluationInput] = []
         self.pipeline = Pipeline(
-            sampler=RatioSampler(ratio=ratio), evaluators=(_Note(seen=self.inputs),), storage=tuple(storage),
-            dispatcher=InlineDispatcher(), **settings,
-        )  # fmt: skip
+            sampler=RatioSampler(ratio=ratio),
+            evaluators=(_Note(seen=self.inputs),),
+            storage=tuple(storage),
+            dispatcher=InlineDispatcher(),
+            **settings,
+        )
 
     def monitor(self, function: Any = None, /, **arguments: Any) -> Any:
         decorator: Callable[[Any], Any] = monitor(pipeline=self.pipeline, **arguments)
@@ -47,4 +50,8 @@ class Seen:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        return {outcome: count for outcome, count in self.pipeline.accounting.outcomes().items() if count}
+        return {
+            outcome: count
+            for outcome, count in self.pipeline.accounting.outcomes().items()
+            if count
+        }

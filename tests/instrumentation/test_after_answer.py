@@ -1,4 +1,6 @@
-"""Sampling that is decided after the answer: by rules on the caller's thread, by content on the pool's."""
+"""Sampling that is decided after the answer: by rules on the caller's thread, by content on the
+pool's.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,23 @@ class Route:
     def __init__(self, sampler: Any, *, agent_span: str = "sampled", **free: Any) -> None:
         self.kept, self.telemetry = Keeping(), RecordedTelemetry()
         self.pipeline = Pipeline(
-            sampler=sampler, evaluators=(Free(**free),), storage=(self.kept, self.telemetry.storage()),
-            dispatcher=InlineDispatcher(), agent_span=agent_span,
-        )  # fmt: skip
+            sampler=sampler,
+            evaluators=(Free(**free),),
+            storage=(self.kept, self.telemetry.storage()),
+            dispatcher=InlineDispatcher(),
+            agent_span=agent_span,
+        )
 
     def monitor(self, function: Any) -> Any:
         return monitor(agent="support", pipeline=self.pipeline)(function)
 
     @property
     def outcomes(self) -> dict[str, int]:
-        return {outcome: count for outcome, count in self.pipeline.accounting.outcomes().items() if count}
+        return {
+            outcome: count
+            for outcome, count in self.pipeline.accounting.outcomes().items()
+            if count
+        }
 
     @property
     def reasons(self) -> list[tuple[str | None, float | None]]:
@@ -60,7 +69,9 @@ def failing(question: str) -> str:
 
 
 def test_an_error_is_picked_after_the_ratio_left_it_out() -> None:
-    """Failures are evaluated with probability 1, with a span of their true times; every call has one outcome."""
+    """Failures are evaluated with probability 1, with a span of their true times; every call has
+    one outcome.
+    """
     route = Route(FirstOfSampler(samplers=(ErrorSampler(), NOTHING)))
     handler = route.monitor(failing)
     assert [handler("a"), handler("b")] == ["about a", "about b"]
@@ -79,7 +90,9 @@ def test_an_error_is_picked_after_the_ratio_left_it_out() -> None:
 
 
 def test_what_is_sure_gets_its_span_before() -> None:
-    """Where the draw alone says yes the span is open while the handler runs, whatever rules come after."""
+    """Where the draw alone says yes the span is open while the handler runs, whatever rules come
+    after.
+    """
     route = Route(FirstOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=1.0))))
 
     @route.monitor
@@ -96,18 +109,28 @@ def test_what_is_sure_gets_its_span_before() -> None:
 
 @pytest.mark.parametrize("agent_span", ["always", "never"])
 def test_spans_say_whether_the_call_is_evaluated(agent_span: str) -> None:
-    """A current span of the host's, and an own one under ``always``, say so after the answer, and only where it is."""
+    """A current span of the host's, and an own one under ``always``, say so after the answer, and
+    only where it is.
+    """
     route = Route(FirstOfSampler(samplers=(ErrorSampler(), NOTHING)), agent_span=agent_span)
     handler = route.monitor(failing)
     for question in ("a", "bad"):
-        for around in (route.telemetry.tracer().start_as_current_span(question), trace.use_span(trace.INVALID_SPAN)):
+        for around in (
+            route.telemetry.tracer().start_as_current_span(question),
+            trace.use_span(trace.INVALID_SPAN),
+        ):
             with around, suppress(TimeoutError):
                 handler(question)
     said = [
         (span.name, "agenteval.evaluation.sampled" in (span.attributes or {}))
-        for span in route.telemetry.spans() if not span.name.startswith("evaluation ")
-    ]  # fmt: skip
-    own = [("invoke_agent support", False), ("invoke_agent support", True)] if agent_span == "always" else []
+        for span in route.telemetry.spans()
+        if not span.name.startswith("evaluation ")
+    ]
+    own = (
+        [("invoke_agent support", False), ("invoke_agent support", True)]
+        if agent_span == "always"
+        else []
+    )
     assert sorted(said) == [("a", False), ("bad", True), *own]
 
 
@@ -149,7 +172,9 @@ def test_content_is_read_on_the_pools_side_only() -> None:
 
 @pytest.mark.parametrize("message", ["c-1", 7, UUID(int=5)])
 def test_a_conversation_is_kept_whole(message: Any) -> None:
-    """All turns of a conversation are decided alike, and evaluators' own rates cut from the conversation's draw."""
+    """All turns of a conversation are decided alike, and evaluators' own rates cut from the
+    conversation's draw.
+    """
     route = Route(ConversationSampler(ratio=0.5), sample_rate=0.25)
 
     @route.monitor
@@ -179,10 +204,16 @@ class _Breaks(Sampler):
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize("traced", [True, False])
 def test_a_sampler_that_breaks_costs_only_the_evaluation(at: int, traced: bool) -> None:
-    """Whenever a sampler raises, the caller gets the answer, the call is counted once, and no span stays open."""
+    """Whenever a sampler raises, the caller gets the answer, the call is counted once, and no span
+    stays open.
+    """
     route = Route(_Breaks(at=at), agent_span="always")
     handler = route.monitor(failing)
-    with route.telemetry.tracer().start_as_current_span("host") if traced else trace.use_span(trace.INVALID_SPAN):
+    with (
+        route.telemetry.tracer().start_as_current_span("host")
+        if traced
+        else trace.use_span(trace.INVALID_SPAN)
+    ):
         assert handler("a") == "about a"
         with pytest.raises(TimeoutError):
             handler("bad")

@@ -17,7 +17,9 @@ from tests.instrumentation.support import Seen
 
 
 def test_in_every_shape(seen: Seen) -> None:
-    """Facts said in functions, coroutines, streams and async streams stand in their inputs, between chunks too."""
+    """Facts said in functions, coroutines, streams and async streams stand in their inputs, between
+    chunks too.
+    """
 
     @seen.monitor
     def plain(question: str) -> str:
@@ -72,7 +74,9 @@ def test_tags_of_several_calls_add_up(seen: Seen) -> None:
 
 
 def test_from_tasks_and_threads(seen: Seen) -> None:
-    """A task or a thread of a handler belongs to its call; a thread without its context and a late task do not."""
+    """A task or a thread of a handler belongs to its call; a thread without its context and a late
+    task do not.
+    """
 
     async def late() -> None:
         await answered.wait()
@@ -82,7 +86,9 @@ def test_from_tasks_and_threads(seen: Seen) -> None:
     async def handler(question: str) -> str:
         tasks.append(asyncio.ensure_future(late()))
         await asyncio.gather(in_task(), asyncio.to_thread(annotate, conversation_id="thread"))
-        await asyncio.to_thread(contextvars.Context().run, lambda: annotate(response_id="no context"))
+        await asyncio.to_thread(
+            contextvars.Context().run, lambda: annotate(response_id="no context")
+        )
         return "a"
 
     async def in_task() -> None:
@@ -101,7 +107,9 @@ def test_from_tasks_and_threads(seen: Seen) -> None:
 
 
 def test_a_streams_facts_and_its_consumers_are_not_mixed(seen: Seen) -> None:
-    """Between two chunks the consumer's own call is the one that runs; a copy of the stream's context belongs to it."""
+    """Between two chunks the consumer's own call is the one that runs; a copy of the stream's
+    context belongs to it.
+    """
 
     @seen.monitor(agent="stream")
     def stream(question: str) -> Generator[str, None, None]:
@@ -120,12 +128,15 @@ def test_a_streams_facts_and_its_consumers_are_not_mixed(seen: Seen) -> None:
     annotate(model="outside of any call")
     assert consumer("q") == "a"
     assert [(made.agent, made.model, made.session_id) for made in seen.inputs] == [
-        ("stream", None, "copied"), ("consumer", "consumer", None)
-    ]  # fmt: skip
+        ("stream", None, "copied"),
+        ("consumer", "consumer", None),
+    ]
 
 
 def test_the_innermost_call_is_meant(seen: Seen) -> None:
-    """In nested handlers of any shape facts belong to the innermost, sampled or not; after it to the outer again."""
+    """In nested handlers of any shape facts belong to the innermost, sampled or not; after it to
+    the outer again.
+    """
 
     @seen.monitor(agent="inner")
     def inner(question: str) -> str:
@@ -163,16 +174,20 @@ def test_the_innermost_call_is_meant(seen: Seen) -> None:
     list(stream("q"))
     of_stream("q")
     assert [(made.agent, made.model) for made in seen.inputs] == [
-        ("inner", "inner"), ("outer-function", "outer"), ("inner", "inner"), ("outer-stream", "outer"),
-        ("inner-stream", "inner"), ("outer-of-stream", "outer"),
-    ]  # fmt: skip
+        ("inner", "inner"),
+        ("outer-function", "outer"),
+        ("inner", "inner"),
+        ("outer-stream", "outer"),
+        ("inner-stream", "inner"),
+        ("outer-of-stream", "outer"),
+    ]
     assert {made.session_id for made in seen.inputs} == {None}
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["host's span", "own span"])
 def test_a_feature_flag_names_the_arm(begun: bool, telemetry: RecordedTelemetry) -> None:
-    """Of events on the current span, the host's or the handler's own; what is annotated stands, and two flags say
-    nothing."""
+    """Of events on the current span, the host's or the handler's own; what is annotated stands, and
+    two flags say nothing."""
     seen = Seen(storage=() if begun else [telemetry.storage()])
 
     @seen.monitor
@@ -193,5 +208,9 @@ def test_a_feature_flag_names_the_arm(begun: bool, telemetry: RecordedTelemetry)
             handler(flags)
     seen.pipeline.shutdown(5)
     assert [(made.experiment, made.arm) for made in seen.inputs] == [
-        ("short", "b"), (None, "own"), ("own", None), (None, None), (None, None),
-    ]  # fmt: skip
+        ("short", "b"),
+        (None, "own"),
+        ("own", None),
+        (None, None),
+        (None, None),
+    ]

@@ -80,17 +80,27 @@ REQUESTS: list[tuple[str, str, Any]] = [
 def responses_of(app: FastAPI) -> list[tuple[int, str, str]]:
     with TestClient(app) as client:
         responses = [client.request(method, path, json=body) for method, path, body in REQUESTS]
-    return [(response.status_code, response.text, response.headers["content-type"]) for response in responses]
+    return [
+        (response.status_code, response.text, response.headers["content-type"])
+        for response in responses
+    ]
 
 
 def test_responses_and_what_is_evaluated(seen: Seen) -> None:
-    """Responses and schema are those without monitoring; a request that never reached its handler is no call."""
+    """Responses and schema are those without monitoring; a request that never reached its handler
+    is no call.
+    """
     app, bare = app_of(seen.monitor), app_of(untouched)
     assert app.openapi() == bare.openapi()
     assert responses_of(app) == responses_of(bare)
-    assert sorted((made.agent, made.response, made.error_type, made.stream_end) for made in seen.inputs) == [
-        ("async", "", "HTTPException", None), ("async", "annann", None, None),
-        ("session", "session", None, "completed"), ("sync", "HI", None, None), ("words", "a b ", None, "completed"),
-    ]  # fmt: skip
+    assert sorted(
+        (made.agent, made.response, made.error_type, made.stream_end) for made in seen.inputs
+    ) == [
+        ("async", "", "HTTPException", None),
+        ("async", "annann", None, None),
+        ("session", "session", None, "completed"),
+        ("sync", "HI", None, None),
+        ("words", "a b ", None, "completed"),
+    ]
     assert seen.outcomes == {"evaluated": 5}
     assert app.state.opened == ["open", "closed"]

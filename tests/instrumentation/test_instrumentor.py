@@ -69,11 +69,22 @@ def run(folder: Path, app: str, **variables: str) -> str:
     """What an application prints that knows nothing of this package, started by the real program."""
     (folder / "app.py").write_text(app)
     finished = subprocess.run(
-        [PROGRAM, sys.executable, "app.py"], cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "OTEL_METRICS_EXPORTER": "none",
-             "OTEL_LOGS_EXPORTER": "none", "OTEL_TRACES_EXPORTER": "console",
-             "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "anthropic,openai,httpx", **variables},
-    )  # fmt: skip
+        [PROGRAM, sys.executable, "app.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder),
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_LOGS_EXPORTER": "none",
+            "OTEL_TRACES_EXPORTER": "console",
+            "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "anthropic,openai,httpx",
+            **variables,
+        },
+    )
     assert finished.returncode == 0, finished.stderr
     assert "{'answer': 'It is due.'}" in finished.stdout
     return finished.stdout + finished.stderr
@@ -81,7 +92,9 @@ def run(folder: Path, app: str, **variables: str) -> str:
 
 @pytest.mark.parametrize("app", [FLASK, FASTAPI, DJANGO], ids=["flask", "fastapi", "django"])
 def test_an_application_is_evaluated_without_code(tmp_path: Path, app: str) -> None:
-    """The routes of the settings file are monitored; scores leave through the SDK that the program has set up."""
+    """The routes of the settings file are monitored; scores leave through the SDK that the program
+    has set up.
+    """
     (tmp_path / "agenteval.yaml").write_text(SETTINGS)
     output = run(tmp_path, app, AGENTEVAL_SETTINGS="agenteval.yaml")
     assert output.count("support  overall 1.00  response_health pass") == 1
@@ -93,7 +106,11 @@ def test_an_application_is_evaluated_without_code(tmp_path: Path, app: str) -> N
 def test_spans_are_evaluated_without_code(tmp_path: Path) -> None:
     """An agent's span of a library that knows nothing of this package; switched off by a setting."""
     for spans, scored in (("true", 1), ("false", 0)):
-        variables = {"AGENTEVAL_SAMPLE_RATE": "1", "AGENTEVAL_STORAGE": "console", "AGENTEVAL_SPANS": spans}
+        variables = {
+            "AGENTEVAL_SAMPLE_RATE": "1",
+            "AGENTEVAL_STORAGE": "console",
+            "AGENTEVAL_SPANS": spans,
+        }
         output = run(tmp_path, AGENT, **variables)
         assert output.count("support  overall 1.00  response_health pass") == scored
         assert output.count('"name": "evaluation support"') == scored
@@ -104,7 +121,11 @@ def test_declarative_configuration_sets_everything_up(tmp_path: Path) -> None:
     (tmp_path / "otel.yaml").write_text(DECLARATIVE)
     output = run(tmp_path, FLASK, OTEL_CONFIG_FILE="otel.yaml")
     assert output.count("support  overall 1.00  response_health pass") == 1
-    assert output.count('"name": "invoke_agent support"') == output.count('"name": "evaluation support"') == 1
+    assert (
+        output.count('"name": "invoke_agent support"')
+        == output.count('"name": "evaluation support"')
+        == 1
+    )
 
 
 def test_wrong_settings_are_logged_and_the_application_runs(tmp_path: Path) -> None:
@@ -115,11 +136,15 @@ def test_wrong_settings_are_logged_and_the_application_runs(tmp_path: Path) -> N
 
 
 def test_it_can_be_used_and_undone_in_code() -> None:
-    """`instrument` takes fields of the settings and raises where they are wrong; `uninstrument` leaves no trace."""
+    """`instrument` takes fields of the settings and raises where they are wrong; `uninstrument`
+    leaves no trace.
+    """
     instrumentor, before = AgentEvalInstrumentor(), flask.Flask.__call__
     with pytest.raises(ConfigurationError, match=r"routes\[0\]: expected a path"):
         instrumentor.instrument(routes={"chat": "support"}, storage=[])
-    instrumentor.instrument(routes={"/chat": "support"}, sample_rate=1, storage=[], dispatcher="inline")
+    instrumentor.instrument(
+        routes={"/chat": "support"}, sample_rate=1, storage=[], dispatcher="inline"
+    )
     app = flask.Flask(__name__)
     app.get("/chat", endpoint="chat")(lambda: "Due.")
     assert app.test_client().get("/chat").text == "Due."
@@ -133,5 +158,9 @@ def test_the_missing_extra_is_named() -> None:
     """Where OpenTelemetry's base class is not installed, the import says what to install."""
     code = "import sys; sys.modules['opentelemetry.instrumentation.instrumentor'] = None\n"
     code += "import agenteval_otel.instrumentation.instrumentor"
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert finished.stderr.endswith('needs the extra instrumentor: pip install "agenteval-otel[instrumentor]"\n')
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert finished.stderr.endswith(
+        'needs the extra instrumentor: pip install "agenteval-otel[instrumentor]"\n'
+    )

@@ -1,4 +1,6 @@
-"""Middleware around real frameworks: scores are those of decorated handlers, and clients see no difference."""
+"""Middleware around real frameworks: scores are those of decorated handlers, and clients see no
+difference.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,12 @@ SSE = "data: {}\n\n"
 def fastapi_app(monitor: Callable[..., Any]) -> FastAPI:
     app = FastAPI()
     for path, view in {
-        "/json": lambda: {"answer": "It is due.", "took": 3}, "/text": lambda: PlainTextResponse("It is due."),
+        "/json": lambda: {"answer": "It is due.", "took": 3},
+        "/text": lambda: PlainTextResponse("It is due."),
         "/stream": lambda: StreamingResponse(words_later(), media_type="text/plain"),
         "/events": lambda: StreamingResponse(words(SSE), media_type="text/event-stream"),
         "/broken": lambda: broken(),
-    }.items():  # fmt: skip
+    }.items():
         app.get(path)(monitor(agent=path)(view))
     return app
 
@@ -61,10 +64,12 @@ def fastapi_app(monitor: Callable[..., Any]) -> FastAPI:
 def starlette_app(monitor: Callable[..., Any]) -> Starlette:
     async def view(request: Any) -> Any:
         responses: dict[str, Callable[[], Any]] = {
-            "/json": lambda: JSONResponse({"answer": "It is due."}), "/text": lambda: PlainTextResponse("It is due."),
-            "/stream": lambda: StreamingResponse(words_later()), "/broken": broken,
+            "/json": lambda: JSONResponse({"answer": "It is due."}),
+            "/text": lambda: PlainTextResponse("It is due."),
+            "/stream": lambda: StreamingResponse(words_later()),
+            "/broken": broken,
             "/events": lambda: StreamingResponse(words_later(SSE), media_type="text/event-stream"),
-        }  # fmt: skip
+        }
         return responses[request.url.path]()
 
     return Starlette(routes=[Route(path, monitor(agent=path)(view)) for path in PATHS])
@@ -73,9 +78,12 @@ def starlette_app(monitor: Callable[..., Any]) -> Starlette:
 def flask_app(monitor: Callable[..., Any]) -> Any:
     app = flask.Flask(__name__)
     for path, view in {
-        "/json": lambda: {"answer": "It is due."}, "/text": lambda: "It is due.", "/broken": broken,
-        "/stream": lambda: words(), "/events": lambda: flask.Response(words(SSE), mimetype="text/event-stream"),
-    }.items():  # fmt: skip
+        "/json": lambda: {"answer": "It is due."},
+        "/text": lambda: "It is due.",
+        "/broken": broken,
+        "/stream": lambda: words(),
+        "/events": lambda: flask.Response(words(SSE), mimetype="text/event-stream"),
+    }.items():
         app.get(path, endpoint=path)(monitor(agent=path)(view))
     return app
 
@@ -83,10 +91,12 @@ def flask_app(monitor: Callable[..., Any]) -> Any:
 def django_urls(monitor: Callable[..., Any], *, later: bool) -> list[Any]:
     pieces = words_later if later else words
     views: dict[str, Any] = {
-        "/json": lambda _: JsonResponse({"answer": "It is due."}), "/text": lambda _: HttpResponse("It is due."),
-        "/stream": lambda _: StreamingHttpResponse(pieces()), "/broken": broken,
+        "/json": lambda _: JsonResponse({"answer": "It is due."}),
+        "/text": lambda _: HttpResponse("It is due."),
+        "/stream": lambda _: StreamingHttpResponse(pieces()),
+        "/broken": broken,
         "/events": lambda _: StreamingHttpResponse(pieces(SSE), content_type="text/event-stream"),
-    }  # fmt: skip
+    }
     return [django_path(path[1:], monitor(agent=path)(view)) for path, view in views.items()]
 
 
@@ -98,7 +108,10 @@ class Urls:
 def asgi_answers(app: Any) -> dict[str, tuple[Any, ...]]:
     client = TestClient(app, raise_server_exceptions=False)
     answers = {path: client.get(path) for path in PATHS}
-    return {path: (got.status_code, got.content, got.headers.get("content-type")) for path, got in answers.items()}
+    return {
+        path: (got.status_code, got.content, got.headers.get("content-type"))
+        for path, got in answers.items()
+    }
 
 
 def wsgi_answers(app: Any) -> dict[str, tuple[Any, ...]]:
@@ -128,7 +141,9 @@ def of_django(*, later: bool) -> Callable[..., Any]:
     def answers(monitor: Any = untouched, around: Any = lambda app, **_: app) -> Any:
         if not django.conf.settings.configured:
             django.conf.settings.configure()
-        with override_settings(ROOT_URLCONF=Urls(django_urls(monitor, later=later)), ALLOWED_HOSTS=["*"]):
+        with override_settings(
+            ROOT_URLCONF=Urls(django_urls(monitor, later=later)), ALLOWED_HOSTS=["*"]
+        ):
             if later:
                 return asgi_answers(around(ASGIHandler(), kind=asgi))
             return wsgi_answers(around(WSGIHandler(), kind=wsgi))
@@ -137,9 +152,12 @@ def of_django(*, later: bool) -> Callable[..., Any]:
 
 
 FRAMEWORKS = {
-    "fastapi": of_asgi(fastapi_app), "starlette": of_asgi(starlette_app), "flask": of_flask,
-    "django-wsgi": of_django(later=False), "django-asgi": of_django(later=True),
-}  # fmt: skip
+    "fastapi": of_asgi(fastapi_app),
+    "starlette": of_asgi(starlette_app),
+    "flask": of_flask,
+    "django-wsgi": of_django(later=False),
+    "django-asgi": of_django(later=True),
+}
 
 
 class Scores:
@@ -149,14 +167,21 @@ class Scores:
         self.results: dict[str, Any] = {}
         keywords = KeywordCoverage(criterion_name="due", expected_keywords=["due"], threshold=1)
         self.pipeline = Pipeline(
-            sampler=RatioSampler(), evaluators=(ResponseHealth(), keywords), storage=(self,),
+            sampler=RatioSampler(),
+            evaluators=(ResponseHealth(), keywords),
+            storage=(self,),
             dispatcher=InlineDispatcher(),
-        )  # fmt: skip
+        )
 
     async def save_result(self, aggregated: Any) -> None:
-        self.results[aggregated.agent] = (aggregated.overall_score, aggregated.stream_end, [
-            (result.criterion_name, result.score, result.label, result.status) for result in aggregated.results
-        ])  # fmt: skip
+        self.results[aggregated.agent] = (
+            aggregated.overall_score,
+            aggregated.stream_end,
+            [
+                (result.criterion_name, result.score, result.label, result.status)
+                for result in aggregated.results
+            ],
+        )
 
     async def close(self) -> None: ...
 
@@ -164,17 +189,26 @@ class Scores:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
 def test_scores_are_those_of_the_decorated_handler(framework: str) -> None:
-    """The same handlers, decorated and behind middleware: equal scores, and clients see no difference to neither."""
+    """The same handlers, decorated and behind middleware: equal scores, and clients see no
+    difference to neither.
+    """
     from agenteval_otel import monitor
 
     answers, decorated, around = FRAMEWORKS[framework], Scores(), Scores()
     bare = answers()
     assert answers(lambda **arguments: monitor(pipeline=decorated.pipeline, **arguments)) == bare
-    assert answers(around=lambda app, kind: kind.AgentEvalMiddleware(
-        app, routes=PATHS, pipeline=around.pipeline
-    )) == bare  # fmt: skip
+    assert (
+        answers(
+            around=lambda app, kind: kind.AgentEvalMiddleware(
+                app, routes=PATHS, pipeline=around.pipeline
+            )
+        )
+        == bare
+    )
     assert around.results == decorated.results
-    assert {path: score for path, (score, *_) in around.results.items()} == dict.fromkeys(PATHS, 1.0) | {"/broken": 0.0}
+    assert {path: score for path, (score, *_) in around.results.items()} == dict.fromkeys(
+        PATHS, 1.0
+    ) | {"/broken": 0.0}
     outcomes = around.pipeline.accounting.outcomes()
     assert (outcomes["evaluated"], sum(outcomes.values())) == (len(PATHS), len(PATHS))
     for scores in (decorated, around):

@@ -1,4 +1,6 @@
-"""Middleware and its host: pieces and messages pass one by one, clients go away, spans and facts are in place."""
+"""Middleware and its host: pieces and messages pass one by one, clients go away, spans and facts
+are in place.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,11 @@ def test_a_client_that_goes_away_abandons_the_stream(seen: Seen, how: str) -> No
     else:
         with pytest.raises(OSError if how == "send raises" else asyncio.CancelledError):
             asyncio.run(run())
-    assert (seen.last.response, seen.last.stream_end, seen.last.error_type) == ("It ", "abandoned", None)
+    assert (seen.last.response, seen.last.stream_end, seen.last.error_type) == (
+        "It ",
+        "abandoned",
+        None,
+    )
     assert seen.outcomes == {"evaluated": 1}
 
 
@@ -111,33 +117,53 @@ def test_pieces_pass_one_by_one(seen: Seen) -> None:
     middleware(environ_of(), lambda *_: lambda _: None).close()  # type: ignore[attr-defined]  # before it was read
     middleware(environ_of(), lambda *_: lambda _: None)  # never read, never closed
     assert [(made.response, made.stream_end) for made in seen.inputs] == [
-        ("It is due.", "completed"), ("It ", "abandoned"), ("", "abandoned"), ("", "abandoned"),
-    ]  # fmt: skip
+        ("It is due.", "completed"),
+        ("It ", "abandoned"),
+        ("", "abandoned"),
+        ("", "abandoned"),
+    ]
 
 
 def test_messages_pass_one_by_one(seen: Seen) -> None:
-    """Every message of an ASGI application is sent as the same object, before the application goes on."""
+    """Every message of an ASGI application is sent as the same object, before the application goes
+    on.
+    """
     sent: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         for message in (
-            {"type": "http.response.start", "status": 200, "headers": [(b"Content-Type", b"text/plain")]},
-            *({"type": "http.response.body", "body": word.encode(), "more_body": True} for word in WORDS),
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"Content-Type", b"text/plain")],
+            },
+            *(
+                {"type": "http.response.body", "body": word.encode(), "more_body": True}
+                for word in WORDS
+            ),
             {"type": "http.response.body"},
-        ):  # fmt: skip
+        ):
             await send(message)
             assert sent[-1] is message
-        assert seen.outcomes == {"evaluated": 1}, "the response is over, and what the application does then is not ours"
+        assert seen.outcomes == {"evaluated": 1}, (
+            "the response is over, and what the application does then is not ours"
+        )
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(asgi.AgentEvalMiddleware(app, routes=["/chat"], pipeline=seen.pipeline)(scope_of(), no_message, send))
+    asyncio.run(
+        asgi.AgentEvalMiddleware(app, routes=["/chat"], pipeline=seen.pipeline)(
+            scope_of(), no_message, send
+        )
+    )
     assert seen.last.response == "It is due."
 
 
 def test_what_a_server_sends_from_a_file_is_left_to_it(seen: Seen) -> None:
-    """The file's wrapper reaches the server as it is, and the call counts as one that cannot be read."""
+    """The file's wrapper reaches the server as it is, and the call counts as one that cannot be
+    read.
+    """
 
     class FileWrapper:
         def __init__(self, file: Any) -> None:
@@ -156,7 +182,9 @@ def test_what_a_server_sends_from_a_file_is_left_to_it(seen: Seen) -> None:
     seen.pipeline.accounting.failures.clear()
 
 
-@pytest.mark.parametrize("reads", ["read", "readline", "readlines", "readinto", "iteration", "write"])
+@pytest.mark.parametrize(
+    "reads", ["read", "readline", "readlines", "readinto", "iteration", "write"]
+)
 def test_request_bodies_are_kept_however_they_are_read(seen: Seen, reads: str) -> None:
     """Every way to read that WSGI and its servers offer; and the old way to write."""
 
@@ -166,8 +194,15 @@ def test_request_bodies_are_kept_however_they_are_read(seen: Seen, reads: str) -
             room = bytearray(16)
             assert room[: stream.readinto(room)] == b"When\n?"
         else:
-            data = stream if reads == "iteration" else getattr(stream, "read" if reads == "write" else reads)()
-            assert b"".join(data if reads in ("readlines", "iteration") else [data, stream.read()]) == b"When\n?"
+            data = (
+                stream
+                if reads == "iteration"
+                else getattr(stream, "read" if reads == "write" else reads)()
+            )
+            assert (
+                b"".join(data if reads in ("readlines", "iteration") else [data, stream.read()])
+                == b"When\n?"
+            )
         write = start_response("200 OK", [("Content-Type", "text/plain")])
         if reads == "write":
             write(b"Due.")
@@ -182,7 +217,9 @@ def test_request_bodies_are_kept_however_they_are_read(seen: Seen, reads: str) -
 
 @pytest.mark.parametrize("shape", ["function", "stream"])
 def test_a_decorated_handler_inside_is_scored_once(seen: Seen, shape: str) -> None:
-    """The inner call evaluates the answer; the request counts as already monitored, and all adds up."""
+    """The inner call evaluates the answer; the request counts as already monitored, and all adds
+    up.
+    """
     app = FastAPI()
 
     @seen.monitor(agent="inner")
@@ -198,7 +235,9 @@ def test_a_decorated_handler_inside_is_scored_once(seen: Seen, shape: str) -> No
         return StreamingResponse(pieces())
 
     app.get("/chat")(answer if shape == "function" else stream)
-    app.add_middleware(asgi.AgentEvalMiddleware, routes=["/chat"], agent="outer", pipeline=seen.pipeline)
+    app.add_middleware(
+        asgi.AgentEvalMiddleware, routes=["/chat"], agent="outer", pipeline=seen.pipeline
+    )
     TestClient(app).get("/chat")
     assert [(made.agent, made.response) for made in seen.inputs] == [("inner", "It is due.")]
     by_agent = seen.pipeline.accounting.by_agent()
@@ -218,7 +257,9 @@ def test_middleware_twice_scores_once(seen: Seen) -> None:
 
 
 def test_facts_are_added_inside_of_handlers(seen: Seen) -> None:
-    """`annotate` works in handlers, in threads of the framework and in streamed bodies; the next request has none."""
+    """`annotate` works in handlers, in threads of the framework and in streamed bodies; the next
+    request has none.
+    """
     app, site = FastAPI(), flask.Flask(__name__)
 
     @app.get("/sync")
@@ -250,21 +291,28 @@ def test_facts_are_added_inside_of_handlers(seen: Seen) -> None:
         TestClient(app).get(path)
     assert site.test_client().get("/flask").data == b"Due."
     assert [(made.model, made.turns) for made in seen.inputs] == [
-        ("sync", None), ("later", None), (None, None), ("flask", 2),
-    ]  # fmt: skip
+        ("sync", None),
+        ("later", None),
+        (None, None),
+        ("flask", 2),
+    ]
 
 
 def test_scores_stand_on_the_servers_span_or_on_one_of_our_own(
     telemetry: RecordedTelemetry, pipeline: Pipeline
 ) -> None:
-    """Without a server span the request gets an agent span, in which the handler runs; with one there is no other."""
+    """Without a server span the request gets an agent span, in which the handler runs; with one
+    there is no other.
+    """
     tracer = telemetry.tracer_provider.get_tracer("app")
 
     def reply(_: Any) -> Reply:
         with tracer.start_as_current_span("work"):
             return replies(b"Due.")(b"")
 
-    client = werkzeug.test.Client(wsgi.AgentEvalMiddleware(wsgi_app(reply), routes={"/chat": "a"}, pipeline=pipeline))
+    client = werkzeug.test.Client(
+        wsgi.AgentEvalMiddleware(wsgi_app(reply), routes={"/chat": "a"}, pipeline=pipeline)
+    )
     client.get("/chat").close()
     with tracer.start_as_current_span("GET /chat") as server:
         client.get("/chat").close()
@@ -273,14 +321,21 @@ def test_scores_stand_on_the_servers_span_or_on_one_of_our_own(
     spans = telemetry.spans()
     work = [span for span in spans if span.name == "work"]
     (own,) = [span for span in spans if span.name == "invoke_agent a"]
-    assert [span.parent.span_id for span in work] == [own.context.span_id, server.get_span_context().span_id]
+    assert [span.parent.span_id for span in work] == [
+        own.context.span_id,
+        server.get_span_context().span_id,
+    ]
     assert [span.parent.span_id for span in spans if span.name.startswith("evaluation")] == [
         span.parent.span_id for span in work
-    ]  # fmt: skip
+    ]
 
 
-def test_a_trace_that_began_elsewhere_goes_on(telemetry: RecordedTelemetry, pipeline: Pipeline) -> None:
-    """Without a server span the agent span is a child of the client's; instrumentation inside sees its baggage too."""
+def test_a_trace_that_began_elsewhere_goes_on(
+    telemetry: RecordedTelemetry, pipeline: Pipeline
+) -> None:
+    """Without a server span the agent span is a child of the client's; instrumentation inside sees
+    its baggage too.
+    """
     seen: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -288,7 +343,9 @@ def test_a_trace_that_began_elsewhere_goes_on(telemetry: RecordedTelemetry, pipe
         await asgi_app(replies(b"Due."))(scope, receive, send)
 
     headers = {"traceparent": f"00-{7:032x}-{5:016x}-01", "baggage": "tenant=acme"}
-    TestClient(asgi.AgentEvalMiddleware(app, routes={"/chat": "a"}, pipeline=pipeline)).get("/chat", headers=headers)
+    TestClient(asgi.AgentEvalMiddleware(app, routes={"/chat": "a"}, pipeline=pipeline)).get(
+        "/chat", headers=headers
+    )
     pipeline.shutdown(5)
     (own,) = [span for span in telemetry.spans() if span.name == "invoke_agent a"]
     assert (own.context.trace_id, own.parent.span_id, seen) == (7, 5, ["acme"])
@@ -316,7 +373,9 @@ def served(app: Any, *, wsgi_server: bool) -> Any:
 
 @pytest.mark.parametrize("wsgi_server", [False, True], ids=["uvicorn", "wsgiref"])
 def test_a_client_leaves_a_real_server(seen: Seen, wsgi_server: bool) -> None:
-    """The stream of a client that closes its connection is abandoned; the one that is read to its end is whole."""
+    """The stream of a client that closes its connection is abandoned; the one that is read to its
+    end is whole.
+    """
     over = threading.Event()
 
     async def later() -> AsyncIterator[str]:
@@ -341,7 +400,9 @@ def test_a_client_leaves_a_real_server(seen: Seen, wsgi_server: bool) -> None:
     app.get("/long")(lambda: StreamingResponse(later(), media_type="text/plain"))
     app.get("/short")(lambda: PlainTextResponse("Due."))
     kind = wsgi if wsgi_server else asgi
-    around = kind.AgentEvalMiddleware(site if wsgi_server else app, routes=["/*"], pipeline=seen.pipeline)
+    around = kind.AgentEvalMiddleware(
+        site if wsgi_server else app, routes=["/*"], pipeline=seen.pipeline
+    )
     port, stop = served(around, wsgi_server=wsgi_server)
     with socket.create_connection(("127.0.0.1", port)) as client:
         client.sendall(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n")

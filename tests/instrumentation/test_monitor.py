@@ -1,4 +1,6 @@
-"""`monitor`: the kill switch, what is counted, evaluators' own calls, and settings that are refused."""
+"""`monitor`: the kill switch, what is counted, evaluators' own calls, and settings that are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,16 @@ from tests.testing.doubles import Free, Keeping
 
 
 def test_configure_reaches_handlers_that_were_decorated_before(seen: Seen) -> None:
-    """A handler follows the configured pipeline, except one with its own; earlier outcomes stay in the accounting."""
+    """A handler follows the configured pipeline, except one with its own; earlier outcomes stay in
+    the accounting.
+    """
     first, second = Keeping(), Keeping()
-    configure(storage=[first], dispatcher=InlineDispatcher(), sample_rate=1.0, evaluators=[Free(criterion_name="one")])
+    configure(
+        storage=[first],
+        dispatcher=InlineDispatcher(),
+        sample_rate=1.0,
+        evaluators=[Free(criterion_name="one")],
+    )
 
     @monitor
     def handler(question: str) -> str:
@@ -31,7 +40,12 @@ def test_configure_reaches_handlers_that_were_decorated_before(seen: Seen) -> No
     elsewhere = seen.monitor(str.upper)
     handler("a")
     own("a")
-    configure(storage=[second], dispatcher=InlineDispatcher(), sample_rate=1.0, evaluators=[Free(criterion_name="two")])
+    configure(
+        storage=[second],
+        dispatcher=InlineDispatcher(),
+        sample_rate=1.0,
+        evaluators=[Free(criterion_name="two")],
+    )
     handler("b")
     own("b")
     elsewhere("b")
@@ -41,18 +55,25 @@ def test_configure_reaches_handlers_that_were_decorated_before(seen: Seen) -> No
 
 
 def test_own_settings_go_before_the_pipelines(seen: Seen) -> None:
-    """Evaluators, sampler and storage of the decorator replace those of the pipeline, in all their forms."""
+    """Evaluators, sampler and storage of the decorator replace those of the pipeline, in all their
+    forms.
+    """
     kept = Keeping()
 
     def short(evaluation_input: EvaluationInput) -> bool:
         return True
 
     mapping = {"type": "KeywordCoverage", "criterion_name": "kw", "expected_keywords": ["a"]}
-    handler = seen.monitor(evaluators=["ResponseHealth", mapping, short, Free()], storage=kept, sample_rate=1.0)(
-        str.upper
-    )
+    handler = seen.monitor(
+        evaluators=["ResponseHealth", mapping, short, Free()], storage=kept, sample_rate=1.0
+    )(str.upper)
     handler("a")
-    assert [result.criterion_name for result in kept.results] == ["response_health", "kw", "short", "fixed"]
+    assert [result.criterion_name for result in kept.results] == [
+        "response_health",
+        "kw",
+        "short",
+        "fixed",
+    ]
     assert seen.inputs == []
     never = seen.monitor(sampler={"type": "ratio", "ratio": 0})(str.upper)
     never("a")
@@ -62,20 +83,32 @@ def test_own_settings_go_before_the_pipelines(seen: Seen) -> None:
 def test_an_evaluator_that_fails_has_its_log_line(caplog: pytest.LogCaptureFixture) -> None:
     """It names criterion and type of error, once a minute, and nothing of what the evaluator gave."""
     log.forget()
-    scores = {"listed": ["secret"], "above": 7, "raised": ZeroDivisionError("secret"), "is_true": True}
+    scores = {
+        "listed": ["secret"],
+        "above": 7,
+        "raised": ZeroDivisionError("secret"),
+        "is_true": True,
+    }
 
     def score_of(evaluation_input: EvaluationInput, value: Any) -> Any:
         if isinstance(value, Exception):
             raise value
         return value
 
-    evaluators = [Func(criterion_name=name, function=partial(score_of, value=value)) for name, value in scores.items()]
+    evaluators = [
+        Func(criterion_name=name, function=partial(score_of, value=value))
+        for name, value in scores.items()
+    ]
     handler = monitor(evaluators=evaluators)(str.upper)
     configure(dispatcher=InlineDispatcher(), sample_rate=1.0)
     with caplog.at_level("WARNING", "agenteval_otel"):
         handler("a")
         handler("b")
-    lines = [record.getMessage() for record in caplog.records if "evaluation_failed" in record.getMessage()]
+    lines = [
+        record.getMessage()
+        for record in caplog.records
+        if "evaluation_failed" in record.getMessage()
+    ]
     assert lines == [
         "event='evaluation_failed' part='listed' error_type='invalid_score'",
         "event='evaluation_failed' part='above' error_type='invalid_score'",
@@ -86,21 +119,33 @@ def test_an_evaluator_that_fails_has_its_log_line(caplog: pytest.LogCaptureFixtu
 @pytest.mark.parametrize(
     ("arguments", "path"),
     [
-        ({"evaluators": []}, "evaluators"), ({"evaluators": "ResponseHealth"}, "evaluators"),
-        ({"evaluators": ["Nope"]}, "evaluators[0]"), ({"evaluators": [ResponseHealth(), 7]}, "evaluators[1]"),
+        ({"evaluators": []}, "evaluators"),
+        ({"evaluators": "ResponseHealth"}, "evaluators"),
+        ({"evaluators": ["Nope"]}, "evaluators[0]"),
+        ({"evaluators": [ResponseHealth(), 7]}, "evaluators[1]"),
         ({"evaluators": [{"type": "KeywordCoverage"}]}, "evaluators[0].criterion_name"),
         ({"evaluators": [Free(criterion_name="not a slug")]}, "evaluators"),
         ({"evaluators": [Free(criterion_name="n\ud800")]}, "evaluators"),
-        ({"sample_rate": 2}, "sample_rate"), ({"sample_rate": "often"}, "sample_rate"),
-        ({"sample_rate": 0.5, "sampler": RatioSampler()}, "sampler"), ({"sampler": 7}, "sampler"),
-        ({"sampler": {"type": "nope"}}, "sampler"), ({"sampler": {"type": "ratio", "rate": 1}}, "sampler.rate"),
-        ({"storage": 7}, "storage[0]"), ({"storage": [Keeping(), {"type": "nope"}]}, "storage[1]"),
-        ({"storage": {"type": "json_file"}}, "storage[0].path"), ({"agent": " "}, "agent"), ({"agent": 7}, "agent"),
+        ({"sample_rate": 2}, "sample_rate"),
+        ({"sample_rate": "often"}, "sample_rate"),
+        ({"sample_rate": 0.5, "sampler": RatioSampler()}, "sampler"),
+        ({"sampler": 7}, "sampler"),
+        ({"sampler": {"type": "nope"}}, "sampler"),
+        ({"sampler": {"type": "ratio", "rate": 1}}, "sampler.rate"),
+        ({"storage": 7}, "storage[0]"),
+        ({"storage": [Keeping(), {"type": "nope"}]}, "storage[1]"),
+        ({"storage": {"type": "json_file"}}, "storage[0].path"),
+        ({"agent": " "}, "agent"),
+        ({"agent": 7}, "agent"),
         ({"capture": 7}, "capture"),
     ],
-)  # fmt: skip
-def test_wrong_arguments_are_refused_at_decoration(seen: Seen, arguments: dict[str, Any], path: str) -> None:
-    """What is wrong is told when the handler is decorated, with the place where it stands; nothing is monitored."""
+)
+def test_wrong_arguments_are_refused_at_decoration(
+    seen: Seen, arguments: dict[str, Any], path: str
+) -> None:
+    """What is wrong is told when the handler is decorated, with the place where it stands; nothing
+    is monitored.
+    """
     with pytest.raises(ConfigurationError) as caught:
         seen.monitor(**arguments)(str.upper)
     assert caught.value.path == path
@@ -118,7 +163,9 @@ def test_wrong_arguments_are_refused_at_decoration(seen: Seen, arguments: dict[s
     ],
 )
 def test_what_is_no_handler_is_refused(handler: Any, hint: str) -> None:
-    """Something that cannot be called is no handler, nor is a class, a property, or what is one already."""
+    """Something that cannot be called is no handler, nor is a class, a property, or what is one
+    already.
+    """
     with pytest.raises(ConfigurationError, match=hint) as caught:
         monitor(handler)
     assert caught.value.path == "handler"

@@ -17,17 +17,26 @@ from agenteval_otel.sampling.trace import CallRandomness, SamplingSettings
 from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Free
 
-PROBABILITY, SCOPE, CLUSTERED = (f"agenteval.sampling.{name}" for name in ("probability", "scope", "clustered"))
+PROBABILITY, SCOPE, CLUSTERED = (
+    f"agenteval.sampling.{name}" for name in ("probability", "scope", "clustered")
+)
 
 
 def handler_of(
-    telemetry: RecordedTelemetry, ratio: float = 1.0, *, own_rate: float | None = None, agent: str = "support",
+    telemetry: RecordedTelemetry,
+    ratio: float = 1.0,
+    *,
+    own_rate: float | None = None,
+    agent: str = "support",
     **sampling: Any,
-) -> Any:  # fmt: skip
+) -> Any:
     pipeline = Pipeline(
-        sampler=RatioSampler(ratio=ratio), evaluators=(Free(sample_rate=own_rate),), storage=(telemetry.storage(),),
-        dispatcher=InlineDispatcher(), sampling=SamplingSettings(**sampling),
-    )  # fmt: skip
+        sampler=RatioSampler(ratio=ratio),
+        evaluators=(Free(sample_rate=own_rate),),
+        storage=(telemetry.storage(),),
+        dispatcher=InlineDispatcher(),
+        sampling=SamplingSettings(**sampling),
+    )
     return monitor(agent=agent, pipeline=pipeline)(lambda question: "An answer.")
 
 
@@ -36,11 +45,16 @@ def under(span_context: SpanContext, handler: Any) -> None:
         handler("A question?")
 
 
-def remote(trace_id: int, state: str | None, *, sampled: bool = True, span_id: int = 7) -> SpanContext:
+def remote(
+    trace_id: int, state: str | None, *, sampled: bool = True, span_id: int = 7
+) -> SpanContext:
     return SpanContext(
-        trace_id, span_id, is_remote=True, trace_flags=TraceFlags(1 if sampled else 0),
+        trace_id,
+        span_id,
+        is_remote=True,
+        trace_flags=TraceFlags(1 if sampled else 0),
         trace_state=TraceState([("ot", state)]) if state else None,
-    )  # fmt: skip
+    )
 
 
 def event_values(telemetry: RecordedTelemetry, name: str) -> list[Any]:
@@ -48,10 +62,14 @@ def event_values(telemetry: RecordedTelemetry, name: str) -> list[Any]:
 
 
 def test_a_trace_is_in_or_out_as_a_whole_and_calls_one_by_one(telemetry: RecordedTelemetry) -> None:
-    """400 calls below one span: by trace none or all, by call about the ratio, from which evaluators' own rates cut."""
+    """400 calls below one span: by trace none or all, by call about the ratio, from which
+    evaluators' own rates cut.
+    """
     for unit, ratio, own_rate, expected in (
-        ("trace", 0.25, None, (0, 400)), ("call", 0.25, None, range(60, 141)), ("call", 0.5, 0.25, range(60, 141)),
-    ):  # fmt: skip
+        ("trace", 0.25, None, (0, 400)),
+        ("call", 0.25, None, range(60, 141)),
+        ("call", 0.5, 0.25, range(60, 141)),
+    ):
         handler = handler_of(telemetry, ratio, own_rate=own_rate, unit=unit)
         before = len(telemetry.events())
         for _ in range(400):
@@ -61,7 +79,9 @@ def test_a_trace_is_in_or_out_as_a_whole_and_calls_one_by_one(telemetry: Recorde
 
 
 def test_the_calls_of_a_span_are_numbered_alike_in_every_process() -> None:
-    """Two processes give a span's first, second and third call the same numbers, and no two calls the same."""
+    """Two processes give a span's first, second and third call the same numbers, and no two calls
+    the same.
+    """
     here, there = CallRandomness(), CallRandomness()
     contexts = [remote(1, None, span_id=span) for span in (5, 6, 5, 5, 6)]
     numbers = [here(context) for context in contexts]
@@ -75,8 +95,10 @@ def test_the_calls_of_a_span_are_numbered_alike_in_every_process() -> None:
 def test_a_handler_that_repeats_in_a_trace_is_named_once(
     telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """From the ninth call in one trace on the results say that intervals are too narrow; the log says it once. Calls
-    that are sampled one by one, and those of different traces, are as good as independent."""
+    """From the ninth call in one trace on the results say that intervals are too narrow; the log
+    says it once. Calls that are sampled one by one, and those of different traces, are as good as
+    independent.
+    """
     caplog.set_level(logging.WARNING, "agenteval_otel")
     repeating, apart, by_call = (
         handler_of(telemetry, agent="repeating", unit=unit) for unit in ("trace", "trace", "call")
@@ -89,7 +111,11 @@ def test_a_handler_that_repeats_in_a_trace_is_named_once(
         for _ in range(12):
             under(remote(trace_id, None), repeating)
     assert event_values(telemetry, CLUSTERED)[40:] == [None] * 8 + [True] * 16
-    (named,) = [entry.getMessage() for entry in caplog.records if "handler_repeats_in_trace" in entry.getMessage()]
+    (named,) = [
+        entry.getMessage()
+        for entry in caplog.records
+        if "handler_repeats_in_trace" in entry.getMessage()
+    ]
     assert "repeating" in named
 
 
@@ -111,10 +137,16 @@ QUARTER = "th:c"
     ],
 )
 def test_sampling_upstream_counts(
-    telemetry: RecordedTelemetry, state: str | None, sampled: bool, ratio: float, settings: dict[str, Any],
+    telemetry: RecordedTelemetry,
+    state: str | None,
+    sampled: bool,
+    ratio: float,
+    settings: dict[str, Any],
     expected: Any,
-) -> None:  # fmt: skip
-    """``ot=th`` of a sampled span nests with the ratio, a stated share multiplies; else the scope is `received`."""
+) -> None:
+    """``ot=th`` of a sampled span nests with the ratio, a stated share multiplies; else the scope
+    is `received`.
+    """
     handler = handler_of(telemetry, ratio, **settings)
     under(remote((1 << 56) - 1 if state else 1, state, sampled=sampled), handler)
     (event,) = telemetry.events()
@@ -122,16 +154,22 @@ def test_sampling_upstream_counts(
 
 
 def test_an_attribute_of_the_span_carries_the_share(telemetry: RecordedTelemetry) -> None:
-    """The named attribute goes before the fixed share; where it is no probability the fixed share stays."""
+    """The named attribute goes before the fixed share; where it is no probability the fixed share
+    stays.
+    """
     handler = handler_of(telemetry, upstream_attribute="sampled.share", upstream_ratio=0.5)
     for share in (0.2, "often", None):
-        with telemetry.tracer().start_as_current_span("request", attributes={"sampled.share": share} if share else {}):
+        with telemetry.tracer().start_as_current_span(
+            "request", attributes={"sampled.share": share} if share else {}
+        ):
             handler("A question?")
     assert event_values(telemetry, PROBABILITY) == [0.2, 0.5, 0.5]
 
 
 def test_weights_add_up_to_all_responses(telemetry: RecordedTelemetry) -> None:
-    """Where only traces kept upstream arrive, the weights of those that are evaluated add up to all there were."""
+    """Where only traces kept upstream arrive, the weights of those that are evaluated add up to all
+    there were.
+    """
     totals: Counter[float] = Counter()
     for ratio in (1.0, 0.5, 0.125):
         handler, before = handler_of(telemetry, ratio), len(telemetry.events())

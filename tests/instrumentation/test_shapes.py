@@ -82,11 +82,19 @@ def test_to_its_caller_a_handler_stays_what_it_was(seen: Seen, handler: Callable
 
 @pytest.mark.parametrize(
     "handler",
-    [*SHAPES, Answering(), AnsweringLater(), functools.partial(plain, times=1),
-     functools.partial(waiting), functools.partial(async_stream), functools.lru_cache(plain), lambda q: q.upper(),
-     "HI".format],
+    [
+        *SHAPES,
+        Answering(),
+        AnsweringLater(),
+        functools.partial(plain, times=1),
+        functools.partial(waiting),
+        functools.partial(async_stream),
+        functools.lru_cache(plain),
+        lambda q: q.upper(),
+        "HI".format,
+    ],
     ids=lambda handler: getattr(handler, "__name__", type(handler).__name__),
-)  # fmt: skip
+)
 def test_every_shape_is_evaluated_once(seen: Seen, handler: Callable[..., Any]) -> None:
     """The caller gets the answer, and the question and the answer are evaluated, exactly once."""
     monitored = seen.monitor(agent="a")(handler)
@@ -115,7 +123,10 @@ def test_methods_of_every_kind(seen: Seen) -> None:
         static_outside = staticmethod(monitor(lambda question: f"agent {question}"))
 
     agent, names = Agent(), ("class_inside", "class_outside", "static_inside", "static_outside")
-    methods = [agent.instance, *(getattr(owner, name) for owner in (agent, Agent) for name in names)]
+    methods = [
+        agent.instance,
+        *(getattr(owner, name) for owner in (agent, Agent) for name in names),
+    ]
     for count, method in enumerate(methods, start=1):
         assert outcome_of(method("hi")) == "agent hi"
         assert len(seen.inputs) == count
@@ -125,7 +136,9 @@ def test_methods_of_every_kind(seen: Seen) -> None:
 
 
 def test_what_a_handler_returns_instead_of_answering_is_followed(seen: Seen) -> None:
-    """A plain function that returns a coroutine or a stream is evaluated when that has come to its end."""
+    """A plain function that returns a coroutine or a stream is evaluated when that has come to its
+    end.
+    """
     for handler in (waiting, stream, async_stream):
         monitored = seen.monitor(lambda question, handler=handler: handler(question))
         result = monitored("hi")
@@ -135,9 +148,15 @@ def test_what_a_handler_returns_instead_of_answering_is_followed(seen: Seen) -> 
 
 
 @pytest.mark.parametrize("shape", ["function", "coroutine", "generator", "async generator"])
-@pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()])
-def test_an_exception_is_evaluated_by_its_class(seen: Seen, shape: str, error: BaseException) -> None:
-    """What the handler raises reaches the caller as the same object; what a stream gave before is its answer."""
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()]
+)
+def test_an_exception_is_evaluated_by_its_class(
+    seen: Seen, shape: str, error: BaseException
+) -> None:
+    """What the handler raises reaches the caller as the same object; what a stream gave before is
+    its answer.
+    """
     script = Script()
     script.error = error
     assert drive(seen.monitor(SHAPES_OF_SCRIPTS[shape](script)), "hi").error is error
@@ -146,7 +165,7 @@ def test_an_exception_is_evaluated_by_its_class(seen: Seen, shape: str, error: B
     assert seen.last.error_type == (None if cancelled else type(error).__name__)
     assert (seen.last.response, seen.last.stream_end) == (
         ("chunk", "abandoned" if cancelled else "error") if is_stream else ("", None)
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("handler", SHAPES, ids=lambda handler: handler.__name__)
@@ -156,11 +175,16 @@ def test_a_wrong_call_raises_what_it_always_raised(seen: Seen, handler: Callable
 
 
 def test_nested_handlers_are_each_evaluated(seen: Seen) -> None:
-    """A monitored handler that calls another one, and a handler decorated twice: each is evaluated, the inner first."""
+    """A monitored handler that calls another one, and a handler decorated twice: each is evaluated,
+    the inner first.
+    """
     inner = seen.monitor(agent="inner")(lambda question: question + "!")
     outer = seen.monitor(agent="outer")(lambda question: inner(question) + "?")
     assert outer("hi") == "hi!?"
     assert seen.monitor(agent="b")(seen.monitor(agent="a")(plain))("x") == "X"
     assert [(made.agent, made.response) for made in seen.inputs] == [
-        ("inner", "hi!"), ("outer", "hi!?"), ("a", "X"), ("b", "X"),
-    ]  # fmt: skip
+        ("inner", "hi!"),
+        ("outer", "hi!?"),
+        ("a", "X"),
+        ("b", "X"),
+    ]

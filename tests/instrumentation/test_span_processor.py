@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Tracer, set_span_in_context
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    SpanContext,
+    TraceFlags,
+    Tracer,
+    set_span_in_context,
+)
 
 from agenteval_otel import monitor
 from agenteval_otel.evaluators import Contains, Func
@@ -30,7 +36,10 @@ class Application:
         self.telemetry = RecordedTelemetry()
         provider: TracerProvider = self.telemetry.tracer_provider
         self.pipeline = Pipeline(
-            sampler=RatioSampler(ratio=ratio), evaluators=(POLITE,), storage=(self.telemetry.storage(),), **settings
+            sampler=RatioSampler(ratio=ratio),
+            evaluators=(POLITE,),
+            storage=(self.telemetry.storage(),),
+            **settings,
         )
         self.processor = AgentEvalSpanProcessor(quiet_s=0.0, pipeline=self.pipeline)
         provider.add_span_processor(self.processor)
@@ -39,15 +48,23 @@ class Application:
     @property
     def outcomes(self) -> dict[str, int]:
         assert self.processor.force_flush(LIMIT_MS)
-        return {outcome: count for outcome, count in self.pipeline.accounting.outcomes().items() if count}
+        return {
+            outcome: count
+            for outcome, count in self.pipeline.accounting.outcomes().items()
+            if count
+        }
 
     def answer(self, text: str | None = "Wait, please.", *, operation: str = "chat") -> None:
         """An agent's span with one model call below it."""
         said = {} if text is None else {"gen_ai.output.messages": messages("assistant", text)}
         with self.tracer.start_as_current_span("invoke_agent support") as span:
-            span.set_attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"})
+            span.set_attributes(
+                {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"}
+            )
             with self.tracer.start_as_current_span("chat m-1") as model:
-                model.set_attributes({"gen_ai.operation.name": operation, "gen_ai.request.model": "m-1", **said})
+                model.set_attributes(
+                    {"gen_ai.operation.name": operation, "gen_ai.request.model": "m-1", **said}
+                )
                 if text is not None:
                     model.set_attribute("gen_ai.input.messages", messages("user", "When?"))
 
@@ -76,7 +93,9 @@ def messages(role: str, text: str) -> str:
 
 
 def test_an_answer_is_scored_in_its_trace(application: Make) -> None:
-    """The run span lies below the agent's span, the event belongs to it, and the call is counted once."""
+    """The run span lies below the agent's span, the event belongs to it, and the call is counted
+    once.
+    """
     app = application()
     app.answer()
     assert app.outcomes == {"evaluated": 1}
@@ -125,7 +144,9 @@ def test_model_calls_of_evaluators_are_no_answers(is_async: bool, application: M
     def ask(_: EvaluationInput) -> bool:
         with app.tracer.start_as_current_span("chat judge") as span:
             content = messages("assistant", "It is polite.")
-            span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.output.messages": content})
+            span.set_attributes(
+                {"gen_ai.operation.name": "chat", "gen_ai.output.messages": content}
+            )
         return True
 
     async def ask_later(evaluation_input: EvaluationInput) -> bool:
@@ -140,7 +161,9 @@ def test_model_calls_of_evaluators_are_no_answers(is_async: bool, application: M
 
 
 def test_a_broken_application_span_costs_only_itself(application: Make) -> None:
-    """Attributes that no mapper can read are counted; other answers are evaluated, and nothing raises."""
+    """Attributes that no mapper can read are counted; other answers are evaluated, and nothing
+    raises.
+    """
     app = application()
     with app.tracer.start_as_current_span("chat") as span:
         span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.output.messages": "[[[[{{{"})
@@ -149,22 +172,33 @@ def test_a_broken_application_span_costs_only_itself(application: Make) -> None:
 
 
 def test_a_flush_leaves_an_agent_that_is_at_work_alone(application: Make) -> None:
-    """Its model call has ended and waits for it: together they are one answer. A parent elsewhere is not waited for."""
+    """Its model call has ended and waits for it: together they are one answer. A parent elsewhere
+    is not waited for.
+    """
     app = application()
-    content = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": messages("assistant", "Wait, please.")}
+    content = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.output.messages": messages("assistant", "Wait, please."),
+    }
     with app.tracer.start_as_current_span("invoke_agent support") as agent:
-        agent.set_attributes({"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"})
+        agent.set_attributes(
+            {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"}
+        )
         with app.tracer.start_as_current_span("chat m-1", attributes=content):
             pass
         assert app.outcomes == {}
     assert app.outcomes == {"evaluated": 1}
     elsewhere = NonRecordingSpan(SpanContext(7, 8, is_remote=True, trace_flags=TraceFlags(1)))
-    app.tracer.start_span("chat m-1", context=set_span_in_context(elsewhere), attributes=content).end()
+    app.tracer.start_span(
+        "chat m-1", context=set_span_in_context(elsewhere), attributes=content
+    ).end()
     assert app.outcomes == {"evaluated": 2}
 
 
 def test_spans_that_wait_are_bounded(application: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By their size, and what does not fit is counted; nothing stays reserved when their answers are read."""
+    """By their size, and what does not fit is counted; nothing stays reserved when their answers
+    are read.
+    """
     app = application()
     monkeypatch.setattr(app.processor._worker, "start", lambda: True)  # nothing is read meanwhile
     monkeypatch.setattr(MEMORY.read_spans, "max_bytes", 1_000_000)

@@ -74,7 +74,9 @@ def driven(request: pytest.FixtureRequest, seen: Seen) -> Any:
 
 
 def test_send_throw_and_return(seen: Seen, driven: Any) -> None:
-    """Sent values and thrown errors reach the handler, and its return value the code that drives it."""
+    """Sent values and thrown errors reach the handler, and its return value the code that drives
+    it.
+    """
     driver, log = driven
     assert driver.step("send", "a") == "got a"
     assert driver.step("throw", ValueError("b")) == "got error b"
@@ -96,7 +98,11 @@ def test_a_stream_that_is_left(seen: Seen, driven: Any, how: str) -> None:
         with pytest.raises(GeneratorExit):
             driver.step("throw", GeneratorExit())
     assert log == ["closed"]
-    assert (seen.last.stream_end, seen.last.error_type, seen.last.response) == ("abandoned", None, "first")
+    assert (seen.last.stream_end, seen.last.error_type, seen.last.response) == (
+        "abandoned",
+        None,
+        "first",
+    )
 
 
 def test_counted_from_the_first_chunk(seen: Seen) -> None:

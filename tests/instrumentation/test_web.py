@@ -1,4 +1,6 @@
-"""Handlers of web frameworks: their responses are read, streamed bodies are followed, and clients see no difference."""
+"""Handlers of web frameworks: their responses are read, streamed bodies are followed, and clients
+see no difference.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def fastapi_app(monitor: Callable[..., Any]) -> Any:
         return StreamingResponse(words_later(), 203, media_type="text/plain")
 
     async def events() -> StreamingResponse:
-        return StreamingResponse((f"data: {word}\n\n" for word in WORDS), media_type="text/event-stream")
+        return StreamingResponse(
+            (f"data: {word}\n\n" for word in WORDS), media_type="text/event-stream"
+        )
 
     route("/later")(later)
     route("/events")(events)
@@ -79,16 +83,32 @@ def fastapi_app(monitor: Callable[..., Any]) -> Any:
 
 DUE = "It is due."
 FLASK = {
-    path: DUE for path in ("/text", "/response", "/json", "/pair", "/pair-json", "/stream", "/iterator", "/generator")
+    path: DUE
+    for path in (
+        "/text",
+        "/response",
+        "/json",
+        "/pair",
+        "/pair-json",
+        "/stream",
+        "/iterator",
+        "/generator",
+    )
 }
 FASTAPI = dict.fromkeys(("/later", "/events", "/plain", "/pieces"), DUE)
 
 
 @pytest.mark.parametrize(
-    ("make", "answers"), [(flask_app, FLASK | {"/empty": ""}), (fastapi_app, FASTAPI)], ids=["flask", "fastapi"]
+    ("make", "answers"),
+    [(flask_app, FLASK | {"/empty": ""}), (fastapi_app, FASTAPI)],
+    ids=["flask", "fastapi"],
 )
-def test_responses_are_read_and_streams_followed(seen: Seen, make: Callable[..., Any], answers: dict[str, str]) -> None:
-    """What is evaluated is the text that the client gets, once its body has ended; the client sees no difference."""
+def test_responses_are_read_and_streams_followed(
+    seen: Seen, make: Callable[..., Any], answers: dict[str, str]
+) -> None:
+    """What is evaluated is the text that the client gets, once its body has ended; the client sees
+    no difference.
+    """
     watched, bare = make(seen.monitor), make(lambda **_: lambda view: view)
     for path in answers:
         response, expected = watched.get(path), bare.get(path)
@@ -116,13 +136,17 @@ async def collected(pieces: Any) -> list[bytes]:
 
 @pytest.mark.parametrize("case", range(7))
 def test_djangos_responses_are_read_and_followed(seen: Seen, case: int) -> None:
-    """An `HttpResponse` by its content, a `StreamingHttpResponse` when it has ended, sync and async."""
+    """An `HttpResponse` by its content, a `StreamingHttpResponse` when it has ended, sync and
+    async.
+    """
     make, answer = django_responses()[case]
     response, bare = seen.monitor(make)(), make()
     if not response.streaming:
         assert response.content == bare.content
     elif response.is_async:
-        assert asyncio.run(collected(response.streaming_content)) == [word.encode() for word in WORDS]
+        assert asyncio.run(collected(response.streaming_content)) == [
+            word.encode() for word in WORDS
+        ]
     else:
         assert list(response.streaming_content) == [word.encode() for word in WORDS]
     response.close()
@@ -169,7 +193,9 @@ def flask_route(view: Any, monitor: Callable[..., Any], *, above: bool) -> None:
 def test_the_wrong_order_of_decorators_is_noticed(
     seen: Seen, caplog: pytest.LogCaptureFixture, route: Callable[..., None], above: bool
 ) -> None:
-    """`@monitor` above the route's decorator never sees a request: a line says so, and how to mend it."""
+    """`@monitor` above the route's decorator never sees a request: a line says so, and how to mend
+    it.
+    """
     route(lambda: "x", seen.monitor, above=above)
     assert ("put @monitor below" in caplog.text) is above
     assert ("monitored_too_late" in caplog.text) is above

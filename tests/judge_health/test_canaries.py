@@ -23,7 +23,11 @@ GOOD = {"prompt": "When?", "response": "At nine.", "labels": {"polite": True}}
 def test_a_row_has_an_input_and_known_scores(tmp_path: Path) -> None:
     """Blank lines are left out, camelCase is read too."""
     file = tmp_path / "canaries.jsonl"
-    file.write_text(json.dumps(GOOD) + "\n\n" + json.dumps({"response": "x", "groundTruth": "y", "labels": {"a": 4}}))
+    file.write_text(
+        json.dumps(GOOD)
+        + "\n\n"
+        + json.dumps({"response": "x", "groundTruth": "y", "labels": {"a": 4}})
+    )
     first, second = read_canaries(file)
     assert (first.evaluation_input.prompt, first.labels) == ("When?", {"polite": True})
     assert second.evaluation_input.ground_truth == "y"
@@ -34,7 +38,7 @@ def test_a_row_has_an_input_and_known_scores(tmp_path: Path) -> None:
     [
         ("", "expected 1 to 200 lines, found 0"),
         ("{", "canaries.jsonl:1: not JSON"),
-        (json.dumps(GOOD) + "\n[]", "canaries.jsonl:2: expected \"labels\""),
+        (json.dumps(GOOD) + "\n[]", 'canaries.jsonl:2: expected "labels"'),
         ('{"response": "x"}', 'expected "labels"'),
         ('{"response": "x", "labels": {}}', 'expected "labels"'),
         ('{"response": "x", "labels": {"a": null}}', 'expected "labels"'),
@@ -43,7 +47,7 @@ def test_a_row_has_an_input_and_known_scores(tmp_path: Path) -> None:
         ("\n".join([json.dumps(GOOD)] * 201), "found 201"),
         ("\udcff", "not UTF-8"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, content: str, problem: str) -> None:
     file = tmp_path / "canaries.jsonl"
     file.write_bytes(content.encode("utf-8", "surrogateescape"))
@@ -56,8 +60,13 @@ def test_a_label_off_the_scale_is_refused_at_start(tmp_path: Path) -> None:
     """The settings are wrong: nothing starts; so with a file that is not there."""
     file = tmp_path / "canaries.jsonl"
     file.write_text(json.dumps({"response": "x", "labels": {"polite": 7}}))
-    judge = LLMJudge("Is it polite?", criterion_name="polite", scale="likert5", judge=ScriptedJudge(fallback={}))
-    for path, problem in ((file, "canary 1: the label of polite"), (tmp_path / "other", "cannot be read")):
+    judge = LLMJudge(
+        "Is it polite?", criterion_name="polite", scale="likert5", judge=ScriptedJudge(fallback={})
+    )
+    for path, problem in (
+        (file, "canary 1: the label of polite"),
+        (tmp_path / "other", "cannot be read"),
+    ):
         settings = Settings(evaluators=[judge], judge_health=JudgeHealthSettings(canaries=path))
         with pytest.raises(ConfigurationError, match=problem):
             build(settings)

@@ -1,4 +1,6 @@
-"""Drift of the scores of a judge, and their correlation with length: against scipy's definitions, and in simulation."""
+"""Drift of the scores of a judge, and their correlation with length: against scipy's definitions,
+and in simulation.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def window(*, seed: int, passes: float, count: int = SIZE, weight: float = 1.0) 
 
 def test_the_index_is_that_of_the_literature() -> None:
     """``sum (p - q) ln(p / q)``, with half a score added to each bin that is in use."""
-    before, after = (counts_of([(0.0, 1.0)] * (100 - ones) + [(1.0, 1.0)] * ones) for ones in (90, 60))
+    before, after = (
+        counts_of([(0.0, 1.0)] * (100 - ones) + [(1.0, 1.0)] * ones) for ones in (90, 60)
+    )
     p, q = ([10.5 / 101, 90.5 / 101], [40.5 / 101, 60.5 / 101])
     expected = sum((a - b) * math.log(a / b) for a, b in zip(p, q, strict=True))
     assert drift_of(before, after).psi == pytest.approx(expected)
@@ -31,16 +35,23 @@ def test_the_index_is_that_of_the_literature() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.1, 50)), min_size=1), st.floats(0.5, 20))
-def test_the_scale_of_weights_does_not_matter(scores: list[tuple[float, float]], factor: float) -> None:
+def test_the_scale_of_weights_does_not_matter(
+    scores: list[tuple[float, float]], factor: float
+) -> None:
     """Weights ten times as large are the same distribution, of as many effective scores."""
-    one, other = counts_of(scores), counts_of([(score, weight * factor) for score, weight in scores])
+    one, other = (
+        counts_of(scores),
+        counts_of([(score, weight * factor) for score, weight in scores]),
+    )
     assert one.effective == pytest.approx(other.effective)
     assert drift_of(one, other).psi == pytest.approx(0.0, abs=1e-9)
     assert one.effective <= len(scores) * (1 + 1e-9)
 
 
 def test_chance_rarely_looks_like_a_drift() -> None:
-    """Of a hundred judges that do not change at most one is taken for drifted, in 5,000 scores, at a look every 50."""
+    """Of a hundred judges that do not change at most one is taken for drifted, in 5,000 scores, at
+    a look every 50.
+    """
     alarms = 0
     for seed in range(100):
         draw, scores = random.Random(seed), ScoreWindow(SIZE)
@@ -85,7 +96,9 @@ def test_a_judge_that_likes_length_is_seen() -> None:
     x, y = (ranks([pair[at] for pair in pairs]) for at in (0, 1))
     mean = (len(pairs) - 1) / 2
     covariance = sum((a - mean) * (b - mean) for a, b in zip(x, y, strict=True))
-    expected = covariance / math.sqrt(sum((a - mean) ** 2 for a in x) * sum((b - mean) ** 2 for b in y))
+    expected = covariance / math.sqrt(
+        sum((a - mean) ** 2 for a in x) * sum((b - mean) ** 2 for b in y)
+    )
     assert scores.length_correlation() == pytest.approx(expected)
     assert expected > 0.5
     assert window(seed=1, passes=0.5, count=99).length_correlation() is None

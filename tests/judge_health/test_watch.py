@@ -1,4 +1,6 @@
-"""Judges are watched: canaries, repeats, people, models; through the real client, by a thread of its own."""
+"""Judges are watched: canaries, repeats, people, models; through the real client, by a thread of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ MODEL = "judge-1"
 CANARIES = [
     {"prompt": "When?", "response": text, "labels": {"polite": polite, "unknown": 1}}
     for text, polite in [("At nine, with pleasure.", True), ("Find out yourself.", False)] * 5
-]  # fmt: skip
+]
 
 
 class Provider:
@@ -39,11 +41,21 @@ class Provider:
         self.asked.set()
         polite = "yourself" not in json.dumps(body["messages"])
         text = json.dumps({"evidence": [], "reason": "r", "score": polite is self.is_right})
-        choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+        choice = {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": text},
+        }
         usage = {"prompt_tokens": 100, "completion_tokens": 10}
-        return ModelReply(body={
-            "id": "r-1", "model": self.model, "system_fingerprint": "fp_1", "choices": [choice], "usage": usage,
-        })  # fmt: skip
+        return ModelReply(
+            body={
+                "id": "r-1",
+                "model": self.model,
+                "system_fingerprint": "fp_1",
+                "choices": [choice],
+                "usage": usage,
+            }
+        )
 
     def judge(self, **settings: Any) -> OpenAICompatibleJudge:
         return OpenAICompatibleJudge.load(
@@ -51,7 +63,9 @@ class Provider:
         )
 
     def asks(self, **settings: Any) -> LLMJudge:
-        return LLMJudge("Is the answer polite?", criterion_name="polite", judge=self.judge(**settings))
+        return LLMJudge(
+            "Is the answer polite?", criterion_name="polite", judge=self.judge(**settings)
+        )
 
 
 @pytest.fixture
@@ -74,7 +88,9 @@ def answer(question: str) -> str:
 
 
 def started(telemetry: RecordedTelemetry, evaluator: LLMJudge, **health: Any) -> JudgeHealth:
-    configure(storage=[telemetry.storage()], sample_rate=1.0, evaluators=[evaluator], judge_health=health)
+    configure(
+        storage=[telemetry.storage()], sample_rate=1.0, evaluators=[evaluator], judge_health=health
+    )
     return default_pipeline().judge_health
 
 
@@ -93,10 +109,16 @@ def rounds(health: JudgeHealth, number: int) -> None:
         health._look()
 
 
-def test_a_judge_that_agrees_is_trusted(telemetry: RecordedTelemetry, provider: Provider, canaries: Path) -> None:
-    """The first judged answer starts the thread; canaries are no answers, cost what they cost, and are no spans."""
+def test_a_judge_that_agrees_is_trusted(
+    telemetry: RecordedTelemetry, provider: Provider, canaries: Path
+) -> None:
+    """The first judged answer starts the thread; canaries are no answers, cost what they cost, and
+    are no spans.
+    """
     spend = {"prices": {MODEL: {"input": 1, "output": 5}}, "usd_per_day": 1, "account": "canaries"}
-    health = started(telemetry, provider.asks(spend=spend, cache={}), canaries=str(canaries), every_s=1)
+    health = started(
+        telemetry, provider.asks(spend=spend, cache={}), canaries=str(canaries), every_s=1
+    )
     answer("At ten, with pleasure.")
     assert flush()
     wait_for(lambda: health.checks.get(("canary", "agreed"), 0) >= 20)
@@ -104,8 +126,12 @@ def test_a_judge_that_agrees_is_trusted(telemetry: RecordedTelemetry, provider: 
     wait_for(lambda: not health._worker.has_thread)
     calls = points(telemetry, semconv.METRIC_JUDGE_CALLS.name)[MODEL, "answered"]
     assert calls >= 21  # of the second round too: no verdict comes from the cache
-    assert points(telemetry, semconv.METRIC_JUDGE_COST.name)[(MODEL,)] == pytest.approx(calls * 150e-6)
-    assert points(telemetry, semconv.METRIC_JUDGE_AGREEMENT.name) == {("canary", MODEL, "polite"): 1.0}
+    assert points(telemetry, semconv.METRIC_JUDGE_COST.name)[(MODEL,)] == pytest.approx(
+        calls * 150e-6
+    )
+    assert points(telemetry, semconv.METRIC_JUDGE_AGREEMENT.name) == {
+        ("canary", MODEL, "polite"): 1.0
+    }
     assert points(telemetry, semconv.METRIC_JUDGE_UNTRUSTED.name) == {}
     assert points(telemetry, semconv.METRIC_RESULTS.name)[("support", "polite", "pass")] == 1
     assert len(telemetry.events()) == 1
@@ -139,9 +165,16 @@ def test_a_judge_that_gets_worse_is_marked_and_recovers(
 
 
 def test_a_failure_is_no_disagreement(telemetry: RecordedTelemetry, canaries: Path) -> None:
-    """A judge that cannot be reached, or refuses, is not distrusted for it: other metrics and alerts say so."""
+    """A judge that cannot be reached, or refuses, is not distrusted for it: other metrics and
+    alerts say so.
+    """
     with ModelServer([ModelReply(status=500)]) as server:
-        settings = {"model": MODEL, "base_url": f"{server.url}/v1", "max_retries": 0, "breaker": None}
+        settings = {
+            "model": MODEL,
+            "base_url": f"{server.url}/v1",
+            "max_retries": 0,
+            "breaker": None,
+        }
         judge = OpenAICompatibleJudge.load(settings)
         asks = LLMJudge("Is the answer polite?", criterion_name="polite", judge=judge)
         health = started(telemetry, asks, canaries=str(canaries))
@@ -151,7 +184,9 @@ def test_a_failure_is_no_disagreement(telemetry: RecordedTelemetry, canaries: Pa
 
 
 def test_the_same_question_is_asked_again(telemetry: RecordedTelemetry, provider: Provider) -> None:
-    """Of a share of the answers; where there is a reference answer, every other time in the reverse order."""
+    """Of a share of the answers; where there is a reference answer, every other time in the reverse
+    order.
+    """
     health = started(telemetry, provider.asks(cache={}), repeat_share=1.0)
 
     @monitor(agent="support", capture=lambda arguments, result: {"ground_truth": "At nine."})
@@ -189,7 +224,9 @@ def test_people_and_judges_are_compared(telemetry: RecordedTelemetry, provider: 
     assert value == pytest.approx(2 / 3)
 
 
-def test_another_model_behind_the_same_name_is_counted(telemetry: RecordedTelemetry, provider: Provider) -> None:
+def test_another_model_behind_the_same_name_is_counted(
+    telemetry: RecordedTelemetry, provider: Provider
+) -> None:
     """From 0 on; a provider that alternates between two is not counted again and again."""
     health = started(telemetry, provider.asks())
     for number, model in enumerate(["a", "a", "b", "a", "b", "c"]):
@@ -204,11 +241,15 @@ def test_another_model_behind_the_same_name_is_counted(telemetry: RecordedTeleme
 def test_scores_that_drift_are_noticed_unless_canaries_agree(
     telemetry: RecordedTelemetry, provider: Provider, canaries: Path, tmp_path: Path
 ) -> None:
-    """Against the stored reference of an earlier run; where canaries agree, the answers have changed."""
+    """Against the stored reference of an earlier run; where canaries agree, the answers have
+    changed.
+    """
     file = tmp_path / "references.json"
     health = started(telemetry, provider.asks(), window=100, reference=str(file))
     for number in range(100):
-        answer(f"{number}: find out yourself." if number % 10 == 0 else f"At {number}, with pleasure.")
+        answer(
+            f"{number}: find out yourself." if number % 10 == 0 else f"At {number}, with pleasure."
+        )
     assert flush()
     wait_for(file.exists)
     for cleared in (False, True):
@@ -217,11 +258,17 @@ def test_scores_that_drift_are_noticed_unless_canaries_agree(
         if cleared:
             rounds(health, 2)
         for number in range(150):
-            answer(f"{number}: find out yourself." if number % 2 == 0 else f"At {number}, with pleasure.")
+            answer(
+                f"{number}: find out yourself."
+                if number % 2 == 0
+                else f"At {number}, with pleasure."
+            )
         assert flush()
         (drift,) = health.drifts().values()
         assert drift > 0.5
-        assert [value for key, value in health.untrusted().items() if key[-1][1] == "drift"] == [1.0] * (not cleared)
+        assert [value for key, value in health.untrusted().items() if key[-1][1] == "drift"] == [
+            1.0
+        ] * (not cleared)
         health.close()
 
 
@@ -232,7 +279,9 @@ def test_switched_off_nothing_is_watched(telemetry: RecordedTelemetry, provider:
     assert (health._judged, health.changes, health._worker.has_thread) == ({}, {}, False)
 
 
-def test_without_questions_on_top_there_is_no_thread(telemetry: RecordedTelemetry, provider: Provider) -> None:
+def test_without_questions_on_top_there_is_no_thread(
+    telemetry: RecordedTelemetry, provider: Provider
+) -> None:
     """What costs nothing is on: scores are watched, and no call is made."""
     health = started(telemetry, provider.asks())
     answer("At ten, with pleasure.")
@@ -244,7 +293,9 @@ def test_without_questions_on_top_there_is_no_thread(telemetry: RecordedTelemetr
 def test_two_wordings_of_a_criterion_are_watched_beside_each_other(
     telemetry: RecordedTelemetry, provider: Provider
 ) -> None:
-    """By two agents that alternate; a reload forgets the wording that is gone, with what it was distrusted for."""
+    """By two agents that alternate; a reload forgets the wording that is gone, with what it was
+    distrusted for.
+    """
     first, second = (
         LLMJudge(f"Is the answer polite{mark}?", criterion_name="polite", judge=provider.judge())
         for mark in ("", " at all")
@@ -265,7 +316,9 @@ def test_two_wordings_of_a_criterion_are_watched_beside_each_other(
     assert again.untrusted() == {}
 
 
-def test_reload_continues_what_was_seen(telemetry: RecordedTelemetry, provider: Provider, canaries: Path) -> None:
+def test_reload_continues_what_was_seen(
+    telemetry: RecordedTelemetry, provider: Provider, canaries: Path
+) -> None:
     """With equal settings of judge health; the pipeline before asks nothing any more."""
     first = started(telemetry, provider.asks(), canaries=str(canaries))
     rounds(first, 1)

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, OpenAICompatibleJudge, Verdict
+from agenteval_otel.judges import (
+    AnthropicJudge,
+    Judge,
+    JudgeRequest,
+    OpenAICompatibleJudge,
+    Verdict,
+)
 from agenteval_otel.testing import ModelServer
 
 __all__ = ["CANARY", "FORM", "GOOD", "QUESTION", "ask", "failure", "hosted", "outcomes", "types_of"]
@@ -17,16 +23,27 @@ __all__ = ["CANARY", "FORM", "GOOD", "QUESTION", "ask", "failure", "hosted", "ou
 CANARY = "sk-canary-5f1e9b7c2d"
 FORM = {
     "type": "object",
-    "properties": {"reason": {"type": "string"}, "score": {"type": "integer", "minimum": 1, "maximum": 5}},
+    "properties": {
+        "reason": {"type": "string"},
+        "score": {"type": "integer", "minimum": 1, "maximum": 5},
+    },
     "required": ["reason", "score"],
 }
-QUESTION = JudgeRequest(system="You judge.", prompt='{"answer": "The tower is tall."}', answer_form=FORM)
+QUESTION = JudgeRequest(
+    system="You judge.", prompt='{"answer": "The tower is tall."}', answer_form=FORM
+)
 GOOD = '{"reason": "it is on the matter", "score": 4}'
 
 
 def hosted(kind: type[Judge], server: ModelServer, **settings: Any) -> Judge:
     """A judge of the kind that asks the server; waits of retries are short."""
-    fields = {"model": "judge-1", "api_key": CANARY, "retry_base_s": 0.001, "deadline_s": 20.0, **settings}
+    fields = {
+        "model": "judge-1",
+        "api_key": CANARY,
+        "retry_base_s": 0.001,
+        "deadline_s": 20.0,
+        **settings,
+    }
     if kind is AnthropicJudge:
         return AnthropicJudge(base_url=server.url, **fields)
     return OpenAICompatibleJudge(base_url=f"{server.url}/v1", **fields)

@@ -54,8 +54,12 @@ def usage_of(read: int = 100, answered: int = 50) -> JudgeUsage:
 
 
 def verdict(read: int = 100, answered: int = 50) -> Verdict:
-    return Verdict(answer=dict(GOOD), raw="{}", usage=usage_of(read, answered), model="small-1", duration_s=0.2)
+    return Verdict(
+        answer=dict(GOOD), raw="{}", usage=usage_of(read, answered), model="small-1", duration_s=0.2
+    )
 
 
-def request_of(prompt: str = "a" * 300, *, fingerprint: str = "", purpose: str = "correctness", most: int = 100) -> Any:
+def request_of(
+    prompt: str = "a" * 300, *, fingerprint: str = "", purpose: str = "correctness", most: int = 100
+) -> Any:
     return JudgeRequest(prompt=prompt, max_tokens=most, purpose=purpose, fingerprint=fingerprint)

@@ -43,14 +43,24 @@ class Separately:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("anthropic:m-4-5", ("anthropic", "m-4-5", "https://api.anthropic.com", "ANTHROPIC_API_KEY")),
-        ("openai:gpt-5-mini", ("openai", "gpt-5-mini", "https://api.openai.com/v1", "OPENAI_API_KEY")),
-        ("openai_compatible:qwen3:8b@http://127.0.0.1:11434/v1",
-         ("openai_compatible", "qwen3:8b", "http://127.0.0.1:11434/v1", None)),
-        ("anthropic:haiku@20251001@https://proxy.example",
-         ("anthropic", "haiku@20251001", "https://proxy.example", "ANTHROPIC_API_KEY")),
+        (
+            "anthropic:m-4-5",
+            ("anthropic", "m-4-5", "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+        ),
+        (
+            "openai:gpt-5-mini",
+            ("openai", "gpt-5-mini", "https://api.openai.com/v1", "OPENAI_API_KEY"),
+        ),
+        (
+            "openai_compatible:qwen3:8b@http://127.0.0.1:11434/v1",
+            ("openai_compatible", "qwen3:8b", "http://127.0.0.1:11434/v1", None),
+        ),
+        (
+            "anthropic:haiku@20251001@https://proxy.example",
+            ("anthropic", "haiku@20251001", "https://proxy.example", "ANTHROPIC_API_KEY"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_one_text_names_a_judge(words: str, expected: tuple[str, str, str, str | None]) -> None:
     """Type, model and, where it is needed, address."""
     judge: Any = as_judge(words)
@@ -60,14 +70,23 @@ def test_one_text_names_a_judge(words: str, expected: tuple[str, str, str, str |
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("antropic:m", r"unknown judge 'antropic' \(did you mean 'anthropic'\?\): .*'openai:<model>'"),
-        ("claude-haiku-4-5", "unknown judge 'claude-haiku-4-5': write 'anthropic:<model>'"), ("", "unknown judge ''"),
+        (
+            "antropic:m",
+            r"unknown judge 'antropic' \(did you mean 'anthropic'\?\): .*'openai:<model>'",
+        ),
+        ("claude-haiku-4-5", "unknown judge 'claude-haiku-4-5': write 'anthropic:<model>'"),
+        ("", "unknown judge ''"),
         ("openai", "'openai' lacks its model: .*'openai_compatible:<model>@http://<host>/v1'"),
-        ("openai_compatible:@http://127.0.0.1/v1", "lacks its model"), ("openai_compatible:m", "lacks its address"),
-        ("openai_compatible", "lacks its model and its address"), ("scripted:m@http://127.0.0.1/v1", "base_url"),
-        ("openai_compatible:m@http://user:word@host", "judge.base_url: expected an address without user"),
+        ("openai_compatible:@http://127.0.0.1/v1", "lacks its model"),
+        ("openai_compatible:m", "lacks its address"),
+        ("openai_compatible", "lacks its model and its address"),
+        ("scripted:m@http://127.0.0.1/v1", "base_url"),
+        (
+            "openai_compatible:m@http://user:word@host",
+            "judge.base_url: expected an address without user",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_text_that_names_no_judge_is_refused_with_the_forms(words: str, message: str) -> None:
     """With the nearest name and the three forms; a password in an address is not repeated."""
     with pytest.raises(ConfigurationError, match=message) as raised:
@@ -97,7 +116,12 @@ def test_the_instruction_goes_into_its_parameter() -> None:
 
 def test_a_function_may_take_the_request() -> None:
     """A parameter of that name gets the whole `JudgeRequest`."""
-    assert ask(as_judge(lambda request: GOOD if request.prompt == QUESTION.prompt else "")).answer["score"] == 4
+    assert (
+        ask(as_judge(lambda request: GOOD if request.prompt == QUESTION.prompt else "")).answer[
+            "score"
+        ]
+        == 4
+    )
 
 
 def test_arguments_by_name_are_passed_by_name() -> None:
@@ -115,14 +139,19 @@ def test_arguments_by_name_are_passed_by_name() -> None:
     ask(as_judge(by_name))
     ask(as_judge(javascript))
     assert seen == [
-        {"prompt": f"{QUESTION.system}\n\n{QUESTION.prompt}"}, {"prompt": QUESTION.prompt, "system": QUESTION.system},
-    ]  # fmt: skip
+        {"prompt": f"{QUESTION.system}\n\n{QUESTION.prompt}"},
+        {"prompt": QUESTION.prompt, "system": QUESTION.system},
+    ]
 
 
-@pytest.mark.parametrize("function", [lambda: "", lambda text, mood: "", lambda system, user: "", lambda *, text: ""])
+@pytest.mark.parametrize(
+    "function", [lambda: "", lambda text, mood: "", lambda system, user: "", lambda *, text: ""]
+)
 def test_a_function_that_cannot_be_asked_is_refused(function: Any) -> None:
     """When it is set, with the parameters that are known."""
-    with pytest.raises(ConfigurationError, match=r"judge: expected the parameters \(prompt\), \(prompt, system\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"judge: expected the parameters \(prompt\), \(prompt, system\)"
+    ):
         LLMJudge(judge=function)
 
 
@@ -149,7 +178,9 @@ def test_an_object_fails_as_a_judge_does() -> None:
     assert (result.error_type, "sk-secret" in str(result)) == ("server_error", False)
     assert failure(as_judge(cut)).error_type == "connection_error", "it may have been paid for"
     for function in (ends, stops):
-        assert types_of(outcomes(as_judge(function), 2)) == ["server_error", "server_error"], "the loop goes on"
+        assert types_of(outcomes(as_judge(function), 2)) == ["server_error", "server_error"], (
+            "the loop goes on"
+        )
     assert failure(CallableJudge(target=silent, deadline_s=0.05)).error_type == "timeout"
     assert failure(as_judge(Generating(""))).error_type == "empty_answer"
     for says in (
@@ -178,13 +209,18 @@ def test_a_script_is_followed() -> None:
 
 
 def test_a_script_may_compute_or_fail() -> None:
-    """A function answers by the request; a fallback may fail each call; without a reply the answer is empty."""
+    """A function answers by the request; a fallback may fail each call; without a reply the answer
+    is empty.
+    """
 
     def by_length(request: JudgeRequest) -> dict[str, Any]:
         return {"reason": "", "score": len(request.prompt)}
 
     assert ask(ScriptedJudge(answer=by_length)).answer["score"] == len(QUESTION.prompt)
-    assert types_of(outcomes(ScriptedJudge(fallback={"error": "overloaded"}), 2)) == ["overloaded", "overloaded"]
+    assert types_of(outcomes(ScriptedJudge(fallback={"error": "overloaded"}), 2)) == [
+        "overloaded",
+        "overloaded",
+    ]
     assert failure(ScriptedJudge()).error_type == "empty_answer"
     assert as_judge({"type": "scripted", "fallback": GOOD}) == ScriptedJudge(fallback=GOOD)
 

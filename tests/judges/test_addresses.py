@@ -1,4 +1,6 @@
-"""Where a judge or an embedder may be asked: any host that the settings name. Redirects carry no key."""
+"""Where a judge or an embedder may be asked: any host that the settings name. Redirects carry no
+key.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,25 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 @pytest.mark.parametrize(
     "url",
     [
-        "ftp://judge.example", "file:///etc/passwd", "judge.example", "//judge.example", "", "https://",
-        "https://user:pass@judge.example", "https://judge.example/v1?key=1", "https://judge.example/#x",
-        "https://judge.example:99999", "https://judge.example:0", "https://judge.example/a b", "https://judge\n.example",
+        "ftp://judge.example",
+        "file:///etc/passwd",
+        "judge.example",
+        "//judge.example",
+        "",
+        "https://",
+        "https://user:pass@judge.example",
+        "https://judge.example/v1?key=1",
+        "https://judge.example/#x",
+        "https://judge.example:99999",
+        "https://judge.example:0",
+        "https://judge.example/a b",
+        "https://judge\n.example",
     ],
-)  # fmt: skip
+)
 def test_a_malformed_address_is_refused_at_load(kind: Any, url: str) -> None:
-    """Another scheme, a user, a query and a wrong port are configuration errors without the password."""
+    """Another scheme, a user, a query and a wrong port are configuration errors without the
+    password.
+    """
     with pytest.raises(ConfigurationError, match="base_url") as raised:
         kind.load({"model": "m", "base_url": url})
     assert "pass" not in str(raised.value)
@@ -33,7 +47,13 @@ def test_a_malformed_address_is_refused_at_load(kind: Any, url: str) -> None:
 
 @pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge, OpenAICompatibleEmbedder])
 @pytest.mark.parametrize(
-    "url", ["http://vllm.models.svc:8000", "http://127.0.0.1:11434", "http://10.1.2.3/v1", "http://[fd00::1]:9"]
+    "url",
+    [
+        "http://vllm.models.svc:8000",
+        "http://127.0.0.1:11434",
+        "http://10.1.2.3/v1",
+        "http://[fd00::1]:9",
+    ],
 )
 def test_private_addresses_need_no_setting(kind: Any, url: str) -> None:
     """A model in the same cluster or on the same machine is the common case."""

@@ -1,4 +1,6 @@
-"""Reading answers: exactly one JSON object is one; everything else is refused, and nothing is guessed."""
+"""Reading answers: exactly one JSON object is one; everything else is refused, and nothing is
+guessed.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,14 @@ TEXT = json.dumps(ANSWER)
 @pytest.mark.parametrize(
     "text",
     [
-        TEXT, f"  \n{TEXT}\r\n\t", f"```json\n{TEXT}\n```", f"```\n{TEXT}\n```", f"\n```JSON \r\n{TEXT}\r\n```\n",
+        TEXT,
+        f"  \n{TEXT}\r\n\t",
+        f"```json\n{TEXT}\n```",
+        f"```\n{TEXT}\n```",
+        f"\n```JSON \r\n{TEXT}\r\n```\n",
         json.dumps(ANSWER, indent=4),
     ],
-)  # fmt: skip
+)
 def test_one_object_is_an_answer(text: str) -> None:
     """Whitespace and one Markdown fence around it are allowed."""
     assert parse_answer(text, FORM) == ANSWER
@@ -29,23 +35,56 @@ def test_one_object_is_an_answer(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"Sure! {TEXT}", f"{TEXT} I hope this helps.", f"{TEXT}{TEXT}", f"{TEXT}\n{TEXT}", f"[{TEXT}]",
-        f"```json\n{TEXT}\n```\n```json\n{TEXT}\n```", f"```python\n{TEXT}\n```", f"```json {TEXT}```",
-        f"```json\n{TEXT}", f"{TEXT}\n```", f"````json\n{TEXT}\n````", "```\n```", "```", "``````",
-        '{"reason": "so", "score": 4, "score": 5}', '{"reason": "so", "score": 4, "more": {"a": 1, "a": 1}}',
-        '{"reason": "so", "score": NaN}', '{"reason": "so", "score": 4, "x": -Infinity}',
-        '{"reason": "so", "score": 4, "x": 1e999}', '{"reason": "so", "score": 4, "x": %s}' % ("9" * 400),
+        f"Sure! {TEXT}",
+        f"{TEXT} I hope this helps.",
+        f"{TEXT}{TEXT}",
+        f"{TEXT}\n{TEXT}",
+        f"[{TEXT}]",
+        f"```json\n{TEXT}\n```\n```json\n{TEXT}\n```",
+        f"```python\n{TEXT}\n```",
+        f"```json {TEXT}```",
+        f"```json\n{TEXT}",
+        f"{TEXT}\n```",
+        f"````json\n{TEXT}\n````",
+        "```\n```",
+        "```",
+        "``````",
+        '{"reason": "so", "score": 4, "score": 5}',
+        '{"reason": "so", "score": 4, "more": {"a": 1, "a": 1}}',
+        '{"reason": "so", "score": NaN}',
+        '{"reason": "so", "score": 4, "x": -Infinity}',
+        '{"reason": "so", "score": 4, "x": 1e999}',
+        '{"reason": "so", "score": 4, "x": %s}' % ("9" * 400),
         '{"reason": "so", "score": 4, "x": %s}' % ("9" * 5_000),
-        '{"reason": "so", "score": "4"}', '{"reason": "so", "score": "8/10"}', '{"reason": "so", "score": 4.5}',
-        '{"reason": "so", "score": true}', '{"reason": "so", "score": null}', '{"reason": ["so"], "score": 4}',
-        '{"reason": "so"}', "{'reason': 'so', 'score': 4}", '{"reason": "so", "score": 4,}', TEXT[:-1], "4", '"4"',
-        "null", "true", "score: 4", "4/5", "<score>4</score>", '{"reason": "so", // no\n "score": 4}',
-        '{"reason": "so", "score": 4, "x": %s}' % ("[" * 40 + "]" * 40), "[" * 100_000,
-        '{"a":' * 50_000, f"\ufeff{TEXT}", f"{TEXT}\x00",
+        '{"reason": "so", "score": "4"}',
+        '{"reason": "so", "score": "8/10"}',
+        '{"reason": "so", "score": 4.5}',
+        '{"reason": "so", "score": true}',
+        '{"reason": "so", "score": null}',
+        '{"reason": ["so"], "score": 4}',
+        '{"reason": "so"}',
+        "{'reason': 'so', 'score': 4}",
+        '{"reason": "so", "score": 4,}',
+        TEXT[:-1],
+        "4",
+        '"4"',
+        "null",
+        "true",
+        "score: 4",
+        "4/5",
+        "<score>4</score>",
+        '{"reason": "so", // no\n "score": 4}',
+        '{"reason": "so", "score": 4, "x": %s}' % ("[" * 40 + "]" * 40),
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        f"\ufeff{TEXT}",
+        f"{TEXT}\x00",
     ],
-)  # fmt: skip
+)
 def test_anything_else_is_malformed(text: str) -> None:
-    """Prose, a second object, a repeated name, a wrong type and a missing name are `malformed_answer`."""
+    """Prose, a second object, a repeated name, a wrong type and a missing name are
+    `malformed_answer`.
+    """
     with pytest.raises(JudgeError) as raised:
         parse_answer(text, FORM)
     assert raised.value.error_type == "malformed_answer"
@@ -62,9 +101,17 @@ def test_types_are_checked_at_every_level() -> None:
     """The error names the path, also inside of lists."""
     form = {
         "type": "object",
-        "properties": {"claims": {"type": "array", "items": {"type": "object", "required": ["ok"],
-                                                            "properties": {"ok": {"type": ["boolean", "null"]}}}}},
-    }  # fmt: skip
+        "properties": {
+            "claims": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "required": ["ok"],
+                    "properties": {"ok": {"type": ["boolean", "null"]}},
+                },
+            }
+        },
+    }
     assert parse_answer('{"claims": [{"ok": true}, {"ok": null}]}', form)
     with pytest.raises(JudgeError, match=r"claims\[1\]\.ok"):
         parse_answer('{"claims": [{"ok": true}, {"ok": "yes"}]}', form)

@@ -15,7 +15,9 @@ from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, break
 from agenteval_otel.testing import ManualClock
 
 
-def failure(word: str = "overloaded", *, retryable: bool = True, retry_after_s: float | None = None) -> JudgeError:
+def failure(
+    word: str = "overloaded", *, retryable: bool = True, retry_after_s: float | None = None
+) -> JudgeError:
     return JudgeError("no", error_type=word, retryable=retryable, retry_after_s=retry_after_s)
 
 
@@ -86,7 +88,15 @@ def test_old_calls_are_no_evidence() -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["refusal", "truncated", "empty_answer", "malformed_answer", "context_overflow", "bad_request", "not_found"],
+    [
+        "refusal",
+        "truncated",
+        "empty_answer",
+        "malformed_answer",
+        "context_overflow",
+        "bad_request",
+        "not_found",
+    ],
 )
 def test_refusals_and_unreadable_answers_do_not_open_it(word: str) -> None:
     """The endpoint is healthy."""
@@ -212,5 +222,9 @@ def test_an_abandoned_call_that_the_garbage_collector_ends_waits_for_nothing() -
 def test_judges_of_one_endpoint_share_it() -> None:
     """Equal endpoints and settings share a breaker; other endpoints do not."""
     settings = BreakerSettings(failures=3)
-    assert breaker_of("a test's endpoint", settings) is breaker_of("a test's endpoint", BreakerSettings(failures=3))
-    assert breaker_of("a test's endpoint", settings) is not breaker_of("another test's endpoint", settings)
+    assert breaker_of("a test's endpoint", settings) is breaker_of(
+        "a test's endpoint", BreakerSettings(failures=3)
+    )
+    assert breaker_of("a test's endpoint", settings) is not breaker_of(
+        "another test's endpoint", settings
+    )

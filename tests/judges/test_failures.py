@@ -1,4 +1,6 @@
-"""Every way in which a hosted judge fails, through the real clients: each has its own word, and none is an answer."""
+"""Every way in which a hosted judge fails, through the real clients: each has its own word, and
+none is an answer.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ ONE_TRY: dict[str, tuple[ModelReply, str]] = {
     "prose": (ModelReply(text=f"Here you are: {GOOD}"), "malformed_answer"),
     "cut JSON": (ModelReply(text=GOOD[:-3]), "malformed_answer"),
     "wrong type": (ModelReply(text='{"reason": "x", "score": "8/10"}'), "malformed_answer"),
-    "context overflow by status": (ModelReply(status=400, text="prompt is too long: 3 tokens"), "context_overflow"),
+    "context overflow by status": (
+        ModelReply(status=400, text="prompt is too long: 3 tokens"),
+        "context_overflow",
+    ),
     "request too large": (ModelReply(status=413), "context_overflow"),
     "bad request": (ModelReply(status=400, text="unknown field"), "bad_request"),
     "unprocessable": (ModelReply(status=422), "bad_request"),
@@ -34,19 +39,32 @@ ONE_TRY: dict[str, tuple[ModelReply, str]] = {
     "unpaid": (ModelReply(status=402), "authentication"),
     "forbidden": (ModelReply(status=403), "authentication"),
     "no such model": (ModelReply(status=404), "not_found"),
-    "redirect": (ModelReply(status=302, headers={"Location": "http://127.0.0.1:9/"}), "bad_request"),
-    "page instead of an answer": (
-        ModelReply(headers={"Content-Type": "text/html"}, body="<html>Log in</html>"), "malformed_answer",
+    "redirect": (
+        ModelReply(status=302, headers={"Location": "http://127.0.0.1:9/"}),
+        "bad_request",
     ),
-    "no content type that is known": (ModelReply(text=GOOD, headers={"Content-Type": "?"}), "malformed_answer"),
+    "page instead of an answer": (
+        ModelReply(headers={"Content-Type": "text/html"}, body="<html>Log in</html>"),
+        "malformed_answer",
+    ),
+    "no content type that is known": (
+        ModelReply(text=GOOD, headers={"Content-Type": "?"}),
+        "malformed_answer",
+    ),
     "no JSON": (ModelReply(body="{"), "malformed_answer"),
     "a list": (ModelReply(body=[1]), "malformed_answer"),
     "another form": (ModelReply(body={"score": 5}), "malformed_answer"),
     "huge, and says so": (ModelReply(text=GOOD, padding=2_000_000), "malformed_answer"),
-    "huge, and does not say so": (ModelReply(text=GOOD, padding=2_000_000, chunked=True), "malformed_answer"),
+    "huge, and does not say so": (
+        ModelReply(text=GOOD, padding=2_000_000, chunked=True),
+        "malformed_answer",
+    ),
     "compressed": (ModelReply(text=GOOD, headers={"Content-Encoding": "gzip"}), "malformed_answer"),
-    "error in a success": (ModelReply(body={"error": {"code": 404, "message": "no model"}}), "not_found"),
-}  # fmt: skip
+    "error in a success": (
+        ModelReply(body={"error": {"code": 404, "message": "no model"}}),
+        "not_found",
+    ),
+}
 
 RETRIED: dict[str, tuple[ModelReply, str]] = {
     "rate limited": (ModelReply(status=429), "rate_limited"),
@@ -79,7 +97,9 @@ def test_a_permanent_failure_is_not_retried(kind: type[Judge], case: str) -> Non
 @BOTH
 @pytest.mark.parametrize("case", RETRIED)
 def test_a_temporary_failure_is_retried(kind: type[Judge], case: str) -> None:
-    """The judge retries it twice, then fails with its error type; each attempt is counted, also before an answer."""
+    """The judge retries it twice, then fails with its error type; each attempt is counted, also
+    before an answer.
+    """
     reply, error_type = RETRIED[case]
     with ModelServer([reply]) as server:
         result = failure(hosted(kind, server))
@@ -96,9 +116,17 @@ def test_a_temporary_failure_is_retried(kind: type[Judge], case: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "reply", "error_type"),
     [
-        (AnthropicJudge, ModelReply(text=GOOD, finish_reason="model_context_window_exceeded"), "context_overflow"),
+        (
+            AnthropicJudge,
+            ModelReply(text=GOOD, finish_reason="model_context_window_exceeded"),
+            "context_overflow",
+        ),
         (OpenAICompatibleJudge, ModelReply(text=GOOD, refusal="I cannot."), "refusal"),
-        (OpenAICompatibleJudge, ModelReply(status=429, body={"error": {"code": "insufficient_quota"}}), "rate_limited"),
+        (
+            OpenAICompatibleJudge,
+            ModelReply(status=429, body={"error": {"code": "insufficient_quota"}}),
+            "rate_limited",
+        ),
     ],
 )
 def test_failures_of_one_provider(kind: type[Judge], reply: ModelReply, error_type: str) -> None:
@@ -115,7 +143,11 @@ def test_two_text_parts_are_no_single_object(kind: type[Judge]) -> None:
     parts = [{"type": "text", "text": GOOD}, {"type": "text", "text": GOOD}]
     body: dict[str, Any] = {"type": "message", "content": parts, "stop_reason": "end_turn"}
     if kind is OpenAICompatibleJudge:
-        body = {"choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": parts}}]}
+        body = {
+            "choices": [
+                {"finish_reason": "stop", "message": {"role": "assistant", "content": parts}}
+            ]
+        }
     with ModelServer([ModelReply(body=body)]) as server:
         assert failure(hosted(kind, server)).error_type == "malformed_answer"
 
@@ -124,17 +156,23 @@ def test_two_text_parts_are_no_single_object(kind: type[Judge]) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        ModelReply(hangs="before"), ModelReply(text=GOOD, hangs="headers"), ModelReply(text=GOOD, hangs="body"),
-        ModelReply(text=GOOD, trickle_s=0.05), ModelReply(text=GOOD, delay_s=30.0),
+        ModelReply(hangs="before"),
+        ModelReply(text=GOOD, hangs="headers"),
+        ModelReply(text=GOOD, hangs="body"),
+        ModelReply(text=GOOD, trickle_s=0.05),
+        ModelReply(text=GOOD, delay_s=30.0),
     ],
     ids=["half-open", "headers only", "half a body", "trickling", "late"],
-)  # fmt: skip
+)
 def test_the_deadline_ends_a_call_in_any_state(kind: type[Judge], reply: ModelReply) -> None:
     """A silent or trickling provider costs the deadline, after one request."""
     with ModelServer([GOOD, reply]) as server:
         judge = hosted(kind, server, deadline_s=0.6)
         began = time.monotonic()
-        first, second = outcomes_of(judge.model_copy(update={"deadline_s": 20.0}), 1)[0], failure(judge)
+        first, second = (
+            outcomes_of(judge.model_copy(update={"deadline_s": 20.0}), 1)[0],
+            failure(judge),
+        )
         took_s = time.monotonic() - began
         assert len(server.requests) == 2
     assert not isinstance(first, JudgeError)

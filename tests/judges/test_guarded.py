@@ -38,9 +38,11 @@ class Observer:
 
 def budget(**limits: Any) -> BudgetLimiter:
     return BudgetLimiter(
-        SpendLimits(prices={"small-*": Price(input=1.0, output=5.0)}, **limits), ledger=MemoryLedger(),
-        clock=ManualClock(1e9), draw=lambda: 0.0,
-    )  # fmt: skip
+        SpendLimits(prices={"small-*": Price(input=1.0, output=5.0)}, **limits),
+        ledger=MemoryLedger(),
+        clock=ManualClock(1e9),
+        draw=lambda: 0.0,
+    )
 
 
 def cache() -> VerdictCache:
@@ -65,7 +67,9 @@ def ask(guarded: Guarded, request: Any = None) -> Verdict:
 def test_a_verdict_carries_its_price() -> None:
     """Its cost is that of the price table; without a price that of the judge itself."""
     assert ask(Guarded(CountingJudge(), budget=budget())).cost_usd == pytest.approx(100e-6 + 250e-6)
-    counts_itself = CountingJudge(model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5}))
+    counts_itself = CountingJudge(
+        model="odd", answer=lambda _: verdict().model_copy(update={"cost_usd": 0.5})
+    )
     assert ask(Guarded(counts_itself, budget=budget())).cost_usd == 0.5
     assert ask(Guarded(CountingJudge(model="odd"), budget=budget())).cost_usd is None
 
@@ -94,7 +98,9 @@ def test_other_questions_and_models_have_other_verdicts() -> None:
     assert (small.calls, large.calls) == (4, 4)
 
 
-@pytest.mark.parametrize("word", ["refusal", "truncated", "malformed_answer", "rate_limited", "timeout"])
+@pytest.mark.parametrize(
+    "word", ["refusal", "truncated", "malformed_answer", "rate_limited", "timeout"]
+)
 def test_failures_are_not_kept(word: str) -> None:
     """The next call goes to the judge again."""
     judge = CountingJudge(answer=fails_with(word))
@@ -106,11 +112,17 @@ def test_failures_are_not_kept(word: str) -> None:
 
 
 def test_the_order_of_the_guards() -> None:
-    """A hit passes an open breaker; an open breaker reserves nothing; a refused budget is no failure."""
+    """A hit passes an open breaker; an open breaker reserves nothing; a refused budget is no
+    failure.
+    """
     shared, gate, limiter = cache(), breaker(failures=1), budget(tokens_per_day=238 + 149)
     ask(Guarded(CountingJudge(), cache=shared))
-    guarded = Guarded(CountingJudge(answer=fails_with("overloaded", retryable=True)), cache=shared, breaker=gate,
-                      budget=limiter)  # fmt: skip
+    guarded = Guarded(
+        CountingJudge(answer=fails_with("overloaded", retryable=True)),
+        cache=shared,
+        breaker=gate,
+        budget=limiter,
+    )
     with pytest.raises(JudgeError, match="call 1"):
         ask(guarded, request_of(fingerprint="f1"))
     assert gate.state == "open"
@@ -134,9 +146,10 @@ def test_the_observer_gets_every_question() -> None:
     """Calls with usage, cost, time and failure, and refused questions."""
     observer, gate = Observer(), breaker(failures=1)
     failing = Guarded(
-        CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))), budget=budget(),
+        CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))),
+        budget=budget(),
         breaker=gate,
-    )  # fmt: skip
+    )
 
     async def cancelled() -> None:
         judge = CountingJudge(pause=asyncio.Event())
@@ -155,8 +168,16 @@ def test_the_observer_gets_every_question() -> None:
     ask(Guarded(CountingJudge()))
     first, second, third, fourth = observer.calls
     assert first[1:] == ("correctness", "answered", True, usage_of(), pytest.approx(0.00035), 0.0)
-    assert (first.model, first.judge.label, first.error_type) == ("small-1", f"{CountingJudge().type}:small-1", None)
-    assert (second.error_type, second.usage, second.cost_usd) == ("overloaded", usage_of(10, 0), pytest.approx(1e-5))
+    assert (first.model, first.judge.label, first.error_type) == (
+        "small-1",
+        f"{CountingJudge().type}:small-1",
+        None,
+    )
+    assert (second.error_type, second.usage, second.cost_usd) == (
+        "overloaded",
+        usage_of(10, 0),
+        pytest.approx(1e-5),
+    )
     assert (third.outcome, third.was_sent, third.error_type) == ("breaker_open", False, None)
     assert (fourth.error_type, fourth.usage, fourth.cost_usd) == ("cancelled", None, None)
 
@@ -170,7 +191,10 @@ def test_a_broken_observer_breaks_nothing() -> None:
 def test_a_verdict_has_the_probability_of_its_call() -> None:
     """Near a limit it is that of the budget; for a cached verdict it is 1."""
     guarded = Guarded(CountingJudge(), budget=budget(usd_per_day=0.01), cache=cache())
-    result = [ask(guarded, request_of(fingerprint=f"f{number}")).probability for number in range(25)]  # 0.00035 each
+    # 0.00035 each
+    result = [
+        ask(guarded, request_of(fingerprint=f"f{number}")).probability for number in range(25)
+    ]
     assert result[:23] == [1.0] * 23
     assert result[24] == pytest.approx(0.8)  # 0.0084 are spent
     assert ask(guarded, request_of(fingerprint="f24")).probability == 1.0
@@ -180,7 +204,10 @@ def test_settings_make_the_guards() -> None:
     """A judge has the guards of its settings; judges of one endpoint share the breaker."""
 
     settings = BreakerSettings(failures=7)
-    item, two = (CountingJudge(breaker=settings, spend=SpendLimits(), cache=CacheSettings()).guarded() for _ in "ab")
+    item, two = (
+        CountingJudge(breaker=settings, spend=SpendLimits(), cache=CacheSettings()).guarded()
+        for _ in "ab"
+    )
     assert item.breaker is two.breaker is not None
     assert item.budget is not None
     assert item.cache is not two.cache is not None
@@ -197,7 +224,9 @@ def test_the_providers_count_is_charged(kind: type[Judge]) -> None:
         ModelReply(text=GOOD, input_tokens=100, output_tokens=10, finish_reason="length"),
         ModelReply(status=429),
     ]
-    limiter = BudgetLimiter(SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9))
+    limiter = BudgetLimiter(
+        SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9)
+    )
     with ModelServer(replies) as server:
         guarded = Guarded(hosted(kind, server, max_retries=0), budget=limiter)
         assert ask(guarded, QUESTION).cost_usd == pytest.approx(100e-6 + 100e-6 + 100e-6)
@@ -211,7 +240,9 @@ def test_the_providers_count_is_charged(kind: type[Judge]) -> None:
 def test_hosted_judges_have_a_breaker_by_default(kind: type[Judge]) -> None:
     """A failing endpoint is left alone without any setting; ``breaker: null`` keeps calling it."""
     with ModelServer([ModelReply(status=500)]) as server:
-        by_default, without = (hosted(kind, server, max_retries=0, **more) for more in ({}, {"breaker": None}))
+        by_default, without = (
+            hosted(kind, server, max_retries=0, **more) for more in ({}, {"breaker": None})
+        )
         assert (by_default.breaker, without.guarded().breaker) == (BreakerSettings(), None)
         for judge in (by_default, without):
             for _ in range(10):

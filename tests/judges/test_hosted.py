@@ -17,7 +17,13 @@ from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.http_client.client import _OPEN
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeRequest, JudgeUsage, OpenAICompatibleJudge
+from agenteval_otel.judges import (
+    AnthropicJudge,
+    Judge,
+    JudgeRequest,
+    JudgeUsage,
+    OpenAICompatibleJudge,
+)
 from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.answers import constrained_form
 from agenteval_otel.testing import ModelReply, ModelServer
@@ -37,7 +43,11 @@ PLAIN = {
 def test_a_verdict_has_its_usage(kind: type[Judge]) -> None:
     """It has the object, the raw text, tokens by kind, the model and the id."""
     reply = ModelReply(
-        text=f"```json\n{GOOD}\n```", input_tokens=200, output_tokens=20, cache_read_tokens=100, model="m-2026"
+        text=f"```json\n{GOOD}\n```",
+        input_tokens=200,
+        output_tokens=20,
+        cache_read_tokens=100,
+        model="m-2026",
     )
     with ModelServer([reply]) as server:
         result = ask(hosted(kind, server))
@@ -55,11 +65,14 @@ def test_the_request_to_anthropic() -> None:
         ask(hosted(AnthropicJudge, server, extra_body={"service_tier": "standard_only"}))
         assert server.requests == [
             {
-                "model": "judge-1", "max_tokens": 1024, "system": "You judge.", "service_tier": "standard_only",
+                "model": "judge-1",
+                "max_tokens": 1024,
+                "system": "You judge.",
+                "service_tier": "standard_only",
                 "messages": [{"role": "user", "content": QUESTION.prompt}],
                 "output_config": {"format": {"type": "json_schema", "schema": PLAIN}},
             }
-        ]  # fmt: skip
+        ]
         assert server.paths == ["/v1/messages"]
         assert CANARY in str(server.headers[0])
 
@@ -67,8 +80,19 @@ def test_the_request_to_anthropic() -> None:
 def test_the_request_to_a_compatible_server() -> None:
     """It has the form in the configured way, and further fields."""
     ways: list[tuple[dict[str, Any], Any, bool]] = [
-        ({}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN, "strict": True}}, False),
-        ({"strict_form": False}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN}}, False),
+        (
+            {},
+            {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": PLAIN, "strict": True},
+            },
+            False,
+        ),
+        (
+            {"strict_form": False},
+            {"type": "json_schema", "json_schema": {"name": "answer", "schema": PLAIN}},
+            False,
+        ),
         ({"response_format": "json_object"}, {"type": "json_object"}, True),
         ({"response_format": "none"}, None, True),
     ]
@@ -79,7 +103,11 @@ def test_the_request_to_a_compatible_server() -> None:
             assert server.headers[0]["authorization"] == f"Bearer {CANARY}"
         assert body.get("response_format") == sent
         assert ("JSON Schema" in body["messages"][0]["content"]) is in_words
-        assert (body["seed"], body["max_completion_tokens"], "temperature" in body) == (7, 1024, False)
+        assert (body["seed"], body["max_completion_tokens"], "temperature" in body) == (
+            7,
+            1024,
+            False,
+        )
 
 
 def test_forms_fit_constrained_decoding() -> None:
@@ -88,25 +116,35 @@ def test_forms_fit_constrained_decoding() -> None:
         "type": "object",
         "properties": {
             "minimum": {"type": "number", "minimum": 1},
-            "all": {"type": "array", "maxItems": 3, "items": {"type": "object", "properties": {}, "minProperties": 1}},
+            "all": {
+                "type": "array",
+                "maxItems": 3,
+                "items": {"type": "object", "properties": {}, "minProperties": 1},
+            },
             "or": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
         },
-    }  # fmt: skip
+    }
     assert constrained_form(form) == {
-        "type": "object", "additionalProperties": False,
+        "type": "object",
+        "additionalProperties": False,
         "properties": {
             "minimum": {"type": "number"},
-            "all": {"type": "array", "items": {"type": "object", "properties": {}, "additionalProperties": False}},
+            "all": {
+                "type": "array",
+                "items": {"type": "object", "properties": {}, "additionalProperties": False},
+            },
             "or": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         },
-    }  # fmt: skip
+    }
 
 
 @BOTH
 def test_surrogates_are_replaced_in_requests(kind: type[Judge]) -> None:
     """Half a surrogate pair in a judged answer breaks no call."""
     with ModelServer([GOOD]) as server:
-        ask(hosted(kind, server), JudgeRequest(system="\udc00", prompt="a\ud800b", answer_form=FORM))
+        ask(
+            hosted(kind, server), JudgeRequest(system="\udc00", prompt="a\ud800b", answer_form=FORM)
+        )
         assert "a\ufffdb" in str(server.requests[0])
 
 
@@ -117,7 +155,9 @@ def test_one_judge_serves_several_loops(kind: type[Judge]) -> None:
         judge = hosted(kind, server)
         assert [ask(judge).answer["score"] for _ in range(3)] == [4, 4, 4]
         with ThreadPoolExecutor(4) as pool:
-            assert [verdict.answer["score"] for verdict in pool.map(lambda _: ask(judge), range(4))] == [4, 4, 4, 4]
+            assert [
+                verdict.answer["score"] for verdict in pool.map(lambda _: ask(judge), range(4))
+            ] == [4, 4, 4, 4]
 
 
 @BOTH
@@ -163,7 +203,9 @@ with ModelServer(['{{"score": 4}}']) as server:
     loop.run_until_complete(judge.close())
     loop.close()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -176,13 +218,25 @@ def test_judges_are_chosen_by_settings() -> None:
     secret = AnthropicJudge(model="m", api_key=CANARY)
     assert AnthropicJudge.load(secret.model_dump(context={"secrets": True})) == secret
     for wrong, named in (
-        ({"type": "anthropic"}, "model"), ({"type": "openai_compatible", "model": "m"}, "base_url"),
-        ({"type": "anthropic", "model": "m", "temprature": 0}, "temprature"), ({"type": "antropic"}, "anthropic"),
+        ({"type": "anthropic"}, "model"),
+        ({"type": "openai_compatible", "model": "m"}, "base_url"),
+        ({"type": "anthropic", "model": "m", "temprature": 0}, "temprature"),
+        ({"type": "antropic"}, "anthropic"),
         ({"type": "anthropic", "model": "m", "max_retries": 3}, "max_retries"),
         ({"type": "anthropic", "model": "m", "deadline_s": 0}, "deadline_s"),
-        *(({"type": kind, "model": "cheap", "base_url": "http://127.0.0.1", "extra_body": {"model": "expensive"}},
-           "extra_body") for kind in ("anthropic", "openai_compatible")),
-    ):  # fmt: skip
+        *(
+            (
+                {
+                    "type": kind,
+                    "model": "cheap",
+                    "base_url": "http://127.0.0.1",
+                    "extra_body": {"model": "expensive"},
+                },
+                "extra_body",
+            )
+            for kind in ("anthropic", "openai_compatible")
+        ),
+    ):
         with pytest.raises(ConfigurationError, match=named):
             as_judge(wrong)
 
@@ -191,7 +245,11 @@ def test_a_copy_has_guards_of_its_own() -> None:
     """The guarded judge is one object; copies have their own."""
     judge = AnthropicJudge(model="m", api_key=CANARY, breaker={"failures": 3}, cache={"entries": 5})  # type: ignore[arg-type]
     assert judge.guarded() is judge.guarded()
-    for copied in (judge.model_copy(update={"model": "n"}), copy.deepcopy(judge), pickle.loads(pickle.dumps(judge))):
+    for copied in (
+        judge.model_copy(update={"model": "n"}),
+        copy.deepcopy(judge),
+        pickle.loads(pickle.dumps(judge)),
+    ):
         assert copied.guarded() is not judge.guarded()
         assert copied.guarded().inner is copied
     assert (judge.guarded().inner, judge.guarded().model) == (judge, "m")
@@ -210,7 +268,9 @@ async def burst(judge):
 with ModelServer(['{"score": 1}']) as server:
     asyncio.run(burst(AnthropicJudge(model="m", base_url=server.url, api_key="key")))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
 
 

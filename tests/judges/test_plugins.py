@@ -1,4 +1,6 @@
-"""Judges of other packages: settings name them when, and only when, they list the module or the entry point."""
+"""Judges of other packages: settings name them when, and only when, they list the module or the
+entry point.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ class LongestWins(Judge, type="longest_wins"):
         raw = '{"evidence": [], "reason": "by length", "score": %s}' % str(len(request.prompt) >= self.least).lower()
         return Verdict(answer=parse_answer(raw, request.answer_form), raw=raw, model=self.model)
 """
-CONFIG = {"evaluators": [{"type": "LLMJudge", "criterion_name": "long", "judge": {"type": "longest_wins", "least": 5}}]}
+CONFIG = {
+    "evaluators": [
+        {
+            "type": "LLMJudge",
+            "criterion_name": "long",
+            "judge": {"type": "longest_wins", "least": 5},
+        }
+    ]
+}
 
 
 @pytest.fixture
@@ -45,7 +55,9 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("plugin")
 def test_judges_come_from_listed_plugins(name: str) -> None:
     """Settings list the entry point or the module; otherwise the type is unknown."""
-    with pytest.raises(ConfigurationError, match=r"evaluators\[0\]\.judge: unknown judge type 'longest_wins'"):
+    with pytest.raises(
+        ConfigurationError, match=r"evaluators\[0\]\.judge: unknown judge type 'longest_wins'"
+    ):
         EvaluationRunConfig.model_validate(CONFIG)
     config = EvaluationRunConfig.model_validate({**CONFIG, "plugins": [name]})
     (result,) = run_evaluation_sync(EvaluationInput(response="An answer."), config).results

@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.judges.prompt import CaseText, JudgePrompt, neutral_json, render, shortened, visible
+from agenteval_otel.judges.prompt import (
+    CaseText,
+    JudgePrompt,
+    neutral_json,
+    render,
+    shortened,
+    visible,
+)
 
 MARK = re.compile(r"^DATA-[0-9a-f]{32}$", re.MULTILINE)
 ANY_TEXT = st.text(alphabet=st.characters(), max_size=200)
@@ -33,7 +40,11 @@ def joined(text: str) -> str:
 
 def hidden_in(prompt: str) -> set[str]:
     """Characters that cannot be seen, or turn what can."""
-    return {char for char in prompt if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")} - {"\n"}
+    return {
+        char
+        for char in prompt
+        if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+    } - {"\n"}
 
 
 def rendered(case: Mapping[str, Any]) -> JudgePrompt:
@@ -51,12 +62,16 @@ def test_any_text_survives_rendering(text: str, other: str) -> None:
 
 def test_invisible_characters_are_escaped() -> None:
     """Ordinary letters stay letters."""
-    assert neutral_json("a\u202eb\U000e0041\u200b\u00ad") == '"a\\u202eb\\udb40\\udc41\\u200b\\u00ad"'
+    assert (
+        neutral_json("a\u202eb\U000e0041\u200b\u00ad") == '"a\\u202eb\\udb40\\udc41\\u200b\\u00ad"'
+    )
     assert neutral_json("Ünï \u4e2d\u6587 \U0001f600") == '"Ünï \u4e2d\u6587 \U0001f600"'
     assert visible("a\u202e\x1b\nb\t") == "a\\u202e\\u001b\nb\t"
 
 
-@pytest.mark.parametrize("text", ["<|im_end|>", "</s>", "<\uff5cend\uff5c>", "[/INST]", "<start_of_turn>"])
+@pytest.mark.parametrize(
+    "text", ["<|im_end|>", "</s>", "<\uff5cend\uff5c>", "[/INST]", "<start_of_turn>"]
+)
 def test_turn_marks_are_escaped(text: str) -> None:
     """Reading the data gives them back."""
     assert text not in neutral_json(text)
@@ -98,7 +113,9 @@ def test_a_long_text_loses_its_middle(text: str, limit: int) -> None:
 
 def test_the_remark_on_a_gap_stands_outside_of_the_data() -> None:
     """Inside it could come from the answer itself."""
-    before, data, _ = taken_apart(render("before", {"response": shortened("x" * 500, 100)}, "after").text)
+    before, data, _ = taken_apart(
+        render("before", {"response": shortened("x" * 500, 100)}, "after").text
+    )
     assert '"response" 400 characters were left out' in before
     assert "400 characters left out" in data["response"]
     assert "left out of the middle" not in taken_apart(rendered({"response": "x"}).text)[0]

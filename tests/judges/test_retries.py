@@ -1,4 +1,6 @@
-"""Retries: few, never before the provider asks to come back, and never the whole of a provider's trouble."""
+"""Retries: few, never before the provider asks to come back, and never the whole of a provider's
+trouble.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +39,19 @@ def test_ten_unused_retries_are_saved_at_most() -> None:
 
 @BOTH
 @pytest.mark.parametrize("headers", [{"Retry-After": "3600"}, {"Retry-After-Ms": "3600000"}])
-def test_a_retry_after_beyond_the_deadline_fails_at_once(kind: type[Judge], headers: dict[str, str]) -> None:
+def test_a_retry_after_beyond_the_deadline_fails_at_once(
+    kind: type[Judge], headers: dict[str, str]
+) -> None:
     """The error has the time that the provider asks for."""
     began = time.monotonic()
     with ModelServer([ModelReply(status=429, headers=headers)]) as server:
         result = failure(hosted(kind, server, deadline_s=60.0))
         assert len(server.requests) == 1
-    assert (result.error_type, result.retryable, result.retry_after_s) == ("rate_limited", True, 3600.0)
+    assert (result.error_type, result.retryable, result.retry_after_s) == (
+        "rate_limited",
+        True,
+        3600.0,
+    )
     assert time.monotonic() - began < 30.0
 
 

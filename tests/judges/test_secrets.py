@@ -28,7 +28,9 @@ def test_the_key_is_in_no_form_of_the_judge(kind: type[Judge]) -> None:
     """Neither repr, text, dumps nor fingerprint show it; copies can judge."""
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server, extra_headers={"x-gateway": f"{CANARY}-gateway"})
-        shown = f"{judge!r} {judge} {judge.model_dump()} {judge.model_dump_json()} {judge.fingerprint}"
+        shown = (
+            f"{judge!r} {judge} {judge.model_dump()} {judge.model_dump_json()} {judge.fingerprint}"
+        )
         assert CANARY not in shown
         for again in (copy.deepcopy(judge), pickle.loads(pickle.dumps(judge)), judge.model_copy()):
             assert ask(again).answer["score"] == 4
@@ -59,14 +61,20 @@ def test_errors_do_not_repeat_a_providers_echo(
 
 
 @BOTH
-def test_calls_leave_nothing_in_the_hosts_logs(kind: type[Judge], caplog: pytest.LogCaptureFixture) -> None:
+def test_calls_leave_nothing_in_the_hosts_logs(
+    kind: type[Judge], caplog: pytest.LogCaptureFixture
+) -> None:
     """At debug level a call adds no line of the clients."""
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server)
         ask(judge)  # clients make loggers when they are first used
         caplog.set_level(logging.DEBUG)
         ask(judge)
-    lines = [record for record in caplog.records if record.name.startswith(("anthropic", "httpx2", "httpcore2"))]
+    lines = [
+        record
+        for record in caplog.records
+        if record.name.startswith(("anthropic", "httpx2", "httpcore2"))
+    ]
     assert lines == []
 
 
@@ -84,7 +92,9 @@ def test_calls_leave_no_span_and_no_trace_header(monkeypatch: pytest.MonkeyPatch
 
 
 @BOTH
-def test_the_key_comes_from_its_variable(kind: type[Judge], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_comes_from_its_variable(
+    kind: type[Judge], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is read for each request, so a new key works at once."""
     with ModelServer([GOOD]) as server:
         judge = hosted(kind, server, api_key=None, api_key_env="OWN_JUDGE_KEY")
@@ -92,12 +102,17 @@ def test_the_key_comes_from_its_variable(kind: type[Judge], monkeypatch: pytest.
         ask(judge)
         monkeypatch.setenv("OWN_JUDGE_KEY", f"{CANARY}-2")
         ask(judge)
-        assert [f"{CANARY}-1" in str(server.headers[0]), f"{CANARY}-2" in str(server.headers[1])] == [True, True]
+        assert [
+            f"{CANARY}-1" in str(server.headers[0]),
+            f"{CANARY}-2" in str(server.headers[1]),
+        ] == [True, True]
 
 
 @BOTH
 @pytest.mark.parametrize("value", [None, "", " ", f"{CANARY}\nX-Evil: 1", f"{CANARY}\u00e9"])
-def test_an_invalid_key_is_not_sent(kind: type[Judge], value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_not_sent(
+    kind: type[Judge], value: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error names the variable only, also for a key that would break out of its header."""
     monkeypatch.delenv("OWN_JUDGE_KEY", raising=False)
     if value is not None:

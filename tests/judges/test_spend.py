@@ -49,7 +49,9 @@ def _fresh_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     log.forget()
 
 
-def limiter_of(clock: Any = None, draw: float = 0.0, ledger: Any = None, **limits: Any) -> BudgetLimiter:
+def limiter_of(
+    clock: Any = None, draw: float = 0.0, ledger: Any = None, **limits: Any
+) -> BudgetLimiter:
     made = SpendLimits(**({"prices": {"small-*": SMALL}} | limits))
     return BudgetLimiter(made, ledger=ledger, clock=clock or ManualClock(NOON), draw=lambda: draw)
 
@@ -88,7 +90,9 @@ def calls_until_refused(budget: BudgetLimiter, usage: JudgeUsage, model: str = "
 def tokens_in(path: Path) -> list[int]:
     """What the file holds of the day: one row where all that was reserved is settled."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        return [row[0] for row in connection.execute("SELECT tokens FROM amounts WHERE period = 'day'")]
+        return [
+            row[0] for row in connection.execute("SELECT tokens FROM amounts WHERE period = 'day'")
+        ]
 
 
 def skip_of(budget: BudgetLimiter, request: Any = None, model: str = "small-1") -> str:
@@ -98,9 +102,13 @@ def skip_of(budget: BudgetLimiter, request: Any = None, model: str = "small-1") 
 
 
 def test_a_call_costs_its_tokens_prices() -> None:
-    """Each kind of token has its price, a cache's by default a high one; the sum is rounded up to a billionth."""
+    """Each kind of token has its price, a cache's by default a high one; the sum is rounded up to a
+    billionth.
+    """
     price = Price(input=0.10, output=0.50, cache_read=0.01, cache_write=0.125)
-    usage = JudgeUsage(input_tokens=1500, output_tokens=150, cache_read_tokens=1000, cache_write_tokens=200)
+    usage = JudgeUsage(
+        input_tokens=1500, output_tokens=150, cache_read_tokens=1000, cache_write_tokens=200
+    )
     assert price.nano_usd(usage) == 150_000 + 75_000 + 10_000 + 25_000
     assert Price(input=0.0001, output=0).nano_usd(usage_of(1, 0)) == 1
     cached = JudgeUsage(cache_read_tokens=100, cache_write_tokens=100)
@@ -109,7 +117,10 @@ def test_a_call_costs_its_tokens_prices() -> None:
 
 def test_the_longest_name_wins() -> None:
     """The exact name, else the longest prefix with a star."""
-    table = {name: Price(input=number, output=0) for number, name in enumerate(("big", "big-*", "big-2*", "*x"))}
+    table = {
+        name: Price(input=number, output=0)
+        for number, name in enumerate(("big", "big-*", "big-2*", "*x"))
+    }
     assert price_of(table, "big") is table["big"]
     assert price_of(table, "big-1-20260101") is table["big-*"]
     assert price_of(table, "big-2.5") is table["big-2*"]
@@ -126,12 +137,14 @@ def test_the_estimate_is_at_least_a_third_of_the_letters(text: str, most: int) -
 @pytest.mark.parametrize(
     ("limits", "scope"),
     [
-        ({"usd_per_day": 0.002}, "day"), ({"tokens_per_day": 700}, "day"),
-        ({"usd_per_minute": 0.002}, "minute"), ({"tokens_per_minute": 700}, "minute"),
+        ({"usd_per_day": 0.002}, "day"),
+        ({"tokens_per_day": 700}, "day"),
+        ({"usd_per_minute": 0.002}, "minute"),
+        ({"tokens_per_minute": 700}, "minute"),
         ({"purposes": {"correctness": {"usd_per_day": 0.002}}}, "day"),
         ({"each_purpose": {"tokens_per_minute": 700}}, "minute"),
     ],
-)  # fmt: skip
+)
 def test_each_limit_holds(limits: dict[str, Any], scope: str) -> None:
     """Dollars and tokens, per minute and day, in total and for a purpose; the next window is free."""
     clock = ManualClock(NOON)
@@ -161,19 +174,31 @@ def test_purposes_and_accounts_have_their_own_limits() -> None:
 @pytest.mark.parametrize(
     ("usage", "word", "charged"),
     [
-        (usage_of(10, 5), "refusal", 15), (None, "rate_limited", 0), (None, "overloaded", 0),
-        (None, "authentication", 0), (JudgeUsage(calls=2), "server_error", 0), (None, "timeout", 238),
-        (None, "connection_error", 238), (None, None, 238), (JudgeUsage(), None, 238), (JudgeUsage(), "timeout", 238),
+        (usage_of(10, 5), "refusal", 15),
+        (None, "rate_limited", 0),
+        (None, "overloaded", 0),
+        (None, "authentication", 0),
+        (JudgeUsage(calls=2), "server_error", 0),
+        (None, "timeout", 238),
+        (None, "connection_error", 238),
+        (None, None, 238),
+        (JudgeUsage(), None, 238),
+        (JudgeUsage(), "timeout", 238),
     ],
-)  # fmt: skip
+)
 def test_failures_are_charged_their_possible_cost(usage: Any, word: Any, charged: int) -> None:
-    """The provider's count; nothing for refused requests; the whole reservation where the usage is unknown."""
+    """The provider's count; nothing for refused requests; the whole reservation where the usage is
+    unknown.
+    """
     budget = limiter_of(tokens_per_day=1_000)
     reservation = reserve(budget)
     assert reservation.entry is not None
     assert reservation.entry.amount.tokens == 238
     budget.settle(reservation, usage, error_type=word)
-    assert sum(total.tokens for total in budget._ledger.known(reservation.entry.keys).values()) == charged
+    assert (
+        sum(total.tokens for total in budget._ledger.known(reservation.entry.keys).values())
+        == charged
+    )
 
 
 def test_a_model_without_a_price_is_held_to_tokens(caplog: pytest.LogCaptureFixture) -> None:
@@ -198,7 +223,10 @@ def test_a_limit_below_one_call_is_logged(caplog: pytest.LogCaptureFixture) -> N
 def test_the_rate_falls_smoothly() -> None:
     """All calls are made below four fifths of a limit, then fewer and fewer."""
     limit = Limit("", "day", "tokens", 1_000)
-    results = [probability_of([(limit, Amount(0, used))], Amount(0, 10), 0.8, 1.0) for used in range(0, 1_001, 100)]
+    results = [
+        probability_of([(limit, Amount(0, used))], Amount(0, 10), 0.8, 1.0)
+        for used in range(0, 1_001, 100)
+    ]
     assert results == pytest.approx([1.0] * 9 + [0.5, 0.0])
     assert probability_of([(limit, Amount(0, 991))], Amount(0, 10), 0.8, 1.0) == 0.0
 
@@ -231,8 +259,12 @@ class Refused(Exception):
     status_code = 429
 
 
-@pytest.mark.parametrize(("error", "left"), [(ValueError(), 62), (ConnectionError(), 62), (Refused(), 300)])
-def test_what_an_object_of_the_programs_raises_may_have_been_paid(error: Exception, left: int) -> None:
+@pytest.mark.parametrize(
+    ("error", "left"), [(ValueError(), 62), (ConnectionError(), 62), (Refused(), 300)]
+)
+def test_what_an_object_of_the_programs_raises_may_have_been_paid(
+    error: Exception, left: int
+) -> None:
     """The whole reservation counts, except where the provider has refused the call."""
 
     def raises(prompt: str) -> str:
@@ -265,7 +297,9 @@ def test_a_cancelled_call_settles() -> None:
 
 
 def test_reservations_of_killed_processes_expire(tmp_path: Path) -> None:
-    """What the killed process may have used counts as spent, as the provider may have charged for the call."""
+    """What the killed process may have used counts as spent, as the provider may have charged for
+    the call.
+    """
     with file_of(tmp_path / "spend.db") as ledger:
         clock = ManualClock(NOON)
         budget = limiter_of(clock, ledger=ledger, tokens_per_day=300)
@@ -286,7 +320,9 @@ def test_the_oldest_minutes_leave_the_file(tmp_path: Path, monkeypatch: pytest.M
             budget.settle(reserve(budget), usage_of(tokens, 0))
             clock.advance(60)
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        rows = connection.execute("SELECT period, tokens FROM amounts ORDER BY period, number").fetchall()
+        rows = connection.execute(
+            "SELECT period, tokens FROM amounts ORDER BY period, number"
+        ).fetchall()
     assert rows == [("day", 15), ("minute", 3), ("minute", 4), ("minute", 5)]
 
 
@@ -300,7 +336,9 @@ def test_settings_lead_to_the_file(tmp_path: Path) -> None:
 
 
 def test_a_locked_file_neither_stops_nor_frees_evaluation(tmp_path: Path) -> None:
-    """A tenth of each limit may be spent meanwhile; that, and calls settled meanwhile, are written when it is back."""
+    """A tenth of each limit may be spent meanwhile; that, and calls settled meanwhile, are written
+    when it is back.
+    """
     clock, path = ManualClock(), tmp_path / "spend.db"
     with file_of(path, clock=clock) as ledger:
         budget = limiter_of(ledger=ledger, tokens_per_day=10_000)

@@ -1,4 +1,6 @@
-"""Clients of judges are imported at start, where a key is there, and never while answers are judged."""
+"""Clients of judges are imported at start, where a key is there, and never while answers are
+judged.
+"""
 
 from __future__ import annotations
 
@@ -47,19 +49,29 @@ with ModelServer([GOOD]) as server:
 
 
 def run(**names: object) -> dict[str, list[str]]:
-    script = "\n".join([*(f"{name} = {value!r}" for name, value in {"GOOD": GOOD, **names}.items()), HOST])
+    script = "\n".join(
+        [*(f"{name} = {value!r}" for name, value in {"GOOD": GOOD, **names}.items()), HOST]
+    )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, env=bare_environment(), check=False
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=bare_environment(),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return {**json.loads(done.stdout), "log": done.stderr.splitlines()}
 
 
 @pytest.mark.parametrize(
-    ("judge", "client"), [("anthropic", "anthropic"), ("openai_compatible", "httpx2"), ("openai", "httpx2")]
+    ("judge", "client"),
+    [("anthropic", "anthropic"), ("openai_compatible", "httpx2"), ("openai", "httpx2")],
 )
 def test_the_client_is_there_before_the_first_answer(judge: str, client: str) -> None:
-    """The decorator imports it; neither the host's threads nor the background thread import anything later."""
+    """The decorator imports it; neither the host's threads nor the background thread import
+    anything later.
+    """
     seen = run(TYPE=judge, KEY={"api_key": "k"}, WAY="monitor")
     assert client not in seen["at start"]
     assert client in seen["before"]
@@ -73,8 +85,12 @@ def test_configure_imports_it_too() -> None:
 
 
 def test_without_a_key_nothing_is_imported() -> None:
-    """The line at start names the variable, the results are failures, and no answer waits for an import."""
+    """The line at start names the variable, the results are failures, and no answer waits for an
+    import.
+    """
     seen = run(TYPE="anthropic", KEY={}, WAY="monitor")
     assert not {"anthropic", "httpx2"} & {*seen["before"], *seen["serving"]}
     assert [event["error.type"] for event in seen["events"]] == ["authentication"] * 3  # type: ignore[index]
-    assert any("model_cannot_be_asked" in line and "ANTHROPIC_API_KEY" in line for line in seen["log"])
+    assert any(
+        "model_cannot_be_asked" in line and "ANTHROPIC_API_KEY" in line for line in seen["log"]
+    )

@@ -1,10 +1,12 @@
-"""Records what real instrumentation libraries emit: applications against a loopback model, into ``recorded/*.json``.
+"""Records what real instrumentation libraries emit: applications against a loopback model, into
+``recorded/*.json``.
 
     uv run python tests/mappers/record.py PYTHON_OR_NODE LIBRARY [SCENARIO ...]
 
-The applications are functions of ``applications`` (run by the Python of an environment that has the libraries that
-are listed there) and of ``vercel_ai.mjs`` (run by node, in the folder `NODE_FOLDER` that has its packages). They know
-nothing of this package: they export OTLP. A recording is an OTLP JSON file, with the libraries' versions beside it.
+The applications are functions of ``applications`` (run by the Python of an environment that has the
+libraries that are listed there) and of ``vercel_ai.mjs`` (run by node, in the folder `NODE_FOLDER`
+that has its packages). They know nothing of this package: they export OTLP. A recording is an OTLP
+JSON file, with the libraries' versions beside it.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ def with_hexadecimal_ids(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: base64.b64decode(item).hex() if key in _IDS else with_hexadecimal_ids(item) for key, item in value.items()
+        key: base64.b64decode(item).hex() if key in _IDS else with_hexadecimal_ids(item)
+        for key, item in value.items()
     }
 
 
@@ -84,7 +87,9 @@ def is_trace_back(item: Any) -> bool:
 
 
 def reply(body: dict[str, Any]) -> ModelReply:
-    """Call the first tool, then answer with what it gave; an embedding or a question without tools is answered."""
+    """Call the first tool, then answer with what it gave; an embedding or a question without tools
+    is answered.
+    """
     text = json.dumps(body)
     tools = body.get("tools") or []
     if "fail with status 400" in text:
@@ -93,7 +98,9 @@ def reply(body: dict[str, Any]) -> ModelReply:
         function = tools[0].get("function", tools[0])
         schema = function.get("parameters") or function.get("input_schema") or {}
         arguments = {name: "Paris" for name in schema.get("properties", {})}
-        return ModelReply(tool_calls=[{"name": function["name"], "arguments": arguments}], input_tokens=30)
+        return ModelReply(
+            tool_calls=[{"name": function["name"], "arguments": arguments}], input_tokens=30
+        )
     return ModelReply(text="It is 21 degrees and sunny in Paris.", input_tokens=40, output_tokens=9)
 
 
@@ -104,13 +111,23 @@ def record(runner: str, library: str, scenario: str) -> Path:
     program = HERE / ("vercel_ai.mjs" if is_node else "applications")
     with ModelServer([reply]) as model:
         environment: Mapping[str, str] = os.environ | {
-            "MODEL_URL": model.url, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OPENAI_API_KEY": "test",
-            "ANTHROPIC_API_KEY": "test", "OTEL_SERVICE_NAME": "weather", "LOGFIRE_SEND_TO_LOGFIRE": "false",
-            "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=staging", "TRACELOOP_TELEMETRY": "false",
-        }  # fmt: skip
+            "MODEL_URL": model.url,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+            "OPENAI_API_KEY": "test",
+            "ANTHROPIC_API_KEY": "test",
+            "OTEL_SERVICE_NAME": "weather",
+            "LOGFIRE_SEND_TO_LOGFIRE": "false",
+            "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=staging",
+            "TRACELOOP_TELEMETRY": "false",
+        }
         command = [runner, str(program), f"{library}_{scenario}"]
         done = subprocess.run(
-            command, env=environment, cwd=os.environ.get("NODE_FOLDER"), capture_output=True, text=True, timeout=120
+            command,
+            env=environment,
+            cwd=os.environ.get("NODE_FOLDER"),
+            capture_output=True,
+            text=True,
+            timeout=120,
         )
     if done.returncode:
         raise SystemExit(f"{scenario}: {done.stderr[-3000:]}")
@@ -128,8 +145,18 @@ def main() -> None:
     for scenario in scenarios:
         path = record(runner, library, scenario)
         recording = json.loads(path.read_text())
-        spans = [s for r in recording.get("resourceSpans", []) for g in r["scopeSpans"] for s in g["spans"]]
-        logs = [s for r in recording.get("resourceLogs", []) for g in r["scopeLogs"] for s in g["logRecords"]]
+        spans = [
+            s
+            for r in recording.get("resourceSpans", [])
+            for g in r["scopeSpans"]
+            for s in g["spans"]
+        ]
+        logs = [
+            s
+            for r in recording.get("resourceLogs", [])
+            for g in r["scopeLogs"]
+            for s in g["logRecords"]
+        ]
         print(f"{path.name}: {len(spans)} spans, {len(logs)} log records, {recording['libraries']}")
 
 

@@ -1,4 +1,6 @@
-"""Recorded spans, read as the sidecar reads them: OTLP messages, and log records as events of their spans."""
+"""Recorded spans, read as the sidecar reads them: OTLP messages, and log records as events of their
+spans.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from agenteval_otel.mappers.trace import Mapped, TraceReading, read_trace
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))
-AGENT_NAMES = [name for name in NAMES if name.endswith(("_agent", "_two_agents", "langchain", "_generate"))]
+AGENT_NAMES = [
+    name for name in NAMES if name.endswith(("_agent", "_two_agents", "langchain", "_generate"))
+]
 _IDS = {"traceId", "spanId", "parentSpanId"}
 
 
@@ -53,7 +57,9 @@ def _with_protobuf_ids(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        key: base64.b64encode(bytes.fromhex(item)).decode() if key in _IDS else _with_protobuf_ids(item)
+        key: base64.b64encode(bytes.fromhex(item)).decode()
+        if key in _IDS
+        else _with_protobuf_ids(item)
         for key, item in value.items()
     }
 
@@ -79,8 +85,14 @@ def answer_of(name: str, **options: Any) -> Mapped:
 
 def shown(mapped: Mapped) -> str:
     """For people."""
-    fields = {key: value for key, value in mapped.input.model_dump(exclude_none=True).items() if value not in ((), {})}
-    lines = [f"{mapped.mapper} {role_of(mapped.span)} {mapped.span.name} user={mapped.user_id} {mapped.content_switch}"]
+    fields = {
+        key: value
+        for key, value in mapped.input.model_dump(exclude_none=True).items()
+        if value not in ((), {})
+    }
+    lines = [
+        f"{mapped.mapper} {role_of(mapped.span)} {mapped.span.name} user={mapped.user_id} {mapped.content_switch}"
+    ]
     return "\n   ".join([*lines, *(f"{key} = {value!r}"[:400] for key, value in fields.items())])
 
 

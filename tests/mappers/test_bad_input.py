@@ -1,4 +1,6 @@
-"""Attributes that are not what they should be: nothing raises, everything is bounded, what can be read is read."""
+"""Attributes that are not what they should be: nothing raises, everything is bounded, what can be
+read is read.
+"""
 
 from __future__ import annotations
 
@@ -35,18 +37,40 @@ def message(content: Any, role: Any = "assistant") -> list[dict[str, Any]]:
     return [{"role": role, "parts": [{"type": "text", "content": content}]}]
 
 
-@pytest.mark.parametrize("answer", [
-    "", "no JSON", "{", "[1, 2", "null", "[null]", "[[[]]]", 5, 1.5, True, None,
-    b"bytes", [], {}, [None, 1, "text", {"parts": None}], [{"role": 5, "parts": []}],
-    json.dumps(message({"not": "text"})), json.dumps(message(None)), "[" * 100_000,
-    '{"a":' * 50_000, [{"role": "assistant", "parts": [{"type": "tool_call"}, {"type": None}, {}]}],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "no JSON",
+        "{",
+        "[1, 2",
+        "null",
+        "[null]",
+        "[[[]]]",
+        5,
+        1.5,
+        True,
+        None,
+        b"bytes",
+        [],
+        {},
+        [None, 1, "text", {"parts": None}],
+        [{"role": 5, "parts": []}],
+        json.dumps(message({"not": "text"})),
+        json.dumps(message(None)),
+        "[" * 100_000,
+        '{"a":' * 50_000,
+        [{"role": "assistant", "parts": [{"type": "tool_call"}, {"type": None}, {}]}],
+    ],
+)
 def test_what_is_no_message_is_no_answer(answer: Any) -> None:
     """It counts as missing content."""
     assert response_of(chat(answer)) is None
 
 
-@pytest.mark.parametrize("answer", [json.dumps(message("yes")), message("yes"), (*message("yes"),), message("yes")[0]])
+@pytest.mark.parametrize(
+    "answer", [json.dumps(message("yes")), message("yes"), (*message("yes"),), message("yes")[0]]
+)
 def test_messages_are_read_from_text_and_from_structured_values(answer: Any) -> None:
     """Also from the SDK's own sequences."""
     assert response_of(chat(answer)) == "yes"
@@ -60,7 +84,10 @@ def test_messages_that_a_limit_has_cut_are_read_as_far_as_they_go() -> None:
 
 def test_a_cut_within_a_surrogate_pair_does_not_lose_the_message() -> None:
     """Lone surrogates are replaced: one would lose a batch in the exporter."""
-    assert response_of(chat('[{"role":"assistant","parts":[{"type":"text","content":"ok \\ud83d"}]}]')) == "ok \ufffd"
+    assert (
+        response_of(chat('[{"role":"assistant","parts":[{"type":"text","content":"ok \\ud83d"}]}]'))
+        == "ok \ufffd"
+    )
     assert response_of(chat(message("nul \0 and \ud83d"))) == "nul  and \ufffd"
 
 
@@ -81,7 +108,12 @@ def test_arguments_and_results_are_bounded() -> None:
     deep: Any = "end"
     for _ in range(500):
         deep = [deep]
-    call = {"type": "tool_call", "id": "1", "name": "t", "arguments": {"deep": deep, "many": list(range(50_000))}}
+    call = {
+        "type": "tool_call",
+        "id": "1",
+        "name": "t",
+        "arguments": {"deep": deep, "many": list(range(50_000))},
+    }
     [mapped] = read_trace([chat([{"role": "assistant", "parts": [call]}])]).answers
     [tool_call] = mapped.input.tool_calls or ()
     assert len(json.dumps(tool_call.arguments)) < 100_000
@@ -97,12 +129,22 @@ def test_a_thousand_messages_are_the_most() -> None:
 
 def test_numbered_attributes_are_sorted_by_number_and_bounded() -> None:
     """Numbers that are none are left out."""
-    spread = {"m.10.a": 1, "m.9.a": 2, "m.x.a": 3, "m.9.b.0": 4, "mm.1.a": 5, "m.²": 6, f"m.{10**30}.a": 7}
+    spread = {
+        "m.10.a": 1,
+        "m.9.a": 2,
+        "m.x.a": 3,
+        "m.9.b.0": 4,
+        "mm.1.a": 5,
+        "m.²": 6,
+        f"m.{10**30}.a": 7,
+    }
     assert numbered(spread, "m") == [{"a": 2, "b.0": 4}, {"a": 1}]
     assert len(numbered({f"m.{number}.a": 1 for number in range(5_000)}, "m")) == 1_000
 
 
-@pytest.mark.parametrize("text", ["[1] Oslo is the capital.", '"Quoted" at its begin', "{curly}", "[see the docs"])
+@pytest.mark.parametrize(
+    "text", ["[1] Oslo is the capital.", '"Quoted" at its begin', "{curly}", "[see the docs"]
+)
 def test_text_that_begins_like_json_stays_text(text: str) -> None:
     """Answers begin with references."""
     assert structured(text) == text
@@ -112,14 +154,31 @@ def test_events_without_content_say_nothing() -> None:
     """Of version 1.28, with content off, bodies hold roles and ids only."""
     span = chat(None, None)
     span.events = [
-        ReadEvent("gen_ai.user.message", 1, {}, {}), ReadEvent("gen_ai.choice", 2, {}, {"index": 0, "message": None}),
-        ReadEvent("gen_ai.choice", 3, {"message": None}, None), ReadEvent("gen_ai.tool.message", 4, {}, {"id": 5}),
-    ]  # fmt: skip
+        ReadEvent("gen_ai.user.message", 1, {}, {}),
+        ReadEvent("gen_ai.choice", 2, {}, {"index": 0, "message": None}),
+        ReadEvent("gen_ai.choice", 3, {"message": None}, None),
+        ReadEvent("gen_ai.tool.message", 4, {}, {"id": 5}),
+    ]
     assert response_of(span) is None
 
 
-ATTRIBUTES = sorted({name for recorded in NAMES for span in spans_of(recorded) for name in span.attributes})
-KEYS = ("role", "parts", "content", "type", "id", "name", "message", "args", "kwargs", "messages", "lc", "output")
+ATTRIBUTES = sorted(
+    {name for recorded in NAMES for span in spans_of(recorded) for name in span.attributes}
+)
+KEYS = (
+    "role",
+    "parts",
+    "content",
+    "type",
+    "id",
+    "name",
+    "message",
+    "args",
+    "kwargs",
+    "messages",
+    "lc",
+    "output",
+)
 values = st.recursive(
     st.none()
     | st.booleans()
@@ -127,19 +186,26 @@ values = st.recursive(
     | st.floats()
     | st.text()
     | st.sampled_from(["chat", "LLM", "agent", "tool", "user", "invoke_agent", "text", "[]"]),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
+    ),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.data(), st.sampled_from(NAMES))
-def test_any_value_in_any_attribute_gives_valid_inputs_or_none(data: st.DataObject, name: str) -> None:
-    """Some attributes of real spans get other values, as JSON text too: no mapper raises, every input is valid."""
+def test_any_value_in_any_attribute_gives_valid_inputs_or_none(
+    data: st.DataObject, name: str
+) -> None:
+    """Some attributes of real spans get other values, as JSON text too: no mapper raises, every
+    input is valid.
+    """
     spans = spans_of(name)
     for span in spans:
-        changed = data.draw(st.dictionaries(st.sampled_from(ATTRIBUTES), values | values.map(_as_json), max_size=4))
+        changed = data.draw(
+            st.dictionaries(st.sampled_from(ATTRIBUTES), values | values.map(_as_json), max_size=4)
+        )
         span.attributes = {**span.attributes, **changed}
     reading = read_trace(spans, nested_agents=True)
     assert not reading.failed

@@ -37,42 +37,83 @@ def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 CALLS = st.builds(
-    ToolCall, name=TEXTS, arguments=DATA, result=DATA, id=maybe(TEXTS), error=maybe(TEXTS), duration_s=maybe(SECONDS)
+    ToolCall,
+    name=TEXTS,
+    arguments=DATA,
+    result=DATA,
+    id=maybe(TEXTS),
+    error=maybe(TEXTS),
+    duration_s=maybe(SECONDS),
 )
 MESSAGES = st.builds(
     lambda extra, **known: Message(**{**extra, **known}),
-    extra=st.dictionaries(NAMES.map("x_{}".format), DATA, max_size=2), role=st.sampled_from(["user", "tool", "ai", ""]),
-    content=maybe(TEXTS), id=maybe(TEXTS), content_parts=maybe(st.lists(OBJECTS, max_size=2)),
-    tool_call_id=maybe(TEXTS), tool_name=maybe(TEXTS), tool_calls=maybe(st.lists(CALLS, max_size=2)),
-)  # fmt: skip
+    extra=st.dictionaries(NAMES.map("x_{}".format), DATA, max_size=2),
+    role=st.sampled_from(["user", "tool", "ai", ""]),
+    content=maybe(TEXTS),
+    id=maybe(TEXTS),
+    content_parts=maybe(st.lists(OBJECTS, max_size=2)),
+    tool_call_id=maybe(TEXTS),
+    tool_name=maybe(TEXTS),
+    tool_calls=maybe(st.lists(CALLS, max_size=2)),
+)
 COUNTS = maybe(st.integers(-(1 << 63), 1 << 63))
 INPUTS = st.builds(
     EvaluationInput,
-    response=DATA, prompt=maybe(TEXTS), context=maybe(OBJECTS), ground_truth=DATA,
+    response=DATA,
+    prompt=maybe(TEXTS),
+    context=maybe(OBJECTS),
+    ground_truth=DATA,
     agent_config=maybe(OBJECTS | st.fixed_dictionaries({"tools": DATA}, optional={"more": DATA})),
-    message_history=maybe(st.lists(MESSAGES, max_size=3)), timestamp=maybe(SECONDS), session_id=maybe(TEXTS),
+    message_history=maybe(st.lists(MESSAGES, max_size=3)),
+    timestamp=maybe(SECONDS),
+    session_id=maybe(TEXTS),
     conversation_ends=maybe(st.booleans()),
-    agent_id=maybe(TEXTS), metadata=maybe(OBJECTS), agent=maybe(TEXTS), tool_calls=maybe(st.lists(CALLS, max_size=3)),
-    usage=maybe(st.builds(
-        Usage, input_tokens=COUNTS, output_tokens=COUNTS, cache_read_tokens=COUNTS, cache_write_tokens=COUNTS
-    )),
-    cost=maybe(SECONDS), duration_s=maybe(SECONDS), turns=maybe(st.integers(0, 99)),
-    memory_stats=maybe(st.builds(MemoryStats, keys=maybe(st.integers(0, 9)), oldest=maybe(TEXTS | SECONDS))),
-    response_id=maybe(TEXTS), conversation_id=maybe(TEXTS), model=maybe(TEXTS), finish_reason=maybe(TEXTS),
-    error_type=maybe(TEXTS), stream_end=st.sampled_from([None, "completed", "error", "abandoned"]),
-    prompt_name=maybe(TEXTS), prompt_version=maybe(TEXTS), user_id=maybe(TEXTS), environment=maybe(TEXTS),
-    service=maybe(TEXTS), tags=maybe(st.dictionaries(NAMES, TEXTS, max_size=2)),
-)  # fmt: skip
+    agent_id=maybe(TEXTS),
+    metadata=maybe(OBJECTS),
+    agent=maybe(TEXTS),
+    tool_calls=maybe(st.lists(CALLS, max_size=3)),
+    usage=maybe(
+        st.builds(
+            Usage,
+            input_tokens=COUNTS,
+            output_tokens=COUNTS,
+            cache_read_tokens=COUNTS,
+            cache_write_tokens=COUNTS,
+        )
+    ),
+    cost=maybe(SECONDS),
+    duration_s=maybe(SECONDS),
+    turns=maybe(st.integers(0, 99)),
+    memory_stats=maybe(
+        st.builds(MemoryStats, keys=maybe(st.integers(0, 9)), oldest=maybe(TEXTS | SECONDS))
+    ),
+    response_id=maybe(TEXTS),
+    conversation_id=maybe(TEXTS),
+    model=maybe(TEXTS),
+    finish_reason=maybe(TEXTS),
+    error_type=maybe(TEXTS),
+    stream_end=st.sampled_from([None, "completed", "error", "abandoned"]),
+    prompt_name=maybe(TEXTS),
+    prompt_version=maybe(TEXTS),
+    user_id=maybe(TEXTS),
+    environment=maybe(TEXTS),
+    service=maybe(TEXTS),
+    tags=maybe(st.dictionaries(NAMES, TEXTS, max_size=2)),
+)
 
 
-def over_the_wire(value: EvaluationInput, sampled: Sampled = SAMPLED) -> tuple[EvaluationInput, Sampled]:
+def over_the_wire(
+    value: EvaluationInput, sampled: Sampled = SAMPLED
+) -> tuple[EvaluationInput, Sampled]:
     """Encoded as a request, decoded as the sidecar does."""
     return received(attributes_of(value, sampled)).read()
 
 
 def received(attributes: dict[str, Any]) -> ForwardedAnswer:
     event = SIGNAL.event(attributes, None, 17)
-    request = ExportLogsServiceRequest.FromString(SIGNAL.encode([("agent", event)]).SerializeToString())
+    request = ExportLogsServiceRequest.FromString(
+        SIGNAL.encode([("agent", event)]).SerializeToString()
+    )
     (record,) = request.resource_logs[0].scope_logs[0].log_records
     return ForwardedAnswer(0, 0, 0, event_of_log(record), {})
 
@@ -89,39 +130,59 @@ def test_an_input_is_the_same_on_the_other_side(value: EvaluationInput) -> None:
 def test_messages_have_the_form_of_the_conventions() -> None:
     """Roles, parts and the calls' results are where a reader of the conventions looks for them."""
     value = EvaluationInput(
-        prompt="When?", response="At nine.", finish_reason="stop", usage=Usage(input_tokens=3, output_tokens=5),
+        prompt="When?",
+        response="At nine.",
+        finish_reason="stop",
+        usage=Usage(input_tokens=3, output_tokens=5),
         agent_config={"tools": [{"name": "clock"}], "mode": "brief"},
         message_history=[
             Message(role="user", content="When?"),
-            Message(role="assistant", tool_calls=[ToolCall(name="clock", id="c1", arguments={"zone": "UTC"})]),
+            Message(
+                role="assistant",
+                tool_calls=[ToolCall(name="clock", id="c1", arguments={"zone": "UTC"})],
+            ),
             Message(role="tool", content="9:00", tool_call_id="c1"),
         ],
-    )  # fmt: skip
+    )
     attributes = attributes_of(value, SAMPLED)
     assert json.loads(str(attributes["gen_ai.input.messages"])) == [
         {"role": "user", "parts": [{"type": "text", "content": "When?"}]},
-        {"role": "assistant", "parts": [
-            {"type": "tool_call", "id": "c1", "name": "clock", "arguments": {"zone": "UTC"}},
-        ]},
+        {
+            "role": "assistant",
+            "parts": [
+                {"type": "tool_call", "id": "c1", "name": "clock", "arguments": {"zone": "UTC"}},
+            ],
+        },
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "9:00"}]},
-    ]  # fmt: skip
+    ]
     assert json.loads(str(attributes["gen_ai.output.messages"])) == [
-        {"role": "assistant", "parts": [{"type": "text", "content": "At nine."}], "finish_reason": "stop"},
+        {
+            "role": "assistant",
+            "parts": [{"type": "text", "content": "At nine."}],
+            "finish_reason": "stop",
+        },
     ]
     assert attributes["gen_ai.response.finish_reasons"] == ["stop"]
-    assert (attributes["gen_ai.usage.input_tokens"], attributes["gen_ai.usage.output_tokens"]) == (3, 5)
+    assert (attributes["gen_ai.usage.input_tokens"], attributes["gen_ai.usage.output_tokens"]) == (
+        3,
+        5,
+    )
     assert json.loads(str(attributes["gen_ai.tool.definitions"])) == [{"name": "clock"}]
 
 
 @pytest.mark.parametrize(
     "broken",
     [
-        {"agenteval.input": "{"}, {"agenteval.input": '{"turns": "many"}'}, {"agenteval.input": "[]"},
-        {"agenteval.input": '{"unheard_of": 1}'}, {"gen_ai.output.messages": '[{"role": "assistant"}]'},
-        {"agenteval.sampling.decision": "{}"}, {"agenteval.sampling.decision": '{"randomness": "x"}'},
+        {"agenteval.input": "{"},
+        {"agenteval.input": '{"turns": "many"}'},
+        {"agenteval.input": "[]"},
+        {"agenteval.input": '{"unheard_of": 1}'},
+        {"gen_ai.output.messages": '[{"role": "assistant"}]'},
+        {"agenteval.sampling.decision": "{}"},
+        {"agenteval.sampling.decision": '{"randomness": "x"}'},
         {"gen_ai.usage.input_tokens": "three"},
     ],
-)  # fmt: skip
+)
 def test_an_event_that_is_none_of_ours_is_refused(broken: dict[str, Any]) -> None:
     """What anyone can send to the port raises, and never becomes another answer."""
     attributes = {**attributes_of(EvaluationInput(response="x"), SAMPLED), **broken}

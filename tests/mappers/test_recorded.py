@@ -44,7 +44,9 @@ def history_of(mapped: Any) -> list[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recording_is_read_as_a_whole(name: str) -> None:
-    """No mapper raises, no scope but the application's own is unknown, and the recording says its libraries."""
+    """No mapper raises, no scope but the application's own is unknown, and the recording says its
+    libraries.
+    """
     assert recording(name)["libraries"]
     for reading in read_recording(name):
         assert not reading.failed
@@ -56,7 +58,11 @@ def test_every_recording_is_read_as_a_whole(name: str) -> None:
 def test_the_documentation_has_the_recorded_versions(name: str) -> None:
     """Of every library, in the table of dialects."""
     text = (ROOT / "docs/spans.md").read_text()
-    missing = [(library, version) for library, version in recording(name)["libraries"].items() if version not in text]
+    missing = [
+        (library, version)
+        for library, version in recording(name)["libraries"].items()
+        if version not in text
+    ]
     assert not missing
 
 
@@ -87,11 +93,19 @@ def test_tool_calls_have_arguments_and_results(name: str) -> None:
     assert call.error is None
 
 
-@pytest.mark.parametrize(("name", "agent"), [
-    ("genai_agent", "weather"), ("pydantic_ai_agent", "weather"), ("openinference_langchain", "weather_agent"),
-    ("openinference_langgraph_unnamed", "LangGraph"), ("openllmetry_openai", "weather"),
-    ("openllmetry_langchain", "weather_agent"), ("vercel_ai_generate", "weather"), ("genai_chat", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "agent"),
+    [
+        ("genai_agent", "weather"),
+        ("pydantic_ai_agent", "weather"),
+        ("openinference_langchain", "weather_agent"),
+        ("openinference_langgraph_unnamed", "LangGraph"),
+        ("openllmetry_openai", "weather"),
+        ("openllmetry_langchain", "weather_agent"),
+        ("vercel_ai_generate", "weather"),
+        ("genai_chat", None),
+    ],
+)
 def test_the_agent_has_its_name(name: str, agent: str | None) -> None:
     """As the dialect says it; a lone model call has none."""
     assert answer_of(name).input.agent == agent
@@ -117,10 +131,14 @@ def test_a_failed_tool_says_why(name: str) -> None:
     assert mapped.input.error_type is None
 
 
-@pytest.mark.parametrize(("name", "error_type"), [
-    ("genai_error", "BadRequestError"), ("pydantic_ai_error", "ModelRequestRejectedError"),
-    ("vercel_ai_error", "AI_APICallError"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "error_type"),
+    [
+        ("genai_error", "BadRequestError"),
+        ("pydantic_ai_error", "ModelRequestRejectedError"),
+        ("vercel_ai_error", "AI_APICallError"),
+    ],
+)
 def test_a_failed_call_has_an_error_type_and_an_empty_answer(name: str, error_type: str) -> None:
     """Its question is there; the class of the exception stands without its module."""
     mapped = answer_of(name)
@@ -150,7 +168,9 @@ def test_nested_agents_are_answers_of_their_own_where_that_is_set() -> None:
 
 
 def test_agents_that_hand_over_are_one_answer() -> None:
-    """Where the outermost span has no name, the first agent's counts; tool calls of all agents are there."""
+    """Where the outermost span has no name, the first agent's counts; tool calls of all agents are
+    there.
+    """
     handed_over, alone = answers_of("openinference_openai_agents")
     assert handed_over.input.agent == "triage"
     assert [call.name for call in handed_over.input.tool_calls or ()] == ["transfer_to_expert"]
@@ -158,10 +178,13 @@ def test_agents_that_hand_over_are_one_answer() -> None:
     assert handed_over.input.response == alone.input.response == ANSWER
 
 
-@pytest.mark.parametrize(("name", "documents"), [
-    ("openinference_langchain_chain", ["Paris is sunny in June.", "Bring a hat."]),
-    ("genai_retrieval", [{"id": "guide-1", "score": 0.9}, {"id": "guide-2", "score": 0.7}]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "documents"),
+    [
+        ("openinference_langchain_chain", ["Paris is sunny in June.", "Bring a hat."]),
+        ("genai_retrieval", [{"id": "guide-1", "score": 0.9}, {"id": "guide-2", "score": 0.7}]),
+    ],
+)
 def test_retrieved_documents_are_the_context(name: str, documents: list[Any]) -> None:
     """Of a chain, or of a workflow around one model call."""
     mapped = answer_of(name)
@@ -170,7 +193,9 @@ def test_retrieved_documents_are_the_context(name: str, documents: list[Any]) ->
 
 
 def test_user_prompt_version_tags_and_environment_come_from_the_dialects_own_attributes() -> None:
-    """The user's id stays as it is, apart from the input: what is kept of it is not the mapper's to say."""
+    """The user's id stays as it is, apart from the input: what is kept of it is not the mapper's to
+    say.
+    """
     openinference = answers_of("openinference_openai")[-1]
     assert openinference.user_id == "ann@example.com"
     assert openinference.input.user_id is None
@@ -178,15 +203,22 @@ def test_user_prompt_version_tags_and_environment_come_from_the_dialects_own_att
     assert openinference.input.tags == {"beta": "true", "tenant": "acme"}
     assert openinference.input.conversation_id == openinference.input.session_id == "session-1"
     vercel = answer_of("vercel_ai_generate")
-    assert (vercel.user_id, vercel.input.tags) == ("ann@example.com", {"beta": "true", "tenant": "acme"})
+    assert (vercel.user_id, vercel.input.tags) == (
+        "ann@example.com",
+        {"beta": "true", "tenant": "acme"},
+    )
     openllmetry = answer_of("openllmetry_openai")
     assert (openllmetry.user_id, openllmetry.input.tags) == ("ann@example.com", {"tenant": "acme"})
     pydantic_ai = answer_of("pydantic_ai_agent")
     assert pydantic_ai.input.tags == {"tenant": "acme"}
-    assert {mapped.input.environment for mapped in (openinference, vercel, openllmetry, pydantic_ai)} == {"staging"}
+    assert {
+        mapped.input.environment for mapped in (openinference, vercel, openllmetry, pydantic_ai)
+    } == {"staging"}
 
 
-@pytest.mark.parametrize("name", ["genai_agent", "openinference_langchain", "openllmetry_openai", "vercel_ai_generate"])
+@pytest.mark.parametrize(
+    "name", ["genai_agent", "openinference_langchain", "openllmetry_openai", "vercel_ai_generate"]
+)
 def test_definitions_of_tools_are_there_for_judges(name: str) -> None:
     """As the provider takes them."""
     config = answer_of(name).input.agent_config

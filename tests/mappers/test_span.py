@@ -37,8 +37,18 @@ def ended() -> list[ReadableSpan]:
     provider = TracerProvider(resource=Resource({"service.name": "shop"}), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("a.library", "1.2")
-    values: dict[str, Any] = {"text": "é", "empty": "", "flag": False, "count": 0, "ratio": 0.5, "list": ["a", "b"]}
-    with tracer.start_as_current_span("outer"), tracer.start_as_current_span("inner", kind=SpanKind.CLIENT) as inner:
+    values: dict[str, Any] = {
+        "text": "é",
+        "empty": "",
+        "flag": False,
+        "count": 0,
+        "ratio": 0.5,
+        "list": ["a", "b"],
+    }
+    with (
+        tracer.start_as_current_span("outer"),
+        tracer.start_as_current_span("inner", kind=SpanKind.CLIENT) as inner,
+    ):
         inner.set_attributes(values)
         inner.add_event("seen", {"at": "once"})
         inner.set_status(Status(StatusCode.ERROR, "broke"))
@@ -49,8 +59,17 @@ def shown(span: ReadSpan) -> dict[str, Any]:
     """Its fields, sequences as lists: the SDK has tuples."""
     plain = {field.name: getattr(span, field.name) for field in fields(span)}
     events = [(event.name, event.time_ns, dict(event.attributes)) for event in span.events]
-    attributes = {name: list(value) if isinstance(value, tuple) else value for name, value in span.attributes.items()}
-    return {**plain, "attributes": attributes, "events": events, "resource": dict(span.resource), "flags": 1}
+    attributes = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in span.attributes.items()
+    }
+    return {
+        **plain,
+        "attributes": attributes,
+        "events": events,
+        "resource": dict(span.resource),
+        "flags": 1,
+    }
 
 
 def test_otlp_and_the_sdk_give_the_same_span(ended: list[ReadableSpan]) -> None:
@@ -91,11 +110,19 @@ def test_spans_in_this_process_give_the_same_answer_as_those_that_were_sent(
 
 
 def test_values_of_every_kind_become_plain() -> None:
-    """Maps and lists in one another, bytes as text, an empty value as None; nesting ends at 32 levels."""
-    nested = AnyValue(kvlist_value=KeyValueList(values=[KeyValue(key="k", value=AnyValue(bytes_value=b"\xff"))]))
-    listed = AnyValue(array_value=ArrayValue(values=[nested, AnyValue(), AnyValue(double_value=0.0)]))
+    """Maps and lists in one another, bytes as text, an empty value as None; nesting ends at 32
+    levels.
+    """
+    nested = AnyValue(
+        kvlist_value=KeyValueList(values=[KeyValue(key="k", value=AnyValue(bytes_value=b"\xff"))])
+    )
+    listed = AnyValue(
+        array_value=ArrayValue(values=[nested, AnyValue(), AnyValue(double_value=0.0)])
+    )
     assert plain_value(listed) == [{"k": "\ufffd"}, None, 0.0]
-    assert plain_attributes([KeyValue(key="a", value=AnyValue(int_value=1)), KeyValue(key="a")]) == {"a": None}
+    assert plain_attributes(
+        [KeyValue(key="a", value=AnyValue(int_value=1)), KeyValue(key="a")]
+    ) == {"a": None}
     deep = AnyValue(string_value="end")
     for _ in range(40):
         deep = AnyValue(array_value=ArrayValue(values=[deep]))

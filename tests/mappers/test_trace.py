@@ -18,19 +18,33 @@ from tests.mappers.support import AGENT_NAMES, spans_of
 
 def span(id: int, parent: int | None = None, start: int = 0, **attributes: Any) -> ReadSpan:
     named = {name.replace("__", "."): value for name, value in attributes.items()}
-    return ReadSpan(1, id, parent, f"span {id}", 1, start or id, (start or id) + 1_000, named, scope="some.library")
+    return ReadSpan(
+        1,
+        id,
+        parent,
+        f"span {id}",
+        1,
+        start or id,
+        (start or id) + 1_000,
+        named,
+        scope="some.library",
+    )
 
 
 def parts(role: str, content: str) -> dict[str, Any]:
     return {"role": role, "parts": [{"type": "text", "content": content}]}
 
 
-def agent(id: int, parent: int | None = None, name: str | None = "support", **attributes: Any) -> ReadSpan:
+def agent(
+    id: int, parent: int | None = None, name: str | None = "support", **attributes: Any
+) -> ReadSpan:
     named = {} if name is None else {"gen_ai__agent__name": name}
     return span(id, parent, gen_ai__operation__name="invoke_agent", **named, **attributes)
 
 
-def chat(id: int, parent: int | None = None, question: str = "q", answer: str = "a", **attributes: Any) -> ReadSpan:
+def chat(
+    id: int, parent: int | None = None, question: str = "q", answer: str = "a", **attributes: Any
+) -> ReadSpan:
     messages = {
         "gen_ai__input__messages": json.dumps([parts("user", question)]),
         "gen_ai__output__messages": json.dumps([parts("assistant", answer)]),
@@ -58,7 +72,9 @@ def test_many_traces_are_read_as_each_alone(monkeypatch: pytest.MonkeyPatch) -> 
     traces = [spans_of(name) for name in AGENT_NAMES] + [[], [span(1)], [agent(1), agent(2, 1)]]
     readings = read_traces(traces)
     for reading, alone in zip(readings, map(read_trace, traces), strict=True):
-        assert [mapped.input for mapped in reading.answers] == [mapped.input for mapped in alone.answers]
+        assert [mapped.input for mapped in reading.answers] == [
+            mapped.input for mapped in alone.answers
+        ]
         assert (reading.not_understood, reading.left_out) == (alone.not_understood, alone.left_out)
 
     def broken(*_: Any) -> Any:
@@ -70,18 +86,24 @@ def test_many_traces_are_read_as_each_alone(monkeypatch: pytest.MonkeyPatch) -> 
     assert (dict(empty.failed), empty.answers) == ({}, [])
 
 
-@pytest.mark.parametrize(("spans", "ids"), [
-    ([agent(1), chat(2, 1)], [1]),
-    ([span(1), agent(2, 1), chat(3, 2)], [2]),  # below a server's span
-    ([chat(2, 1)], [2]),  # the parent is in another service
-    ([span(1), chat(2, 1), chat(3, 1)], [2, 3]),  # two questions of one request
-    ([agent(1), span(2, 1), agent(3, 2, name="other"), chat(4, 3)], [1]),
-    ([agent(1), agent(2, 1), chat(3, 2)], [1]),
-    ([span(1, gen_ai__operation__name="execute_tool", gen_ai__tool__name="t"), chat(2, 1)], [2]),
-    ([span(1, gen_ai__operation__name="embeddings")], []),
-    ([span(1)], []),
-    ([], []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spans", "ids"),
+    [
+        ([agent(1), chat(2, 1)], [1]),
+        ([span(1), agent(2, 1), chat(3, 2)], [2]),  # below a server's span
+        ([chat(2, 1)], [2]),  # the parent is in another service
+        ([span(1), chat(2, 1), chat(3, 1)], [2, 3]),  # two questions of one request
+        ([agent(1), span(2, 1), agent(3, 2, name="other"), chat(4, 3)], [1]),
+        ([agent(1), agent(2, 1), chat(3, 2)], [1]),
+        (
+            [span(1, gen_ai__operation__name="execute_tool", gen_ai__tool__name="t"), chat(2, 1)],
+            [2],
+        ),
+        ([span(1, gen_ai__operation__name="embeddings")], []),
+        ([span(1)], []),
+        ([], []),
+    ],
+)
 def test_agents_and_lone_model_calls_are_evaluated(spans: list[ReadSpan], ids: list[int]) -> None:
     """Each where it lies below no other of them."""
     assert evaluated(spans) == ids
@@ -100,7 +122,14 @@ def test_a_workflow_is_evaluated_where_it_answers() -> None:
 
 def test_nested_agents_with_a_name_of_their_own_are_evaluated_where_that_is_set() -> None:
     """A span that stands for the same agent is not."""
-    spans = [agent(1), agent(2, 1), agent(3, 2, name="expert"), chat(4, 3), agent(5, 3, name="critic"), chat(6, 5)]
+    spans = [
+        agent(1),
+        agent(2, 1),
+        agent(3, 2, name="expert"),
+        chat(4, 3),
+        agent(5, 3, name="critic"),
+        chat(6, 5),
+    ]
     assert evaluated(spans) == [1]
     assert evaluated(spans, nested_agents=True) == [1, 3, 5]
 
@@ -108,20 +137,30 @@ def test_nested_agents_with_a_name_of_their_own_are_evaluated_where_that_is_set(
 def test_the_agents_own_facts_come_before_those_of_its_model_calls() -> None:
     """Its answer, its question and its conversation; what it lacks the model calls have."""
     own = agent(
-        1, gen_ai__conversation__id="agent's", gen_ai__input__messages=json.dumps([parts("user", "own question")]),
+        1,
+        gen_ai__conversation__id="agent's",
+        gen_ai__input__messages=json.dumps([parts("user", "own question")]),
         gen_ai__output__messages=json.dumps([parts("assistant", "own answer")]),
-    )  # fmt: skip
-    below = chat(2, 1, gen_ai__conversation__id="model's", gen_ai__response__model="m", session__id="s")
+    )
+    below = chat(
+        2, 1, gen_ai__conversation__id="model's", gen_ai__response__model="m", session__id="s"
+    )
     [mapped] = read_trace([own, below]).answers
     assert (mapped.input.prompt, mapped.input.response) == ("own question", "own answer")
-    assert (mapped.input.conversation_id, mapped.input.session_id, mapped.input.model) == ("agent's", "s", "m")
+    assert (mapped.input.conversation_id, mapped.input.session_id, mapped.input.model) == (
+        "agent's",
+        "s",
+        "m",
+    )
 
 
 def test_a_model_that_a_tool_asks_does_not_answer_for_the_agent() -> None:
     """Its tokens count."""
     tool = span(3, 1, gen_ai__operation__name="execute_tool", gen_ai__tool__name="summarise")
     asks = chat(4, 3, "long text", "summary", gen_ai__usage__output_tokens=7)
-    [mapped] = read_trace([agent(1), chat(2, 1, gen_ai__usage__output_tokens=5), tool, asks]).answers
+    [mapped] = read_trace(
+        [agent(1), chat(2, 1, gen_ai__usage__output_tokens=5), tool, asks]
+    ).answers
     assert mapped.input.response == "a"
     assert mapped.input.usage is not None
     assert mapped.input.usage.output_tokens == 12
@@ -223,21 +262,38 @@ def test_a_new_dialect_is_one_class(registry: None) -> None:
     assert len(MAPPERS) == 5
 
 
-@pytest.mark.parametrize(("attributes", "events", "expected"), [
-    ({"agenteval__experiment__name": "short", "agenteval__experiment__arm": "new"}, [], ("short", "new")),
-    ({"feature_flag__key": "short", "feature_flag__result__variant": "new"}, [], ("short", "new")),
-    ({"feature_flag__key": "short", "feature_flag__variant": "old"}, [], ("short", "old")),
-    ({}, [("short", "new"), ("short", "new")], ("short", "new")),
-    ({}, [("short", "new"), ("other", "on")], (None, None)),
-    ({"agenteval__experiment__arm": "new"}, [("short", "old")], (None, "new")),
-    ({}, [], (None, None)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("attributes", "events", "expected"),
+    [
+        (
+            {"agenteval__experiment__name": "short", "agenteval__experiment__arm": "new"},
+            [],
+            ("short", "new"),
+        ),
+        (
+            {"feature_flag__key": "short", "feature_flag__result__variant": "new"},
+            [],
+            ("short", "new"),
+        ),
+        ({"feature_flag__key": "short", "feature_flag__variant": "old"}, [], ("short", "old")),
+        ({}, [("short", "new"), ("short", "new")], ("short", "new")),
+        ({}, [("short", "new"), ("other", "on")], (None, None)),
+        ({"agenteval__experiment__arm": "new"}, [("short", "old")], (None, "new")),
+        ({}, [], (None, None)),
+    ],
+)
 def test_the_arm_of_an_experiment_is_an_attribute_or_the_only_feature_flag(
-    attributes: dict[str, Any], events: list[tuple[str, str]], expected: tuple[str | None, str | None]
+    attributes: dict[str, Any],
+    events: list[tuple[str, str]],
+    expected: tuple[str | None, str | None],
 ) -> None:
     """By our attributes, else by a flag on the span, else by the events of one flag."""
     flags = [
-        ReadEvent("feature_flag.evaluation", 1, {"feature_flag.key": key, "feature_flag.result.variant": variant})
+        ReadEvent(
+            "feature_flag.evaluation",
+            1,
+            {"feature_flag.key": key, "feature_flag.result.variant": variant},
+        )
         for key, variant in events
     ]
     root = agent(1, **attributes)

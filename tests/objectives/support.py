@@ -27,7 +27,9 @@ def plain(random: Random, rate: float) -> Verdict:
 
 
 def adaptive(random: Random, rate: float) -> Verdict:
-    """A verdict of a stream in which what looks bad is seen for sure, and of the rest one in twenty."""
+    """A verdict of a stream in which what looks bad is seen for sure, and of the rest one in
+    twenty.
+    """
     while True:
         passed = random.random() < rate
         probability = 1.0 if random.random() < (0.1 if passed else 0.8) else 0.05
@@ -43,7 +45,9 @@ def until(track: Track, stream: Stream, random: Random, rate: float, most: int =
     return most
 
 
-def answers(track: Track, verdicts: Sequence[Verdict], *, now_s: float = 0.0) -> Iterator[ObjectiveCrossing]:
+def answers(
+    track: Track, verdicts: Sequence[Verdict], *, now_s: float = 0.0
+) -> Iterator[ObjectiveCrossing]:
     """What the verdicts change."""
     for verdict in verdicts:
         change = track.add(verdict, now_s)
@@ -52,7 +56,9 @@ def answers(track: Track, verdicts: Sequence[Verdict], *, now_s: float = 0.0) ->
 
 
 class Good(CriterionEvaluator, type="ObjectiveTestGood"):
-    """Passes the answer ``good``, fails on ``broken``, abstains from ``nothing``; says a category of ``word``."""
+    """Passes the answer ``good``, fails on ``broken``, abstains from ``nothing``; says a category
+    of ``word``.
+    """
 
     criterion_name: str = "good"
 
@@ -83,12 +89,19 @@ def pipeline_of(
     **arguments: Any,
 ) -> tuple[Pipeline, Callable[..., Any]]:
     """A pipeline that evaluates inline, and what has its agent answer: ``ask("good", times=3)``."""
-    pipeline = Pipeline(**{
-        "sampler": RatioSampler(ratio=ratio), "evaluators": (Good(),), "storage": (telemetry.storage(),),
-        "dispatcher": InlineDispatcher(),
-        "criteria": () if objective is None else (EvaluationCriteria(name="good", objective=objective),),
-        "objectives": ObjectiveSettings(breach, on_breach, on_recovery), **arguments,
-    })  # fmt: skip
+    pipeline = Pipeline(
+        **{
+            "sampler": RatioSampler(ratio=ratio),
+            "evaluators": (Good(),),
+            "storage": (telemetry.storage(),),
+            "dispatcher": InlineDispatcher(),
+            "criteria": ()
+            if objective is None
+            else (EvaluationCriteria(name="good", objective=objective),),
+            "objectives": ObjectiveSettings(breach, on_breach, on_recovery),
+            **arguments,
+        }
+    )
 
     def ask(answer: str, *, times: int = 1, agent: str = "shop") -> None:
         handler = monitor(agent=agent, pipeline=pipeline)(lambda text: text)

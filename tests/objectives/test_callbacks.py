@@ -1,4 +1,6 @@
-"""Callbacks: good, bad, slow and hanging functions; answers do not wait, and each failure is counted once."""
+"""Callbacks: good, bad, slow and hanging functions; answers do not wait, and each failure is
+counted once.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,17 @@ from agenteval_otel.objectives.crossings import MAX_WAITING, Callbacks
 from agenteval_otel.pipeline import Pipeline
 
 CROSSING = ObjectiveCrossing(
-    kind="breached", criterion="tone", agent="shop", objective=0.9, rate=0.5, low=0.4, high=0.6, count=50, since_ns=1,
+    kind="breached",
+    criterion="tone",
+    agent="shop",
+    objective=0.9,
+    rate=0.5,
+    low=0.4,
+    high=0.6,
+    count=50,
+    since_ns=1,
     at_ns=1,
-)  # fmt: skip
+)
 
 
 class Recorder:
@@ -59,7 +69,9 @@ def recorder_of() -> Iterator[Callable[..., Recorder]]:
     assert mine() == []
 
 
-def test_functions_are_called_and_what_they_raise_is_counted(recorder_of: Callable[..., Recorder]) -> None:
+def test_functions_are_called_and_what_they_raise_is_counted(
+    recorder_of: Callable[..., Recorder],
+) -> None:
     """Each on a thread of ours; an async one is awaited there to its end. An exit is counted too."""
     recorder, calls = recorder_of(), list[Any]()
 
@@ -115,10 +127,14 @@ def test_waiting_calls_are_bounded(recorder_of: Callable[..., Recorder]) -> None
     before = len(recorder.broken)
     assert not recorder.callbacks.close(0.05)
     recorder.submit(recorder.hang)
-    assert recorder.broken[before:] == [("breached", "RuntimeError")] * (MAX_WAITING + 51 - len(lost))
+    assert recorder.broken[before:] == [("breached", "RuntimeError")] * (
+        MAX_WAITING + 51 - len(lost)
+    )
 
 
-def test_a_callback_that_flushes_does_not_wait_for_itself(recorder_of: Callable[..., Recorder]) -> None:
+def test_a_callback_that_flushes_does_not_wait_for_itself(
+    recorder_of: Callable[..., Recorder],
+) -> None:
     """It gets an answer at once."""
     recorder = recorder_of()
     result: list[Any] = []
@@ -127,8 +143,12 @@ def test_a_callback_that_flushes_does_not_wait_for_itself(recorder_of: Callable[
     assert result == [True]
 
 
-def test_what_callbacks_ask_is_not_evaluated(recorder_of: Callable[..., Recorder], pipeline: Pipeline) -> None:
-    """A monitored agent that is called in a callback is not evaluated: that could go on without end."""
+def test_what_callbacks_ask_is_not_evaluated(
+    recorder_of: Callable[..., Recorder], pipeline: Pipeline
+) -> None:
+    """A monitored agent that is called in a callback is not evaluated: that could go on without
+    end.
+    """
     recorder = recorder_of()
     agent = monitor(agent="pager", pipeline=pipeline)(lambda question: "An answer.")
     recorder.submit(lambda crossing: agent("who is on duty?"))

@@ -1,4 +1,6 @@
-"""Evidence: how rare false alarms are, how soon a drop is detected; tracks: what they report, and when."""
+"""Evidence: how rare false alarms are, how soon a drop is detected; tracks: what they report, and
+when.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,36 @@ OBJECTIVES = st.floats(min_value=1e-300, max_value=1.0)
 
 
 @pytest.mark.parametrize(
-    ("stream", "every", "objective"), [(plain, 300, 0.8), (plain, 300, 0.99), (adaptive, 1_000, 0.95)]
+    ("stream", "every", "objective"),
+    [(plain, 300, 0.8), (plain, 300, 0.99), (adaptive, 1_000, 0.95)],
 )
 def test_false_alarms_are_as_rare_as_promised(stream: Stream, every: int, objective: float) -> None:
     """Exactly at the objective, checked after every verdict, however bad answers are preferred."""
     settings = BreachSettings(false_alarm_every=every, minimum=1)
-    assert mean(until(Track(settings, objective), stream, Random(seed), objective) for seed in range(60)) >= every
+    assert (
+        mean(
+            until(Track(settings, objective), stream, Random(seed), objective) for seed in range(60)
+        )
+        >= every
+    )
 
 
 @pytest.mark.parametrize(
     ("stream", "every", "rate", "bounds"),
-    [(plain, 20_000_000, 0.85, (150, 230)), (plain, 10_000, 0.85, (50, 95)), (plain, 10_000, 0.5, (1, 20)),
-     (plain, 20_000_000, 0.9, (430, 650)), (adaptive, 10_000, 0.85, (50, 140))],
-)  # fmt: skip
-def test_drops_are_detected_soon(stream: Stream, every: int, rate: float, bounds: tuple[int, int]) -> None:
-    """Within the number of verdicts that docs/thresholds.md has; a small drop later, a large one sooner."""
+    [
+        (plain, 20_000_000, 0.85, (150, 230)),
+        (plain, 10_000, 0.85, (50, 95)),
+        (plain, 10_000, 0.5, (1, 20)),
+        (plain, 20_000_000, 0.9, (430, 650)),
+        (adaptive, 10_000, 0.85, (50, 140)),
+    ],
+)
+def test_drops_are_detected_soon(
+    stream: Stream, every: int, rate: float, bounds: tuple[int, int]
+) -> None:
+    """Within the number of verdicts that docs/thresholds.md has; a small drop later, a large one
+    sooner.
+    """
     delays = []
     for seed in range(60):
         random, track = Random(seed), Track(BreachSettings(false_alarm_every=every), 0.95)
@@ -48,7 +65,9 @@ def test_drops_are_detected_soon(stream: Stream, every: int, rate: float, bounds
 
 @given(st.lists(st.tuples(st.booleans(), PROBABILITIES), max_size=80), OBJECTIVES)
 def test_no_stream_breaks_it(stream: list[tuple[bool, float]], objective: float) -> None:
-    """Evidence is a finite number, never below 0, whatever the probabilities and the objective; so are the rates."""
+    """Evidence is a finite number, never below 0, whatever the probabilities and the objective; so
+    are the rates.
+    """
     track = Track(BreachSettings(minimum=1, window=10), objective)
     for passed, probability in stream:
         change = track.add(Verdict(passed=passed, probability=probability, least=probability), 0.0)
@@ -60,7 +79,9 @@ def test_no_stream_breaks_it(stream: list[tuple[bool, float]], objective: float)
 
 @given(st.floats(min_value=0.01, max_value=0.99), st.floats(min_value=0.01, max_value=2))
 def test_a_bet_is_fair_at_the_objective(objective: float, share: float) -> None:
-    """At the objective what is held grows by 1 a verdict on average, so that false alarms cannot come sooner."""
+    """At the objective what is held grows by 1 a verdict on average, so that false alarms cannot
+    come sooner.
+    """
     wealth = []
     for passed in (True, False):
         evidence = Evidence(worst=1 - objective, enough=100)
@@ -98,7 +119,9 @@ def test_an_objective_of_one_breaks_with_one_failure() -> None:
 
 
 def test_the_simulation_is_the_detector() -> None:
-    """Of the same verdicts `ParallelEvidence` alarms at the same one as `Evidence`, with weights and without."""
+    """Of the same verdicts `ParallelEvidence` alarms at the same one as `Evidence`, with weights
+    and without.
+    """
     random = np.random.default_rng(3)
     passed, share = random.random((400, 20)) < 0.8, 0.5 + random.random((400, 20)) / 2
     together = ParallelEvidence(20, objective=0.95, enough=1e6)
@@ -114,12 +137,19 @@ def test_the_simulation_is_the_detector() -> None:
 
 
 def test_there_and_back() -> None:
-    """A breach is reported once, with the rate and the last failing span; the recovery with the rate since then."""
+    """A breach is reported once, with the rate and the last failing span; the recovery with the
+    rate since then.
+    """
     track = Track(QUICK, 0.9)
     assert list(answers(track, [PASS] * 200)) == []
     span = SpanReference(trace_id="0a" * 16, span_id="0b" * 8)
     (breached,) = answers(track, [Verdict(passed=False, span=span, at_ns=7)] * 30)
-    assert (breached.kind, breached.span, breached.since_ns, breached.reminder) == ("breached", span, 7, False)
+    assert (breached.kind, breached.span, breached.since_ns, breached.reminder) == (
+        "breached",
+        span,
+        7,
+        False,
+    )
     assert breached.rate < 0.9
     assert breached.count == QUICK.window
     assert track.breached
@@ -138,7 +168,9 @@ def test_nothing_is_reported_before_the_minimum() -> None:
 
 
 def test_a_lasting_breach_is_reported_again() -> None:
-    """While it lasts, after so many seconds, with the rate of now and the moment at which it was found."""
+    """While it lasts, after so many seconds, with the rate of now and the moment at which it was
+    found.
+    """
     track = Track(BreachSettings(minimum=5, remind_s=60), 0.9)
     (result,) = answers(track, [Verdict(passed=False, at_ns=3)] * 20)
     assert list(answers(track, [FAIL], now_s=59)) == []
@@ -153,7 +185,9 @@ def test_a_lasting_breach_is_reported_again() -> None:
 
 @pytest.mark.parametrize("stream", [plain, adaptive])
 def test_recovery_is_reported_soon_and_not_too_soon(stream: Stream) -> None:
-    """An agent well above its objective recovers within some hundred verdicts; one still below seldom does."""
+    """An agent well above its objective recovers within some hundred verdicts; one still below
+    seldom does.
+    """
     delays_taken: dict[float, list[int]] = {0.85: [], 0.99: []}
     for rate, result in delays_taken.items():
         for seed in range(15):
@@ -166,7 +200,9 @@ def test_recovery_is_reported_soon_and_not_too_soon(stream: Stream) -> None:
 
 
 def test_tracks_are_bounded() -> None:
-    """Agents beyond the limit share one name, and no more criteria of agents are watched than a thousand."""
+    """Agents beyond the limit share one name, and no more criteria of agents are watched than a
+    thousand.
+    """
     tracks = Tracks(QUICK)
     agents = {tracks.agent(f"agent-{number}") for number in range(10_000)}
     assert len(agents) == 65

@@ -1,4 +1,6 @@
-"""On the route: events and callbacks of live answers, what is no verdict, bounds, switches and shutdown."""
+"""On the route: events and callbacks of live answers, what is no verdict, bounds, switches and
+shutdown.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def crossings(telemetry: RecordedTelemetry) -> list[Any]:
 
 
 def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) -> None:
-    """One event and one call each way, with the same numbers; the event lies in the context of the failing answer."""
+    """One event and one call each way, with the same numbers; the event lies in the context of the
+    failing answer.
+    """
     breaches, recoveries = Kept(), Kept()
     pipeline, ask = pipeline_of(telemetry, on_breach=breaches, on_recovery=recoveries)
     ask("good", times=100)
@@ -48,17 +52,24 @@ def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) ->
     down, up = crossings(telemetry)
     severities = [(event.event_name, event.severity_text) for event in (down, up)]
     assert severities == [(BREACHED, "WARN"), (RECOVERED, "INFO")]
-    assert (down.trace_id, down.span_id) == (span.get_span_context().trace_id, span.get_span_context().span_id)
+    assert (down.trace_id, down.span_id) == (
+        span.get_span_context().trace_id,
+        span.get_span_context().span_id,
+    )
     (breach,), (recovery,) = breaches, recoveries
     assert breach.trace_id == f"{span.get_span_context().trace_id:032x}"
     for event, crossing in ((down, breach), (up, recovery)):
         assert dict(event.attributes) == {
-            "gen_ai.evaluation.name": "good", "gen_ai.agent.name": "shop", "agenteval.objective.value": 0.9,
-            "agenteval.objective.rate": crossing.rate, "agenteval.objective.low": crossing.low,
-            "agenteval.objective.high": crossing.high, "agenteval.objective.count": crossing.count,
+            "gen_ai.evaluation.name": "good",
+            "gen_ai.agent.name": "shop",
+            "agenteval.objective.value": 0.9,
+            "agenteval.objective.rate": crossing.rate,
+            "agenteval.objective.low": crossing.low,
+            "agenteval.objective.high": crossing.high,
+            "agenteval.objective.count": crossing.count,
             "agenteval.objective.since": crossing.since_ns / 1e9,
             **({"agenteval.sampling.clustered": True} if crossing.clustered else {}),
-        }  # fmt: skip
+        }
         assert event.body == str(crossing)
     assert breach.rate < 0.9 <= recovery.rate
     assert recovery.clustered  # 30 calls were of one trace
@@ -68,8 +79,11 @@ def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) ->
 
 def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     """A reminder has every attribute that the reference knows, and no other event has more."""
-    _, ask = pipeline_of(telemetry, breach=BreachSettings(minimum=5, false_alarm_every=100, remind_s=1e-9))
-    with telemetry.tracer().start_as_current_span("host work"):  # one trace: its calls are sampled together
+    _, ask = pipeline_of(
+        telemetry, breach=BreachSettings(minimum=5, false_alarm_every=100, remind_s=1e-9)
+    )
+    # one trace: its calls are sampled together
+    with telemetry.tracer().start_as_current_span("host work"):
         ask("bad", times=30)
     first, *again = crossings(telemetry)
     assert again
@@ -81,9 +95,15 @@ def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
 
 @pytest.mark.parametrize(
     ("message", "arguments"),
-    [("broken", {}), ("nothing", {}), ("word", {}), ("bad", {"objective": None}), ("bad", {"objective": 0.0}),
-     ("bad", {"breach": BreachSettings(enabled=False)})],
-)  # fmt: skip
+    [
+        ("broken", {}),
+        ("nothing", {}),
+        ("word", {}),
+        ("bad", {"objective": None}),
+        ("bad", {"objective": 0.0}),
+        ("bad", {"breach": BreachSettings(enabled=False)}),
+    ],
+)
 def test_nothing_is_watched_without_verdicts_or_an_objective(
     telemetry: RecordedTelemetry, message: str, arguments: dict[str, Any]
 ) -> None:
@@ -98,7 +118,9 @@ def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
     breaches = Kept()
     strict = HandlerOptions(criteria=(EvaluationCriteria(name="good", objective=1.0),))
     none = HandlerOptions(criteria=(EvaluationCriteria(name="good", weight=1.0),))
-    pipeline, ask = pipeline_of(telemetry, on_breach=breaches, agents={"strict": strict, "none": none})
+    pipeline, ask = pipeline_of(
+        telemetry, on_breach=breaches, agents={"strict": strict, "none": none}
+    )
     for agent in ("shop", "strict", "none"):
         ask("good", times=50, agent=agent)
         ask("bad", agent=agent)
@@ -107,7 +129,9 @@ def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
 
 
 class Unlike(Sampler, type="objective_unlike"):
-    """Takes every answer; claims that of the good ones one in twenty is taken, or knows no probability."""
+    """Takes every answer; claims that of the good ones one in twenty is taken, or knows no
+    probability.
+    """
 
     known: bool = True
 
@@ -119,7 +143,9 @@ class Unlike(Sampler, type="objective_unlike"):
 
 
 def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None:
-    """Every bad answer is evaluated and one good one in twenty: half of the verdicts fail, and nothing is breached."""
+    """Every bad answer is evaluated and one good one in twenty: half of the verdicts fail, and
+    nothing is breached.
+    """
     _, ask = pipeline_of(telemetry, sampler=Unlike())
     for _ in range(100):
         ask("good")
@@ -129,20 +155,28 @@ def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None
     assert [event.event_name for event in crossings(telemetry)] == [BREACHED]
 
 
-def test_an_unknown_probability_is_left_out(telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture) -> None:
-    """Such a verdict stands for an unknown number of answers; the log reports once that it is left out."""
+def test_an_unknown_probability_is_left_out(
+    telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a verdict stands for an unknown number of answers; the log reports once that it is left
+    out.
+    """
     _, ask = pipeline_of(telemetry, sampler=Unlike(known=False))
     ask("bad", times=100)
     assert crossings(telemetry) == []
     assert len([line for line in caplog.messages if "verdict_left_out" in line]) <= 1
 
 
-def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(telemetry: RecordedTelemetry) -> None:
+def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(
+    telemetry: RecordedTelemetry,
+) -> None:
     """Rules choose what looks bad: ten failures of theirs say less than ten of the baseline."""
     result: dict[str, float] = {}
     for reason in ("result", BASELINE):
         kept = Keeping()
-        _, ask = pipeline_of(telemetry, objective=0.5, storage=(kept,), breach=BreachSettings(enabled=False))
+        _, ask = pipeline_of(
+            telemetry, objective=0.5, storage=(kept,), breach=BreachSettings(enabled=False)
+        )
         ask("bad")
         taken = kept.results[0].model_copy(update={"sampling_reason": reason, "probability": 1.0})
         response = kept.saved[0].model_copy(update={"results": (taken,)})
@@ -160,7 +194,9 @@ def test_handlers_know_their_baseline_rate(telemetry: RecordedTelemetry) -> None
     """That of the escalation; 1 without one."""
     pipeline, _ = pipeline_of(telemetry, objective=0.5)
     assert pipeline.handler("shop").baseline_rate == 1.0
-    options = HandlerOptions((Good(), ResponseHealth()), escalation=Escalation(baseline_rate=0.01, criteria=("good",)))
+    options = HandlerOptions(
+        (Good(), ResponseHealth()), escalation=Escalation(baseline_rate=0.01, criteria=("good",))
+    )
     assert pipeline.handler("shop", options).baseline_rate == 0.01
 
 
@@ -212,8 +248,12 @@ def test_answers_do_not_wait_for_a_hanging_callback(telemetry: RecordedTelemetry
             thread.join(5)
 
 
-def test_a_rule_that_prefers_bad_answers_causes_no_false_alarm(telemetry: RecordedTelemetry) -> None:
-    """Every failure is seen and few of the others, none of them at first: the bets know how little that proves."""
+def test_a_rule_that_prefers_bad_answers_causes_no_false_alarm(
+    telemetry: RecordedTelemetry,
+) -> None:
+    """Every failure is seen and few of the others, none of them at first: the bets know how little
+    that proves.
+    """
     sampler = FirstOfSampler(samplers=[PatternSampler(pattern="bad"), RatioSampler(ratio=0.01)])
     pipeline, ask = pipeline_of(telemetry, objective=0.8, sampler=sampler)
     for _ in range(50):

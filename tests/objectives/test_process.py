@@ -17,12 +17,22 @@ from agenteval_otel.testing import RecordedTelemetry
 from tests.objectives.support import QUICK, Good, Kept
 
 
-def set_up(telemetry: RecordedTelemetry, breaches: Kept, recoveries: Kept, **changes: object) -> None:
-    configure(**{
-        "evaluators": [Good()], "sample_rate": 1.0, "storage": [telemetry.storage()], "dispatcher": InlineDispatcher(),
-        "criteria": {"default": [{"name": "good", "objective": 0.9}]}, "breach": QUICK, "on_breach": breaches,
-        "on_recovery": recoveries, **changes,
-    })  # type: ignore[arg-type]  # fmt: skip
+def set_up(
+    telemetry: RecordedTelemetry, breaches: Kept, recoveries: Kept, **changes: object
+) -> None:
+    configure(
+        **{
+            "evaluators": [Good()],
+            "sample_rate": 1.0,
+            "storage": [telemetry.storage()],
+            "dispatcher": InlineDispatcher(),
+            "criteria": {"default": [{"name": "good", "objective": 0.9}]},
+            "breach": QUICK,
+            "on_breach": breaches,
+            "on_recovery": recoveries,
+            **changes,
+        }
+    )  # type: ignore[arg-type]
 
 
 def ask(message: str, times: int) -> None:
@@ -33,10 +43,13 @@ def ask(message: str, times: int) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "again"),
-    [({"agent_span": "never"}, 0), ({"breach": BreachSettings(false_alarm_every=400, minimum=10)}, 1),
-     ({"criteria": {"default": [{"name": "good", "objective": 0.8}]}}, 1),
-     ({"criteria": {"default": [{"name": "good", "objective": 0.9, "of_last": 20}]}}, 1)],
-)  # fmt: skip
+    [
+        ({"agent_span": "never"}, 0),
+        ({"breach": BreachSettings(false_alarm_every=400, minimum=10)}, 1),
+        ({"criteria": {"default": [{"name": "good", "objective": 0.8}]}}, 1),
+        ({"criteria": {"default": [{"name": "good", "objective": 0.9, "of_last": 20}]}}, 1),
+    ],
+)
 def test_it_begins_anew_when_its_own_settings_change(
     telemetry: RecordedTelemetry, changes: dict[str, object], again: int
 ) -> None:
@@ -54,7 +67,9 @@ def test_it_begins_anew_when_its_own_settings_change(
 
 
 def test_disabled_and_enabled_again(telemetry: RecordedTelemetry) -> None:
-    """Disabled, nothing is known of answers; a breach of the last answers is reported before the process ends."""
+    """Disabled, nothing is known of answers; a breach of the last answers is reported before the
+    process ends.
+    """
     breaches = Kept()
     set_up(telemetry, breaches, Kept())
     disable()
@@ -102,7 +117,16 @@ def test_a_forked_child_begins_anew(tmp_path: Path) -> None:
     script = tmp_path / "forks.py"
     script.write_text(textwrap.dedent(FORKS))
     finished = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-        env={"PATH": "", "PYTHONWARNINGS": "error,ignore::DeprecationWarning", "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={
+            "PATH": "",
+            "PYTHONWARNINGS": "error,ignore::DeprecationWarning",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+    )
     assert (finished.returncode, finished.stdout.strip()) == (0, "child 0"), finished.stderr

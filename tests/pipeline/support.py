@@ -16,7 +16,9 @@ __all__ = ["Record", "eventually", "pool_of"]
 
 
 class Record:
-    """Settled calls, and gates at which named calls wait: on the loop (``hung``) or with the loop (``blocking``)."""
+    """Settled calls, and gates at which named calls wait: on the loop (``hung``) or with the loop
+    (``blocking``).
+    """
 
     def __init__(self) -> None:
         self.settled: list[tuple[Any, str]] = []

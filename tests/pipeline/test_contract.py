@@ -53,7 +53,9 @@ def test_inline_is_done_when_submit_returns() -> None:
     assert dispatcher.state() == {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 0}
 
 
-@pytest.mark.parametrize("made", [InlineDispatcher(), PoolDispatcher(linger_s=0)], ids=lambda made: made.type)
+@pytest.mark.parametrize(
+    "made", [InlineDispatcher(), PoolDispatcher(linger_s=0)], ids=lambda made: made.type
+)
 def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
     seen: list[str] = []
 

@@ -1,4 +1,6 @@
-"""Load shedding on a clock that the test moves: when it reduces sampling, how far, and how it recovers."""
+"""Load shedding on a clock that the test moves: when it reduces sampling, how far, and how it
+recovers.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,14 @@ from agenteval_otel.semconv import SHED
 from agenteval_otel.testing import ManualClock
 
 _STEP_S = 0.01
-_SPREAD = 0x9E3779B97F4A7C15  # the golden section: randomness that is spread evenly, the same in every run
+# the golden section: randomness that is spread evenly, the same in every run
+_SPREAD = 0x9E3779B97F4A7C15
 SAMPLED = SamplingDecision(True, 1.0, "ratio")
 
 
 class Simulated:
-    """Calls come at a rate, at most `served_per_s` are evaluated, and the shedder looks four times a second.
+    """Calls come at a rate, at most `served_per_s` are evaluated, and the shedder looks four times
+    a second.
 
     Attributes:
         queued, capacity: The queue; a call that finds it full is lost.
@@ -44,15 +48,27 @@ class Simulated:
     """
 
     def __init__(
-        self, *, capacity: int = 1_000_000, served_per_s: float = 200.0, judged: bool = False, **settings: Any
+        self,
+        *,
+        capacity: int = 1_000_000,
+        served_per_s: float = 200.0,
+        judged: bool = False,
+        **settings: Any,
     ) -> None:
         self.clock = ManualClock(1_000.0)
-        self.queued, self.capacity, self.served_per_s, self.judged = 0, capacity, served_per_s, judged
+        self.queued, self.capacity, self.served_per_s, self.judged = (
+            0,
+            capacity,
+            served_per_s,
+            judged,
+        )
         self.offered = self.taken = self.lost = self.shed = 0
         self.meter = CostMeter({"async": 8})
         self._due = self._served = 0.0
         self._next_look = self.clock()
-        self.shedder = LoadShedder(LoadSheddingSettings(**settings), work=self.work, clock=self.clock)
+        self.shedder = LoadShedder(
+            LoadSheddingSettings(**settings), work=self.work, clock=self.clock
+        )
 
     def work(self) -> Work:
         return Work(self.queued, self.meter.drain_s(self.queued, {"async": 0.0}), self.lost)
@@ -187,7 +203,9 @@ def test_loop_lag_of_ours_comes_below_its_bound() -> None:
 
 
 def test_loop_lag_of_the_hosts_own_does_not_stop_evaluation() -> None:
-    """A loop that stays as late while we do little is the host's matter: sampling is full most of the time."""
+    """A loop that stays as late while we do little is the host's matter: sampling is full most of
+    the time.
+    """
     loop = LateLoop(caused_by_us=False)
     assert REDUCED in loop.run(10.0)
     loop.run(15.0)
@@ -204,10 +222,13 @@ def test_loop_lag_of_ours_at_the_least_rate_leads_to_off() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"enabled": False}, {"max_drain_s": None, "max_loop_lag_s": None, "capacity": 6_000}]
+    "settings",
+    [{"enabled": False}, {"max_drain_s": None, "max_loop_lag_s": None, "capacity": 6_000}],
 )
 def test_without_a_bound_it_measures_and_reduces_nothing(settings: dict[str, Any]) -> None:
-    """Switched off, or without bounds, sampling stays full, and drain time is exported all the same."""
+    """Switched off, or without bounds, sampling stays full, and drain time is exported all the
+    same.
+    """
     load = Simulated(**settings)
     for _ in range(20):
         load.shedder._loop_lag.add(1.0)
@@ -227,7 +248,9 @@ def test_loop_lag_without_work_of_ours_changes_nothing() -> None:
 
 
 def test_one_call_a_second_goes_on_when_nobody_looks() -> None:
-    """The background thread ended while sampling was off: one call a second wakes it, of unknown probability."""
+    """The background thread ended while sampling was off: one call a second wakes it, of unknown
+    probability.
+    """
     load = Simulated()
     load.look()
     load.shedder._set(OFF, 1 / 64)
@@ -247,7 +270,14 @@ def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> N
         load.run(30.0)
     lines = [record.getMessage() for record in caplog.records]
     assert len(lines) == 2
-    for fact in ("sampling_reduced", "part='reduced'", "level=1", "measure='drain_time'", "bound=10.0", "value="):
+    for fact in (
+        "sampling_reduced",
+        "part='reduced'",
+        "level=1",
+        "measure='drain_time'",
+        "bound=10.0",
+        "value=",
+    ):
         assert fact in lines[0]
     assert "sampling_recovered" in lines[1]
     assert "level=0" in lines[1]
@@ -269,7 +299,9 @@ def test_a_lasting_change_of_cost_is_followed() -> None:
 
 
 def test_judges_drain_side_by_side() -> None:
-    """Three evaluations of two seconds for each answer, eight at once: forty answers take half a minute."""
+    """Three evaluations of two seconds for each answer, eight at once: forty answers take half a
+    minute.
+    """
     meter = CostMeter({"async": 8})
     for _ in range(100):
         meter.note(10, 0.01, {"async": 30 * 2.0})
@@ -279,11 +311,12 @@ def test_judges_drain_side_by_side() -> None:
 @pytest.mark.parametrize(
     ("section", "path"),
     [
-        ({"max_drain_s": 0}, "load_shedding.max_drain_s"), ({"queue_share": 1}, "load_shedding.queue_share"),
+        ({"max_drain_s": 0}, "load_shedding.max_drain_s"),
+        ({"queue_share": 1}, "load_shedding.queue_share"),
         ({"min_rate": 2}, "load_shedding.min_rate"),
         ({"max_loop_lag_s": float("nan")}, "load_shedding.max_loop_lag_s"),
     ],
-)  # fmt: skip
+)
 def test_an_error_names_the_field(section: dict[str, float], path: str) -> None:
     with pytest.raises(ConfigurationError) as failure:
         Settings(load_shedding=section)
@@ -337,5 +370,7 @@ def test_weighted_counts_are_unbiased(shares: list[float], probability: float, s
         if decision.sampled:
             assert decision.probability is not None
             estimate += 1 / decision.probability
-    variance = sum(1 / (probability * max(0.05, share)) - 1 for share in shares) / len(shares) * calls
+    variance = (
+        sum(1 / (probability * max(0.05, share)) - 1 for share in shares) / len(shares) * calls
+    )
     assert abs(estimate - calls) <= 5 * variance**0.5 + 1e-6

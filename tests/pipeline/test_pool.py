@@ -46,7 +46,13 @@ def test_the_thread_starts_with_the_first_call_and_ends_with_the_shutdown() -> N
 def test_the_newest_is_dropped_when_items_or_bytes_run_out(bound: dict[str, int]) -> None:
     record = Record()
     pool = pool_of(record, **bound)
-    assert [pool.submit(call, 400) for call in ("blocking", "a", "b", "c", "d")] == [True, True, True, False, False]
+    assert [pool.submit(call, 400) for call in ("blocking", "a", "b", "c", "d")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert record.settled == [("c", "dropped_queue_full"), ("d", "dropped_queue_full")]
     state = pool.state()
     assert (state["size"], state["bytes"], state["max_bytes"]) == (3, 1_200, pool.max_bytes)
@@ -54,7 +60,12 @@ def test_the_newest_is_dropped_when_items_or_bytes_run_out(bound: dict[str, int]
     assert pool.flush(10)
     assert pool.submit("e", 1)
     assert pool.shutdown(10)
-    assert {call for call, outcome in record.settled if outcome == "evaluated"} == {"blocking", "a", "b", "e"}
+    assert {call for call, outcome in record.settled if outcome == "evaluated"} == {
+        "blocking",
+        "a",
+        "b",
+        "e",
+    }
 
 
 def test_a_flush_waits_for_what_came_before_it_only() -> None:
@@ -107,8 +118,12 @@ def test_an_evaluation_never_ends_the_worker(kind: str) -> None:
     assert len(record.threads) == 1
 
 
-def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the worker's look whether it was replaced and its look into the queue it may be: no call stays open."""
+def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the worker's look whether it was replaced and its look into the queue it may be: no
+    call stays open.
+    """
     record = Record()
     pool = pool_of(record)
     pool.submit(0, 1)
@@ -127,8 +142,12 @@ def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(m
     assert not first.is_alive()
 
 
-def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker may be asleep again before who started it goes on: a call of that moment is evaluated too."""
+def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker may be asleep again before who started it goes on: a call of that moment is
+    evaluated too.
+    """
     record = Record()
     pool = pool_of(record)
 
@@ -197,7 +216,9 @@ class KeepsAllButBlocking:
 
 
 def test_calls_that_wait_behind_a_held_thread_are_kept(caplog: pytest.LogCaptureFixture) -> None:
-    """The next thread evaluates them, in their order; the held one ends when it can, and asyncio does not complain."""
+    """The next thread evaluates them, in their order; the held one ends when it can, and asyncio
+    does not complain.
+    """
     record, stall = Record(), KeepsAllButBlocking()
     pool = pool_of(record, stall, stall_s=0.05)
     waiting = [f"waiting-{number}" for number in range(20)]
@@ -219,8 +240,15 @@ def test_calls_that_wait_behind_a_held_thread_are_kept(caplog: pytest.LogCapture
 
 
 def test_a_replaced_thread_keeps_no_calls() -> None:
-    """What it had taken and not begun belongs to the next thread; the pool remembers a thread until it comes back."""
-    submitted, entered, leave, record = threading.Event(), threading.Event(), threading.Event(), Record()
+    """What it had taken and not begun belongs to the next thread; the pool remembers a thread until
+    it comes back.
+    """
+    submitted, entered, leave, record = (
+        threading.Event(),
+        threading.Event(),
+        threading.Event(),
+        Record(),
+    )
 
     def process(calls: Sequence[Any], done: Done, pause: Callable[[], None]) -> None:
         for call in calls:
@@ -251,7 +279,9 @@ def test_a_replaced_thread_keeps_no_calls() -> None:
 def test_a_thread_that_ended_with_its_pool_is_not_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a busy machine the watchdog may look between the end of the thread and the end of `shutdown`."""
+    """On a busy machine the watchdog may look between the end of the thread and the end of
+    `shutdown`.
+    """
     join = BackgroundThread.join
 
     def slow_join(thread: BackgroundThread, timeout: float | None = None) -> None:
@@ -266,7 +296,9 @@ def test_a_thread_that_ended_with_its_pool_is_not_replaced(
 
 
 def test_what_a_replaced_thread_had_started_is_not_waited_for() -> None:
-    """Else load shedding would see work for ever that is not there; and each evaluator ran once for each answer."""
+    """Else load shedding would see work for ever that is not there; and each evaluator ran once for
+    each answer.
+    """
     blocks, calls = [False], 8
 
     def capture(arguments: Mapping[str, Any], answer: Any) -> dict[str, Any]:
@@ -293,7 +325,9 @@ def test_what_a_replaced_thread_had_started_is_not_waited_for() -> None:
 
 
 def test_a_run_that_was_taken_over_starts_nothing_more() -> None:
-    """An inline evaluator blocks the thread; the evaluator after it runs once, for the run that took over."""
+    """An inline evaluator blocks the thread; the evaluator after it runs once, for the run that
+    took over.
+    """
     started: list[str] = []
 
     def blocks(evaluation_input: EvaluationInput) -> bool:
@@ -318,7 +352,9 @@ def test_a_run_that_was_taken_over_starts_nothing_more() -> None:
 def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
     ending: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it raises may quote the conversation; and it holds up neither `shutdown` nor the end of the thread."""
+    """What it raises may quote the conversation; and it holds up neither `shutdown` nor the end of
+    the thread.
+    """
     kept = []
 
     @contextlib.asynccontextmanager
@@ -340,7 +376,9 @@ def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
     pipeline = pipeline_of(Func.of(evaluate))
     monitor(pipeline=pipeline)(str.upper)("text")
     assert pipeline.flush(10.0)
-    (thread,) = [thread for thread in threading.enumerate() if thread.name == "agenteval-background"]
+    (thread,) = [
+        thread for thread in threading.enumerate() if thread.name == "agenteval-background"
+    ]
     pipeline.shutdown(0.2)
     thread.join(10.0)
     assert not thread.is_alive()

@@ -58,7 +58,8 @@ def reduce(pipeline: Pipeline, level: int, rate: float) -> None:
     shedder = pipeline.load_shedder
     shedder._set(level, rate)
     shedder._moved_at = time.monotonic()
-    shedder._looked_at = time.monotonic() + 3_600  # however slow this machine is, somebody has just looked
+    # however slow this machine is, somebody has just looked
+    shedder._looked_at = time.monotonic() + 3_600
 
 
 def is_attended(pipeline: Pipeline) -> bool:
@@ -87,12 +88,17 @@ def test_it_recovers_by_itself_without_calls(make: Callable[..., Pipeline]) -> N
     ("sampler", "level", "share", "probability"),
     [
         (RatioSampler(ratio=0.8), REDUCED, 0.5, {0.4}),
-        (FunctionSampler(function=lambda value: 1.0), REDUCED, 0.5, {0.5}),  # decided on the background thread
+        # decided on the background thread
+        (FunctionSampler(function=lambda value: 1.0), REDUCED, 0.5, {0.5}),
         (RatioSampler(), OFF, 0.0, set()),
     ],
 )
 def test_a_share_goes_on_with_its_probability(
-    make: Callable[..., Pipeline], sampler: Sampler, level: int, share: float, probability: set[float]
+    make: Callable[..., Pipeline],
+    sampler: Sampler,
+    level: int,
+    share: float,
+    probability: set[float],
 ) -> None:
     pipeline = make(sampler, dispatcher=InlineDispatcher())
     reduce(pipeline, level, share)
@@ -114,8 +120,9 @@ def test_no_model_calls_skips_evaluators_that_call_a_model(make: Callable[..., P
     answering(pipeline)()
     (kept,) = pipeline.providers
     assert {result.criterion_name: result.skip_reason for result in kept.results} == {
-        "response_health": None, "judged": "load_shed",
-    }  # fmt: skip
+        "response_health": None,
+        "judged": "load_shed",
+    }
 
 
 class HeldLoop(asyncio.SelectorEventLoop):
@@ -135,7 +142,9 @@ def held() -> Iterator[HeldLoop]:
 
 
 def test_lateness_is_what_the_timer_came_late(held: HeldLoop) -> None:
-    """However many calls a loop has, it has one timer; a pause of a minute between two runs of it is left out."""
+    """However many calls a loop has, it has one timer; a pause of a minute between two runs of it
+    is left out.
+    """
     clock = ManualClock(100.0)
     loops = LoopLag(clock)
     for _ in range(100):
@@ -178,7 +187,9 @@ def test_loops_are_few_and_those_that_are_gone_make_room() -> None:
 
 
 def test_a_real_loop_is_measured_and_ends_in_silence(caplog: pytest.LogCaptureFixture) -> None:
-    """A loop that is held up for a moment says so; it closes with its timer set, without a word, and is let go."""
+    """A loop that is held up for a moment says so; it closes with its timer set, without a word,
+    and is let go.
+    """
     loops = LoopLag()
 
     async def host() -> None:

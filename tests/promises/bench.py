@@ -1,4 +1,6 @@
-"""Pipelines, and a bench for evaluators: each answer is judged by one of them, and everything that left is compared."""
+"""Pipelines, and a bench for evaluators: each answer is judged by one of them, and everything that
+left is compared.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def pipeline_of(*evaluators: Any, sheds: bool = True, **settings: Any) -> Pipeli
     """
     settings.setdefault("sampler", RatioSampler())
     return Pipeline(
-        evaluators=evaluators or (ResponseHealth(),), load_shedding=LoadSheddingSettings(enabled=sheds), **settings
+        evaluators=evaluators or (ResponseHealth(),),
+        load_shedding=LoadSheddingSettings(enabled=sheds),
+        **settings,
     )
 
 
@@ -36,11 +40,15 @@ class Bench:
 
     def __init__(self, telemetry: RecordedTelemetry) -> None:
         self.telemetry, self.kept, self.calls = telemetry, Keeping(), 0
-        self.pipeline = pipeline_of(storage=(self.kept, telemetry.storage()), dispatcher=InlineDispatcher())
+        self.pipeline = pipeline_of(
+            storage=(self.kept, telemetry.storage()), dispatcher=InlineDispatcher()
+        )
 
     def judge(self, evaluator: Evaluator) -> list[EvaluationResult]:
         self.calls += 1
-        monitor(pipeline=self.pipeline, agent="agent", evaluators=[evaluator])(lambda: "an answer")()
+        monitor(pipeline=self.pipeline, agent="agent", evaluators=[evaluator])(
+            lambda: "an answer"
+        )()
         return list(self.kept.saved[-1].results) if len(self.kept.saved) == self.calls else []
 
     def close(self) -> None:
@@ -54,7 +62,12 @@ def assert_one_of_three(result: EvaluationResult) -> None:
         assert result.normalized is None or 0.0 <= result.normalized <= 1.0
         assert not result.error
     else:
-        assert (result.score, result.normalized, result.passed, result.label) == (None, None, None, None)
+        assert (result.score, result.normalized, result.passed, result.label) == (
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def assert_average(aggregated: Any) -> None:
@@ -65,17 +78,29 @@ def assert_average(aggregated: Any) -> None:
 
 
 def assert_emitted(bench: Bench) -> dict[str, int]:
-    """Events, histogram and counters say what the results say; gives the number of results by status."""
+    """Events, histogram and counters say what the results say; gives the number of results by
+    status.
+    """
     results = bench.kept.results
-    counts = {status: sum(result.status == status for result in results) for status in ("scored", "failed", "skipped")}
+    counts = {
+        status: sum(result.status == status for result in results)
+        for status in ("scored", "failed", "skipped")
+    }
     events = bench.telemetry.events()
     failed = [event for event in events if AN_ERROR in event.attributes]
     assert len(events) == counts["scored"] + counts["failed"]
     assert len(failed) == counts["failed"]
     assert not [event for event in failed if {*A_SCORE, NORMALIZED} & event.attributes.keys()]
     recorded = sum(point.count for point in bench.telemetry.points(METRIC_SCORE.name))
-    assert recorded == sum(result.status == "scored" and result.normalized is not None for result in results)
-    assert sum(point.value for point in bench.telemetry.points(METRIC_RESULTS.name)) == counts["scored"]
-    assert sum(point.value for point in bench.telemetry.points(METRIC_ERRORS.name)) == counts["failed"]
+    assert recorded == sum(
+        result.status == "scored" and result.normalized is not None for result in results
+    )
+    assert (
+        sum(point.value for point in bench.telemetry.points(METRIC_RESULTS.name))
+        == counts["scored"]
+    )
+    assert (
+        sum(point.value for point in bench.telemetry.points(METRIC_ERRORS.name)) == counts["failed"]
+    )
     assert counts == bench.pipeline.accounting.results
     return counts

@@ -11,7 +11,11 @@ import pytest
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.faults import BlackHole, black_hole
-from tests.backends.fixtures import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
+from tests.backends.fixtures import (
+    postgresql_binary_fixture,
+    postgresql_fixture,
+    postgresql_server_fixture,
+)
 from tests.promises import figures
 from tests.promises.bench import Bench
 from tests.promises.programs import pythons
@@ -27,7 +31,9 @@ _RANK = ("passed", "skipped", "failed")
 
 @pytest.fixture
 def promise(request: pytest.FixtureRequest) -> figures.Recorder:
-    """``promise("A2", figure="lag p99 3.1 ms, idle 0.8 ms")``: the measured figure for the table of promises."""
+    """``promise("A2", figure="lag p99 3.1 ms, idle 0.8 ms")``: the measured figure for the table of
+    promises.
+    """
     by_promise = request.node.stash.setdefault(_MEASURED, {})
 
     def record(code: str, *, figure: str) -> None:
@@ -73,8 +79,12 @@ def bench(telemetry: RecordedTelemetry) -> Iterator[Bench]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Keep how a promise test ended, with its figures, after each of its phases: a later one may still fail."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, Any, Any]:
+    """Keep how a promise test ended, with its figures, after each of its phases: a later one may
+    still fail.
+    """
     report = yield
     outcome, took_s = item.stash.get(_OUTCOME, ("passed", 0.0))
     outcome = max(outcome, report.outcome, key=_RANK.index)
@@ -92,5 +102,10 @@ def _keep(item: pytest.Item, outcome: str, took_s: float) -> None:
         by_promise.setdefault(own, [])
     for code, measured in by_promise.items():
         figures.write(
-            code, item.nodeid, form="full" if long else "short", outcome=outcome, figures=measured, took_s=took_s
+            code,
+            item.nodeid,
+            form="full" if long else "short",
+            outcome=outcome,
+            figures=measured,
+            took_s=took_s,
         )

@@ -1,4 +1,6 @@
-"""What the promise tests measured: a small JSON file per test, of its last run; `docs/promises.py` makes the table."""
+"""What the promise tests measured: a small JSON file per test, of its last run; `docs/promises.py`
+makes the table.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Recorder(Protocol):
     """The fixture `promise`."""
 
     def __call__(self, code: str, *, figure: str) -> None:
-        """Keep what was measured for this promise, in words with units; the same words again add nothing."""
+        """Keep what was measured for this promise, in words with units; the same words again add
+        nothing.
+        """
 
 
 class Entry(NamedTuple):
@@ -44,16 +48,26 @@ def sized(short: int, full: int) -> int:
 
 
 def folder() -> Path:
-    """Where the figures are: `AGENTEVAL_FIGURES`, else ``build/figures`` in the project, which git ignores."""
+    """Where the figures are: `AGENTEVAL_FIGURES`, else ``build/figures`` in the project, which git
+    ignores.
+    """
     return Path(os.environ.get(VARIABLE) or _DEFAULT)
 
 
-def write(code: str, test: str, *, form: str, outcome: str, figures: list[str], took_s: float) -> None:
+def write(
+    code: str, test: str, *, form: str, outcome: str, figures: list[str], took_s: float
+) -> None:
     entry = Entry(
-        code, test, form, outcome, figures, round(took_s, 2),
-        datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), platform.python_version(),
+        code,
+        test,
+        form,
+        outcome,
+        figures,
+        round(took_s, 2),
+        datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        platform.python_version(),
         os.cpu_count() or 1,
-    )  # fmt: skip
+    )
     short = re.sub(r"\W+", "-", test.rpartition("::")[2])[:60]
     path = folder() / f"{code}-{form}-{short}-{hashlib.sha256(test.encode()).hexdigest()[:12]}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,4 +77,7 @@ def write(code: str, test: str, *, form: str, outcome: str, figures: list[str], 
 
 
 def read_all() -> list[Entry]:
-    return [Entry(**json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder().glob("*.json"))]
+    return [
+        Entry(**json.loads(path.read_text(encoding="utf-8")))
+        for path in sorted(folder().glob("*.json"))
+    ]

@@ -1,4 +1,6 @@
-"""The application's SDK, as applications set it up: batch processors, here before exporters in memory."""
+"""The application's SDK, as applications set it up: batch processors, here before exporters in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,15 @@ class Keeper(SpanExporter):
 
 
 class HostSdk:
-    """Providers of all three signals and the pipelines that emit with them; the processor is made of the exporter."""
+    """Providers of all three signals and the pipelines that emit with them; the processor is made
+    of the exporter.
+    """
 
     def __init__(
-        self, exporter: Keeper | None = None, processor: Callable[[Any], Any] = BatchSpanProcessor, sampler: Any = None
+        self,
+        exporter: Keeper | None = None,
+        processor: Callable[[Any], Any] = BatchSpanProcessor,
+        sampler: Any = None,
     ) -> None:
         self.exporter = exporter or Keeper()
         self.tracer_provider = TracerProvider(sampler=sampler, shutdown_on_exit=False)
@@ -56,14 +63,22 @@ class HostSdk:
         self.meter_provider = MeterProvider([self._metrics], shutdown_on_exit=False)
         self._pipelines: list[Pipeline] = []
 
-    def pipeline(self, *evaluators: Any, sampler: Any = None, tracer_provider: Any = None, **settings: Any) -> Pipeline:
-        """A pipeline that evaluates everything and emits with these providers, or with one that stands before."""
+    def pipeline(
+        self, *evaluators: Any, sampler: Any = None, tracer_provider: Any = None, **settings: Any
+    ) -> Pipeline:
+        """A pipeline that evaluates everything and emits with these providers, or with one that
+        stands before.
+        """
         telemetry = OtlpStorageProvider(
-            tracer_provider=tracer_provider or self.tracer_provider, logger_provider=self.logger_provider,
+            tracer_provider=tracer_provider or self.tracer_provider,
+            logger_provider=self.logger_provider,
             meter_provider=self.meter_provider,
-        )  # fmt: skip
+        )
         made = Pipeline(
-            sampler=sampler or RatioSampler(ratio=1.0), evaluators=evaluators, telemetry=telemetry, **settings
+            sampler=sampler or RatioSampler(ratio=1.0),
+            evaluators=evaluators,
+            telemetry=telemetry,
+            **settings,
         )
         self._pipelines.append(made)
         return made

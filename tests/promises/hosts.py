@@ -1,4 +1,6 @@
-"""Handlers in every shape, with an outcome chosen by the test, and how to drive them without an event loop."""
+"""Handlers in every shape, with an outcome chosen by the test, and how to drive them without an
+event loop.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,14 @@ class HostError(BaseException):
 
 
 HOST_ERRORS: tuple[type[BaseException], ...] = (
-    ValueError, asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit, HostError, RecursionError,
-)  # fmt: skip
+    ValueError,
+    asyncio.CancelledError,
+    KeyboardInterrupt,
+    SystemExit,
+    GeneratorExit,
+    HostError,
+    RecursionError,
+)
 
 
 class Script:
@@ -68,14 +76,19 @@ class _Callable:
 
 
 SHAPES: dict[str, Callable[[Script], Callable[..., Any]]] = {
-    "function": lambda script: lambda question=None: script.end(), "coroutine": _coroutine, "generator": _generator,
+    "function": lambda script: lambda question=None: script.end(),
+    "coroutine": _coroutine,
+    "generator": _generator,
     "returned generator": lambda script: lambda question=None: _generator(script)(question),
-    "async generator": _async_generator, "callable object": _Callable,
-}  # fmt: skip
+    "async generator": _async_generator,
+    "callable object": _Callable,
+}
 
 
 def drive(handler: Callable[..., Any], question: Any) -> Ended:
-    """Call a handler of any shape and go on to its end; gives its last value, or the exception as it came out."""
+    """Call a handler of any shape and go on to its end; gives its last value, or the exception as
+    it came out.
+    """
     try:
         answer = handler(question)
         if hasattr(answer, "asend"):
@@ -103,7 +116,9 @@ def _to_end_of_stream(stream: Any) -> Any:
 
 
 def end_of(ended: Ended, answer: Any, raised: BaseException | None) -> str | None:
-    """What is wrong with how a call ended, compared with what its handler did; None when nothing is."""
+    """What is wrong with how a call ended, compared with what its handler did; None when nothing
+    is.
+    """
     if raised is not None:
         if ended.error is not raised:
             return f"raised {ended.error!r} instead of {raised!r}"
@@ -115,11 +130,17 @@ def end_of(ended: Ended, answer: Any, raised: BaseException | None) -> str | Non
     return None if ended.value is answer else "gave another object"
 
 
-# --- random steps ----------------------------------------------------------------------------------------------------
+# --- random steps
+# ----------------------------------------------------------------------------------------------------
 
 THROWN: tuple[type[BaseException], ...] = (
-    ValueError, StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, asyncio.CancelledError,
-)  # fmt: skip
+    ValueError,
+    StopIteration,
+    StopAsyncIteration,
+    GeneratorExit,
+    KeyboardInterrupt,
+    asyncio.CancelledError,
+)
 REACTIONS = ("pass", "swallow", "convert", "return", "again", "raise from")
 MOVES = ("next", "send", "throw", "throw type", "close")
 
@@ -142,8 +163,14 @@ class Program(NamedTuple):
 
 def random_program(dice: random.Random) -> Program:
     catches = (*THROWN, Exception, BaseException)
-    steps = tuple(Step(object(), dice.choice(catches), dice.choice(REACTIONS)) for _ in range(dice.randint(0, 4)))
-    moves = tuple((dice.choice((*MOVES, "next", "next")), dice.choice(THROWN)) for _ in range(dice.randint(1, 7)))
+    steps = tuple(
+        Step(object(), dice.choice(catches), dice.choice(REACTIONS))
+        for _ in range(dice.randint(0, 4))
+    )
+    moves = tuple(
+        (dice.choice((*MOVES, "next", "next")), dice.choice(THROWN))
+        for _ in range(dice.randint(1, 7))
+    )
     return Program(steps, dice.choice((None, None, *THROWN)), moves)
 
 
@@ -203,7 +230,8 @@ async def _stepping_coroutine(program: Program) -> Any:
         try:
             received.append(await _Pause())
         except step.catches as error:
-            # A coroutine that goes on awaiting when it is closed is an error of its own, and `await` ends differently.
+            # A coroutine that goes on awaiting when it is closed is an error of its own, and
+            # `await` ends differently.
             if _react(step, error, received) or isinstance(error, GeneratorExit):
                 return received
     if program.error is not None:
@@ -212,8 +240,10 @@ async def _stepping_coroutine(program: Program) -> Any:
 
 
 PROTOCOLS: dict[str, Callable[[Program], Any]] = {
-    "generator": _stepping_generator, "async generator": _stepping_async_generator, "coroutine": _stepping_coroutine,
-}  # fmt: skip
+    "generator": _stepping_generator,
+    "async generator": _stepping_async_generator,
+    "coroutine": _stepping_coroutine,
+}
 
 
 def walk(handler: Callable[[Program], Any], program: Program) -> list[Any]:
@@ -235,7 +265,8 @@ def _moved(running: Any, move: str, error: type[BaseException]) -> Any:
         else lambda name: getattr(running, name)
     )
     if error is GeneratorExit and inspect.iscoroutine(running):
-        error = ValueError  # `await` closes what it awaits instead of throwing this one into it, in any wrapper
+        # `await` closes what it awaits instead of throwing this one into it, in any wrapper
+        error = ValueError
     if move == "throw":
         return of("throw")(error("thrown"))
     if move == "throw type":
@@ -244,13 +275,17 @@ def _moved(running: Any, move: str, error: type[BaseException]) -> Any:
 
 
 def _settled(answer: Any) -> Any:
-    """What a step gave; a step of an async generator is taken to its end, and cancelled at its third pause."""
+    """What a step gave; a step of an async generator is taken to its end, and cancelled at its
+    third pause.
+    """
     if not hasattr(answer, "__await__") or not hasattr(answer, "throw"):
         return answer
     pauses = 0
     while True:
         try:
-            answer.throw(asyncio.CancelledError("third pause")) if pauses == 3 else answer.send(None)
+            answer.throw(asyncio.CancelledError("third pause")) if pauses == 3 else answer.send(
+                None
+            )
         except StopIteration as stop:
             return stop.value
         pauses += 1
@@ -261,4 +296,10 @@ def _described(error: BaseException | None) -> tuple[Any, ...]:
     if error is None:
         return ()
     value = getattr(error, "value", None)
-    return (type(error), error.args, value, _described(error.__cause__), _described(error.__context__))
+    return (
+        type(error),
+        error.args,
+        value,
+        _described(error.__cause__),
+        _described(error.__context__),
+    )

@@ -1,4 +1,6 @@
-"""Evaluators that a worker process can import: rules that name their process, known work, a client's caller."""
+"""Evaluators that a worker process can import: rules that name their process, known work, a
+client's caller.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class PlacedRules(RuleBased, type="PlacedRules"):
 
 
 class Burning(CriterionEvaluator, type="Burning"):
-    """Computes for a tenth of a second of its process's time: what that takes is how much of the machine is left."""
+    """Computes for a tenth of a second of its process's time: what that takes is how much of the
+    machine is left.
+    """
 
     criterion_name: str = "burning"
 
@@ -36,7 +40,9 @@ class Burning(CriterionEvaluator, type="Burning"):
 
 
 class Asking(CriterionEvaluator, type="Asking"):
-    """Asks the model whose address is the prompt, and waits for what its own process may make of that."""
+    """Asks the model whose address is the prompt, and waits for what its own process may make of
+    that.
+    """
 
     criterion_name: str = "asked"
 
@@ -49,5 +55,7 @@ class Asking(CriterionEvaluator, type="Asking"):
 @monitor(agent="model client", evaluators=[Asking()], sample_rate=1.0)
 def ask(prompt: str) -> str:
     body = json.dumps({"model": "judge", "messages": []}).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{prompt}/messages", body), timeout=10) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{prompt}/messages", body), timeout=10
+    ) as answer:
         return str(answer.status)

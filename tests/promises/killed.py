@@ -1,6 +1,8 @@
-"""Four writers of one place, killed at random moments: what was reported as saved, and how often they were killed.
+"""Four writers of one place, killed at random moments: what was reported as saved, and how often
+they were killed.
 
-They are forked from a program that has everything loaded. Each reports the number of a result after its save came back.
+They are forked from a program that has everything loaded. Each reports the number of a result after
+its save came back.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""An OTLP receiver on loopback that breaks and heals while clients talk to it: HTTP with every refusal, and gRPC."""
+"""An OTLP receiver on loopback that breaks and heals while clients talk to it: HTTP with every
+refusal, and gRPC.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,24 @@ from http.server import ThreadingHTTPServer
 from typing import Any
 
 import grpc
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
 
 from tests.backends.faults import PostHandler, free_ports, grpc_server
 
-HTTP_FAULTS = ("refuse", "reset", "half-open", "trickle", "429", "503", "413", "400", "large answer")
+HTTP_FAULTS = (
+    "refuse",
+    "reset",
+    "half-open",
+    "trickle",
+    "429",
+    "503",
+    "413",
+    "400",
+    "large answer",
+)
 GRPC_FAULTS = ("refuse", "half-open", "UNAVAILABLE", "INVALID_ARGUMENT")
 LARGE_ANSWER = 64 * 1024 * 1024
 MOST_RECORDS = 16
@@ -67,14 +82,20 @@ class OtlpReceiver:
     def take(self, body: bytes) -> int:
         """Note what is in a request for logs; gives the number of records."""
         records = [
-            record for resource in ExportLogsServiceRequest.FromString(body).resource_logs
-            for scope in resource.scope_logs for record in scope.log_records
-        ]  # fmt: skip
+            record
+            for resource in ExportLogsServiceRequest.FromString(body).resource_logs
+            for scope in resource.scope_logs
+            for record in scope.log_records
+        ]
         with self._lock:
             self.bodies[body] += 1
-            if self.fault in (None, "large answer") or (self.fault == "413" and len(records) <= MOST_RECORDS):
+            if self.fault in (None, "large answer") or (
+                self.fault == "413" and len(records) <= MOST_RECORDS
+            ):
                 for record in records:
-                    self.taken.update(pair.value.string_value for pair in record.attributes if pair.key == _ID)
+                    self.taken.update(
+                        pair.value.string_value for pair in record.attributes if pair.key == _ID
+                    )
         return len(records)
 
     def wait(self, seconds: float) -> bool:

@@ -1,7 +1,9 @@
-"""What judge models may write instead of an answer, and a plain reader that says what may come of it.
+"""What judge models may write instead of an answer, and a plain reader that says what may come of
+it.
 
-To the reader all of the text is one JSON object (a fence around it left out), without a name twice, with what the form
-asks for, and its score is a number of the scale. Whatever else becomes a score was invented.
+To the reader all of the text is one JSON object (a fence around it left out), without a name twice,
+with what the form asks for, and its score is a number of the scale. Whatever else becomes a score
+was invented.
 """
 
 from __future__ import annotations
@@ -16,16 +18,68 @@ NO_SCORE: Final = object()
 """What `honest` gives where no score may come of a text."""
 
 _SCORES = (
-    "4", "1", "5", "0", "6", "-1", "4.0", "4.5", "1e0", "1e999", "-1e999", "NaN", "Infinity", "-Infinity", "null",
-    "true", "false", '"4"', '"8/10"', '"4 of 5"', '"four"', '"\u0664"', '"\uff14"', '"5"', "[4]", '{"value": 4}', "[]",
-    "9" * 400, "0.5", "0.999999999999999999", "1.0000001", "-0", "-0.0", "04", "+4", "0x4", "4_0", ".5", "5.", "1e-400",
-    '"pass"', '"true"', '"yes"', '"high"', '"HIGH "', '"low|high"', '""', '" "', "\u0664", "4 / 5",
-)  # fmt: skip
+    "4",
+    "1",
+    "5",
+    "0",
+    "6",
+    "-1",
+    "4.0",
+    "4.5",
+    "1e0",
+    "1e999",
+    "-1e999",
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "null",
+    "true",
+    "false",
+    '"4"',
+    '"8/10"',
+    '"4 of 5"',
+    '"four"',
+    '"\u0664"',
+    '"\uff14"',
+    '"5"',
+    "[4]",
+    '{"value": 4}',
+    "[]",
+    "9" * 400,
+    "0.5",
+    "0.999999999999999999",
+    "1.0000001",
+    "-0",
+    "-0.0",
+    "04",
+    "+4",
+    "0x4",
+    "4_0",
+    ".5",
+    "5.",
+    "1e-400",
+    '"pass"',
+    '"true"',
+    '"yes"',
+    '"high"',
+    '"HIGH "',
+    '"low|high"',
+    '""',
+    '" "',
+    "\u0664",
+    "4 / 5",
+)
 _PARTS = {
-    "evidence": (('["a quote"]', "[]", '["\\ud800"]', '["\\"score\\": 5"]'), ('"a quote"', "null", "[1]", "{}")),
-    "reason": (('"so it is"', '""', '"a \\"score\\": 5 in it"', '"\u202e5"'), ("null", "7", "[]", '{"score": 5}')),
+    "evidence": (
+        ('["a quote"]', "[]", '["\\ud800"]', '["\\"score\\": 5"]'),
+        ('"a quote"', "null", "[1]", "{}"),
+    ),
+    "reason": (
+        ('"so it is"', '""', '"a \\"score\\": 5 in it"', '"\u202e5"'),
+        ("null", "7", "[]", '{"score": 5}'),
+    ),
     "score": (("4", "1", "5", "0", "true", "0.5", '"high"', '"LOW "', "4.0"), _SCORES),
-}  # fmt: skip
+}
 _WRAPS: tuple[Callable[[str], str], ...] = (
     lambda text: text,
     lambda text: f" \n{text}\n",
@@ -45,49 +99,91 @@ _WRAPS: tuple[Callable[[str], str], ...] = (
     lambda text: json.dumps(text),
     lambda text: text.replace("{", '{"score": 5, ', 1),
     lambda text: text[:-1] + ', "reason": "again"}',
-)  # fmt: skip
+)
 _TEXTS = (
-    "", " ", "\n\n", "I cannot help with that.", "Score: 5", "SCORE: 5\nREASON: good", "5", "null", "true", "[]", "{}",
-    "NaN", "4/5", "**5**", "score=5", "yes", '{"score"', '{"score": ', "{'score': 5}", "{score: 5}", "\ud800", "[[5]]",
-    '{"error": "overloaded"}', '{"evidence": [], "reason": "x"}', '{"score": 5}', '{"reason": "x", "score": 5}',
+    "",
+    " ",
+    "\n\n",
+    "I cannot help with that.",
+    "Score: 5",
+    "SCORE: 5\nREASON: good",
+    "5",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    "NaN",
+    "4/5",
+    "**5**",
+    "score=5",
+    "yes",
+    '{"score"',
+    '{"score": ',
+    "{'score': 5}",
+    "{score: 5}",
+    "\ud800",
+    "[[5]]",
+    '{"error": "overloaded"}',
+    '{"evidence": [], "reason": "x"}',
+    '{"score": 5}',
+    '{"reason": "x", "score": 5}',
     "9" * 9_999,
-)  # fmt: skip
+)
 
 
 def some_output(dice: random.Random) -> str:
     """One output: an answer with something wrong with it, or with nothing."""
     if dice.random() < 0.1:
         return dice.choice(_TEXTS)
-    fields = [f'"{name}": {dice.choice(good if dice.random() < 0.8 else bad)}' for name, (good, bad) in _PARTS.items()]
+    fields = [
+        f'"{name}": {dice.choice(good if dice.random() < 0.8 else bad)}'
+        for name, (good, bad) in _PARTS.items()
+    ]
     if dice.random() < 0.1:
         fields.pop(dice.randrange(3))
     if dice.random() < 0.2:
         dice.shuffle(fields)
     if dice.random() < 0.1:
-        fields.append(dice.choice([*fields, '"Score": 5', '"score ": 5', '"final_score": 5', '"x": [1, {"score": 5}]']))
+        fields.append(
+            dice.choice(
+                [*fields, '"Score": 5', '"score ": 5', '"final_score": 5', '"x": [1, {"score": 5}]']
+            )
+        )
     text = "{" + ", ".join(fields) + "}"
     if dice.random() < 0.4:
         text = dice.choice(_WRAPS)(text)
     if dice.random() < 0.1:
         cut = dice.randrange(len(text) + 1)
         text = (
-            text[:cut] + dice.choice(["", "", "}", '"', "\\", "\x1b", "9", "\u2028"]) + text[cut + dice.randrange(3) :]
+            text[:cut]
+            + dice.choice(["", "", "}", '"', "\\", "\x1b", "9", "\u2028"])
+            + text[cut + dice.randrange(3) :]
         )
     return text
 
 
 def honest(text: str, allowed: Callable[[Any], bool]) -> Any:
-    """The score that the text gives, for a form of evidence, reason and score; `NO_SCORE` where it gives none."""
+    """The score that the text gives, for a form of evidence, reason and score; `NO_SCORE` where it
+    gives none.
+    """
     actual = _whole(text.strip())
     if not isinstance(actual, dict) or not {"evidence", "reason", "score"} <= actual.keys():
         return NO_SCORE
     evidence = actual["evidence"]
     is_quotes = isinstance(evidence, list) and all(isinstance(quote, str) for quote in evidence)
-    return actual["score"] if is_quotes and isinstance(actual["reason"], str) and allowed(actual["score"]) else NO_SCORE
+    return (
+        actual["score"]
+        if is_quotes and isinstance(actual["reason"], str) and allowed(actual["score"])
+        else NO_SCORE
+    )
 
 
 def _whole(text: str) -> Any:
-    if text.startswith("```") and text.endswith("```") and text.split("\n")[0] in ("```", "```json"):
+    if (
+        text.startswith("```")
+        and text.endswith("```")
+        and text.split("\n")[0] in ("```", "```json")
+    ):
         text = text.partition("\n")[2][:-3]
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -101,6 +197,12 @@ def _whole(text: str) -> Any:
         return float(digits)
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_float=finite, parse_int=finite, parse_constant=finite)
+        return json.loads(
+            text,
+            object_pairs_hook=once,
+            parse_float=finite,
+            parse_int=finite,
+            parse_constant=finite,
+        )
     except (ValueError, RecursionError):
         return None

@@ -1,4 +1,6 @@
-"""Small programs run as processes of their own, by the running Python and those that `AGENTEVAL_PYTHONS` names."""
+"""Small programs run as processes of their own, by the running Python and those that
+`AGENTEVAL_PYTHONS` names.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,21 @@ def pythons() -> dict[str, str]:
     actual = {platform.python_version(): sys.executable}
     for path in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
         probe = subprocess.run(
-            [path, "-c", _PROBE], cwd=PROJECT, capture_output=True, text=True, check=True, timeout=60
+            [path, "-c", _PROBE],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         )
         actual.setdefault(probe.stdout.strip(), path)
     return actual
 
 
 class Finished(NamedTuple):
-    """How a program ended: exit code, output, and the seconds from its last own line to its end (None: not printed)."""
+    """How a program ended: exit code, output, and the seconds from its last own line to its end
+    (None: not printed).
+    """
 
     code: int
     stdout: str
@@ -44,7 +53,11 @@ class Finished(NamedTuple):
 
     def lines(self, word: str) -> list[str]:
         """What stands behind the word in the output lines that begin with it."""
-        return [line.split(" ", 1)[1] for line in self.stdout.splitlines() if line.startswith(f"{word} ")]
+        return [
+            line.split(" ", 1)[1]
+            for line in self.stdout.splitlines()
+            if line.startswith(f"{word} ")
+        ]
 
     def report(self) -> Any:
         """What a program that ended well printed as JSON behind `report`."""
@@ -63,15 +76,21 @@ def started_program(
     before: Sequence[str] = (),
     **env: str,
 ) -> Iterator[subprocess.Popen[str]]:
-    """A program that runs during the block; it is killed at the end of it, and when the time is over.
+    """A program that runs during the block; it is killed at the end of it, and when the time is
+    over.
 
     Args:
         before: A program that runs it, with its arguments, such as ``strace``.
     """
     process = subprocess.Popen(
-        [*before, python, *flags, "-c", textwrap.dedent(source), *arguments], cwd=PROJECT, env=bare_environment(**env),
-        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.PIPE,
-    )  # fmt: skip
+        [*before, python, *flags, "-c", textwrap.dedent(source), *arguments],
+        cwd=PROJECT,
+        env=bare_environment(**env),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+    )
     watchdog = threading.Timer(timeout_s, process.kill)
     watchdog.start()
     try:
@@ -82,8 +101,11 @@ def started_program(
         process.communicate()
 
 
-def run_program(source: str, *arguments: str, timeout_s: float = 60.0, stdin: str = "", **options: Any) -> Finished:
-    """Run a program to its end; it prints ``main_ended <time.monotonic()>`` when its own part is over.
+def run_program(
+    source: str, *arguments: str, timeout_s: float = 60.0, stdin: str = "", **options: Any
+) -> Finished:
+    """Run a program to its end; it prints ``main_ended <time.monotonic()>`` when its own part is
+    over.
 
     Raises:
         subprocess.TimeoutExpired: It hung, and was killed.
@@ -97,7 +119,9 @@ def run_program(source: str, *arguments: str, timeout_s: float = 60.0, stdin: st
 
 
 def together(works: Iterable[Callable[[], object]], timeout_s: float = 60.0) -> None:
-    """Run each in a thread of its own, to its end. None raises, and one that does not come back is a deadlock."""
+    """Run each in a thread of its own, to its end. None raises, and one that does not come back is
+    a deadlock.
+    """
     raised: list[BaseException] = []
 
     def run(work: Callable[[], object]) -> None:
@@ -118,7 +142,8 @@ def together(works: Iterable[Callable[[], object]], timeout_s: float = 60.0) -> 
 def children() -> set[int]:
     actual: set[int] = set()
     for task in os.listdir("/proc/self/task"):
-        with suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:  # the thread may end
+        # the thread may end
+        with suppress(OSError), open(f"/proc/self/task/{task}/children") as listed:
             actual.update(map(int, listed.read().split()))
     return actual
 

@@ -1,4 +1,6 @@
-"""An OTLP/HTTP endpoint on loopback that keeps every request; it accepts them, or gives the reply that a test sets."""
+"""An OTLP/HTTP endpoint on loopback that keeps every request; it accepts them, or gives the reply
+that a test sets.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.backends.faults import PostHandler, serving
 
 _REQUESTS: dict[str, tuple[Any, str]] = {
-    "traces": (ExportTraceServiceRequest, "resource_spans"), "logs": (ExportLogsServiceRequest, "resource_logs"),
+    "traces": (ExportTraceServiceRequest, "resource_spans"),
+    "logs": (ExportLogsServiceRequest, "resource_logs"),
     "metrics": (ExportMetricsServiceRequest, "resource_metrics"),
-}  # fmt: skip
+}
 
 
 class Reply(NamedTuple):
@@ -71,13 +74,25 @@ class Receiver:
         return [record for scope in scopes for record in scope.log_records]
 
     def spans(self) -> list[Any]:
-        return [span for resource in self.resources("traces") for scope in resource.scope_spans for span in scope.spans]
+        return [
+            span
+            for resource in self.resources("traces")
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
 
     def newest(self, metric: str) -> dict[str, list[Any]]:
-        """The points of a cumulative counter as each process exported them last, by `service.instance.id`."""
+        """The points of a cumulative counter as each process exported them last, by
+        `service.instance.id`.
+        """
         actual: dict[str, list[Any]] = {}
         for resource in self.resources("metrics"):
-            for item in (item for scope in resource.scope_metrics for item in scope.metrics if item.name == metric):
+            for item in (
+                item
+                for scope in resource.scope_metrics
+                for item in scope.metrics
+                if item.name == metric
+            ):
                 actual[instance_of(resource)] = list(item.sum.data_points)
         return actual
 

@@ -1,4 +1,6 @@
-"""Fault injection: the places inside us where something may break, by name, and how one of them is made to raise."""
+"""Fault injection: the places inside us where something may break, by name, and how one of them is
+made to raise.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,13 @@ class Unprintable(Exception):
     __repr__ = __str__
 
 
-SEAM_ERRORS: tuple[type[Exception], ...] = (RuntimeError, RecursionError, MemoryError, StopIteration, Unprintable)
+SEAM_ERRORS: tuple[type[Exception], ...] = (
+    RuntimeError,
+    RecursionError,
+    MemoryError,
+    StopIteration,
+    Unprintable,
+)
 
 
 class _Scope:
@@ -63,7 +71,9 @@ _scope = _Scope(calls.CURRENT)
 
 
 class AskedRatio(RatioSampler):
-    """A ratio that is asked with a context, like a sampler of the user's, instead of by the randomness alone."""
+    """A ratio that is asked with a context, like a sampler of the user's, instead of by the
+    randomness alone.
+    """
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         return super().decide(context)
@@ -81,7 +91,9 @@ def _seams(*places: tuple[Any, str]) -> tuple[Seam, ...]:
     actual = []
     for owner, attributes in places:
         name = getattr(owner, "__name__", type(owner).__name__).rpartition(".")[2]
-        actual += [Seam(f"{name}.{attribute}", owner, attribute) for attribute in attributes.split()]
+        actual += [
+            Seam(f"{name}.{attribute}", owner, attribute) for attribute in attributes.split()
+        ]
     return tuple(actual)
 
 
@@ -90,7 +102,10 @@ CALLER_SEAMS = _seams(
     (AskedRatio, "decide"),
     (LoadShedder, "thin"),
     (fork.RANDOM, "getrandbits"),
-    (handlers, "SamplingContext randomness_of get_running_loop _current_context _fresh_call _now_ns _tick_ns _pid"),
+    (
+        handlers,
+        "SamplingContext randomness_of get_running_loop _current_context _fresh_call _now_ns _tick_ns _pid",
+    ),
     (handlers, "open_agent_span end_agent_span"),
     (Span, "get_span_context is_recording set_attributes"),
     (Arguments, "prompt"),
@@ -126,9 +141,13 @@ BACKGROUND_SEAMS = _seams(
 """What runs on the background thread."""
 
 COUNTING_SEAMS = _seams(
-    (Accounting, "outcome_counts fail"), (Pipeline, "_settle broken"), (type(logging.log), "warning")
-)  # fmt: skip
-"""The counting itself: while it is broken a call may be missing from the outcomes, but never be counted twice."""
+    (Accounting, "outcome_counts fail"),
+    (Pipeline, "_settle broken"),
+    (type(logging.log), "warning"),
+)
+"""The counting itself: while it is broken a call may be missing from the outcomes, but never be
+counted twice.
+"""
 
 _SECOND_SEAMS = frozenset({"Accounting.fail", "Pipeline.broken", COUNTING_SEAMS[-1].name})
 
@@ -146,9 +165,13 @@ class Faults:
         self.reached: set[str] = set()
 
     def arm(self, seam: Seam, error: type[Exception]) -> None:
-        """From now on this seam raises; one that is only met when something broke, together with another."""
+        """From now on this seam raises; one that is only met when something broke, together with
+        another.
+        """
         self.error = error
-        self.armed = frozenset({seam.name, "aggregate"} if seam.name in _SECOND_SEAMS else {seam.name})
+        self.armed = frozenset(
+            {seam.name, "aggregate"} if seam.name in _SECOND_SEAMS else {seam.name}
+        )
 
     def disarm(self) -> None:
         self.armed = frozenset()
@@ -167,7 +190,9 @@ class Faults:
 
 @contextmanager
 def injected_faults() -> Iterator[Faults]:
-    """Replace every seam once, by a function that calls the original unless it is armed; decorate handlers inside."""
+    """Replace every seam once, by a function that calls the original unless it is armed; decorate
+    handlers inside.
+    """
     faults = Faults()
     with pytest.MonkeyPatch.context() as patch:
         for module in (handlers, scopes, wrappers):

@@ -1,4 +1,6 @@
-"""The sidecar as its user starts it: a process of its own, with clients over HTTP and gRPC, and requests for it."""
+"""The sidecar as its user starts it: a process of its own, with clients over HTTP and gRPC, and
+requests for it.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +51,26 @@ class Served:
     """
 
     def __init__(
-        self, folder: Path, *arguments: str, settings: str | None = SETTINGS, endpoint: str = "",
-        before: Sequence[str] = (), in_cgroup: Callable[[int], None] | None = None, **environment: str,
-    ) -> None:  # fmt: skip
+        self,
+        folder: Path,
+        *arguments: str,
+        settings: str | None = SETTINGS,
+        endpoint: str = "",
+        before: Sequence[str] = (),
+        in_cgroup: Callable[[int], None] | None = None,
+        **environment: str,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.settings = folder, folder / "agenteval.yaml"
-        command = [*before, sys.executable, "-m", "agenteval_otel", "serve", "--grpc-port=0", "--http-port=0"]
+        command = [
+            *before,
+            sys.executable,
+            "-m",
+            "agenteval_otel",
+            "serve",
+            "--grpc-port=0",
+            "--http-port=0",
+        ]
         if settings is not None:
             self.settings.write_text(settings)
             command.append(f"--settings={self.settings}")
@@ -81,9 +97,14 @@ class Served:
         join = self._in_cgroup
         with self.out.open("wb") as out, self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
-                self._command, cwd=self.folder, env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=errors,
+                self._command,
+                cwd=self.folder,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
                 preexec_fn=None if join is None else lambda: join(os.getpid()),
-            )  # fmt: skip
+            )
         self.wait_for(lambda: until in self.printed, "a start")
         return self
 
@@ -93,7 +114,9 @@ class Served:
         while not what():
             running = self.process.poll() is None
             assert running, f"no {name}: ended with {self.process.returncode}\n{self.told[-4000:]}"
-            assert time.monotonic() < deadline, f"no {name} within {timeout_s:g} s\n{self.told[-4000:]}"
+            assert time.monotonic() < deadline, (
+                f"no {name} within {timeout_s:g} s\n{self.told[-4000:]}"
+            )
             never.wait(0.02)
 
     @property
@@ -136,17 +159,27 @@ class Served:
         """The most memory counts anew from now on."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
-    def post(self, body: Any, path: str = "/v1/traces", timeout_s: float = 30.0, **headers: str) -> Answer:
+    def post(
+        self, body: Any, path: str = "/v1/traces", timeout_s: float = 30.0, **headers: str
+    ) -> Answer:
         """One request on a connection of its own. Header names have ``_`` for ``-``."""
         named = {**PROTOBUF, **{name.replace("_", "-"): value for name, value in headers.items()}}
         connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
         with contextlib.closing(connection):
-            connection.request("POST", path, body, named, encode_chunked=named.get("Transfer-Encoding") == "chunked")
+            connection.request(
+                "POST",
+                path,
+                body,
+                named,
+                encode_chunked=named.get("Transfer-Encoding") == "chunked",
+            )
             reply = connection.getresponse()
             return Answer(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read())
 
     def get(self, path: str) -> Answer:
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)) as connection:
+        with contextlib.closing(
+            http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
+        ) as connection:
             connection.request("GET", path)
             reply = connection.getresponse()
             return Answer(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read())
@@ -158,8 +191,12 @@ class Served:
         with grpc.insecure_channel(self.grpc, options=pairs, **options) as channel:
             yield channel.unary_unary(TRACES)
 
-    def export(self, data: bytes, timeout_s: float = 30.0, **arguments: Any) -> tuple[grpc.StatusCode, Any]:
-        """Status code and answer of one call on a channel of its own; the error where there is no answer."""
+    def export(
+        self, data: bytes, timeout_s: float = 30.0, **arguments: Any
+    ) -> tuple[grpc.StatusCode, Any]:
+        """Status code and answer of one call on a channel of its own; the error where there is no
+        answer.
+        """
         with self.channel() as method:
             try:
                 return grpc.StatusCode.OK, method(data, timeout=timeout_s, **arguments)
@@ -177,7 +214,11 @@ class Served:
 
     def outcomes(self, of: str = "answer") -> dict[str, int]:
         """What it counted, as it printed at its end: of answers, or of spans."""
-        line = next(line for line in reversed(self.printed.splitlines()) if re.match(rf"[\d,]+ {of}s?\b", line))
+        line = next(
+            line
+            for line in reversed(self.printed.splitlines())
+            if re.match(rf"[\d,]+ {of}s?\b", line)
+        )
         parts = re.findall(r"([\d,]+) (\w+)", line.partition("=")[2])
         return {name: int(count.replace(",", "")) for count, name in parts}
 
@@ -188,23 +229,41 @@ def trace_request(*trace_ids: int, text: str = "An answer.", agent: str = "suppo
     spans = request.resource_spans.add().scope_spans.add().spans
     now = time.time_ns()
     for trace_id in trace_ids:
-        add_span(spans, trace_id, trace_id & 0xFFFF_FFFF | 1, name="invoke_agent", at_ns=now, attributes={
-            "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent,
-            "gen_ai.input.messages": messages("user", "A question?"),
-            "gen_ai.output.messages": messages("assistant", text),
-        })  # fmt: skip
+        add_span(
+            spans,
+            trace_id,
+            trace_id & 0xFFFF_FFFF | 1,
+            name="invoke_agent",
+            at_ns=now,
+            attributes={
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": agent,
+                "gen_ai.input.messages": messages("user", "A question?"),
+                "gen_ai.output.messages": messages("assistant", text),
+            },
+        )
     return request.SerializeToString()
 
 
 def add_span(
-    spans: Any, trace_id: int, span_id: int, *, parent_id: int = 0, name: str = "chat", at_ns: int | None = None,
+    spans: Any,
+    trace_id: int,
+    span_id: int,
+    *,
+    parent_id: int = 0,
+    name: str = "chat",
+    at_ns: int | None = None,
     attributes: Mapping[str, str] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     at_ns = time.time_ns() if at_ns is None else at_ns
     span = spans.add(
-        trace_id=trace_id.to_bytes(16), span_id=span_id.to_bytes(8), name=name, start_time_unix_nano=at_ns - 10**9,
-        end_time_unix_nano=at_ns, parent_span_id=parent_id.to_bytes(8) if parent_id else b"",
-    )  # fmt: skip
+        trace_id=trace_id.to_bytes(16),
+        span_id=span_id.to_bytes(8),
+        name=name,
+        start_time_unix_nano=at_ns - 10**9,
+        end_time_unix_nano=at_ns,
+        parent_span_id=parent_id.to_bytes(8) if parent_id else b"",
+    )
     for key, value in (attributes or {}).items():
         span.attributes.add(key=key).value.string_value = value
     return span

@@ -1,4 +1,6 @@
-"""A10: whatever a program does with its event loops, it sees nothing of ours, and every answer is evaluated."""
+"""A10: whatever a program does with its event loops, it sees nothing of ours, and every answer is
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -199,10 +201,19 @@ SCENARIOS = {
     "nested_run": ("async", "sync"), "cancelled": ("async", "sync"), "abandoned": ("async", "sync", "spans"),
     "passed_on": ("async", "sync", "spans"), "left_open": ("async", "sync"), "closed_by_hand": ("async",),
 }  # fmt: skip
-WORDS = ("Task was destroyed", "never awaited", "Failed to detach", "never retrieved", "Traceback", "Warning")
+WORDS = (
+    "Task was destroyed",
+    "never awaited",
+    "Failed to detach",
+    "never retrieved",
+    "Traceback",
+    "Warning",
+)
 
 SLOW_HOST = re.compile(r"Executing <(?!.*agenteval_otel).* took [\d.]+ seconds")
-"""What the debug mode says of the program's own work, on a machine that is busy; of ours it would name a file."""
+"""What the debug mode says of the program's own work, on a machine that is busy; of ours it would
+name a file.
+"""
 
 
 CASES = [(scenario, shape) for scenario, shapes in SCENARIOS.items() for shape in shapes]
@@ -214,8 +225,12 @@ def complaints(program: Finished) -> dict[str, int]:
 
 @pytest.mark.parametrize(("scenario", "shape"), CASES)
 @pytest.mark.sized
-def test_the_program_sees_nothing_of_ours(python: str, scenario: str, shape: str, promise: Recorder) -> None:
-    """In asyncio's debug mode nothing is written to stderr that the bare program does not write, and all is scored."""
+def test_the_program_sees_nothing_of_ours(
+    python: str, scenario: str, shape: str, promise: Recorder
+) -> None:
+    """In asyncio's debug mode nothing is written to stderr that the bare program does not write,
+    and all is scored.
+    """
 
     def run(how: str) -> Finished:
         options: dict[str, Any] = {"flags": FLAGS, "python": python, "PYTHONASYNCIODEBUG": "1"}
@@ -230,12 +245,16 @@ def test_the_program_sees_nothing_of_ours(python: str, scenario: str, shape: str
         assert [line for line in watched.stderr.splitlines() if not SLOW_HOST.match(line)] == []
     (evaluated,), (calls,) = watched.lines("evaluated"), watched.lines("calls")
     assert evaluated == calls, watched.stdout
-    assert watched.lines("results") == watched.lines("events") == watched.lines("due"), watched.stdout
+    assert watched.lines("results") == watched.lines("events") == watched.lines("due"), (
+        watched.stdout
+    )
     promise("A10", figure=f"{evaluated} of {calls} scored, 0 lines of ours on stderr")
 
 
 def test_an_inline_evaluation_leaves_the_hosts_loop_set() -> None:
-    """Evaluating inline, outside of a running loop, leaves the thread's current event loop as the host has set it."""
+    """Evaluating inline, outside of a running loop, leaves the thread's current event loop as the
+    host has set it.
+    """
     source = """
         import asyncio
         from agenteval_otel import configure, monitor

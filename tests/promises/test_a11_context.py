@@ -32,7 +32,9 @@ class Value:
 
 
 class Requests:
-    """Runs requests, each with a value, a baggage entry and a span of its own, and remembers what they left."""
+    """Runs requests, each with a value, a baggage entry and a span of its own, and remembers what
+    they left.
+    """
 
     def __init__(self, telemetry: RecordedTelemetry, pipeline: Pipeline) -> None:
         self.tracer = telemetry.tracer()
@@ -44,7 +46,9 @@ class Requests:
 
     @staticmethod
     async def _answer(number: int) -> str:
-        await asyncio.get_running_loop().run_in_executor(None, lambda: None) if number % 100 == 0 else None
+        await asyncio.get_running_loop().run_in_executor(
+            None, lambda: None
+        ) if number % 100 == 0 else None
         return f"answer {number}"
 
     @staticmethod
@@ -76,9 +80,12 @@ class Requests:
 @pytest.fixture
 def pooled(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     made = pipeline_of(
-        ResponseHealth(), Func.of(lambda value: True, criterion_name="slow"), sheds=False,
-        storage=(telemetry.storage(detail="result"),), dispatcher=PoolDispatcher(max_items=2 * BATCH),
-    )  # fmt: skip
+        ResponseHealth(),
+        Func.of(lambda value: True, criterion_name="slow"),
+        sheds=False,
+        storage=(telemetry.storage(detail="result"),),
+        dispatcher=PoolDispatcher(max_items=2 * BATCH),
+    )
     yield made
     assert made.shutdown(10.0)
 
@@ -92,8 +99,12 @@ def _some(requests: Requests, numbers: range) -> None:
         copy_context().run(requests.serve, number)
 
 
-def test_no_value_outlives_its_request(telemetry: RecordedTelemetry, pooled: Pipeline, promise: Recorder) -> None:
-    """After a flush every value of 10,000 requests' contexts is dead, and each result belongs to its own request."""
+def test_no_value_outlives_its_request(
+    telemetry: RecordedTelemetry, pooled: Pipeline, promise: Recorder
+) -> None:
+    """After a flush every value of 10,000 requests' contexts is dead, and each result belongs to
+    its own request.
+    """
     requests = Requests(telemetry, pooled)
     for start in range(0, REQUESTS, BATCH):
         numbers = range(start, start + BATCH)
@@ -107,16 +118,26 @@ def test_no_value_outlives_its_request(telemetry: RecordedTelemetry, pooled: Pip
     assert kept == 0, f"{kept} of {len(requests.alive)} values are still alive"
     assert pooled.accounting.outcomes()["evaluated"] == REQUESTS
     assert_own_traces(telemetry, requests)
-    promise("A11", figure=f"{REQUESTS} requests: {kept} values alive, 0 spans and events in another's trace")
+    promise(
+        "A11",
+        figure=f"{REQUESTS} requests: {kept} values alive, 0 spans and events in another's trace",
+    )
 
 
 def assert_own_traces(telemetry: RecordedTelemetry, requests: Requests) -> None:
-    """Every run span is a child of one request's span, every event is of that span, and none is missing."""
+    """Every run span is a child of one request's span, every event is of that span, and none is
+    missing.
+    """
     runs = telemetry.spans("evaluation ")
-    children = [span for span in runs if span.parent and f"{span.parent.span_id:016x}" in requests.trace_of]
+    children = [
+        span for span in runs if span.parent and f"{span.parent.span_id:016x}" in requests.trace_of
+    ]
     parents = {f"{span.parent.span_id:016x}" for span in children}
     assert len(parents) == len(children) == REQUESTS
-    assert all(span.context.trace_id == requests.trace_of[f"{span.parent.span_id:016x}"] for span in children)
+    assert all(
+        span.context.trace_id == requests.trace_of[f"{span.parent.span_id:016x}"]
+        for span in children
+    )
     in_traces = set(requests.trace_of.values())
     assert all(span.context.trace_id in in_traces for span in runs)
     events = telemetry.events()

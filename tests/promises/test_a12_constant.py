@@ -1,4 +1,6 @@
-"""A12: threads, child processes, sockets and files stay as many as they were, however much comes and goes."""
+"""A12: threads, child processes, sockets and files stay as many as they were, however much comes
+and goes.
+"""
 
 from __future__ import annotations
 
@@ -106,17 +108,22 @@ ROUNDS = sized(100, 300)
 
 @pytest.mark.sized
 @pytest.mark.parametrize("kind", ["functions", "pipelines", "configured", "reloaded"])
-def test_as_many_as_before(kind: str, python: str, tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
-    """Functions, pipelines and settings come and go; threads, descriptors and child processes are as before."""
+def test_as_many_as_before(
+    kind: str, python: str, tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """Functions, pipelines and settings come and go; threads, descriptors and child processes are
+    as before.
+    """
     report = run_program(
         PROGRAM, kind, str(ROUNDS), str(tmp_path), receiver.endpoint, python=python, timeout_s=280
     ).report()
     threads, files, processes = report["before"]
     last = report["seen"][-1]
     promise(
-        "A12", figure=f"{ROUNDS} rounds: threads {threads} -> {last[0]}, descriptors {files} -> {last[1]}, "
+        "A12",
+        figure=f"{ROUNDS} rounds: threads {threads} -> {last[0]}, descriptors {files} -> {last[1]}, "
         f"child processes {processes} -> {last[2]}",
-    )  # fmt: skip
+    )
     assert last[0] <= threads + MORE_THREADS, report
     assert last[1] <= files, report
     assert last[2] <= processes, report

@@ -1,4 +1,6 @@
-"""A13: importing us, decorating and the first call leave the process's own state alone; the import is cheap."""
+"""A13: importing us, decorating and the first call leave the process's own state alone; the import
+is cheap.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from tests.promises.figures import FULL, Recorder
 from tests.promises.programs import PROJECT, run_program
 
 IMPORTS = (
-    "from agenteval_otel import monitor, annotate, configure, flush, shutdown, accounting, run_evaluation, Settings"
+    "from agenteval_otel import monitor, annotate, configure, flush, shutdown, accounting, "
+    "run_evaluation, Settings"
 )
 FORBIDDEN = (
     "anthropic", "openai", "numpy", "grpc", "sqlalchemy", "yaml", "rich", "structlog", "requests", "httpx", "rapidfuzz",
@@ -132,15 +135,24 @@ PROGRAM = """
     print("report", json.dumps([forbidden, registered, hooked, [thread.name for thread in threading.enumerate()]]))
 """
 SOURCE = PROGRAM.replace("IMPORTS_HERE", IMPORTS).replace("FORBIDDEN_HERE", repr(FORBIDDEN))
-NEW_LOGGERS = (".loggers.asyncio:", ".loggers.agenteval_otel:", ".loggers.concurrent", ".loggers.structlog",
-               ".loggers.rich", ".loggers.markdown_it", ".loggers.opentelemetry")  # fmt: skip
+NEW_LOGGERS = (
+    ".loggers.asyncio:",
+    ".loggers.agenteval_otel:",
+    ".loggers.concurrent",
+    ".loggers.structlog",
+    ".loggers.rich",
+    ".loggers.markdown_it",
+    ".loggers.opentelemetry",
+)
 OF_A_THREAD = ("_num_", "_next_", "_counter")
 OURS = {"agenteval-background", "agenteval-watchdog"}
 """The watchdog is there while calls are under evaluation, and for a second after."""
 
 
 class Changes(NamedTuple):
-    """What changed, what was loaded that must not be, what was registered for exit, who hooked into forks, threads."""
+    """What changed, what was loaded that must not be, what was registered for exit, who hooked into
+    forks, threads.
+    """
 
     changed: list[str]
     forbidden: list[str]
@@ -150,7 +162,9 @@ class Changes(NamedTuple):
 
 
 def is_new_logger(line: str) -> bool:
-    """A logger exists from when somebody asks for it by name; without a handler, level or filter that is no change."""
+    """A logger exists from when somebody asks for it by name; without a handler, level or filter
+    that is no change.
+    """
     return line.startswith(NEW_LOGGERS) and line.endswith(": None -> [0, True, False]")
 
 
@@ -163,19 +177,23 @@ def changes_of(step: str, python: str) -> Changes:
 
 @pytest.mark.parametrize("step", ["imported", "decorated", "called"])
 def test_nothing_is_changed(step: str, python: str) -> None:
-    """Hooks, handlers, patches, filters, loggers, providers, policy, locale, variables: the same before and after.
+    """Hooks, handlers, patches, filters, loggers, providers, policy, locale, variables: the same
+    before and after.
 
     With the first calls there are the background thread, its watchdog and one exit handler.
     """
     after, called = changes_of(step, python), step == "called"
-    changed = [line for line in after.changed if not (called and any(word in line for word in OF_A_THREAD))]
+    changed = [
+        line for line in after.changed if not (called and any(word in line for word in OF_A_THREAD))
+    ]
     assert [line for line in changed if not is_new_logger(line)] == []
     exit_handlers = [name for name in after.registered if name.startswith("agenteval_otel")]
     assert exit_handlers == (["agenteval_otel.pipeline.exit._at_exit"] if called else [])
     if called:
         assert {"agenteval-background"} <= {*after.threads} <= {"MainThread", *OURS}
         return
-    logger = {"structlog", "rich"} if step == "decorated" else set()  # loaded with the first pipeline
+    # loaded with the first pipeline
+    logger = {"structlog", "rich"} if step == "decorated" else set()
     assert [name for name in after.forbidden if name.partition(".")[0] not in logger] == []
     assert after.threads == ["MainThread"]
     known = {"agenteval_otel", "opentelemetry", *sys.stdlib_module_names}
@@ -188,9 +206,23 @@ def test_the_kernel_is_asked_for_no_connection(tmp_path: Path, code: str) -> Non
     """Under strace an import, and a decoration, opens no socket and starts no process."""
     trace = tmp_path / "trace"
     done = subprocess.run(
-        ["strace", "-f", "-e", "trace=%network,execve,fork,vfork", "-o", str(trace), sys.executable, "-c", code],
-        cwd=PROJECT, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        [
+            "strace",
+            "-f",
+            "-e",
+            "trace=%network,execve,fork,vfork",
+            "-o",
+            str(trace),
+            sys.executable,
+            "-c",
+            code,
+        ],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     if "ptrace" in done.stderr:
         pytest.skip("strace may not trace here")
     assert done.returncode == 0, done.stderr
@@ -216,18 +248,23 @@ SDK = "import opentelemetry.sdk.trace, opentelemetry.sdk.metrics, opentelemetry.
 
 @pytest.mark.sized
 def test_the_import_is_cheap(promise: Recorder, tmp_path: Path) -> None:
-    """The package takes less than 150 ms, `monitor` at most twice the SDK, with a decoration at most five times."""
+    """The package takes less than 150 ms, `monitor` at most twice the SDK, with a decoration at
+    most five times.
+    """
 
     def cpu_s(code: str) -> float:
         # With bytecode, as an installed package has it, whatever the variables of this process say.
-        program = run_program(COST.format(code=code), PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=str(tmp_path))
+        program = run_program(
+            COST.format(code=code), PYTHONDONTWRITEBYTECODE="", PYTHONPYCACHEPREFIX=str(tmp_path)
+        )
         return float(program.lines("cpu")[0])
 
     codes = (BARE, MONITOR, DECORATED, SDK)
     for code in codes:
         cpu_s(code)  # writes the bytecode
     rounds: list[tuple[float, ...]] = []
-    # Least times: on a busy machine more rounds may be needed until one of them is quiet, and none makes them larger.
+    # Least times: on a busy machine more rounds may be needed until one of them is quiet, and none
+    # makes them larger.
     while len(rounds) < (7 if FULL else 3) or (len(rounds) < 12 and not all(_is_cheap(rounds))):
         rounds.append(tuple(map(cpu_s, codes)))
     bare, monitor, decorated, sdk = (min(times) * 1e3 for times in zip(*rounds, strict=True))
@@ -240,7 +277,9 @@ def test_the_import_is_cheap(promise: Recorder, tmp_path: Path) -> None:
 
 
 def _is_cheap(rounds: list[tuple[float, ...]]) -> tuple[bool, bool, bool]:
-    """Of the package, of `monitor` and of a decoration; ratios within one round: another may have been quieter."""
+    """Of the package, of `monitor` and of a decoration; ratios within one round: another may have
+    been quieter.
+    """
     return (
         min(bare for bare, _, _, _ in rounds) <= 0.15,
         min(monitor / sdk for _, monitor, _, sdk in rounds) <= 2.0,

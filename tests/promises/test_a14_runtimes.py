@@ -1,4 +1,6 @@
-"""A14: in odd runtimes the call stays right; evaluation works or is off, and every call is counted either way."""
+"""A14: in odd runtimes the call stays right; evaluation works or is off, and every call is counted
+either way.
+"""
 
 from __future__ import annotations
 
@@ -104,27 +106,48 @@ NO_PROCESSES = """
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 """
 GEVENT_CALLS = f"sum(item.value for item in gevent.joinall([gevent.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)]))"
-EVENTLET_CALLS = f"sum(item.wait() for item in [eventlet.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)])"
+EVENTLET_CALLS = (
+    f"sum(item.wait() for item in [eventlet.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)])"
+)
 RUNTIMES = {
-    "gevent before": Odd("from gevent import monkey; monkey.patch_all(); import gevent", also=_GREEN,
-                         run=GEVENT_CALLS, needs="gevent"),
-    "gevent after": Odd(after_import="from gevent import monkey; monkey.patch_all(); import gevent", also=_GREEN,
-                        run=GEVENT_CALLS, needs="gevent"),
-    "eventlet before": Odd("import eventlet; eventlet.monkey_patch()", also=_GREEN, run=EVENTLET_CALLS,
-                           needs="eventlet"),
-    "eventlet after": Odd(after_import="import eventlet; eventlet.monkey_patch()", also=_GREEN, run=EVENTLET_CALLS,
-                          needs="eventlet"),
+    "gevent before": Odd(
+        "from gevent import monkey; monkey.patch_all(); import gevent",
+        also=_GREEN,
+        run=GEVENT_CALLS,
+        needs="gevent",
+    ),
+    "gevent after": Odd(
+        after_import="from gevent import monkey; monkey.patch_all(); import gevent",
+        also=_GREEN,
+        run=GEVENT_CALLS,
+        needs="gevent",
+    ),
+    "eventlet before": Odd(
+        "import eventlet; eventlet.monkey_patch()",
+        also=_GREEN,
+        run=EVENTLET_CALLS,
+        needs="eventlet",
+    ),
+    "eventlet after": Odd(
+        after_import="import eventlet; eventlet.monkey_patch()",
+        also=_GREEN,
+        run=EVENTLET_CALLS,
+        needs="eventlet",
+    ),
     "no threads": Odd(NO_THREADS),
     "no threads after the import": Odd(before_calls=NO_THREADS),
     "no threads and no processes": Odd(NO_PROCESSES),
     "no executable": Odd("import sys; sys.executable = None"),
     "another executable": Odd("import sys; sys.executable = '/bin/false'"),
     "an executable that is none": Odd("import sys; sys.executable = '/nonexistent/python'"),
-    "no file descriptors": Odd(before_calls="""
+    "no file descriptors": Odd(
+        before_calls="""
     import resource
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 1, 4096))
     hopeless = True
-    """, also=_GREEN),
+    """,
+        also=_GREEN,
+    ),
     "a folder that is gone": Odd("""
     import os, sys, tempfile
     sys.path.insert(0, os.getcwd())
@@ -132,27 +155,37 @@ RUNTIMES = {
     """),
     "sockets with a default timeout": Odd("import socket; socket.setdefaulttimeout(0.05)"),
     "no environment": Odd("import os; os.environ.clear()"),
-}  # fmt: skip
+}
 
 
 def program_of(odd: Odd) -> str:
-    parts = {name: textwrap.dedent(getattr(odd, name)).strip() for name in ("after_import", "before_calls")}
+    parts = {
+        name: textwrap.dedent(getattr(odd, name)).strip()
+        for name in ("after_import", "before_calls")
+    }
     lines = textwrap.dedent(SMOKE)
     body = lines.format(**parts, also=odd.also, run=odd.run)
     return f"{textwrap.dedent(odd.first).strip()}\n{body}"
 
 
 def assert_whole(finished: Finished, promise: Recorder) -> None:
-    """The calls were right, each is counted once, and what was evaluated was evaluated by every evaluator."""
+    """The calls were right, each is counted once, and what was evaluated was evaluated by every
+    evaluator.
+    """
     assert finished.code == 0, finished.stderr[-3000:]
     report = json.loads(finished.lines("report")[0])
     assert report["right"] == CALLS, finished.stderr[-3000:]
     assert sum(report["counted"].values()) == CALLS, report
     evaluated = report["counted"]["evaluated"]
-    assert report["saved"] == [report["saved"][0]] * evaluated if evaluated else report["saved"] == [], report
+    assert (
+        report["saved"] == [report["saved"][0]] * evaluated if evaluated else report["saved"] == []
+    ), report
     scored = sum(status == "scored" for status in report["saved"][0]) if evaluated else 0
     ours = re.findall(r"^ours agenteval_otel .*", finished.stderr, re.MULTILINE)
-    promise("A14", figure=f"{CALLS} of {CALLS} calls right and counted; {evaluated} evaluated; {len(ours)} warnings")
+    promise(
+        "A14",
+        figure=f"{CALLS} of {CALLS} calls right and counted; {evaluated} evaluated; {len(ours)} warnings",
+    )
     assert evaluated in (0, CALLS), "half of it is the worst of all"
     assert scored in (0, 4), report["saved"][0]
     assert len(ours) <= 1, ours
@@ -161,7 +194,9 @@ def assert_whole(finished: Finished, promise: Recorder) -> None:
 
 @pytest.mark.parametrize("kind", RUNTIMES)
 def test_the_call_is_right_and_counted(kind: str, python: str, promise: Recorder) -> None:
-    """The same calls in every runtime: right answers, an outcome each, at most one warning, all evaluated or none."""
+    """The same calls in every runtime: right answers, an outcome each, at most one warning, all
+    evaluated or none.
+    """
     odd = RUNTIMES[kind]
     if odd.needs is not None and importlib.util.find_spec(odd.needs) is None:
         pytest.skip(f"needs {odd.needs}")
@@ -187,8 +222,12 @@ SUB_INTERPRETER = """
 
 
 @pytest.mark.parametrize("kind", ["legacy", "isolated"])
-def test_a_sub_interpreter_evaluates_or_refuses_the_import(kind: str, python: str, promise: Recorder) -> None:
-    """One that shares the lock works; an isolated one may refuse the import of what we stand on, loudly."""
+def test_a_sub_interpreter_evaluates_or_refuses_the_import(
+    kind: str, python: str, promise: Recorder
+) -> None:
+    """One that shares the lock works; an isolated one may refuse the import of what we stand on,
+    loudly.
+    """
     program = program_of(Odd("import sys; sys.path.insert(0, '')"))
     result = run_program(SUB_INTERPRETER, kind, python=python, stdin=program, timeout_s=90)
     if result.lines("refused"):
@@ -198,10 +237,15 @@ def test_a_sub_interpreter_evaluates_or_refuses_the_import(kind: str, python: st
         assert_whole(result, promise)
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare")
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and unshare"
+)
 def test_without_shared_memory(promise: Recorder) -> None:
     """Nothing of ours needs `/dev/shm` to be there and writable."""
     hide = 'umount -l /dev/shm; mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"'
     assert_whole(
-        run_program(program_of(Odd()), before=("unshare", "-m", "sh", "-c", hide, "sh"), timeout_s=90), promise
+        run_program(
+            program_of(Odd()), before=("unshare", "-m", "sh", "-c", hide, "sh"), timeout_s=90
+        ),
+        promise,
     )

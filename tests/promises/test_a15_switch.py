@@ -1,4 +1,6 @@
-"""A15: the kill switch: a call that is switched off costs next to nothing, a switch works at once, nothing raises."""
+"""A15: the kill switch: a call that is switched off costs next to nothing, a switch works at once,
+nothing raises.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,15 @@ def cost_of(function: Callable[[], object], calls: int = 20_000) -> float:
 
 
 def test_a_call_that_is_switched_off_costs_next_to_nothing(promise: Recorder) -> None:
-    """Off costs little over the bare handler, by far less than a call that is sampled, and no draw is made."""
-    configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0, dispatcher=PoolDispatcher(max_items=1))
+    """Off costs little over the bare handler, by far less than a call that is sampled, and no draw
+    is made.
+    """
+    configure(
+        storage=[Keeping()],
+        evaluators=[Free()],
+        sample_rate=1.0,
+        dispatcher=PoolDispatcher(max_items=1),
+    )
     handler = monitor(answer)
     handler()
     sampled = cost_of(handler, 4000)
@@ -50,7 +59,9 @@ def test_a_call_that_is_switched_off_costs_next_to_nothing(promise: Recorder) ->
 
 
 def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
-    """While callers call and others toggle, nothing raises; the next call follows each switch; all add up."""
+    """While callers call and others toggle, nothing raises; the next call follows each switch; all
+    add up.
+    """
     configure(storage=[Keeping()], evaluators=[Free()], sample_rate=1.0)
     handler = monitor(answer)
     ready = threading.Barrier(CALLERS + 1)
@@ -74,32 +85,50 @@ def test_toggling_under_load_is_effective_at_once(promise: Recorder) -> None:
         handler()
         assert flush(20)
         after = accounting()
-        assert {name for name in after if after[name] != before[name]} <= {outcome, "dropped_queue_full", "shed"}
+        assert {name for name in after if after[name] != before[name]} <= {
+            outcome,
+            "dropped_queue_full",
+            "shed",
+        }
     assert sum(accounting().values()) == CALLERS * CALLS + 3
-    promise("A15", figure=f"{2 * TOGGLES} switches under load: 0 exceptions, the next call followed each")
+    promise(
+        "A15",
+        figure=f"{2 * TOGGLES} switches under load: 0 exceptions, the next call followed each",
+    )
 
 
-# --- the environment's own switches for telemetry: who wants no signals pays no judge --------------------------------
+# --- the environment's own switches for telemetry: who wants no signals pays no judge
+# --------------------------------
 
 NONE = {f"OTEL_{signal}_EXPORTER": "none" for signal in ("TRACES", "METRICS", "LOGS")}
 WITHOUT_USE: list[dict[str, Any]] = [{}, {"storage": [{"type": "otlp"}]}]
 IN_USE: list[dict[str, Any]] = [
     {"storage": [Keeping()]},
     {"on_breach": print},
-    {"criteria": {"all": [{"name": "judge", "objective": 0.9}]}, "agents": {"answer": {"criteria": "all"}}},
+    {
+        "criteria": {"all": [{"name": "judge", "objective": 0.9}]},
+        "agents": {"answer": {"criteria": "all"}},
+    },
 ]
 
 
 @pytest.mark.parametrize(
     ("environment", "emits"),
-    [({"OTEL_SDK_DISABLED": "true"}, False), (NONE, False), ({}, True), ({**NONE, "OTEL_LOGS_EXPORTER": "otlp"}, True),
-     ({"OTEL_SDK_DISABLED": "false"}, True)],
+    [
+        ({"OTEL_SDK_DISABLED": "true"}, False),
+        (NONE, False),
+        ({}, True),
+        ({**NONE, "OTEL_LOGS_EXPORTER": "otlp"}, True),
+        ({"OTEL_SDK_DISABLED": "false"}, True),
+    ],
     ids=["sdk off", "exporters off", "nothing said", "logs left", "sdk on"],
-)  # fmt: skip
+)
 def test_without_any_signal_nothing_is_evaluated(
     environment: dict[str, str], emits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Calls end as `disabled`, unless a signal is left, results are kept somewhere or an objective is watched."""
+    """Calls end as `disabled`, unless a signal is left, results are kept somewhere or an objective
+    is watched.
+    """
     endpoint = {} if emits else {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
     for name, value in {**endpoint, **environment}.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,6 @@
-"""A16: wrong settings fail at the start, never at run time; a wrong reload keeps the settings from before."""
+"""A16: wrong settings fail at the start, never at run time; a wrong reload keeps the settings from
+before.
+"""
 
 from __future__ import annotations
 
@@ -81,34 +83,76 @@ WORDS = [
     "registry", "__class__", "agents", "", "a.b", "a b", "ж", "\x00", "[0]", "<<",
 ]  # fmt: skip
 TEXTS = [
-    "", " ", "no", "inf", "-inf", "nan", "1e400", "${", "${UNSET_OF_A16}", "${HOME}", "$${x}", "{type: pool}", "\x00",
-    "\u202e", "é" * 300, "x" * 5000, "Func", "ResponseHealth", "pool", "inline", "../..", "(a+)+$", "[", "\\",
-]  # fmt: skip
+    "",
+    " ",
+    "no",
+    "inf",
+    "-inf",
+    "nan",
+    "1e400",
+    "${",
+    "${UNSET_OF_A16}",
+    "${HOME}",
+    "$${x}",
+    "{type: pool}",
+    "\x00",
+    "\u202e",
+    "é" * 300,
+    "x" * 5000,
+    "Func",
+    "ResponseHealth",
+    "pool",
+    "inline",
+    "../..",
+    "(a+)+$",
+    "[",
+    "\\",
+]
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(-(10**30), 10**30), st.sampled_from([0, 1, -1, 10**18, 2**63, 10**400]),
-    st.floats(allow_nan=False, allow_infinity=False), st.sampled_from([1e308, -1e308, 5e-324, 1e-9]),
-    st.sampled_from(TEXTS), st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**30), 10**30),
+    st.sampled_from([0, 1, -1, 10**18, 2**63, 10**400]),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([1e308, -1e308, 5e-324, 1e-9]),
+    st.sampled_from(TEXTS),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+)
 JUNK = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=3)
+    ),
     max_leaves=6,
-)  # fmt: skip
+)
 
 
 _NUMBERS = st.sampled_from([0, 1e-9, 0.01, 1, 2, 60, 10**6, 10**18, 1e300, 1.5, 5e-324])
-_NUDGES = {int: _NUMBERS, float: _NUMBERS, bool: st.booleans(), str: st.sampled_from([*TEXTS, *WORDS, "a", "numeric"])}
+_NUDGES = {
+    int: _NUMBERS,
+    float: _NUMBERS,
+    bool: st.booleans(),
+    str: st.sampled_from([*TEXTS, *WORDS, "a", "numeric"]),
+}
 
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder that relative paths of the documents are in, with the file that they name."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "rows.csv").write_text("UserPrompt,ExpectedOutput,Category,Module\na,A,,support\nIs b c?,b,,\n")
+    (tmp_path / "rows.csv").write_text(
+        "UserPrompt,ExpectedOutput,Category,Module\na,A,,support\nIs b c?,b,,\n"
+    )
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inside = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [entry for key, item in inside for entry in [(*path, key), *places(item, (*path, key))]]
 
 
@@ -178,7 +222,9 @@ def call_all(pipeline: Pipeline) -> int:
 def without_network(actual: Any) -> Any:
     """The settings, but what would be sent to a strange address is not."""
     storage = tuple(
-        item for item in actual.storage if not isinstance(item, OtlpStorageProvider) or item.endpoint is None
+        item
+        for item in actual.storage
+        if not isinstance(item, OtlpStorageProvider) or item.endpoint is None
     )
     return actual.model_copy(update={"storage": storage})
 
@@ -193,14 +239,20 @@ def says_where(error: SettingsError, file: Path) -> None:
 
 
 @settings(
-    max_examples=300, deadline=None, database=None,
+    max_examples=300,
+    deadline=None,
+    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
-@given(document=mutated(), profile=st.sampled_from([None, None, None, "chosen"]), as_json=st.booleans())
+)
+@given(
+    document=mutated(), profile=st.sampled_from([None, None, None, "chosen"]), as_json=st.booleans()
+)
 def test_mutated_settings_fail_at_the_start_or_not_at_all(
     document: dict[str, Any], profile: str | None, as_json: bool, promise: Recorder, tmp_path: Path
 ) -> None:
-    """Each file is refused where it is loaded, with the setting and the file, or every call with it just works."""
+    """Each file is refused where it is loaded, with the setting and the file, or every call with it
+    just works.
+    """
     file = tmp_path / ("settings.json" if as_json else "settings.yaml")
     text = json.dumps(document) if as_json else yaml.safe_dump(document, allow_unicode=True)
     file.write_text(text, encoding="utf-8")
@@ -219,7 +271,9 @@ def test_mutated_settings_fail_at_the_start_or_not_at_all(
 
 
 def test_the_document_that_is_mutated_is_right(tmp_path: Path) -> None:
-    """Without a mutation everything is evaluated: what the mutations begin with is not refused for another reason."""
+    """Without a mutation everything is evaluated: what the mutations begin with is not refused for
+    another reason.
+    """
     file = tmp_path / "settings.yaml"
     file.write_text(yaml.safe_dump(RIGHT))
     made = build(load_settings(file).settings)
@@ -238,7 +292,9 @@ TEXTS_IN_TURN = [
 
 
 def test_reloading_under_load_from_many_threads(tmp_path: Path) -> None:
-    """Eight threads reload a file that changes, breaks and vanishes while handlers are called: all calls count."""
+    """Eight threads reload a file that changes, breaks and vanishes while handlers are called: all
+    calls count.
+    """
     file = written_settings(tmp_path, "sample_rate: 1.0")
     configure(file, storage=[Keeping()], evaluators=[Free()], redactors=[])
     handlers = [monitor(agent=name)(str.upper) for name in ("a", "b")]

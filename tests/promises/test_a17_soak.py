@@ -1,8 +1,10 @@
-"""A17: nothing grows under a long load: memory, threads and descriptors stay, and the accounting is exact at its end.
+"""A17: nothing grows under a long load: memory, threads and descriptors stay, and the accounting is
+exact at its end.
 
-Memory is judged by the slope of what the process holds, after a warm-up, at the upper end of its confidence interval:
-measured while nothing waits and what was freed is with the system again, since a busy machine lets answers wait.
-What single evaluations leave behind is measured at the end, under `tracemalloc`, which would falsify the rest.
+Memory is judged by the slope of what the process holds, after a warm-up, at the upper end of its
+confidence interval: measured while nothing waits and what was freed is with the system again, since
+a busy machine lets answers wait. What single evaluations leave behind is measured at the end, under
+`tracemalloc`, which would falsify the rest.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ WARM_UP = 0.2
 MB_A_MINUTE, SHORT_MB_A_MINUTE = 0.5, 25.0
 BYTES_AN_EVALUATION, SHORT_BYTES_AN_EVALUATION = 8.0, 200.0
 MEMOS = 512 * 1024
-"""What bounded memos may take: words and ids that were seen to hold nobody's data are remembered up to a number, and
-then forgotten at once."""
+"""What bounded memos may take: words and ids that were seen to hold nobody's data are remembered up
+to a number, and then forgotten at once."""
 BLOCKS = 12
 
 PROGRAM = r"""
@@ -193,9 +195,11 @@ PROGRAM = r"""
 
 
 class Slope(NamedTuple):
-    """The growth of a series of samples, by least squares on the means of blocks, which are all but independent.
+    """The growth of a series of samples, by least squares on the means of blocks, which are all but
+    independent.
 
-    `upper` is the upper end of the 95 % confidence interval, with Student's factor for about ten blocks.
+    `upper` is the upper end of the 95 % confidence interval, with Student's factor for about ten
+    blocks.
     """
 
     value: float
@@ -205,7 +209,9 @@ class Slope(NamedTuple):
     def of(cls, times: Sequence[float], values: Sequence[float]) -> Slope:
         size = max(1, len(times) // BLOCKS)
         blocks = [slice(start, start + size) for start in range(0, len(times) - size + 1, size)]
-        xs, ys = ([statistics.fmean(series[block]) for block in blocks] for series in (times, values))
+        xs, ys = (
+            [statistics.fmean(series[block]) for block in blocks] for series in (times, values)
+        )
         value, start = statistics.linear_regression(xs, ys)
         off = sum((y - start - value * x) ** 2 for x, y in zip(xs, ys, strict=True))
         error = math.sqrt(off / max(1, len(xs) - 2) / (statistics.pvariance(xs) * len(xs)))
@@ -216,7 +222,9 @@ class Soak:
     def __init__(self, seconds: float) -> None:
         self.report = run_program(PROGRAM, str(seconds), timeout_s=3 * seconds + 240).report()
         samples = self.report["samples"]
-        self.threads, self.descriptors = ([row[at] for row in samples[int(len(samples) * WARM_UP) :]] for at in (0, 1))
+        self.threads, self.descriptors = (
+            [row[at] for row in samples[int(len(samples) * WARM_UP) :]] for at in (0, 1)
+        )
         held = self.report["held"]
         held = held[int(len(held) * WARM_UP) :]
         self.memory = Slope.of([at_s / 60 for at_s, _ in held], [size / 2**20 for _, size in held])
@@ -228,12 +236,15 @@ class Soak:
         half = len(self.threads) // 2
         assert max(self.threads[half:]) <= max(self.threads[:half]) + 1
         assert max(self.descriptors[half:]) <= max(self.descriptors[:half]) + 1
-        outcomes, results, failures = (self.report[name] for name in ("outcomes", "results", "failures"))
+        outcomes, results, failures = (
+            self.report[name] for name in ("outcomes", "results", "failures")
+        )
         pending = self.report["queue"]["size"]  # of a machine that had no time for us
         assert sum(outcomes.values()) + pending == self.report["calls"], (outcomes, pending)
         assert sum(results.values()) == 3 * outcomes["evaluated"], (results, outcomes)
         assert min(results["scored"], results["failed"]) > 0
-        # A thread that a busy machine held is replaced, and what it was saving counts as not saved in either storage.
+        # A thread that a busy machine held is replaced, and what it was saving counts as not saved
+        # in either storage.
         held, unsaved = failures.pop("background_thread", 0), failures.pop("storage:json_file", 0)
         assert bool(held) >= bool(unsaved)
         assert failures == {"storage:faulty": self.report["unsaved"] + unsaved}
@@ -250,13 +261,17 @@ class Soak:
 
 @pytest.mark.parametrize(
     ("seconds", "mb_a_minute", "bytes_an_evaluation"),
-    [(SHORT_S, SHORT_MB_A_MINUTE, SHORT_BYTES_AN_EVALUATION),
-     pytest.param(LONG_S, MB_A_MINUTE, BYTES_AN_EVALUATION, marks=pytest.mark.full)],
-)  # fmt: skip
+    [
+        (SHORT_S, SHORT_MB_A_MINUTE, SHORT_BYTES_AN_EVALUATION),
+        pytest.param(LONG_S, MB_A_MINUTE, BYTES_AN_EVALUATION, marks=pytest.mark.full),
+    ],
+)
 def test_nothing_grows(
     seconds: float, mb_a_minute: float, bytes_an_evaluation: float, promise: Callable[..., None]
 ) -> None:
-    """Twenty seconds, and in the long form ten minutes (or `AGENTEVAL_A17_SECONDS`), leave nothing behind."""
+    """Twenty seconds, and in the long form ten minutes (or `AGENTEVAL_A17_SECONDS`), leave nothing
+    behind.
+    """
     soak = Soak(seconds)
     promise("A17", figure=soak.figure(seconds))
     soak.check_rest()

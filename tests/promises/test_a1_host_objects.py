@@ -1,4 +1,6 @@
-"""A1: what a handler returns stays the host's: none of its code runs for us, and nothing of it waits in our queue."""
+"""A1: what a handler returns stays the host's: none of its code runs for us, and nothing of it
+waits in our queue.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ FORMS: dict[str, Callable[[Any], Any]] = {"alone": lambda row: row, "in a list":
 def test_mapped_rows_are_never_fetched(
     kind: Any, form: str, database: Database, pipeline: Pipeline, promise: Recorder
 ) -> None:
-    """A host that returns expired rows keeps its session: no statement on our thread, no error, no transaction."""
+    """A host that returns expired rows keeps its session: no statement on our thread, no error, no
+    transaction.
+    """
 
     @monitor(pipeline=pipeline)
     def handler(prompt: Any, session: Session) -> Any:
@@ -104,7 +108,10 @@ def test_mapped_rows_are_never_fetched(
     assert pipeline.flush(20.0)
     assert database.foreign == []
     assert database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
-    promise("A1", figure=f"{REQUESTS} requests with mapped rows: 0 statements on our thread, 0 errors of the host")
+    promise(
+        "A1",
+        figure=f"{REQUESTS} requests with mapped rows: 0 statements on our thread, 0 errors of the host",
+    )
 
 
 CALLED: list[str] = []
@@ -126,8 +133,28 @@ class Trap:
 
     content, output = property(trap("property")), functools.cached_property(trap("cached property"))
     output.__set_name__(None, "output")  # type: ignore[arg-type]
-    for _name in ("getattr", "getattribute", "iter", "len", "repr", "str", "eq", "hash", "bool", "getitem", "contains",
-                  "format", "sizeof", "index", "dir", "reduce", "copy", "deepcopy", "call", "await"):  # fmt: skip
+    for _name in (
+        "getattr",
+        "getattribute",
+        "iter",
+        "len",
+        "repr",
+        "str",
+        "eq",
+        "hash",
+        "bool",
+        "getitem",
+        "contains",
+        "format",
+        "sizeof",
+        "index",
+        "dir",
+        "reduce",
+        "copy",
+        "deepcopy",
+        "call",
+        "await",
+    ):
         locals()[f"__{_name}__"] = trap(_name)
 
 
@@ -139,20 +166,33 @@ class LazyTrap(Trap):
 
 
 @pytest.mark.parametrize("make", [Trap, LazyTrap])
-@pytest.mark.parametrize("place", ["answer", "list", "dictionary", "tuple", "argument", "chunk", "fact", "key"])
+@pytest.mark.parametrize(
+    "place", ["answer", "list", "dictionary", "tuple", "argument", "chunk", "fact", "key"]
+)
 def test_no_method_of_an_unknown_object_runs(make: Callable[[], Any], place: str) -> None:
-    """No property, descriptor or special method of an object that we do not know runs, wherever it stands."""
+    """No property, descriptor or special method of an object that we do not know runs, wherever it
+    stands.
+    """
     seen, value = Seen(), make()
     type.__setattr__(Trap, "__hash__", object.__hash__ if place == "key" else trap("hash"))
     CALLED.clear()
     answers: dict[str, Any] = {
-        "answer": lambda: value, "list": lambda: ["ok", value], "dictionary": lambda: {"answer": "ok", "docs": value},
-        "tuple": lambda: ("ok", (value,)), "key": lambda: {"answer": "ok", value: 1},
-    }  # fmt: skip
+        "answer": lambda: value,
+        "list": lambda: ["ok", value],
+        "dictionary": lambda: {"answer": "ok", "docs": value},
+        "tuple": lambda: ("ok", (value,)),
+        "key": lambda: {"answer": "ok", value: 1},
+    }
 
     @seen.monitor
     def handler(prompt: Any, history: Any = None, system: Any = None) -> Any:
-        annotate(**({"metadata": {"x": value}, "context": [value], "model": value} if place == "fact" else {}))
+        annotate(
+            **(
+                {"metadata": {"x": value}, "context": [value], "model": value}
+                if place == "fact"
+                else {}
+            )
+        )
         return answers.get(place, lambda: "ok")()
 
     @seen.monitor
@@ -220,6 +260,8 @@ FILES = """
 
 
 def test_open_files_do_not_wait_in_our_queue(promise: Recorder) -> None:
-    """Answers that hold open files are closed when the host lets them go, though hundreds wait for their judge."""
+    """Answers that hold open files are closed when the host lets them go, though hundreds wait for
+    their judge.
+    """
     assert run_program(FILES, timeout_s=120.0).report() == 0
     promise("A1", figure="600 answers that hold open files, 256 descriptors: 0 errors of the host")

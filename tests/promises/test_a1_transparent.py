@@ -1,4 +1,6 @@
-"""A1: the wrapped call gives the same object or raises the same exception, whatever fails inside us."""
+"""A1: the wrapped call gives the same object or raises the same exception, whatever fails inside
+us.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,17 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder
-from tests.promises.hosts import HOST_ERRORS, PROTOCOLS, SHAPES, Ended, Script, drive, end_of, random_program, walk
+from tests.promises.hosts import (
+    HOST_ERRORS,
+    PROTOCOLS,
+    SHAPES,
+    Ended,
+    Script,
+    drive,
+    end_of,
+    random_program,
+    walk,
+)
 from tests.promises.seams import (
     BACKGROUND_SEAMS,
     CALLER_SEAMS,
@@ -38,15 +50,29 @@ from tests.promises.seams import (
 )
 
 PROTOCOL_CASES = 1_500
-SITUATIONS = ("no trace", "span ends late", "in a trace", "not sampled", "not sampled in a handler", "disabled")
+SITUATIONS = (
+    "no trace",
+    "span ends late",
+    "in a trace",
+    "not sampled",
+    "not sampled in a handler",
+    "disabled",
+)
 LATE = {
-    "LoadShedder.thin", "Providers.takes_late_spans", "MemoryPart.reserve", "live.score_attributes",
+    "LoadShedder.thin",
+    "Providers.takes_late_spans",
+    "MemoryPart.reserve",
+    "live.score_attributes",
     "live.end_agent_span",
-}  # fmt: skip
+}
 AGENT_SPAN = {
-    "handler.randomness_of", "Random.getrandbits", "handler.open_agent_span", "handler.end_agent_span",
-    "Emitter.tracer_now", "handler._pid",
-}  # fmt: skip
+    "handler.randomness_of",
+    "Random.getrandbits",
+    "handler.open_agent_span",
+    "handler.end_agent_span",
+    "Emitter.tracer_now",
+    "handler._pid",
+}
 NOT_MET = {
     "no trace": LATE,
     "span ends late": {"Span.is_recording", "handler.end_agent_span"},
@@ -63,43 +89,67 @@ class Rig:
         self.evaluates = situation in NOT_MET
         unsampled = situation.startswith("not sampled")
         self.pipeline = Pipeline(
-            sampler=AskedRatio(ratio=0.0 if unsampled else 1.0), evaluators=(ResponseHealth(),),
-            storage=(self._emitting(), KeptResults()), dispatcher=InlineDispatcher(), enabled=situation != "disabled",
+            sampler=AskedRatio(ratio=0.0 if unsampled else 1.0),
+            evaluators=(ResponseHealth(),),
+            storage=(self._emitting(), KeptResults()),
+            dispatcher=InlineDispatcher(),
+            enabled=situation != "disabled",
             agent_span="always" if unsampled else "sampled",
-        )  # fmt: skip
+        )
         if situation == "span ends late":
             self.pipeline.late_spans, self.pipeline.load_shedder.keep = True, 0.9
         self.script = Script()
         self.handlers = {
-            shape: monitor(pipeline=self.pipeline, agent=shape)(make(self.script)) for shape, make in SHAPES.items()
+            shape: monitor(pipeline=self.pipeline, agent=shape)(make(self.script))
+            for shape, make in SHAPES.items()
         }
-        self.outer = monitor(pipeline=self.pipeline, agent="outer", sample_rate=1.0)(lambda work, shape: work(shape))
+        self.outer = monitor(pipeline=self.pipeline, agent="outer", sample_rate=1.0)(
+            lambda work, shape: work(shape)
+        )
         self.calls = 0
 
     def _emitting(self) -> OtlpStorageProvider:
-        """Telemetry; with the SDK's own batch processor where the agent span is to end on the background thread."""
+        """Telemetry; with the SDK's own batch processor where the agent span is to end on the
+        background thread.
+        """
         if self.situation != "span ends late":
             return self.telemetry.storage()
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
         return OtlpStorageProvider(
-            tracer_provider=provider, logger_provider=self.telemetry.logger_provider,
+            tracer_provider=provider,
+            logger_provider=self.telemetry.logger_provider,
             meter_provider=self.telemetry.meter_provider,
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         if self.situation == "span ends late":
             self.pipeline.providers[0].tracer_provider.shutdown()
 
     def run(
-        self, faults: Faults, shape: str, error: type[BaseException] | None, seam: tuple[Seam, type[Exception]]
+        self,
+        faults: Faults,
+        shape: str,
+        error: type[BaseException] | None,
+        seam: tuple[Seam, type[Exception]],
     ) -> str | None:
-        self.script.answer, self.script.error = (answer := [object()]), (raised := error() if error else None)
+        self.script.answer, self.script.error = (
+            (answer := [object()]),
+            (raised := error() if error else None),
+        )
         start_span = self.telemetry.tracer().start_as_current_span
-        with start_span("host", record_exception=False) if self.situation == "in a trace" else nullcontext():
+        with (
+            start_span("host", record_exception=False)
+            if self.situation == "in a trace"
+            else nullcontext()
+        ):
             faults.arm(*seam)
             try:
-                ended = self.outer(self._drive, shape) if "in a handler" in self.situation else self._drive(shape)
+                ended = (
+                    self.outer(self._drive, shape)
+                    if "in a handler" in self.situation
+                    else self._drive(shape)
+                )
             finally:
                 faults.disarm()
         self.calls += 2 if "in a handler" in self.situation else 1
@@ -120,9 +170,15 @@ def faults() -> Iterator[Faults]:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_no_failing_seam_reaches_the_caller(
-    faults: Faults, telemetry: RecordedTelemetry, situation: str, promise: Recorder, request: pytest.FixtureRequest
+    faults: Faults,
+    telemetry: RecordedTelemetry,
+    situation: str,
+    promise: Recorder,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """Whatever seam raises whatever error, each shape of handler ends as it would alone, and is counted once."""
+    """Whatever seam raises whatever error, each shape of handler ends as it would alone, and is
+    counted once.
+    """
     rig = Rig(telemetry, situation)
     request.addfinalizer(rig.close)
     faults.reached.clear()
@@ -150,14 +206,22 @@ def test_no_failing_seam_reaches_the_caller(
 @pytest.mark.parametrize("shape", PROTOCOLS)
 @pytest.mark.parametrize("situation", ["no trace", "not sampled"])
 def test_protocols_are_those_of_the_handler(
-    faults: Faults, telemetry: RecordedTelemetry, shape: str, situation: str, promise: Recorder,
+    faults: Faults,
+    telemetry: RecordedTelemetry,
+    shape: str,
+    situation: str,
+    promise: Recorder,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Step by step, sends, throws and closes give the same values and the same exceptions with the same contexts."""
+) -> None:
+    """Step by step, sends, throws and closes give the same values and the same exceptions with the
+    same contexts.
+    """
     rig, dice = Rig(telemetry, situation), random.Random(f"{shape} {situation}")
     plain, monitored = PROTOCOLS[shape], monitor(pipeline=rig.pipeline)(PROTOCOLS[shape])
     ignored: list[str] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda failed: ignored.append(repr(failed.exc_value)))
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda failed: ignored.append(repr(failed.exc_value))
+    )
     programs = [random_program(dice) for _ in range(PROTOCOL_CASES)]
     expected = [walk(plain, program) for program in programs]
     gc.collect()

@@ -101,7 +101,9 @@ class Measured(NamedTuple):
 
 
 def measure(seconds: float, is_kept: Callable[[Measured], bool], promise: Recorder) -> None:
-    """A machine that is busy with other things may spoil a measurement: the third one counts in any case."""
+    """A machine that is busy with other things may spoil a measurement: the third one counts in any
+    case.
+    """
     for _ in range(ATTEMPTS):
         report = run_program(PROGRAM, str(seconds), timeout_s=60 + 10 * seconds).report()
         assert report["evaluated"] >= 10, "a load that does not compute proves nothing"
@@ -113,7 +115,9 @@ def measure(seconds: float, is_kept: Callable[[Measured], bool], promise: Record
 
 
 def test_evaluators_that_compute_are_not_felt(promise: Recorder) -> None:
-    """Four evaluators at full load add little to the loop's lag, where the same work on threads adds much."""
+    """Four evaluators at full load add little to the loop's lag, where the same work on threads
+    adds much.
+    """
 
     def is_kept(result: Measured) -> bool:
         # Where other programs make the idle loop late too, the threads are the measure.
@@ -126,10 +130,16 @@ def test_evaluators_that_compute_are_not_felt(promise: Recorder) -> None:
 
 @pytest.mark.full
 def test_the_loops_lag_is_that_of_an_idle_process(promise: Recorder) -> None:
-    """At full load the lag's p99 is idle + 5 ms at most, its maximum 50 ms, its median idle + 0.1 ms."""
+    """At full load the lag's p99 is idle + 5 ms at most, its maximum 50 ms, its median idle + 0.1
+    ms.
+    """
 
     def is_kept(result: Measured) -> bool:
         idle, child, _ = result
-        return child.p50 - idle.p50 <= P50_MS and child.p99 - idle.p99 <= P99_MS and child.max <= MAX_MS
+        return (
+            child.p50 - idle.p50 <= P50_MS
+            and child.p99 - idle.p99 <= P99_MS
+            and child.max <= MAX_MS
+        )
 
     measure(FULL_S, is_kept, promise)

@@ -15,7 +15,8 @@ from tests.promises.figures import Recorder
 from tests.promises.programs import run_program
 
 STALL_MS, WITHIN_MS = 10.0, 200.0
-# On a busy machine a process of the lowest priority waits for the others. A pattern that nobody stops takes hours.
+# On a busy machine a process of the lowest priority waits for the others. A pattern that nobody
+# stops takes hours.
 LIMIT_MS = 10 * WITHIN_MS
 ROUNDS = 3
 BURNT_MS = 100.0
@@ -123,10 +124,11 @@ PROGRAM = """
 
 
 def test_no_pattern_freezes_the_host(promise: Recorder) -> None:
-    """Threads and loop go on, each pattern is scored or stopped soon, and those that go back run in another process.
+    """Threads and loop go on, each pattern is scored or stopped soon, and those that go back run in
+    another process.
 
-    What a pattern does it does in every round; what else the machine does hits now this call and now that. So of each
-    call the round counts that was disturbed least, and no round is left out.
+    What a pattern does it does in every round; what else the machine does hits now this call and
+    now that. So of each call the round counts that was disturbed least, and no round is left out.
     """
     assert all(compile_pattern(pattern).is_linear for pattern in LINEAR)
     assert not any(compile_pattern(pattern).is_linear for pattern in OTHERS)
@@ -140,18 +142,25 @@ def test_no_pattern_freezes_the_host(promise: Recorder) -> None:
     stall = max(min(max(call["stall_ms"].values()) for call in same) for same in same_calls)
     idle = median(max(max(call["idle_ms"].values()) for call in item) for item in rounds)
     slowest = max(min(map(_took_ms, same)) for same in same_calls)
-    promise("A3", figure=f"longest stall {stall:.1f} ms, idle {idle:.1f} ms; slowest evaluation {slowest:.0f} ms")
+    promise(
+        "A3",
+        figure=f"longest stall {stall:.1f} ms, idle {idle:.1f} ms; slowest evaluation {slowest:.0f} ms",
+    )
     assert stall <= idle + STALL_MS
     assert slowest <= LIMIT_MS
 
 
 def _took_ms(call: dict[str, Any]) -> float:
-    """How long it took. A busy machine leaves little to the lowest priority: then plain work takes longer as well."""
+    """How long it took. A busy machine leaves little to the lowest priority: then plain work takes
+    longer as well.
+    """
     return float(call["took_ms"]) / max(1.0, call["burnt_ms"] / BURNT_MS)
 
 
 def test_a_linear_pattern_ends_soon_on_the_worst_text(promise: Recorder) -> None:
-    """The slowest patterns that may run on the loop end soon on text that gives them ever new combinations to keep."""
+    """The slowest patterns that may run on the loop end soon on text that gives them ever new
+    combinations to keep.
+    """
     drawn = random.Random(7)
     text = "".join(drawn.choice("ab") for _ in range(256 * 1024))
     slowest_ms = 0.0

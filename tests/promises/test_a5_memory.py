@@ -1,4 +1,6 @@
-"""A5: memory is bounded by items and by bytes, whatever the answers look like and however long the judge stalls."""
+"""A5: memory is bounded by items and by bytes, whatever the answers look like and however long the
+judge stalls.
+"""
 
 from __future__ import annotations
 
@@ -100,15 +102,23 @@ SHAPES = (
 
 
 @pytest.mark.parametrize(
-    ("kind", "calls"), [pytest.param("text", CALLS, marks=pytest.mark.sized), *((kind, FEW) for kind in SHAPES)]
+    ("kind", "calls"),
+    [pytest.param("text", CALLS, marks=pytest.mark.sized), *((kind, FEW) for kind in SHAPES)],
 )
 def test_memory_is_bounded_by_bytes(kind: str, calls: int, promise: Recorder) -> None:
-    """While the judge stalls, calls of 1 MB take no more than the queue's bytes, whatever holds the text."""
+    """While the judge stalls, calls of 1 MB take no more than the queue's bytes, whatever holds the
+    text.
+    """
     # What is held is measured, not what the allocator keeps for later.
-    report = run_program(PROGRAM, kind, str(calls), timeout_s=300, MALLOC_MMAP_THRESHOLD_="65536").report()
+    report = run_program(
+        PROGRAM, kind, str(calls), timeout_s=300, MALLOC_MMAP_THRESHOLD_="65536"
+    ).report()
     bound = PoolDispatcher().max_bytes + MARGIN
     grown, allowed = report["growth"] / 2**20, bound / 2**20
-    promise("A5", figure=f"{calls} calls of 1 MB: growth {grown:.0f} MB of {allowed:.0f} MB, every drop counted")
+    promise(
+        "A5",
+        figure=f"{calls} calls of 1 MB: growth {grown:.0f} MB of {allowed:.0f} MB, every drop counted",
+    )
     assert report["growth"] <= bound, report
     # Over minutes the stalled judge runs into its time limit, and makes room for a few.
     dropped = report["dropped_queue_full"]

@@ -16,8 +16,8 @@ from tests.promises.programs import Finished, pythons, run_program
 
 MARGIN_S, REPEATS = 0.5, 4
 INTERPRETER_S = 3.0
-"""What the interpreter may take longer to end than without any call, on a machine whose load changes meanwhile: it only
-bounds a hang there, which would not end at all."""
+"""What the interpreter may take longer to end than without any call, on a machine whose load
+changes meanwhile: it only bounds a hang there, which would not end at all."""
 PROGRAM = """
     import asyncio, atexit, sys, threading, time
     fault, end, target, calls = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -96,14 +96,21 @@ CODES = {"normal": 0, "warm": 0, "error": 1, "exit": 3, "at exit": 0, "asyncio":
 def assert_own_end(finished: Finished, end: str) -> None:
     assert finished.code == CODES[end], finished.stderr
     assert finished.stderr.count("Traceback") == (1 if end == "error" else 0), finished.stderr
-    assert not any(word in finished.stderr for word in ("/agenteval_otel/", "Task was destroyed", "Fatal Python error"))
+    assert not any(
+        word in finished.stderr
+        for word in ("/agenteval_otel/", "Task was destroyed", "Fatal Python error")
+    )
 
 
-def run_all(fault: str, target: str, python: str, calls: int = 2048, *more: str) -> dict[str, Finished]:
+def run_all(
+    fault: str, target: str, python: str, calls: int = 2048, *more: str
+) -> dict[str, Finished]:
     """The program in every way of ending, two at a time: most of their time is waiting."""
 
     def run(end: str) -> Finished:
-        return run_program(SDK_LOADED + PROGRAM, fault, end, target, str(calls), *more, python=python)
+        return run_program(
+            SDK_LOADED + PROGRAM, fault, end, target, str(calls), *more, python=python
+        )
 
     ends = FEWER_ENDS.get(fault, tuple(CODES))
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -111,14 +118,20 @@ def run_all(fault: str, target: str, python: str, calls: int = 2048, *more: str)
 
 
 def bare_exit_s(fault: str, target: str, python: str) -> float:
-    """How long these programs take to end with the monitoring switched off, at worst: as much is loaded, and as busy
-    is the machine."""
-    return max(finished.exit_s or 0.0 for finished in run_all(fault, target, python, 10, "off").values())
+    """How long these programs take to end with the monitoring switched off, at worst: as much is
+    loaded, and as busy is the machine."""
+    return max(
+        finished.exit_s or 0.0 for finished in run_all(fault, target, python, 10, "off").values()
+    )
 
 
 @pytest.mark.parametrize("fault", ["async judge", "sync judge", "grpc", "http", "full disk"])
-def test_exit_is_bounded_and_keeps_its_code(python: str, hole: BlackHole, fault: str, promise: Recorder) -> None:
-    """With 2,048 responses queued and a part that hangs the process ends in time, with its own code and output."""
+def test_exit_is_bounded_and_keeps_its_code(
+    python: str, hole: BlackHole, fault: str, promise: Recorder
+) -> None:
+    """With 2,048 responses queued and a part that hangs the process ends in time, with its own code
+    and output.
+    """
     ours: dict[str, float] = {}
     whole: dict[str, float] = {}
     for end, finished in run_all(fault, hole.endpoint, python).items():
@@ -128,26 +141,42 @@ def test_exit_is_bounded_and_keeps_its_code(python: str, hole: BlackHole, fault:
         ours[end] = round(float(ended) - float(began), 2)
     if fault in ("grpc", "http"):
         assert hole.wait_for_connection(0.1), "an exporter that never connected proves nothing"
-    promise("A6", figure=f"{fault}: exit after {max(ours.values()):.2f} s at worst of {len(ours)} ends")
+    promise(
+        "A6", figure=f"{fault}: exit after {max(ours.values()):.2f} s at worst of {len(ours)} ends"
+    )
     assert max(ours.values()) <= EXIT_TIMEOUT_S + MARGIN_S, ours
     bare_s = bare_exit_s(fault, hole.endpoint, python)
-    assert max(whole.values()) <= EXIT_TIMEOUT_S + MARGIN_S + bare_s + INTERPRETER_S, (whole, bare_s)
+    assert max(whole.values()) <= EXIT_TIMEOUT_S + MARGIN_S + bare_s + INTERPRETER_S, (
+        whole,
+        bare_s,
+    )
 
 
-@pytest.mark.parametrize(("end", "calls"), [("asyncio", 200), ("normal", 1), ("exit", 1), ("error", 1), ("asyncio", 1)])
+@pytest.mark.parametrize(
+    ("end", "calls"), [("asyncio", 200), ("normal", 1), ("exit", 1), ("error", 1), ("asyncio", 1)]
+)
 def test_what_was_taken_is_delivered_before_the_end(
     python: str, tmp_path: Path, end: str, calls: int, promise: Recorder
 ) -> None:
-    """A program that ends right after its answers leaves every result behind, the first and only one too.
+    """A program that ends right after its answers leaves every result behind, the first and only
+    one too.
 
     Its evaluators need threads, as every model client does for its first name look-up.
     """
 
     def run(number: int) -> int:
         target = tmp_path / f"{number}.jsonl"
-        assert_own_end(run_program(PROGRAM, "file", end, str(target), str(calls), python=python), end)
-        answers = [json.loads(line) for line in target.read_text().splitlines()] if target.exists() else []
-        assert [result["score"] for answer in answers for result in answer["results"]] == [True] * 2 * len(answers)
+        assert_own_end(
+            run_program(PROGRAM, "file", end, str(target), str(calls), python=python), end
+        )
+        answers = (
+            [json.loads(line) for line in target.read_text().splitlines()]
+            if target.exists()
+            else []
+        )
+        assert [result["score"] for answer in answers for result in answer["results"]] == [
+            True
+        ] * 2 * len(answers)
         return len(answers)
 
     with ThreadPoolExecutor(max_workers=2) as pool:
@@ -158,16 +187,25 @@ def test_what_was_taken_is_delivered_before_the_end(
 
 @pytest.mark.backend
 @pytest.mark.parametrize(("fault", "calls"), [("grpc", 1), ("http", 1), ("grpc", 200)])
-def test_what_was_taken_is_exported_before_the_end(collector: Collector, python: str, fault: str, calls: int) -> None:
-    """A program that has the SDK loaded and ends right after its first answer exports what that gave."""
+def test_what_was_taken_is_exported_before_the_end(
+    collector: Collector, python: str, fault: str, calls: int
+) -> None:
+    """A program that has the SDK loaded and ends right after its first answer exports what that
+    gave.
+    """
     version = next(version for version, path in pythons().items() if path == python)
     if version.startswith("3.12."):
         pytest.skip("early 3.12 starts no thread at exit, and the SDK's processors need one")
     service = f"exit-{version}-{fault}-{calls}"
     target = collector.grpc_endpoint if fault == "grpc" else collector.http_endpoint
     source = SDK_LOADED + PROGRAM
-    finished = run_program(source, fault, "normal", target, str(calls), python=python, OTEL_SERVICE_NAME=service)
+    finished = run_program(
+        source, fault, "normal", target, str(calls), python=python, OTEL_SERVICE_NAME=service
+    )
     assert_own_end(finished, "normal")
     assert finished.stderr == ""
     assert len(collector.wait_for(lambda seen: seen.logs(service), timeout_s=5)) == calls
-    assert len([span for span in collector.spans(service) if span.name.startswith("evaluation")]) == calls
+    assert (
+        len([span for span in collector.spans(service) if span.name.startswith("evaluation")])
+        == calls
+    )

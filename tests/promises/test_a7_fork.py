@@ -1,4 +1,6 @@
-"""A7: a process that forks while its threads submit gets children that neither hang nor repeat the parent's work."""
+"""A7: a process that forks while its threads submit gets children that neither hang nor repeat the
+parent's work.
+"""
 
 from __future__ import annotations
 
@@ -103,13 +105,16 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize(
-    ("how", "forks"), [("os.fork", FORKS), ("multiprocessing", FORKS // 8), ("preload", FORKS // 10)]
+    ("how", "forks"),
+    [("os.fork", FORKS), ("multiprocessing", FORKS // 8), ("preload", FORKS // 10)],
 )
 def test_children_neither_hang_nor_repeat_the_parents_work(
     python: str, tmp_path: Path, how: str, forks: int, promise: Recorder
 ) -> None:
     target = tmp_path / "results.jsonl"
-    finished = run_program(PROGRAM, how, str(target), str(forks), str(CHILD_CALLS), python=python, timeout_s=240)
+    finished = run_program(
+        PROGRAM, how, str(target), str(forks), str(CHILD_CALLS), python=python, timeout_s=240
+    )
     report = finished.report()
     assert report["codes"] == [0] * forks, finished.stderr
     outcomes = report["accounting"]
@@ -121,4 +126,7 @@ def test_children_neither_hang_nor_repeat_the_parents_work(
     assert of_parent == outcomes["evaluated"]
     children = forks * (4 if how == "preload" else 1)
     assert len(sessions) - of_parent == children * CHILD_CALLS
-    promise("A7", figure=f"{how}: {children} children, 0 hung, 0 responses scored twice, all of the children's scored")
+    promise(
+        "A7",
+        figure=f"{how}: {children} children, 0 hung, 0 responses scored twice, all of the children's scored",
+    )

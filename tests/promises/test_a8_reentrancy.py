@@ -1,4 +1,6 @@
-"""A8: a call may come at any moment, from anywhere: nothing deadlocks, and every call has its outcome."""
+"""A8: a call may come at any moment, from anywhere: nothing deadlocks, and every call has its
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -155,16 +157,22 @@ EVALUATORS = """
 @pytest.mark.parametrize(
     ("source", "where"),
     [
-        (SIGNALS, "a signal handler, 0.5 ms timer"), (DESTRUCTORS, "__del__, gc.set_threshold(1)"),
-        (LOGS, "a log handler"), (EVALUATORS, "an evaluator"),
+        (SIGNALS, "a signal handler, 0.5 ms timer"),
+        (DESTRUCTORS, "__del__, gc.set_threshold(1)"),
+        (LOGS, "a log handler"),
+        (EVALUATORS, "an evaluator"),
     ],
     ids=["signals", "destructors", "logs", "evaluators"],
-)  # fmt: skip
+)
 def test_a_call_in_the_middle_of_a_call(source: str, where: str, promise: Recorder) -> None:
     watchdog_s = START_S + SECONDS + FLUSH_S
-    report = run_program(SETTING + source, str(SECONDS), str(watchdog_s), timeout_s=watchdog_s + 30).report()
+    report = run_program(
+        SETTING + source, str(SECONDS), str(watchdog_s), timeout_s=watchdog_s + 30
+    ).report()
     met, calls, outcomes = report["met"], report["calls"], report["outcomes"]
-    promise("A8", figure=f"from {where}: {met} among {calls} calls, {sum(outcomes.values())} outcomes")
+    promise(
+        "A8", figure=f"from {where}: {met} among {calls} calls, {sum(outcomes.values())} outcomes"
+    )
     assert met >= 20, "it was never met"
     assert sum(outcomes.values()) == calls
     assert outcomes["evaluated"] > 0

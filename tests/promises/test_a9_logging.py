@@ -1,4 +1,6 @@
-"""A9: our warnings neither feed themselves, nor block, nor repeat, whatever the host does with its logging."""
+"""A9: our warnings neither feed themselves, nor block, nor repeat, whatever the host does with its
+logging.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,11 @@ class Kept(logging.Handler):
 
     def of_exporters(self, port: int) -> list[str]:
         """Lines that the SDK's exporters wrote about our endpoint."""
-        return [line for name, line in self.lines if name.startswith("opentelemetry") and f"port={port}" in line]
+        return [
+            line
+            for name, line in self.lines
+            if name.startswith("opentelemetry") and f"port={port}" in line
+        ]
 
 
 @contextmanager
@@ -83,13 +89,16 @@ def exporting_handler(exporter: Any, *, batched: bool = True) -> Iterator[loggin
     """OpenTelemetry's own handler, which exports what is logged."""
     provider = LoggerProvider(shutdown_on_exit=False)
     provider.add_log_record_processor(
-        BatchLogRecordProcessor(exporter, schedule_delay_millis=100) if batched else SimpleLogRecordProcessor(exporter)
+        BatchLogRecordProcessor(exporter, schedule_delay_millis=100)
+        if batched
+        else SimpleLogRecordProcessor(exporter)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         handler = LoggingHandler(logger_provider=provider)
     yield handler
-    threading.Thread(target=provider.shutdown, daemon=True).start()  # with a black hole it takes half a minute
+    # with a black hole it takes half a minute
+    threading.Thread(target=provider.shutdown, daemon=True).start()
 
 
 class Fussy(RatioSampler, type="fussy"):
@@ -113,10 +122,12 @@ def warned_from_everywhere(endpoint: str, protocol: Any) -> Pipeline:
         raise ValueError("evaluator")
 
     return pipeline_of(
-        ResponseHealth(), Func.of(broken, criterion_name="broken"), sampler=Fussy(),
+        ResponseHealth(),
+        Func.of(broken, criterion_name="broken"),
+        sampler=Fussy(),
         storage=(Broken(), OtlpStorageProvider(endpoint=endpoint, protocol=protocol)),
         dispatcher=PoolDispatcher(max_items=20_000),
-    )  # fmt: skip
+    )
 
 
 def handler_of(pipeline: Pipeline) -> Callable[[], str]:
@@ -131,7 +142,9 @@ def handler_of(pipeline: Pipeline) -> Callable[[], str]:
 
 
 def call_for(seconds: float, handler: Callable[[], Any]) -> int:
-    """Call from two threads at once; gives the number of calls. A thread that does not come back is a deadlock."""
+    """Call from two threads at once; gives the number of calls. A thread that does not come back is
+    a deadlock.
+    """
     over, calls, pause = time.monotonic() + seconds, itertools.count(), threading.Event()
 
     def work() -> None:
@@ -149,14 +162,24 @@ def call_for(seconds: float, handler: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("fault", ["refused", "black hole"])
 @pytest.mark.sized
 def test_one_line_a_minute_of_each_cause(
-    fault: str, protocol: str, promise: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    fault: str,
+    protocol: str,
+    promise: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The root logger exports to where nobody answers, and everything of ours is broken: a line a cause, no more."""
+    """The root logger exports to where nobody answers, and everything of ours is broken: a line a
+    cause, no more.
+    """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with refused_port() as refused, black_hole() as hole:
         port = refused if fault == "refused" else hole.port
         target = f"http://127.0.0.1:{port}"
-        logs = GrpcLogs(endpoint=target) if protocol == "grpc" else HttpLogs(endpoint=f"{target}/v1/logs")
+        logs = (
+            GrpcLogs(endpoint=target)
+            if protocol == "grpc"
+            else HttpLogs(endpoint=f"{target}/v1/logs")
+        )
         kept = Kept()
         # The host's exporter speaks of another port, so that its lines are told from ours.
         with exporting_handler(logs) as handler, root_handlers(handler, kept):
@@ -169,9 +192,14 @@ def test_one_line_a_minute_of_each_cause(
     lines = f"{max(kept.ours().values())} line a cause at most, {len(kept.ours())} causes"
     promise("A9", figure=f"{calls} calls in {SECONDS:g} s: {lines}, depth {kept.deepest}")
     assert calls > 100
-    assert {"event='storage_failed' part='broken'", "event='part_failed' part='sampler'"} <= set(kept.ours())
+    assert {"event='storage_failed' part='broken'", "event='part_failed' part='sampler'"} <= set(
+        kept.ours()
+    )
     # The minute's line may have gone to the exporter of the case before, which is still trying.
-    assert any(cause.startswith("event='export_failed'") for cause in kept.ours()) or "export_failed" in caplog.text
+    assert (
+        any(cause.startswith("event='export_failed'") for cause in kept.ours())
+        or "export_failed" in caplog.text
+    )
     assert max(kept.ours().values()) <= most
     assert kept.deepest <= 2
     assert sum(pipeline.accounting.outcomes().values()) == calls
@@ -179,7 +207,9 @@ def test_one_line_a_minute_of_each_cause(
 
 
 def test_the_hosts_exporter_still_says_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the SDK writes about the host's own exporter is not ours to hold back, also while ours fails beside it."""
+    """What the SDK writes about the host's own exporter is not ours to hold back, also while ours
+    fails beside it.
+    """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     with refused_port() as ours, refused_port() as theirs:
         kept = Kept()
@@ -201,7 +231,8 @@ def test_a_handler_that_exports_at_once_does_not_recurse(monkeypatch: pytest.Mon
         kept = Kept()
         exporter = HttpLogs(endpoint=f"http://127.0.0.1:{port}/v1/logs")
         with exporting_handler(exporter, batched=False) as handler, root_handlers(kept, handler):
-            logging.getLogger("opentelemetry").propagate = False  # the SDK's own recursion is not ours
+            # the SDK's own recursion is not ours
+            logging.getLogger("opentelemetry").propagate = False
             try:
                 pipeline = warned_from_everywhere(f"http://127.0.0.1:{port}", "http/protobuf")
                 handle = handler_of(pipeline)
@@ -214,7 +245,9 @@ def test_a_handler_that_exports_at_once_does_not_recurse(monkeypatch: pytest.Mon
 
 
 def test_a_handler_that_raises_costs_no_result() -> None:
-    """What a handler or a filter of the host's raises stays in the log line: everything else is saved and counted."""
+    """What a handler or a filter of the host's raises stays in the log line: everything else is
+    saved and counted.
+    """
 
     def raises(record: logging.LogRecord) -> bool:
         raise RuntimeError("a handler of the host's")
@@ -234,7 +267,9 @@ def test_a_handler_that_raises_costs_no_result() -> None:
 
 
 def test_causes_without_end_are_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
-    """A cause that is different each time cannot make others be said again: beyond so many they share one line."""
+    """A cause that is different each time cannot make others be said again: beyond so many they
+    share one line.
+    """
     ours = _Log()
     with caplog.at_level(logging.WARNING, logger=OURS):
         for number in range(5_000):
@@ -251,9 +286,13 @@ def _raises(*_: Any) -> Any:
 
 
 def test_the_hosts_structlog_is_neither_used_nor_changed(caplog: pytest.LogCaptureFixture) -> None:
-    """However the host has set structlog up, our line goes to the standard library's logger as always."""
+    """However the host has set structlog up, our line goes to the standard library's logger as
+    always.
+    """
     before = structlog.get_config()
-    structlog.configure(processors=[_raises], logger_factory=_raises, wrapper_class=_raises, context_class=_raises)
+    structlog.configure(
+        processors=[_raises], logger_factory=_raises, wrapper_class=_raises, context_class=_raises
+    )
     configured = structlog.get_config()
     try:
         with caplog.at_level(logging.WARNING, logger=OURS):
@@ -293,7 +332,9 @@ FORKED = """
 
 @pytest.mark.sized
 def test_a_forked_child_can_warn(python: str) -> None:
-    """A child that is forked while other threads write our warnings writes its own, and does not hang."""
+    """A child that is forked while other threads write our warnings writes its own, and does not
+    hang.
+    """
     finished = run_program(FORKED, "20" if FULL else "2", python=python)
     assert finished.code == 0, finished.stderr
     (children,) = finished.lines("children")

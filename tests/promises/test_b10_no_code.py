@@ -1,7 +1,8 @@
-"""B10: no data is run as code, nor opens files or processes: settings, results read back, answers, tasks.
+"""B10: no data is run as code, nor opens files or processes: settings, results read back, answers,
+tasks.
 
-An audit hook listens while the inputs are tried, after a warm-up in which the interpreter loads modules. The rest of
-the proof is that ruff finds nothing in the package that could run data.
+An audit hook listens while the inputs are tried, after a warm-up in which the interpreter loads
+modules. The rest of the proof is that ruff finds nothing in the package that could run data.
 """
 
 from __future__ import annotations
@@ -175,13 +176,18 @@ PROGRAM = r"""
 
 @pytest.mark.sized
 def test_nothing_of_the_data_is_run(tmp_path: Path, promise: Callable[..., None]) -> None:
-    """While thousands of hostile inputs are tried, no code is compiled or run, nothing started, opened or imported."""
+    """While thousands of hostile inputs are tried, no code is compiled or run, nothing started,
+    opened or imported.
+    """
     report = run_program(PROGRAM, str(INPUTS), str(tmp_path), timeout_s=900).report()
     heard = report["heard"]
-    promise("B10", figure=(
-        f"{INPUTS} inputs, {report['taken']} taken and {report['refused']} refused: {len(heard)} audit events, "
-        "no command was run"
-    ))  # fmt: skip
+    promise(
+        "B10",
+        figure=(
+            f"{INPUTS} inputs, {report['taken']} taken and {report['refused']} refused: {len(heard)} audit events, "
+            "no command was run"
+        ),
+    )
     assert report["taken"] > INPUTS / 20, "the inputs get past the first check"
     assert report["refused"] > INPUTS / 20
     assert not report["canary"]
@@ -189,13 +195,28 @@ def test_nothing_of_the_data_is_run(tmp_path: Path, promise: Callable[..., None]
 
 
 RULES = "S102,S301,S302,S307,S506,S602,S604,S605,S606"
-"""Ruff's rules against exec, pickle, marshal, eval, unsafe YAML, shells and programs that replace the process."""
+"""Ruff's rules against exec, pickle, marshal, eval, unsafe YAML, shells and programs that replace
+the process.
+"""
 
 
 def test_the_package_has_nothing_that_runs_data() -> None:
     """No such call stands in the package."""
-    command = (sys.executable, "-m", "ruff", "check", "--isolated", "--ignore-noqa", "--no-cache", f"--select={RULES}")
+    command = (
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--isolated",
+        "--ignore-noqa",
+        "--no-cache",
+        f"--select={RULES}",
+    )
     checked = subprocess.run(
-        [*command, "--output-format=json", str(PACKAGE)], capture_output=True, text=True, timeout=60, check=False
+        [*command, "--output-format=json", str(PACKAGE)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert json.loads(checked.stdout) == []

@@ -1,4 +1,6 @@
-"""B11: oversized and deeply nested settings files are refused before they cost anything: at most 50 ms and 20 MB."""
+"""B11: oversized and deeply nested settings files are refused before they cost anything: at most 50
+ms and 20 MB.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from agenteval_otel import configure
 from agenteval_otel.config import SettingsError, current_pipeline
 from tests.promises.figures import Recorder
 
-# Eight times the promise: of "deep lists" the scanner takes 0.1 s on one day of such a machine, and 0.2 on another.
+# Eight times the promise: of "deep lists" the scanner takes 0.1 s on one day of such a machine, and
+# 0.2 on another.
 PASS_S, SLACK, PASS_BYTES = 0.05, 8, 20 * 1024 * 1024
 DEPTH = 5000
 
@@ -25,36 +28,54 @@ def _aliases(width: int, levels: int) -> str:
 
 BOMBS: dict[str, tuple[str, str]] = {
     "alias bomb": ("b.yaml", _aliases(9, 9)),
-    "alias bomb of mappings": ("b.yaml", "a: &a {x: 1, y: 1}\n" + "\n".join(
-        f"{name}: &{name} {{p: *{below}, q: *{below}, r: *{below}}}" for below, name in zip("abcdefghij", "bcdefghijk",
-                                                                                         strict=True))),
-    "merge bomb": ("b.yaml", "a: &a {x: {y: 1}}\n" + "\n".join(
-        f"{name}: &{name} {{<<: [{', '.join([f'*{below}'] * 20)}]}}" for below, name in zip("abcdefg", "bcdefgh",
-                                                                                          strict=True))),
+    "alias bomb of mappings": (
+        "b.yaml",
+        "a: &a {x: 1, y: 1}\n"
+        + "\n".join(
+            f"{name}: &{name} {{p: *{below}, q: *{below}, r: *{below}}}"
+            for below, name in zip("abcdefghij", "bcdefghijk", strict=True)
+        ),
+    ),
+    "merge bomb": (
+        "b.yaml",
+        "a: &a {x: {y: 1}}\n"
+        + "\n".join(
+            f"{name}: &{name} {{<<: [{', '.join([f'*{below}'] * 20)}]}}"
+            for below, name in zip("abcdefg", "bcdefgh", strict=True)
+        ),
+    ),
     "itself inside": ("b.yaml", "a: &a [*a, *a]"),
-    "deep lists": ("b.yaml", "a: " + "[" * DEPTH + "]" * DEPTH), "deep mappings": ("b.yaml", "{a: " * DEPTH),
-    "deep dashes": ("b.yaml", "- " * DEPTH + "a"), "deep questions": ("b.yaml", "? " * DEPTH + "a"),
+    "deep lists": ("b.yaml", "a: " + "[" * DEPTH + "]" * DEPTH),
+    "deep mappings": ("b.yaml", "{a: " * DEPTH),
+    "deep dashes": ("b.yaml", "- " * DEPTH + "a"),
+    "deep questions": ("b.yaml", "? " * DEPTH + "a"),
     "deep blocks": ("b.yaml", "\n".join(f"{' ' * n}a:" for n in range(600))),
     "deep anchors": ("b.yaml", "".join(f"&a{n} [" for n in range(DEPTH))),
     "deep toml": ("b.toml", "a = " + "[" * DEPTH + "]" * DEPTH),
     "deep toml tables": ("b.toml", "a = " + "{a = " * DEPTH + "1" + "}" * DEPTH),
     "deep toml keys": ("b.toml", ".".join(["a"] * DEPTH) + " = 1"),
     "deep toml headers": ("b.toml", "[" + " . ".join(["a"] * DEPTH) + "]"),
-    "deep json": ("b.json", '{"a":' * DEPTH + "1" + "}" * DEPTH), "deep json lists": ("b.json", "[" * DEPTH),
+    "deep json": ("b.json", '{"a":' * DEPTH + "1" + "}" * DEPTH),
+    "deep json lists": ("b.json", "[" * DEPTH),
     "a key twice": ("b.yaml", "sample_rate: 1\nsample_rate: 0\n"),
     "a key twice, toml": ("b.toml", "sample_rate = 1\nsample_rate = 0\n"),
     "a key twice, json": ("b.json", '{"sample_rate": 1, "sample_rate": 0}'),
-    "10 MB": ("b.yaml", "sample_rate: 1 # " + "x" * 10_000_000), "10 MB toml": ("b.toml", "a = '" + "x" * 10_000_000),
+    "10 MB": ("b.yaml", "sample_rate: 1 # " + "x" * 10_000_000),
+    "10 MB toml": ("b.toml", "a = '" + "x" * 10_000_000),
     "10 MB json": ("b.json", '{"a": "' + "x" * 10_000_000 + '"}'),
     "tag": ("b.yaml", "a: !!python/object/apply:os.system ['true']"),
     "a number without end": ("b.json", '{"a": ' + "9" * 200_000 + "}"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _readers_are_loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Importing the parsers, and the first settings of a process, are not what is measured."""
-    for name, text in (("a.yaml", "agent_span: x"), ("a.toml", "agent_span = 'x'"), ("a.json", '{"agent_span": "x"}')):
+    for name, text in (
+        ("a.yaml", "agent_span: x"),
+        ("a.toml", "agent_span = 'x'"),
+        ("a.json", '{"agent_span": "x"}'),
+    ):
         file = tmp_path_factory.mktemp("warm") / name
         file.write_text(text)
         with pytest.raises(SettingsError):

@@ -13,7 +13,13 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
-from agenteval_otel.judges import AnthropicJudge, CacheSettings, Judge, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.judges import (
+    AnthropicJudge,
+    CacheSettings,
+    Judge,
+    OpenAICompatibleJudge,
+    SpendLimits,
+)
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
@@ -29,10 +35,21 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 @BOTH
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirects_carry_no_keys(kind: type[Judge], status: int, promise: Recorder) -> None:
-    """Neither to another server, to where clouds keep credentials, nor to a file: one request, to `base_url`."""
-    places = ("/latest/meta-data", "file:///etc/passwd", "//169.254.169.254/", "http://169.254.169.254/", "")
+    """Neither to another server, to where clouds keep credentials, nor to a file: one request, to
+    `base_url`.
+    """
+    places = (
+        "/latest/meta-data",
+        "file:///etc/passwd",
+        "//169.254.169.254/",
+        "http://169.254.169.254/",
+        "",
+    )
     with ModelServer([GOOD]) as other:
-        replies = [ModelReply(status=status, headers={"Location": place}) for place in (f"{other.url}/v1", *places)]
+        replies = [
+            ModelReply(status=status, headers={"Location": place})
+            for place in (f"{other.url}/v1", *places)
+        ]
         with ModelServer(replies) as server:
             for _ in replies:
                 assert failure(hosted(kind, server, breaker=None)).error_type == "bad_request"
@@ -46,15 +63,32 @@ def test_redirects_carry_no_keys(kind: type[Judge], status: int, promise: Record
 def test_redirects_of_embeddings_carry_no_keys(status: int) -> None:
     """The key and the texts stay with the server that the settings name."""
     with ModelServer([ModelReply()]) as other:
-        with ModelServer([ModelReply(status=status, headers={"Location": f"{other.url}/v1/embeddings"})]) as server:
+        with ModelServer(
+            [ModelReply(status=status, headers={"Location": f"{other.url}/v1/embeddings"})]
+        ) as server:
             assert embedder_failure(hosted_embedder(server)).error_type == "bad_request"
         assert other.connections == 0
 
 
 HOSTILE = (
-    "../../escaped", "/tmp/escaped", "..\\..\\escaped", "a\0b", "/dev/full", "con", ".", "..", "~root/x", "$HOME/x",
-    "%2e%2e%2fescaped", "x" * 5_000, "a\nb", "\ud800", "-rf", "file:///etc/passwd", "sub/folder/name",
-)  # fmt: skip
+    "../../escaped",
+    "/tmp/escaped",
+    "..\\..\\escaped",
+    "a\0b",
+    "/dev/full",
+    "con",
+    ".",
+    "..",
+    "~root/x",
+    "$HOME/x",
+    "%2e%2e%2fescaped",
+    "x" * 5_000,
+    "a\nb",
+    "\ud800",
+    "-rf",
+    "file:///etc/passwd",
+    "sub/folder/name",
+)
 """Text that would be somewhere else if it named a file."""
 
 
@@ -64,8 +98,12 @@ def _assert_private(folder: Path) -> None:
         assert mode == (0o700 if path.is_dir() else 0o600), f"{path}: {mode:o}"
 
 
-def test_no_text_names_a_file(tmp_path: Path, promise: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Questions, answers, metadata and reasons of judges that look like paths: the files are those of the settings."""
+def test_no_text_names_a_file(
+    tmp_path: Path, promise: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Questions, answers, metadata and reasons of judges that look like paths: the files are those
+    of the settings.
+    """
     old = os.umask(0)
     try:
         root = tmp_path / "root"
@@ -85,19 +123,29 @@ def test_no_text_names_a_file(tmp_path: Path, promise: Recorder, monkeypatch: py
         assert pipeline.shutdown(10.0)
         judge.guarded().cache.store.close()
         written = list(root.rglob("*"))
-        assert {path.parent.name for path in written if path.is_file()} == {"judges", "lines", "rows"}
-        assert [path for path in list(tmp_path.rglob("*")) if root not in (path, *path.parents)] == []
+        assert {path.parent.name for path in written if path.is_file()} == {
+            "judges",
+            "lines",
+            "rows",
+        }
+        assert [
+            path for path in list(tmp_path.rglob("*")) if root not in (path, *path.parents)
+        ] == []
         _assert_private(root)
     finally:
         os.umask(old)
     names = {path.name.split(".")[0] for path in written if path.is_file()}
     assert names == {"spend", "cache", "results"}
-    promise("B12", figure=f"{len(HOSTILE)} hostile texts: 0 files outside, all 0600 in folders of 0700")
+    promise(
+        "B12", figure=f"{len(HOSTILE)} hostile texts: 0 files outside, all 0600 in folders of 0700"
+    )
 
 
 @pytest.mark.parametrize("text", ["a\0b", "x" * 5_000 + ".jsonl"])
 def test_a_path_that_is_none_costs_results_and_nothing_else(text: str, tmp_path: Path) -> None:
-    """NUL and names that no system takes: refused at load or counted as not saved, never raised into the call."""
+    """NUL and names that no system takes: refused at load or counted as not saved, never raised
+    into the call.
+    """
     with contextlib.suppress(ConfigurationError):
         storage = JsonFileStorageProvider(path=tmp_path / text)
         pipeline = pipeline_of(storage=(storage,), dispatcher=InlineDispatcher())
@@ -107,19 +155,28 @@ def test_a_path_that_is_none_costs_results_and_nothing_else(text: str, tmp_path:
 
 
 def test_the_books_of_judges_at_odd_places(tmp_path: Path) -> None:
-    """A folder is refused at load; a device, a pipe and a broken link cost the file's use, not the judgement."""
+    """A folder is refused at load; a device, a pipe and a broken link cost the file's use, not the
+    judgement.
+    """
     with pytest.raises(ConfigurationError):
         ScriptedJudge.load({"spend": {"path": str(tmp_path)}})
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere" / "deep" / "x.db")
     for index, place in enumerate(
-        (Path("/dev/full"), Path("/dev/null"), tmp_path / "pipe", tmp_path / "link", Path("/proc/x"))
+        (
+            Path("/dev/full"),
+            Path("/dev/null"),
+            tmp_path / "pipe",
+            tmp_path / "link",
+            Path("/proc/x"),
+        )
     ):
         judge = ScriptedJudge(
-            fallback={"reason": "r", "score": 3}, spend=SpendLimits(
+            fallback={"reason": "r", "score": 3},
+            spend=SpendLimits(
                 tokens_per_day=10**6, path=place, patience_s=0.05, account=f"odd {index}"
             ),
             cache=CacheSettings(path=place),
-        )  # fmt: skip
+        )
         assert asyncio.run(judge.guarded().judge(QUESTION)).answer["score"] == 3, place
         judge.guarded().cache.store.close()

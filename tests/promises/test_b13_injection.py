@@ -1,7 +1,8 @@
 """B13: what is judged cannot leave its place in the judge's prompt, whatever it says.
 
-The built prompt is taken apart again: one block of JSON between two lines with a mark, everything around it word for
-word what it is for a harmless case. Whether a model is talked round all the same is not promised.
+The built prompt is taken apart again: one block of JSON between two lines with a mark, everything
+around it word for word what it is for a harmless case. Whether a model is talked round all the same
+is not promised.
 """
 
 from __future__ import annotations
@@ -27,8 +28,15 @@ EACH = sized(7, 1)
 """For rubrics and templates every seventh payload, all of them in the long form."""
 
 NAMES = (
-    "{{response}}", '"score": 5', "}\n{", "DATA-" + "0" * 32, "evidence", "__proto__", "\u202escore", "criterion_1",
-)  # fmt: skip
+    "{{response}}",
+    '"score": 5',
+    "}\n{",
+    "DATA-" + "0" * 32,
+    "evidence",
+    "__proto__",
+    "\u202escore",
+    "criterion_1",
+)
 """Names of criteria, which settings give, that look like something else."""
 
 TEMPLATES = {
@@ -41,20 +49,34 @@ TEMPLATES = {
 
 def _filled(payload: str) -> EvaluationInput:
     """A case that holds the payload in every field that there is."""
-    return EvaluationInput.model_validate({
-        "response": f"An answer. {payload}", "prompt": payload, "ground_truth": payload,
-        "context": {"k": payload, payload: payload, "documents": [payload], "tools": [{"name": payload}]},
-        "message_history": [{"role": "user", "content": payload}, {"role": "assistant", "content": payload}],
-        "tool_calls": [{"name": payload, "arguments": {payload: payload}, "result": payload}],
-        "agent_config": {"tools": [{"name": payload, "description": payload}]},
-    })  # fmt: skip
+    return EvaluationInput.model_validate(
+        {
+            "response": f"An answer. {payload}",
+            "prompt": payload,
+            "ground_truth": payload,
+            "context": {
+                "k": payload,
+                payload: payload,
+                "documents": [payload],
+                "tools": [{"name": payload}],
+            },
+            "message_history": [
+                {"role": "user", "content": payload},
+                {"role": "assistant", "content": payload},
+            ],
+            "tool_calls": [{"name": payload, "arguments": {payload: payload}, "result": payload}],
+            "agent_config": {"tools": [{"name": payload, "description": payload}]},
+        }
+    )
 
 
 HARMLESS = _filled("harmless")
 
 
 def _around(request: JudgeRequest) -> tuple[str, ...]:
-    """All of the request but the data: its system text, what stands before and behind, the form, the purpose."""
+    """All of the request but the data: its system text, what stands before and behind, the form,
+    the purpose.
+    """
     before, _, after = taken_apart(request.prompt)
     return request.system, before, after, json.dumps(request.answer_form), request.purpose
 
@@ -74,16 +96,33 @@ def _assert_contained(judge: LLMJudge, payload: str, expected: tuple[str, ...]) 
 
 def _judges() -> dict[str, LLMJudge]:
     scripted = ScriptedJudge()
-    everything = ["question", "response", "ground_truth", "context", "history", "tool_calls", "tool_definitions"]
+    everything = [
+        "question",
+        "response",
+        "ground_truth",
+        "context",
+        "history",
+        "tool_calls",
+        "tool_definitions",
+    ]
     actual = {
         "default": LLMJudge("Is it fine?", judge=scripted),
         "every field": LLMJudge("Is it fine?", judge=scripted, takes=everything),
     }
-    actual |= {f"template: {name}": LLMJudge(judge=scripted, prompt_template=text, criterion_name="fine")
-              for name, text in TEMPLATES.items()}  # fmt: skip
-    actual |= {f"named {name!r}": LLMJudge(judge=scripted, criterion_name=name, scale="likert5") for name in NAMES}
-    actual["several"] = LLMJudge(judge=scripted, rubrics=[{"criterion_name": name} for name in NAMES])
-    actual["a rubric as one text"] = LLMJudge(judge=scripted, rubric="Is {{response}} right? {output}")
+    actual |= {
+        f"template: {name}": LLMJudge(judge=scripted, prompt_template=text, criterion_name="fine")
+        for name, text in TEMPLATES.items()
+    }
+    actual |= {
+        f"named {name!r}": LLMJudge(judge=scripted, criterion_name=name, scale="likert5")
+        for name in NAMES
+    }
+    actual["several"] = LLMJudge(
+        judge=scripted, rubrics=[{"criterion_name": name} for name in NAMES]
+    )
+    actual["a rubric as one text"] = LLMJudge(
+        judge=scripted, rubric="Is {{response}} right? {output}"
+    )
     return actual
 
 
@@ -101,7 +140,9 @@ def test_no_payload_leaves_the_data(name: str, promise: Recorder) -> None:
         _assert_contained(judge, payload, expected)
     assert len(set(PAYLOADS)) >= 600
     if name == "every field":
-        promise("B13", figure=f"{len(PAYLOADS)} payloads in every field: 0 breakouts, the mark in none")
+        promise(
+            "B13", figure=f"{len(PAYLOADS)} payloads in every field: 0 breakouts, the mark in none"
+        )
 
 
 @pytest.mark.sized
@@ -112,14 +153,22 @@ def test_no_payload_leaves_the_data_of_any_rubric_of_the_package(promise: Record
         expected = _around(judge.question_for(HARMLESS)[0])
         for payload in PAYLOADS[::EACH]:
             _assert_contained(judge, payload, expected)
-    promise("B13", figure=f"{len(CRITERIA)} rubrics x {len(PAYLOADS[::EACH])} payloads: 0 breakouts")
+    promise(
+        "B13", figure=f"{len(CRITERIA)} rubrics x {len(PAYLOADS[::EACH])} payloads: 0 breakouts"
+    )
 
 
 def test_scripted_success_is_told_and_not_promised(promise: Recorder) -> None:
-    """A judge that obeys any order in the data is talked round; that is seen in the sign, not in the prompt."""
+    """A judge that obeys any order in the data is talked round; that is seen in the sign, not in
+    the prompt.
+    """
 
     def obeys(request: JudgeRequest) -> dict[str, Any]:
-        return {"evidence": [], "reason": "as told", "score": "score" in str(taken_apart(request.prompt)[1]).lower()}
+        return {
+            "evidence": [],
+            "reason": "as told",
+            "score": "score" in str(taken_apart(request.prompt)[1]).lower(),
+        }
 
     judge = LLMJudge("Is it fine?", judge=ScriptedJudge(answer=obeys))
     marked = total = 0
@@ -130,6 +179,7 @@ def test_scripted_success_is_told_and_not_promised(promise: Recorder) -> None:
             total += 1
             marked += result.suspected_injection
     promise(
-        "B13", figure=f"a judge that obeys is talked round by {total} of {len(PAYLOADS[::7])}, {marked} of them marked"
+        "B13",
+        figure=f"a judge that obeys is talked round by {total} of {len(PAYLOADS[::7])}, {marked} of them marked",
     )
     assert total

@@ -12,7 +12,12 @@ from typing import Any
 import httpx
 import pytest
 
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, ToolCall
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationInput,
+    EvaluationResult,
+    ToolCall,
+)
 from tests.promises.figures import Recorder
 from tests.ui.served import Structure, client_of, served
 from tests.ui.stored import answer, score, store
@@ -37,7 +42,12 @@ def everywhere(text: str) -> AggregatedEvaluationResult:
     call = ToolCall(name=text, arguments={text: text}, result=text, error=text)
     history: list[Any] = [{"role": text, "content": text}]
     snapshot = EvaluationInput(
-        prompt=text, response=text, ground_truth=text, context={text: text}, tool_calls=[call], message_history=history
+        prompt=text,
+        response=text,
+        ground_truth=text,
+        context={text: text},
+        tool_calls=[call],
+        message_history=history,
     )
     names = {"label": text, "reason_code": text, "evaluator_version": text, "evaluator_id": text}
     results = (
@@ -46,9 +56,18 @@ def everywhere(text: str) -> AggregatedEvaluationResult:
         EvaluationResult(criterion_name=text, evaluator_type=text, skip_reason=text),
     )
     return answer(
-        *results, input_snapshot=snapshot, agent=text, model=text, conversation_id=text, prompt_name=text,
-        prompt_version=text, environment=text, user_id=text, sampling_reason=text, response_id=text,
-    )  # fmt: skip
+        *results,
+        input_snapshot=snapshot,
+        agent=text,
+        model=text,
+        conversation_id=text,
+        prompt_name=text,
+        prompt_version=text,
+        environment=text,
+        user_id=text,
+        sampling_reason=text,
+        response_id=text,
+    )
 
 
 def pages_of(path: Path, text: str) -> dict[str, str]:
@@ -56,13 +75,20 @@ def pages_of(path: Path, text: str) -> dict[str, str]:
     store(path, [everywhere(text), everywhere(PLAIN + "2")])
     with served(path) as address, client_of(address) as client:
         overview = client.get("/").text
-        row = next(row for row in csv.reader(io.StringIO(client.get("/export.csv").text)) if PLAIN + "2" not in row[0])
+        row = next(
+            row
+            for row in csv.reader(io.StringIO(client.get("/export.csv").text))
+            if PLAIN + "2" not in row[0]
+        )
         assert row
         pages = {"overview": overview}
         for name, query in (
-            ("criterion", {"name": stored_name(text)}), ("conversation", {"id": stored_name(text)}),
-            ("label", {"criterion": stored_name(text)}), ("compare", {"by": "agent"}), ("health", {}),
-        ):  # fmt: skip
+            ("criterion", {"name": stored_name(text)}),
+            ("conversation", {"id": stored_name(text)}),
+            ("label", {"criterion": stored_name(text)}),
+            ("compare", {"by": "agent"}),
+            ("health", {}),
+        ):
             reply = client.get(f"/{name}", params=query)
             assert reply.status_code == 200, f"{name}: {reply.text[-300:]}"
             pages[name] = reply.text
@@ -70,7 +96,8 @@ def pages_of(path: Path, text: str) -> dict[str, str]:
         pages["answer"] = client.get(f"/answer/{key}").text
         pages["file"] = client.get("/export/overview.html").text
         pages["csv"] = (
-            client.get("/export.csv").text + client.get("/export.csv", params={"name": stored_name(text)}).text
+            client.get("/export.csv").text
+            + client.get("/export.csv", params={"name": stored_name(text)}).text
         )
     return pages
 
@@ -84,23 +111,34 @@ def stored_name(text: str) -> str:
 
 @pytest.mark.slow
 def test_stored_text_is_text_on_every_page(tmp_path: Path, promise: Recorder) -> None:
-    """The tags of a page are those of the page with a harmless word; nothing invisible is left, no cell computes."""
-    plain = {name: Structure(page).tags for name, page in pages_of(tmp_path / "plain.db", PLAIN).items()}
+    """The tags of a page are those of the page with a harmless word; nothing invisible is left, no
+    cell computes.
+    """
+    plain = {
+        name: Structure(page).tags for name, page in pages_of(tmp_path / "plain.db", PLAIN).items()
+    }
     hostile = " ".join(HOSTILE)
     for number, text in enumerate((hostile, *HOSTILE[:3], HOSTILE[10])):
         pages = pages_of(tmp_path / f"{number}.db", text)
         for name, page in pages.items():
             # What a form sends back is the name as it is stored; what is shown is the text.
-            assert not _INVISIBLE.search(page.replace("\r\n", "\n") if name == "csv" else Structure(page).text), (
+            assert not _INVISIBLE.search(
+                page.replace("\r\n", "\n") if name == "csv" else Structure(page).text
+            ), f"{name}: {text!r}"
+            assert Structure(page).tags == plain[name] or name in ("csv", "file", "compare"), (
                 f"{name}: {text!r}"
             )
-            assert Structure(page).tags == plain[name] or name in ("csv", "file", "compare"), f"{name}: {text!r}"
         for name in ("file", "compare"):
             tags = set(Structure(pages[name]).tags)
-            assert tags <= {*plain[name], *plain["compare"]}, f"{name}: {text!r}: {tags - set(plain[name])}"
+            assert tags <= {*plain[name], *plain["compare"]}, (
+                f"{name}: {text!r}: {tags - set(plain[name])}"
+            )
         for row in csv.reader(io.StringIO(pages["csv"])):
             assert not [cell for cell in row if cell.startswith(("=", "+", "@", "\t", "\r"))], row
-    promise("B14", figure=f"{len(HOSTILE)} texts in every field of 9 pages: 0 tags or scripts of stored text")
+    promise(
+        "B14",
+        figure=f"{len(HOSTILE)} texts in every field of 9 pages: 0 tags or scripts of stored text",
+    )
 
 
 @pytest.mark.slow
@@ -118,16 +156,22 @@ def test_ten_megabytes_are_cut_with_a_note(tmp_path: Path, promise: Recorder) ->
         for name in (f"/answer/{key}", "/conversation?id=c", "/label"):
             whole = client.get(name).content
             scripts = [
-                client.get(found).content for found in re.findall(r'(?:src|href)="(/(?:vendor|static)/[^"]+)"', page)
+                client.get(found).content
+                for found in re.findall(r'(?:src|href)="(/(?:vendor|static)/[^"]+)"', page)
             ]
             largest = max(largest, sum(len(gzip.compress(part)) for part in (whole, *scripts)))
         assert largest <= _MAX_PAGE
-    promise("B14", figure=f"12 MB in a field: a page with its scripts is {largest // 1000} KB compressed")
+    promise(
+        "B14",
+        figure=f"12 MB in a field: a page with its scripts is {largest // 1000} KB compressed",
+    )
 
 
 @pytest.mark.slow
 def test_pages_open_with_the_token_alone(tmp_path: Path, promise: Recorder) -> None:
-    """Other hosts, other cookies, a wrong token and forms of other sites get nothing; it listens on 127.0.0.1."""
+    """Other hosts, other cookies, a wrong token and forms of other sites get nothing; it listens on
+    127.0.0.1.
+    """
     path = tmp_path / "a.db"
     store(path, [answer(score("canary_criterion"), conversation_id="c")])
     with served(path) as address:
@@ -135,12 +179,28 @@ def test_pages_open_with_the_token_alone(tmp_path: Path, promise: Recorder) -> N
         assert base.startswith("http://127.0.0.1:")
         port = int(base.rsplit(":", 1)[1])
         name = f"agenteval_{port}"
-        paths = ("/", "/label", "/criterion?name=canary_criterion", "/conversation?id=c", "/export.csv",
-                 "/static/ui.js", "/compare", "/health", "/export/overview.html", "/answer/0", "/nothing")  # fmt: skip
+        paths = (
+            "/",
+            "/label",
+            "/criterion?name=canary_criterion",
+            "/conversation?id=c",
+            "/export.csv",
+            "/static/ui.js",
+            "/compare",
+            "/health",
+            "/export/overview.html",
+            "/answer/0",
+            "/nothing",
+        )
         headers = (
-            {}, {"cookie": f"{name}=guess"}, {"cookie": f"{name}="}, {"host": f"evil.example:{port}"},
-            {"host": "127.0.0.1:1"}, {"cookie": "x" * 8_000}, {"authorization": "Bearer guess"},
-        )  # fmt: skip
+            {},
+            {"cookie": f"{name}=guess"},
+            {"cookie": f"{name}="},
+            {"host": f"evil.example:{port}"},
+            {"host": "127.0.0.1:1"},
+            {"cookie": "x" * 8_000},
+            {"authorization": "Bearer guess"},
+        )
         refused = 0
         with httpx.Client(base_url=base) as client:
             for way in headers:
@@ -154,8 +214,12 @@ def test_pages_open_with_the_token_alone(tmp_path: Path, promise: Recorder) -> N
             assert "canary_criterion" in client.get("/").text
             csrf = client.get("/label").text.split('name="csrf" value="')[1].split('"')[0]
             form = {"csrf": csrf, "key": "0", "criterion": "a", "verdict": "pass"}
-            for way in ({"origin": "http://evil.example"}, {"origin": f"http://evil.example:{port}"},
-                        {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}):  # fmt: skip
+            for way in (
+                {"origin": "http://evil.example"},
+                {"origin": f"http://evil.example:{port}"},
+                {"sec-fetch-site": "cross-site"},
+                {"sec-fetch-site": "same-site"},
+            ):
                 assert client.post("/label", data=form, headers=way).status_code == 403
                 refused += 1
     promise("B14", figure=f"{refused} requests without the token or of other sites: 0 answered")

@@ -17,7 +17,11 @@ from agenteval_otel import annotate, monitor
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import InlineDispatcher
-from agenteval_otel.storage import ConsoleStorageProvider, JsonFileStorageProvider, OtlpStorageProvider
+from agenteval_otel.storage import (
+    ConsoleStorageProvider,
+    JsonFileStorageProvider,
+    OtlpStorageProvider,
+)
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.receiver import Receiver
@@ -29,7 +33,9 @@ PLACES = (
     "explanation", "label", "category", "reason code", "error type", "skip", "metadata", "file name", "storage",
     "capture", "ground truth", "tokens",
 )  # fmt: skip
-CANARY = {place: f"kanarienvögel {place} 4815162342{index:02d}" for index, place in enumerate(PLACES)}
+CANARY = {
+    place: f"kanarienvögel {place} 4815162342{index:02d}" for index, place in enumerate(PLACES)
+}
 
 
 class Failing:
@@ -49,9 +55,12 @@ def raising(error: Exception) -> Any:
 async def explain(evaluation_input: EvaluationInput) -> Score:
     await asyncio.sleep(0)
     return Score(
-        value=0.25, label=CANARY["label"], reasoning=f"It says: {CANARY['explanation']}",
-        reason_code=CANARY["reason code"], metadata={"quote": CANARY["metadata"]},
-    )  # fmt: skip
+        value=0.25,
+        label=CANARY["label"],
+        reasoning=f"It says: {CANARY['explanation']}",
+        reason_code=CANARY["reason code"],
+        metadata={"quote": CANARY["metadata"]},
+    )
 
 
 def evaluators() -> tuple[Any, ...]:
@@ -59,22 +68,34 @@ def evaluators() -> tuple[Any, ...]:
         Thinking(criterion_name="judged", action=explain),
         Free(criterion_name="category", action=lambda _: Score(value=CANARY["category"])),
         Free(criterion_name="broken", action=raising(ValueError(CANARY["exception"]))),
-        Fixed(criterion_name="typed", action=raising(EvaluationError("x", error_type=CANARY["error type"]))),
+        Fixed(
+            criterion_name="typed",
+            action=raising(EvaluationError("x", error_type=CANARY["error type"])),
+        ),
         Free(criterion_name="skipping", action=raising(EvaluationSkipped(CANARY["skip"]))),
     )
 
 
 def facts() -> dict[str, Any]:
-    call = {"name": "look_up", "arguments": {"q": CANARY["tool arguments"]}, "result": CANARY["tool result"]}
+    call = {
+        "name": "look_up",
+        "arguments": {"q": CANARY["tool arguments"]},
+        "result": CANARY["tool result"],
+    }
     return {
-        "context": [{"text": CANARY["document"], "file": f"/srv/{CANARY['file name']}.pdf"}], "tool_calls": [call],
-        "metadata": {"note": CANARY["metadata"]}, "ground_truth": CANARY["ground truth"], "usage": CANARY["tokens"],
-    }  # fmt: skip
+        "context": [{"text": CANARY["document"], "file": f"/srv/{CANARY['file name']}.pdf"}],
+        "tool_calls": [call],
+        "metadata": {"note": CANARY["metadata"]},
+        "ground_truth": CANARY["ground truth"],
+        "usage": CANARY["tokens"],
+    }
 
 
 def run(endpoint: str, path: Path, **storage: Any) -> None:
     """Answer, raise and break once each, with a canary in every place, and deliver everything."""
-    otlp = OtlpStorageProvider(endpoint=endpoint, protocol="http/protobuf", detail="result", **storage)
+    otlp = OtlpStorageProvider(
+        endpoint=endpoint, protocol="http/protobuf", detail="result", **storage
+    )
     providers = (otlp, JsonFileStorageProvider(path=path), ConsoleStorageProvider(), Failing())
     pipeline = pipeline_of(*evaluators(), storage=providers, dispatcher=InlineDispatcher())
 
@@ -91,7 +112,10 @@ def run(endpoint: str, path: Path, **storage: Any) -> None:
     def uncaptured(messages: list[dict[str, str]]) -> str:
         return "fine"
 
-    messages = [{"role": "system", "content": CANARY["system"]}, {"role": "user", "content": CANARY["prompt"]}]
+    messages = [
+        {"role": "system", "content": CANARY["system"]},
+        {"role": "user", "content": CANARY["prompt"]},
+    ]
     token = otel_context.attach(baggage.set_baggage("note", CANARY["baggage"]))
     try:
         handler(messages)
@@ -127,11 +151,19 @@ def out(receiver: Receiver, tmp_path: Path, capfd: Any, caplog: Any) -> Any:
         with caplog.at_level(logging.DEBUG):
             run(receiver.endpoint, path, **storage)
         shown = capfd.readouterr()
-        logged = "\n".join(f"{record.getMessage()} {record.__dict__!r}" for record in caplog.records)
-        ways = {name.rpartition("/")[2]: b"\n".join(bodies) for name, bodies in receiver.bodies.items()}
+        logged = "\n".join(
+            f"{record.getMessage()} {record.__dict__!r}" for record in caplog.records
+        )
+        ways = {
+            name.rpartition("/")[2]: b"\n".join(bodies) for name, bodies in receiver.bodies.items()
+        }
         assert all(ways.values()), "each signal arrived"
         assert path.read_bytes().count(b"\n") == 2
-        ways |= {"file": path.read_bytes(), "console": (shown.out + shown.err).encode(), "log": logged.encode()}
+        ways |= {
+            "file": path.read_bytes(),
+            "console": (shown.out + shown.err).encode(),
+            "log": logged.encode(),
+        }
         return {name: canaries_in(data) for name, data in ways.items()}
 
     return leaks
@@ -141,7 +173,12 @@ def test_the_search_finds_every_form() -> None:
     """A canary is found raw, escaped once and twice, and in base64 wherever it begins."""
     text = CANARY["prompt"]
     packed = [base64.b64encode(b"x" * shift + text.encode() + b"tail") for shift in range(7)]
-    for data in (text.encode(), json.dumps({"a": text}).encode(), json.dumps(json.dumps([text])).encode(), *packed):
+    for data in (
+        text.encode(),
+        json.dumps({"a": text}).encode(),
+        json.dumps(json.dumps([text])).encode(),
+        *packed,
+    ):
         assert canaries_in(data) == {"prompt"}
     assert canaries_in(b"nothing") == set()
 
@@ -155,8 +192,16 @@ def test_nothing_leaks_by_default(out: Any, promise: Recorder) -> None:
 
 SPAN, EVENT = {"prompt", "answer"}, {"explanation"}
 SAVED = set(PLACES) - {
-    "handler error", "baggage", "storage", "capture", "tokens", "label", "category", "reason code", "error type"
-}  # fmt: skip
+    "handler error",
+    "baggage",
+    "storage",
+    "capture",
+    "tokens",
+    "label",
+    "category",
+    "reason code",
+    "error type",
+}
 
 
 @pytest.mark.parametrize(
@@ -165,15 +210,31 @@ SAVED = set(PLACES) - {
 )
 @pytest.mark.parametrize("by_variable", [False, True])
 def test_each_opt_in_releases_its_own(
-    out: Any, monkeypatch: Any, content: str, traces: set[str], logs: set[str], by_variable: bool, promise: Recorder
+    out: Any,
+    monkeypatch: Any,
+    content: str,
+    traces: set[str],
+    logs: set[str],
+    by_variable: bool,
+    promise: Recorder,
 ) -> None:
-    """Spans get prompt and answer, events the explanation; what is stored is whole; logs and metrics get no text."""
+    """Spans get prompt and answer, events the explanation; what is stored is whole; logs and
+    metrics get no text.
+    """
     if by_variable:
         monkeypatch.setenv(VARIABLE, content.upper())
     result = out(**({} if by_variable else {"content": content}))
     assert result["traces"] == traces
     assert result["logs"] == logs
     assert result["file"] <= SAVED
-    assert result["file"] >= {"prompt", "answer", "system", "tool arguments", "tool result", "document", "explanation"}
+    assert result["file"] >= {
+        "prompt",
+        "answer",
+        "system",
+        "tool arguments",
+        "tool result",
+        "document",
+        "explanation",
+    }
     assert result["metrics"] == result["log"] == result["console"] == set()
     promise("B1", figure="each opt-in: its own canaries and no other")

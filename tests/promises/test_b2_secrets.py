@@ -1,4 +1,6 @@
-"""B2: our own secrets never appear: not in what is shown, dumped, said or logged, nor in what is exported."""
+"""B2: our own secrets never appear: not in what is shown, dumped, said or logged, nor in what is
+exported.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,18 @@ BASIC = base64.b64encode(f"user:{KEY}".encode()).decode()
 
 
 def forms(key: str = KEY) -> set[str]:
-    """The secret as it is, encoded for an address, as JSON and as Basic authorization; and large parts of it."""
-    return {key, quote(key), quote(key, safe=""), json.dumps(key)[1:-1], BASIC, key[6:18], key[-10:]}
+    """The secret as it is, encoded for an address, as JSON and as Basic authorization; and large
+    parts of it.
+    """
+    return {
+        key,
+        quote(key),
+        quote(key, safe=""),
+        json.dumps(key)[1:-1],
+        BASIC,
+        key[6:18],
+        key[-10:],
+    }
 
 
 def assert_hidden(*shown: object) -> None:
@@ -91,7 +103,9 @@ def grpc_echo() -> Iterator[Echo]:
     echo = Echo()
 
     def refuse(method: str, body: bytes, context: Any) -> bytes:
-        context.abort(grpc.StatusCode.UNAUTHENTICATED, echo.take(context.invocation_metadata(), body))
+        context.abort(
+            grpc.StatusCode.UNAUTHENTICATED, echo.take(context.invocation_metadata(), body)
+        )
         return b""
 
     with grpc_server(refuse) as echo.port:
@@ -139,7 +153,15 @@ PROGRAM = """
     shutdown(5)
     print("done", flush(1), flush=True)
 """
-WAYS = ("headers", "address", "both", "variable", "signal variables", "variable address", "odd variable")
+WAYS = (
+    "headers",
+    "address",
+    "both",
+    "variable",
+    "signal variables",
+    "variable address",
+    "odd variable",
+)
 
 
 def variables(how: str, port: int) -> dict[str, str]:
@@ -148,7 +170,9 @@ def variables(how: str, port: int) -> dict[str, str]:
     signals = ("TRACES", "LOGS", "METRICS")
     result = {
         "variable": {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer%20{quoted}"},
-        "signal variables": {f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": f"x-api-key={quoted}" for signal in signals},
+        "signal variables": {
+            f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": f"x-api-key={quoted}" for signal in signals
+        },
         "variable address": {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{USER}@{address}"},
         # No name: the SDK says so, and quotes it.
         "odd variable": {"OTEL_EXPORTER_OTLP_HEADERS": f"{KEY},x-api-key:{KEY}"},
@@ -164,13 +188,23 @@ def echo(request: pytest.FixtureRequest) -> Iterator[tuple[str, Echo]]:
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_nothing_shows_the_key(how: str, python: str, echo: tuple[str, Echo], promise: Recorder) -> None:
-    """However the key came in: it reaches the receiver, which quotes it in its refusal, and nothing shows it."""
+def test_nothing_shows_the_key(
+    how: str, python: str, echo: tuple[str, Echo], promise: Recorder
+) -> None:
+    """However the key came in: it reaches the receiver, which quotes it in its refusal, and nothing
+    shows it.
+    """
     protocol, receiver = echo
     finished = run_program(
-        PROGRAM, how, protocol, str(receiver.port), KEY, USER, python=python,
+        PROGRAM,
+        how,
+        protocol,
+        str(receiver.port),
+        KEY,
+        USER,
+        python=python,
         **variables(how, receiver.port),
-    )  # fmt: skip
+    )
     assert finished.code == 0, finished.stderr[-2000:]
     assert_hidden(finished.stdout, finished.stderr)
     assert KEY.encode() not in receiver.bodies
@@ -179,10 +213,13 @@ def test_nothing_shows_the_key(how: str, python: str, echo: tuple[str, Echo], pr
     assert len(finished.lines("refused")) >= 24
     assert finished.lines("taken") == []
     expected = {
-        "headers": ("authorization", f"Bearer {KEY}"), "address": ("authorization", f"Basic {BASIC}"),
-        "both": ("x-api-key", KEY), "variable": ("authorization", f"Bearer {KEY}"),
-        "signal variables": ("x-api-key", KEY), "variable address": ("authorization", f"Basic {BASIC}"),
-    }  # fmt: skip
+        "headers": ("authorization", f"Bearer {KEY}"),
+        "address": ("authorization", f"Basic {BASIC}"),
+        "both": ("x-api-key", KEY),
+        "variable": ("authorization", f"Bearer {KEY}"),
+        "signal variables": ("x-api-key", KEY),
+        "variable address": ("authorization", f"Basic {BASIC}"),
+    }
     if how in expected:
         name, value = expected[how]
         assert receiver.values_of(name) == {value}, "what does not arrive is hidden for nothing"
@@ -204,19 +241,24 @@ class Vault(EvaluationStorageProvider, type="vault"):
 
 def vault(**fields: Any) -> Vault:
     defaults: dict[str, Any] = {
-        "api_key": KEY, "base_url": f"https://{USER}@host/v1?token={quote(KEY, safe='')}",
+        "api_key": KEY,
+        "base_url": f"https://{USER}@host/v1?token={quote(KEY, safe='')}",
         "options": {"headers": {"x": KEY}, "auth": {"clientSecret": KEY}, "region": "eu"},
         "mirrors": (f"https://{USER}@other",),
-    }  # fmt: skip
+    }
     return Vault(**{**defaults, **fields})
 
 
 def test_a_users_part_is_masked_by_the_names_of_its_fields() -> None:
-    """A component of the user's own shows, dumps and fingerprints without its secrets; all else stays as it is."""
+    """A component of the user's own shows, dumps and fingerprints without its secrets; all else
+    stays as it is.
+    """
     made = vault()
     dumps = [made.model_dump(), made.model_dump(mode="json"), made.model_dump(by_alias=True)]
     settings = Settings(storage=[made])
-    assert_hidden(repr(made), str(made), *dumps, made.model_dump_json(), settings, settings.model_dump())
+    assert_hidden(
+        repr(made), str(made), *dumps, made.model_dump_json(), settings, settings.model_dump()
+    )
     assert {"pattern": made.pattern, "max_tokens": 5, "type": "vault"}.items() <= dumps[0].items()
     assert dumps[0]["options"]["region"] == "eu"
     deep: Any = KEY
@@ -229,16 +271,29 @@ def test_a_users_part_is_masked_by_the_names_of_its_fields() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"api_key": [KEY]}, {"apiKey": {"k": KEY}}, {"options": KEY}, {"options": ["x", {"token": KEY}]},
-     {"mirrors": f"https://{USER}@h"}, {"max_tokens": f"https://{USER}@h"}, {"api_key": KEY.encode() + b"\xff"},
-     {"unknown_secret": KEY}],
-)  # fmt: skip
+    [
+        {"api_key": [KEY]},
+        {"apiKey": {"k": KEY}},
+        {"options": KEY},
+        {"options": ["x", {"token": KEY}]},
+        {"mirrors": f"https://{USER}@h"},
+        {"max_tokens": f"https://{USER}@h"},
+        {"api_key": KEY.encode() + b"\xff"},
+        {"unknown_secret": KEY},
+    ],
+)
 def test_refusals_name_the_field_and_not_the_key(wrong: dict[str, Any]) -> None:
-    """What is wrong with a setting is told with its path, the key is not; nor by what the error came from."""
-    for make in (lambda: vault(**wrong), lambda: resolve(EvaluationStorageProvider, {"type": "vault", **wrong})):
+    """What is wrong with a setting is told with its path, the key is not; nor by what the error
+    came from.
+    """
+    for make in (
+        lambda: vault(**wrong),
+        lambda: resolve(EvaluationStorageProvider, {"type": "vault", **wrong}),
+    ):
         with pytest.raises(ConfigurationError) as caught:
             make()
-        if wrong != {"options": KEY}:  # a bare text where a mapping belongs: nothing says that it is a key
+        # a bare text where a mapping belongs: nothing says that it is a key
+        if wrong != {"options": KEY}:
             assert_hidden(caught.value, repr(caught.value), caught.value.problems)
             assert_hidden("".join(traceback.format_exception(caught.value)))
         assert next(iter(wrong)).split("_")[0].lower()[:3] in str(caught.value).lower()
@@ -248,7 +303,9 @@ def test_refusals_name_the_field_and_not_the_key(wrong: dict[str, Any]) -> None:
 def test_a_providers_error_that_quotes_the_key(
     content: Any, telemetry: RecordedTelemetry, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A user's evaluator whose provider refuses its key, quoting it, fails: no signal, file or log line has the key."""
+    """A user's evaluator whose provider refuses its key, quoting it, fails: no signal, file or log
+    line has the key.
+    """
     caplog.set_level("DEBUG")
     key = "sk-proj-" + "aB3dE6gH9jK2mN5pQ8sT" * 2
     path = tmp_path / "results.jsonl"
@@ -258,23 +315,41 @@ def test_a_providers_error_that_quotes_the_key(
     ):
 
         def judge(evaluation_input: Any) -> bool:
-            return bool(client.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}]))
+            return bool(
+                client.chat.completions.create(
+                    model="m", messages=[{"role": "user", "content": "q"}]
+                )
+            )
 
-        storage = (telemetry.storage(detail="result", content=content), JsonFileStorageProvider(path=path))
+        storage = (
+            telemetry.storage(detail="result", content=content),
+            JsonFileStorageProvider(path=path),
+        )
         pipeline = pipeline_of(Func.of(judge, criterion_name="judged"), storage=storage)
         monitor(pipeline=pipeline, agent="agent")(lambda: "an answer")()
         assert pipeline.flush(20.0)
         assert server.requests, pipeline.accounting
         pipeline.shutdown(5.0)
     assert pipeline.accounting.results["failed"] == 1
-    own = [record.getMessage() for record in caplog.records if record.name.startswith("agenteval_otel")]
-    for shown in (*shown_by(telemetry), path.read_text(), own, pipeline.accounting.failures, pipeline):
+    own = [
+        record.getMessage() for record in caplog.records if record.name.startswith("agenteval_otel")
+    ]
+    for shown in (
+        *shown_by(telemetry),
+        path.read_text(),
+        own,
+        pipeline.accounting.failures,
+        pipeline,
+    ):
         assert key[10:30] not in str(shown)
 
 
 def shown_by(telemetry: RecordedTelemetry) -> list[Any]:
     """All that spans and events carry."""
-    spans = [(span.name, span.attributes, span.status.description, span.events) for span in telemetry.spans()]
+    spans = [
+        (span.name, span.attributes, span.status.description, span.events)
+        for span in telemetry.spans()
+    ]
     return [*spans, *((event.body, event.attributes) for event in telemetry.events())]
 
 
@@ -300,39 +375,67 @@ def assert_no_part(key: str, *shown: object) -> None:
 @pytest.mark.parametrize("key", [LONG_KEY, SHORT_KEY], ids=["long", "short"])
 @pytest.mark.parametrize("place", ["api_key", "extra_headers"])
 def test_no_part_of_a_judges_key_is_quoted(
-    place: str, key: str, echo: str, telemetry: RecordedTelemetry, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    place: str,
+    key: str,
+    echo: str,
+    telemetry: RecordedTelemetry,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """However long it is, whatever header stands before it: not eight characters are in an error, result or line."""
+    """However long it is, whatever header stands before it: not eight characters are in an error,
+    result or line.
+    """
     caplog.set_level("DEBUG")
     path = tmp_path / "results.jsonl"
-    settings: dict[str, Any] = {"api_key": key} if place == "api_key" else {
-        "api_key": "another", "extra_headers": {"x-gateway": key, "x-proxy": f"Bearer {key}"},
-    }  # fmt: skip
+    settings: dict[str, Any] = (
+        {"api_key": key}
+        if place == "api_key"
+        else {
+            "api_key": "another",
+            "extra_headers": {"x-gateway": key, "x-proxy": f"Bearer {key}"},
+        }
+    )
     text = echo.format(key=key, padding="x" * 190)
     with ModelServer([ModelReply(text=text, status=401)]) as server:
-        judges = [hosted(kind, server, **settings) for kind in (AnthropicJudge, OpenAICompatibleJudge)]
+        judges = [
+            hosted(kind, server, **settings) for kind in (AnthropicJudge, OpenAICompatibleJudge)
+        ]
         errors: list[ModelError] = [failure(judge) for judge in judges]
         errors.append(embedder_failure(hosted_embedder(server, **settings)))
         assert key in str(server.headers), "what does not arrive is hidden for nothing"
-        storage = (telemetry.storage(detail="result", content="span_and_event"), JsonFileStorageProvider(path=path))
+        storage = (
+            telemetry.storage(detail="result", content="span_and_event"),
+            JsonFileStorageProvider(path=path),
+        )
         evaluators = [LLMJudge(judge=judge, criterion_name=judge.type) for judge in judges]
         pipeline = pipeline_of(*evaluators, storage=storage, dispatcher=InlineDispatcher())
         monitor(pipeline=pipeline, agent="agent")(lambda: "an answer")()
         assert pipeline.shutdown(10.0)
     assert pipeline.accounting.results["failed"] == 2
     assert_no_part(key, *errors, *("".join(traceback.format_exception(error)) for error in errors))
-    assert_no_part(key, path.read_text(), pipeline.accounting.failures, caplog.text, *shown_by(telemetry))
+    assert_no_part(
+        key, path.read_text(), pipeline.accounting.failures, caplog.text, *shown_by(telemetry)
+    )
 
 
 def test_no_key_of_the_host_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a key of ours the real SDKs send neither keys nor headers of the environment, but headers of ours."""
+    """Without a key of ours the real SDKs send neither keys nor headers of the environment, but
+    headers of ours.
+    """
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"):
         monkeypatch.setenv(name, KEY)
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", f"X-Gateway: {KEY}\nno colon\nX-Mine: theirs")
     with ModelServer([GOOD]) as server:
         keyless = {"api_key": None, "api_key_env": None}
         ask(hosted(AnthropicJudge, server, **keyless))
-        ask(hosted(AnthropicJudge, server, **keyless, extra_headers={"Authorization": "Bearer us", "X-Mine": "ours"}))
+        ask(
+            hosted(
+                AnthropicJudge,
+                server,
+                **keyless,
+                extra_headers={"Authorization": "Bearer us", "X-Mine": "ours"},
+            )
+        )
         ask(OpenAICompatibleJudge(model="m", base_url=f"{server.url}/v1"))
         none, ours, compatible = server.headers
     assert_hidden(none, ours, compatible)
@@ -352,15 +455,25 @@ storage:
 
 @pytest.mark.parametrize("text", ["right", "wrong"])
 def test_the_check_command_hides_them(text: str, tmp_path: Path) -> None:
-    """`agenteval-otel check` tells what will run, or what is wrong, without values of headers, users and variables."""
+    """`agenteval-otel check` tells what will run, or what is wrong, without values of headers,
+    users and variables.
+    """
     file = tmp_path / "settings.yaml"
     source = SETTINGS % json.dumps(KEY)
-    file.write_text(source if text == "right" else source + "    detail: ${OUR_KEY}\n    headersx: ['${OUR_KEY}']\n")
+    file.write_text(
+        source
+        if text == "right"
+        else source + "    detail: ${OUR_KEY}\n    headersx: ['${OUR_KEY}']\n"
+    )
     code = "import sys; from agenteval_otel.cli import main; sys.exit(main(sys.argv[1:]))"
     finished = run_program(
-        code, "check", str(file), OUR_KEY=KEY, TARGET=f"http://{USER}@127.0.0.1:4318",
+        code,
+        "check",
+        str(file),
+        OUR_KEY=KEY,
+        TARGET=f"http://{USER}@127.0.0.1:4318",
         AGENTEVAL_TELEMETRY__HEADERS=json.dumps({"x-other": KEY}),
-    )  # fmt: skip
+    )
     assert finished.code == (0 if text == "right" else 1), finished.stderr
     assert ("to ***; signals" if text == "right" else "headersx") in finished.stdout
     assert_hidden(finished.stdout, finished.stderr)
@@ -368,10 +481,19 @@ def test_the_check_command_hides_them(text: str, tmp_path: Path) -> None:
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=6, max_size=40))
 def test_no_user_part_stays_in_an_address(user: str) -> None:
-    """Whatever stands before the @ of an address is neither in its masked text nor in what is connected to."""
+    """Whatever stands before the @ of an address is neither in its masked text nor in what is
+    connected to.
+    """
     encoded = quote(user, safe="")
-    for address in (f"http://{encoded}@host:4317/v1", f"http://u:{encoded}@host", f"http://u:{encoded}@host/a@b"):
-        assert encoded not in mask_text(address).removeprefix("http://***@") or encoded in "host:4317/v1/a@b"
+    for address in (
+        f"http://{encoded}@host:4317/v1",
+        f"http://u:{encoded}@host",
+        f"http://u:{encoded}@host/a@b",
+    ):
+        assert (
+            encoded not in mask_text(address).removeprefix("http://***@")
+            or encoded in "host:4317/v1/a@b"
+        )
         plain, header = split_address(address)
         assert plain.startswith("http://host")
         assert base64.b64decode(header.split(" ")[1]).decode().endswith(user)
@@ -379,11 +501,26 @@ def test_no_user_part_stays_in_an_address(user: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "secret"),
-    [("api_key", True), ("apiKey", True), ("X-Api-Key", True), ("OPENAI_API_KEY", True), ("password", True),
-     ("clientSecret", True), ("aws_secret_access_key", True), ("access_token", True), ("headers", True),
-     ("Authorization", True), ("max_tokens", False), ("token_limit", False), ("key", False), ("keywords", False),
-     ("tokens_per_day", False), ("secretary", False), ("", False)],
-)  # fmt: skip
+    [
+        ("api_key", True),
+        ("apiKey", True),
+        ("X-Api-Key", True),
+        ("OPENAI_API_KEY", True),
+        ("password", True),
+        ("clientSecret", True),
+        ("aws_secret_access_key", True),
+        ("access_token", True),
+        ("headers", True),
+        ("Authorization", True),
+        ("max_tokens", False),
+        ("token_limit", False),
+        ("key", False),
+        ("keywords", False),
+        ("tokens_per_day", False),
+        ("secretary", False),
+        ("", False),
+    ],
+)
 def test_a_name_says_whether_it_is_a_secret(name: str, secret: bool) -> None:
     """By its last word, in any spelling; words that only hold such a word are none."""
     assert is_secret(name) is secret
@@ -392,4 +529,7 @@ def test_a_name_says_whether_it_is_a_secret(name: str, secret: bool) -> None:
 @given(st.text(min_size=4, max_size=30), st.text(max_size=50), st.text(max_size=50))
 def test_known_secrets_are_taken_out_of_any_text(secret: str, before: str, after: str) -> None:
     """A secret that is known goes, wherever it stands."""
-    assert secret not in mask_known(f"{before}{secret}{after}", [secret]) or secret in f"{before}***{after}"
+    assert (
+        secret not in mask_known(f"{before}{secret}{after}", [secret])
+        or secret in f"{before}***{after}"
+    )

@@ -1,4 +1,6 @@
-"""B3: redaction finds what it promises, wherever chunks and cuts fall, in linear time, and fails closed."""
+"""B3: redaction finds what it promises, wherever chunks and cuts fall, in linear time, and fails
+closed.
+"""
 
 from __future__ import annotations
 
@@ -42,22 +44,44 @@ def text_of(source: random.Random, letters: str, least: int, most: int = 0) -> s
 
 def luhn(source: random.Random) -> str:
     """A card number of a usual issuer and length, in one piece or in groups."""
-    prefix, length = source.choice((("4", 16), ("4", 13), ("4", 19), ("51", 16), ("2221", 16), ("34", 15), ("37", 15),
-                                    ("6011", 16), ("36", 14), ("3530", 16), ("62", 17)))  # fmt: skip
+    prefix, length = source.choice(
+        (
+            ("4", 16),
+            ("4", 13),
+            ("4", 19),
+            ("51", 16),
+            ("2221", 16),
+            ("34", 15),
+            ("37", 15),
+            ("6011", 16),
+            ("36", 14),
+            ("3530", 16),
+            ("62", 17),
+        )
+    )
     digits = prefix + text_of(source, string.digits, length - len(prefix) - 1)
-    total = sum(sum(divmod(int(digit) * (2 - index % 2), 10)) for index, digit in enumerate(reversed(digits)))
+    total = sum(
+        sum(divmod(int(digit) * (2 - index % 2), 10))
+        for index, digit in enumerate(reversed(digits))
+    )
     number = digits + str(-total % 10)
     gap = source.choice(("", "", " ", "-"))
     return gap.join(number[at : at + 4] for at in range(0, len(number), 4)) if gap else number
 
 
 def iban(source: random.Random) -> str:
-    country, bank, digits = source.choice((("DE", 0, 18), ("GB", 4, 14), ("NL", 4, 10), ("FR", 0, 23), ("PL", 0, 24)))
+    country, bank, digits = source.choice(
+        (("DE", 0, 18), ("GB", 4, 14), ("NL", 4, 10), ("FR", 0, 23), ("PL", 0, 24))
+    )
     account = text_of(source, string.ascii_uppercase, bank) if bank else ""
     account += text_of(source, string.digits, digits)
     check = 98 - int("".join(str(int(char, 36)) for char in f"{account}{country}00")) % 97
     whole = f"{country}{check:02d}{account}"
-    return " ".join(whole[at : at + 4] for at in range(0, len(whole), 4)) if source.random() < 0.5 else whole
+    return (
+        " ".join(whole[at : at + 4] for at in range(0, len(whole), 4))
+        if source.random() < 0.5
+        else whole
+    )
 
 
 def pem(source: random.Random) -> str:
@@ -67,11 +91,28 @@ def pem(source: random.Random) -> str:
 
 
 def phone(source: random.Random) -> str:
-    form = source.choice((
-        "+1 ### ### ####", "+1-###-###-####", "+1 (###) ###-####", "(###) ###-####", "###-###-####", "###.###.####",
-        "+49 30 #######", "+49 171 #######", "+44 20 #### ####", "+447### ######", "+33 6 ## ## ## ##", "+919#########",
-        "0171 #######", "020 #### ####", "06 ## ## ## ##", "0049 171 #######", "+86 138 #### ####", "tel: #######",
-    ))  # fmt: skip
+    form = source.choice(
+        (
+            "+1 ### ### ####",
+            "+1-###-###-####",
+            "+1 (###) ###-####",
+            "(###) ###-####",
+            "###-###-####",
+            "###.###.####",
+            "+49 30 #######",
+            "+49 171 #######",
+            "+44 20 #### ####",
+            "+447### ######",
+            "+33 6 ## ## ## ##",
+            "+919#########",
+            "0171 #######",
+            "020 #### ####",
+            "06 ## ## ## ##",
+            "0049 171 #######",
+            "+86 138 #### ####",
+            "tel: #######",
+        )
+    )
     return "".join(source.choice("23456789") if char == "#" else char for char in form)
 
 
@@ -79,7 +120,9 @@ SECRETS: dict[str, Make] = {
     "aws id": lambda s: "AKIA" + text_of(s, UPPER, 16),
     "aws temporary": lambda s: "ASIA" + text_of(s, UPPER, 16),
     "aws key": lambda s: f"aws_secret_access_key={text_of(s, ALNUM + '/+', 40)}",
-    "jwt": lambda s: "eyJ" + ".".join(text_of(s, ALNUM + "-_", *size) for size in ((20, 60), (40, 300), (43,))),
+    "jwt": lambda s: (
+        "eyJ" + ".".join(text_of(s, ALNUM + "-_", *size) for size in ((20, 60), (40, 300), (43,)))
+    ),
     "pem": pem,
     "openai": lambda s: "sk-" + text_of(s, ALNUM, 48),
     "openai project": lambda s: "sk-" + f"proj-{text_of(s, ALNUM + '-_', 60)}",
@@ -87,7 +130,9 @@ SECRETS: dict[str, Make] = {
     "github": lambda s: s.choice(("ghp", "gho", "ghs", "ghu", "ghr")) + "_" + text_of(s, ALNUM, 36),
     "github fine": lambda s: "github_" + f"pat_{text_of(s, ALNUM, 22)}_{text_of(s, ALNUM, 59)}",
     "gitlab": lambda s: "glpat-" + text_of(s, ALNUM, 20),
-    "slack": lambda s: f"xox{s.choice('bp')}-{text_of(s, string.digits, 12)}-{text_of(s, ALNUM, 24)}",
+    "slack": lambda s: (
+        f"xox{s.choice('bp')}-{text_of(s, string.digits, 12)}-{text_of(s, ALNUM, 24)}"
+    ),
     "stripe": lambda s: s.choice(("sk_live_", "rk_live_", "sk_test_")) + text_of(s, ALNUM, 24, 60),
     "google": lambda s: "AIza" + text_of(s, ALNUM + "-_", 35),
     "hugging face": lambda s: "hf_" + text_of(s, string.ascii_letters, 34),
@@ -103,7 +148,16 @@ CONTACTS: dict[str, Make] = {
     ),
     "phone": phone,
 }
-AROUND = ((" ", " "), ("(", ")"), ('"', '"'), (": ", "\n"), ("\n", "."), ("=", " "), ("<", ">"), (" ", ", "))
+AROUND = (
+    (" ", " "),
+    ("(", ")"),
+    ('"', '"'),
+    (": ", "\n"),
+    ("\n", "."),
+    ("=", " "),
+    ("<", ">"),
+    (" ", ", "),
+)
 
 
 def prose(source: random.Random, least: int, most: int) -> str:
@@ -123,7 +177,9 @@ def core(kind: str, secret: str) -> str:
 
 
 def test_five_thousand_secrets_in_streams_are_found(promise: Recorder) -> None:
-    """100 % of the fixed formats, 98 % of addresses and telephones, however a stream was cut into chunks."""
+    """100 % of the fixed formats, 98 % of addresses and telephones, however a stream was cut into
+    chunks.
+    """
     source = random.Random(20_240_512)
     kinds = {**SECRETS, **CONTACTS}
     missed: Counter[str] = Counter()
@@ -132,18 +188,25 @@ def test_five_thousand_secrets_in_streams_are_found(promise: Recorder) -> None:
         secret = kinds[kind](source)
         text = in_prose(source, secret)
         edges = sorted(source.sample(range(1, len(text)), k=min(12, len(text) - 1)))
-        chunks = [text[start:end] for start, end in zip([0, *edges], [*edges, len(text)], strict=True)]
+        chunks = [
+            text[start:end] for start, end in zip([0, *edges], [*edges, len(text)], strict=True)
+        ]
         redacted = REDACTOR.redact(read_chunks(chunks).text)
         missed[kind] += core(kind, secret) in redacted
     fixed, contacts = (sum(missed[kind] for kind in kinds_of) for kinds_of in (SECRETS, CONTACTS))
-    promise("B3", figure=f"5000 secrets in streams: missed {fixed} of fixed formats, {contacts} contacts")
+    promise(
+        "B3",
+        figure=f"5000 secrets in streams: missed {fixed} of fixed formats, {contacts} contacts",
+    )
     assert not {kind: count for kind, count in missed.items() if count and kind in SECRETS}
     assert all(missed[kind] <= 0.02 * 5_000 / len(kinds) for kind in CONTACTS)
 
 
 @pytest.mark.parametrize("kind", [*SECRETS, *CONTACTS])
 def test_a_cut_leaves_no_half_of_a_secret(kind: str) -> None:
-    """Wherever the cap's two cuts fall in a secret, no part of it that could be known is left after redaction."""
+    """Wherever the cap's two cuts fall in a secret, no part of it that could be known is left after
+    redaction.
+    """
     source = random.Random(kind)
     make = {**SECRETS, **CONTACTS}[kind]
     limit = 4_000
@@ -174,26 +237,34 @@ SEEN: list[tuple[str, EvaluationInput]] = []
 def seen_by(execution: str) -> Callable[[EvaluationInput], Any]:
     def look(evaluation_input: EvaluationInput) -> Score:
         SEEN.append((execution, evaluation_input))
-        return Score(value=1.0, reasoning=f"quotes {evaluation_input.response_text}", metadata={"prompt": "x"})
+        return Score(
+            value=1.0,
+            reasoning=f"quotes {evaluation_input.response_text}",
+            metadata={"prompt": "x"},
+        )
 
     return look
 
 
 EVALUATORS = (
-    Free(criterion_name="free", action=seen_by("inline")), Fixed(criterion_name="cpu", action=seen_by("thread")),
+    Free(criterion_name="free", action=seen_by("inline")),
+    Fixed(criterion_name="cpu", action=seen_by("thread")),
     Reading(criterion_name="model"),
-)  # fmt: skip
+)
 KEY, MAIL = "sk-" + "a1B2" * 10, "jane.doe@mail.example"
 
 
 def piped(*storage: Any, redactors: Any = None) -> Pipeline:
-    return pipeline_of(*EVALUATORS, storage=storage, dispatcher=InlineDispatcher(), redactors=redactors)
+    return pipeline_of(
+        *EVALUATORS, storage=storage, dispatcher=InlineDispatcher(), redactors=redactors
+    )
 
 
 def outputs(kept: Keeping, telemetry: RecordedTelemetry) -> tuple[str, str, str]:
     """What left: as stored, in spans and in events."""
     spans, events = (
-        [dict(item.attributes or {}) for item in items] for items in (telemetry.spans(), telemetry.events())
+        [dict(item.attributes or {}) for item in items]
+        for items in (telemetry.spans(), telemetry.events())
     )
     return kept.saved[0].model_dump_json(), json.dumps(spans), json.dumps(events)
 
@@ -201,7 +272,9 @@ def outputs(kept: Keeping, telemetry: RecordedTelemetry) -> tuple[str, str, str]
 def test_evaluators_in_the_process_see_the_original_and_everything_that_leaves_is_redacted(
     telemetry: RecordedTelemetry,
 ) -> None:
-    """Code evaluators get the text as it was, models the redacted one; so do storage, spans and events."""
+    """Code evaluators get the text as it was, models the redacted one; so do storage, spans and
+    events.
+    """
     SEEN.clear()
     kept = Keeping()
     pipeline = piped(telemetry.storage(content="span_and_event"), kept)
@@ -238,7 +311,9 @@ class Wrong(Redactor, type="wrong"):
 def test_a_redactor_that_breaks_drops_the_field_and_is_counted(
     redactor: Redactor, telemetry: RecordedTelemetry
 ) -> None:
-    """Nothing raw leaves where one raises or gives no text, the rest does, and the accounting names who broke."""
+    """Nothing raw leaves where one raises or gives no text, the rest does, and the accounting names
+    who broke.
+    """
     SEEN.clear()
     kept = Keeping()
     pipeline = piped(telemetry.storage(content="span_and_event"), kept, redactors=(redactor,))
@@ -260,13 +335,28 @@ def test_ids_are_redacted_with_content_off_too(telemetry: RecordedTelemetry) -> 
     kept = Keeping()
     pipeline = piped(telemetry.storage(), kept)
 
-    facts = {"conversation_id": MAIL, "session_id": MAIL, "response_id": "+1 415 555 0132", "model": MAIL}
-    monitor(pipeline=pipeline, agent="support", capture=lambda arguments, answer: facts)(str.upper)("?")
+    facts = {
+        "conversation_id": MAIL,
+        "session_id": MAIL,
+        "response_id": "+1 415 555 0132",
+        "model": MAIL,
+    }
+    monitor(pipeline=pipeline, agent="support", capture=lambda arguments, answer: facts)(str.upper)(
+        "?"
+    )
     pipeline.shutdown(5.0)
     (saved,) = kept.saved
-    assert (saved.conversation_id, saved.session_id, saved.response_id) == ("[EMAIL]", "[EMAIL]", "[PHONE]")
-    assert {event.attributes["gen_ai.conversation.id"] for event in telemetry.events()} == {"[EMAIL]"}
-    assert MAIL not in json.dumps([dict(point.attributes) for point in telemetry.points("gen_ai.evaluation.score")])
+    assert (saved.conversation_id, saved.session_id, saved.response_id) == (
+        "[EMAIL]",
+        "[EMAIL]",
+        "[PHONE]",
+    )
+    assert {event.attributes["gen_ai.conversation.id"] for event in telemetry.events()} == {
+        "[EMAIL]"
+    }
+    assert MAIL not in json.dumps(
+        [dict(point.attributes) for point in telemetry.points("gen_ai.evaluation.score")]
+    )
 
 
 class Marking(Redactor, type="marking"):
@@ -277,10 +367,16 @@ class Marking(Redactor, type="marking"):
 
 
 def test_stored_words_are_redacted_once() -> None:
-    """Labels, reason codes and text scores go out by telemetry and by storage: the same text for both."""
+    """Labels, reason codes and text scores go out by telemetry and by storage: the same text for
+    both.
+    """
     kept = Keeping()
-    scored = Fixed(action=lambda _: Score(value="fair", label="fair", reason_code="plain", reasoning="why"))
-    pipeline = pipeline_of(scored, storage=(kept,), dispatcher=InlineDispatcher(), redactors=(Marking(),))
+    scored = Fixed(
+        action=lambda _: Score(value="fair", label="fair", reason_code="plain", reasoning="why")
+    )
+    pipeline = pipeline_of(
+        scored, storage=(kept,), dispatcher=InlineDispatcher(), redactors=(Marking(),)
+    )
     monitor(pipeline=pipeline, agent="support")(str.upper)("?")
     pipeline.shutdown(5.0)
     (result,) = kept.results
@@ -294,7 +390,10 @@ def log_text(size: int) -> str:
     parts: list[str] = []
     for number in range(2_000):
         order, total = source.randint(1, 99_999), source.randint(1, 999)
-        parts += (prose(source, 60, 140), f"order_id: {order}, total {total}.50 EUR on 2024-05-12 12:30:11")
+        parts += (
+            prose(source, 60, 140),
+            f"order_id: {order}, total {total}.50 EUR on 2024-05-12 12:30:11",
+        )
         if number % 40 == 0:
             parts.append(source.choice(kinds)(source))
     once = "\n".join(parts)
@@ -302,7 +401,9 @@ def log_text(size: int) -> str:
 
 
 def test_ten_megabytes_take_a_moment_and_hold_nobody_up(promise: Recorder) -> None:
-    """10 MB in the order of a tenth of a second of CPU (ten times that is let pass), and other threads go on."""
+    """10 MB in the order of a tenth of a second of CPU (ten times that is let pass), and other
+    threads go on.
+    """
     text = log_text(10 * 1024 * 1024)
     ticks: list[float] = []
     done = threading.Event()
@@ -321,18 +422,29 @@ def test_ten_megabytes_take_a_moment_and_hold_nobody_up(promise: Recorder) -> No
     assert "[SECRET]" in redacted
     assert cpu < 1.5, f"{cpu:.3f} s"
     gaps = sorted((later - earlier for earlier, later in pairwise(ticks)), reverse=True)
-    promise("B3", figure=f"10 MB: {cpu * 1e3:.0f} ms of CPU, another thread waited {gaps[0] * 1e3:.0f} ms at most")
+    promise(
+        "B3",
+        figure=f"10 MB: {cpu * 1e3:.0f} ms of CPU, another thread waited {gaps[0] * 1e3:.0f} ms at most",
+    )
     # Had one step held the interpreter, there would be a gap as long as the whole.
     assert gaps[0] < max(0.1, elapsed / 4), f"{gaps[0]:.3f} s of {elapsed:.3f} s"
 
 
-PII = {"EMAIL_ADDRESS": "[EMAIL]", "CREDIT_CARD": "[CARD]", "PHONE_NUMBER": "[PHONE]", "IBAN_CODE": "[IBAN]",
-       "IP_ADDRESS": "[IP]", "US_SSN": "[SSN]"}  # fmt: skip
+PII = {
+    "EMAIL_ADDRESS": "[EMAIL]",
+    "CREDIT_CARD": "[CARD]",
+    "PHONE_NUMBER": "[PHONE]",
+    "IBAN_CODE": "[IBAN]",
+    "IP_ADDRESS": "[IP]",
+    "US_SSN": "[SSN]",
+}
 
 
 @pytest.mark.shared
 def test_recall_and_precision_on_recorded_texts(shared: Path) -> None:
-    """On texts annotated by others 98 of 100 of the fixed formats are found, and 99 of 100 findings are right."""
+    """On texts annotated by others 98 of 100 of the fixed formats are found, and 99 of 100 findings
+    are right.
+    """
     actual, missed, wrong = Counter[str](), Counter[str](), Counter[str]()
     for line in (shared / "data" / "pii_sample.jsonl").read_text().splitlines():
         row = json.loads(line)
@@ -342,7 +454,11 @@ def test_recall_and_precision_on_recorded_texts(shared: Path) -> None:
             marker = PII.get(span["type"])
             if marker is None:
                 continue
-            hits = [f for f in findings if f.marker == marker and f.start <= span["start"] and span["end"] <= f.end]
+            hits = [
+                f
+                for f in findings
+                if f.marker == marker and f.start <= span["start"] and span["end"] <= f.end
+            ]
             right |= set(hits)
             (actual if hits else missed)[marker] += 1
         wrong.update(finding.marker for finding in findings if finding not in right)
@@ -355,5 +471,7 @@ def test_recall_and_precision_on_recorded_texts(shared: Path) -> None:
 def test_conversations_of_an_airline_hold_addresses_only(shared: Path) -> None:
     """Bookings, flights, dates, prices, user ids and payment ids are left alone."""
     rows = map(json.loads, (shared / "data" / "tau_airline_sample.jsonl").read_text().splitlines())
-    texts = [message["content"] for row in rows for message in row["messages"] if message.get("content")]
+    texts = [
+        message["content"] for row in rows for message in row["messages"] if message.get("content")
+    ]
     assert {finding.marker for text in texts for finding in REDACTOR.findings(text)} == {"[EMAIL]"}

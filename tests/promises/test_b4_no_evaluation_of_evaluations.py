@@ -1,4 +1,6 @@
-"""B4: an evaluation is never evaluated: what evaluators call is theirs, in whatever task, thread or context."""
+"""B4: an evaluation is never evaluated: what evaluators call is theirs, in whatever task, thread or
+context.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ Ask = Callable[[], str]
 
 
 class Judging:
-    """A host, its judge, and the monitored model client that the judge asks: one request for each judged call."""
+    """A host, its judge, and the monitored model client that the judge asks: one request for each
+    judged call.
+    """
 
     def __init__(self, telemetry: RecordedTelemetry) -> None:
         self.server = ModelServer(["1"])
@@ -41,18 +45,24 @@ class Judging:
         def ask() -> str:
             with tracer.start_as_current_span("chat"):
                 message = client.messages.create(
-                    model="judge", max_tokens=8, messages=[{"role": "user", "content": "Is it good?"}]
+                    model="judge",
+                    max_tokens=8,
+                    messages=[{"role": "user", "content": "Is it good?"}],
                 )
             return str(message.content[0].text)  # type: ignore[union-attr]
 
         self.ask: Ask = ask
         self.way: Callable[[Ask], Any] = WAYS["directly"]
-        self.answer = monitor(pipeline=self.pipeline, agent="host", evaluators=[judge])(lambda: "an answer")
+        self.answer = monitor(pipeline=self.pipeline, agent="host", evaluators=[judge])(
+            lambda: "an answer"
+        )
         self.close = client.close
 
     @property
     def judge(self) -> Func:
-        """The evaluator of every monitored function, the client's included: a second generation goes on and on."""
+        """The evaluator of every monitored function, the client's included: a second generation
+        goes on and on.
+        """
 
         async def judge(value: Any) -> bool:
             result = self.way(self.ask)
@@ -112,7 +122,9 @@ WAYS: dict[str, Callable[[Ask], Any]] = {
     "in an empty context": lambda ask: contextvars.Context().run(ask),
     "in a host context": in_a_host_context,
     "in a new thread": in_a_new_thread,
-    "in a new thread with its context": lambda ask: in_a_new_thread(partial(contextvars.copy_context().run, ask)),
+    "in a new thread with its context": lambda ask: in_a_new_thread(
+        partial(contextvars.copy_context().run, ask)
+    ),
     "in a thread of a thread": lambda ask: in_a_new_thread(partial(joined, ask)),
     "in a loop of its own": lambda ask: in_a_new_thread(lambda: asyncio.run(called(ask))),
 }
@@ -130,8 +142,12 @@ def judging(telemetry: RecordedTelemetry) -> Iterator[Judging]:
 
 @pytest.mark.sized
 @pytest.mark.parametrize("way", WAYS)
-def test_one_model_call_for_each_judged_call(way: str, judging: Judging, promise: Callable[..., None]) -> None:
-    """The judge asks a monitored client, by every way around the marker: the model hears from it once for each call."""
+def test_one_model_call_for_each_judged_call(
+    way: str, judging: Judging, promise: Callable[..., None]
+) -> None:
+    """The judge asks a monitored client, by every way around the marker: the model hears from it
+    once for each call.
+    """
     judging.way = WAYS[way]
     outcome = judging.run(CALLS)
     outcomes = judging.pipeline.accounting.by_agent()
@@ -142,15 +158,23 @@ def test_one_model_call_for_each_judged_call(way: str, judging: Judging, promise
 
 
 def test_blocking_evaluators(judging: Judging) -> None:
-    """Blocking evaluators are known too: on their thread, in an empty context and in a thread of theirs."""
-    ways = (judging.ask, partial(contextvars.Context().run, judging.ask), partial(joined, judging.ask))
+    """Blocking evaluators are known too: on their thread, in an empty context and in a thread of
+    theirs.
+    """
+    ways = (
+        judging.ask,
+        partial(contextvars.Context().run, judging.ask),
+        partial(joined, judging.ask),
+    )
     for number, way in enumerate(ways, 1):
 
         def blocking(value: Any, way: Callable[[], Any] = way) -> bool:
             way()
             return True
 
-        monitor(pipeline=judging.pipeline, agent=f"host {number}", evaluators=[Func.of(blocking)])(lambda: "x")()
+        monitor(pipeline=judging.pipeline, agent=f"host {number}", evaluators=[Func.of(blocking)])(
+            lambda: "x"
+        )()
         assert judging.pipeline.flush(20.0)
         assert len(judging.server.requests) == number
     assert sum(judging.pipeline.accounting.by_agent()["model client"].values()) == 0
@@ -158,7 +182,9 @@ def test_blocking_evaluators(judging: Judging) -> None:
 
 def test_the_child_process(judging: Judging) -> None:
     """An evaluator that runs in the child process asks a client that is monitored there too."""
-    answer = monitor(pipeline=judging.pipeline, agent="host", evaluators=[Asking(timeout_s=20.0)])(lambda prompt: "x")
+    answer = monitor(pipeline=judging.pipeline, agent="host", evaluators=[Asking(timeout_s=20.0)])(
+        lambda prompt: "x"
+    )
     for number in range(1, 4):
         answer(judging.server.url)
         assert judging.pipeline.flush(30.0)
@@ -167,8 +193,12 @@ def test_the_child_process(judging: Judging) -> None:
 
 
 def test_offline_evaluations(judging: Judging) -> None:
-    """What evaluators call in an offline run is not evaluated either, and the host's own calls after it are."""
-    run_evaluation_sync(EvaluationInput(response="x"), EvaluationRunConfig(evaluators=[judging.judge]))
+    """What evaluators call in an offline run is not evaluated either, and the host's own calls
+    after it are.
+    """
+    run_evaluation_sync(
+        EvaluationInput(response="x"), EvaluationRunConfig(evaluators=[judging.judge])
+    )
     assert judging.run(0) == 1
     assert judging.run(2) == 3
 
@@ -191,7 +221,9 @@ def test_streams_of_evaluators(judging: Judging) -> None:
 
 
 def test_the_hosts_own_calls_are_evaluated(judging: Judging) -> None:
-    """A thread of the host's that an evaluator happened to start belongs to the host again when that one is over."""
+    """A thread of the host's that an evaluator happened to start belongs to the host again when
+    that one is over.
+    """
     with ThreadPoolExecutor(1) as shared:
 
         async def borrows(ask: Ask) -> None:

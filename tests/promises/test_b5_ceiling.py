@@ -1,4 +1,6 @@
-"""B5: what judges may cost has a hard ceiling: past a limit by the calls that are in flight, and by no more."""
+"""B5: what judges may cost has a hard ceiling: past a limit by the calls that are in flight, and by
+no more.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,13 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, SpendLimits
+from agenteval_otel.judges import (
+    AnthropicJudge,
+    Judge,
+    JudgeUsage,
+    OpenAICompatibleJudge,
+    SpendLimits,
+)
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.budget import NANO, BudgetLimiter
 from agenteval_otel.judges.ledger import Amount, Entry, Key, MemoryLedger
@@ -35,7 +43,9 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 def budget_of(folder: Path, in_file: bool, **limits: Any) -> tuple[BudgetLimiter, list[float]]:
     """A limiter that keeps its books in the process or in a file, and its clock."""
     clock, ledger = [NOON], None if in_file else MemoryLedger()
-    settings = SpendLimits(prices=PRICES, path=folder / "spend.db" if in_file else None, patience_s=10, **limits)
+    settings = SpendLimits(
+        prices=PRICES, path=folder / "spend.db" if in_file else None, patience_s=10, **limits
+    )
     return BudgetLimiter(settings, ledger=ledger, clock=lambda: clock[0], draw=lambda: 0.0), clock
 
 
@@ -45,7 +55,9 @@ def _cost(read: int, answered: int) -> int:
 
 
 class Spender:
-    """Calls that may use more than anybody foresaw, fail or be cancelled; keeps what they cost and how many ran."""
+    """Calls that may use more than anybody foresaw, fail or be cancelled; keeps what they cost and
+    how many ran.
+    """
 
     def __init__(self, dice: random.Random, dearest: tuple[int, int], *, together: int = 0) -> None:
         self.dice, self.dearest, self.together = dice, dearest, together
@@ -67,18 +79,26 @@ class Spender:
         read, answered = (self.dice.randrange(1, most + 1) for most in self.dearest)
         how = self.dice.randrange(10)
         try:
-            await self.many.wait()  # the first ones for each other: a file takes longer to ask than these calls take
+            # the first ones for each other: a file takes longer to ask than these calls take
+            await self.many.wait()
             for _ in range(self.dice.randrange(4)):
                 await asyncio.sleep(0)
         finally:
-            self.spent, self.tokens = self.spent + _cost(read, answered), self.tokens + read + answered
+            self.spent, self.tokens = (
+                self.spent + _cost(read, answered),
+                self.tokens + read + answered,
+            )
             self.flying -= 1
             word = "refusal" if how < 2 else None
-            budget.settle(reservation, JudgeUsage(input_tokens=read, output_tokens=answered), error_type=word)
+            budget.settle(
+                reservation, JudgeUsage(input_tokens=read, output_tokens=answered), error_type=word
+            )
         return True
 
 
-async def _until_refused(budget: BudgetLimiter, spender: Spender, at_once: int = AT_ONCE, **kind: Any) -> None:
+async def _until_refused(
+    budget: BudgetLimiter, spender: Spender, at_once: int = AT_ONCE, **kind: Any
+) -> None:
     async def work() -> None:
         # A limit that does not hold ends somewhere too, with more than it allows.
         while spender.calls < 5_000 and await spender.ask(budget, **kind):
@@ -89,8 +109,12 @@ async def _until_refused(budget: BudgetLimiter, spender: Spender, at_once: int =
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
-def test_64_at_once_that_are_dearer_than_foreseen(in_file: bool, seed: int, tmp_path: Path, promise: Recorder) -> None:
-    """Calls of up to three times what was reserved: past the limit by the calls in flight, of the dearest kind."""
+def test_64_at_once_that_are_dearer_than_foreseen(
+    in_file: bool, seed: int, tmp_path: Path, promise: Recorder
+) -> None:
+    """Calls of up to three times what was reserved: past the limit by the calls in flight, of the
+    dearest kind.
+    """
     dearest = (400, 300)
     spender = Spender(random.Random(seed), dearest, together=AT_ONCE // 4)
     budget, _ = budget_of(tmp_path, in_file, usd_per_day=0.05, soft_limit=0.5)
@@ -98,7 +122,8 @@ def test_64_at_once_that_are_dearer_than_foreseen(in_file: bool, seed: int, tmp_
     over = spender.spent - 0.05 * NANO
     most = spender.most_flying * _cost(*dearest)
     promise(
-        "B5", figure=f"{spender.most_flying} at once: over the limit by {max(0, over) / most:.2f} of calls in flight"
+        "B5",
+        figure=f"{spender.most_flying} at once: over the limit by {max(0, over) / most:.2f} of calls in flight",
     )
     assert over <= most
     assert spender.most_flying > AT_ONCE // 4
@@ -106,9 +131,13 @@ def test_64_at_once_that_are_dearer_than_foreseen(in_file: bool, seed: int, tmp_
 
 
 def test_reservations_keep_within_the_limit() -> None:
-    """Calls that use no more than was reserved for them do not pass the limit at all, however many are under way."""
+    """Calls that use no more than was reserved for them do not pass the limit at all, however many
+    are under way.
+    """
     spender = Spender(random.Random(3), (100, 100))
-    budget = BudgetLimiter(SpendLimits(prices=PRICES, usd_per_day=0.05), ledger=MemoryLedger(), clock=lambda: NOON)
+    budget = BudgetLimiter(
+        SpendLimits(prices=PRICES, usd_per_day=0.05), ledger=MemoryLedger(), clock=lambda: NOON
+    )
     asyncio.run(_until_refused(budget, spender))
     assert 0 < spender.spent <= 0.05 * NANO
 
@@ -124,10 +153,15 @@ class Never:
 
 
 def test_a_ledger_never_waits_for_its_own_lock() -> None:
-    """The garbage collector ends an abandoned call while its thread reserves another one: both are entered."""
+    """The garbage collector ends an abandoned call while its thread reserves another one: both are
+    entered.
+    """
     ledger = MemoryLedger()
     limits = SpendLimits(prices=PRICES, usd_per_day=1.0)
-    guarded = Guarded(CountingJudge(pause=Never()), budget=BudgetLimiter(limits, ledger=ledger, clock=lambda: NOON))
+    guarded = Guarded(
+        CountingJudge(pause=Never()),
+        budget=BudgetLimiter(limits, ledger=ledger, clock=lambda: NOON),
+    )
     key = Key("", "day", int(NOON // DAY_S))
 
     def collects(totals: Any, share: float) -> bool:
@@ -140,7 +174,11 @@ def test_a_ledger_never_waits_for_its_own_lock() -> None:
         cycle: list[Any] = [call]
         cycle.append(cycle)
         del call, cycle
-        reserved.append(asyncio.run(ledger.reserve(Entry("another", (key,), Amount(1, 1), NOON + 900), collects, NOON)))
+        reserved.append(
+            asyncio.run(
+                ledger.reserve(Entry("another", (key,), Amount(1, 1), NOON + 900), collects, NOON)
+            )
+        )
 
     reserved: list[bool] = []
     thread = threading.Thread(target=work, daemon=True)
@@ -157,10 +195,13 @@ def test_a_ledger_never_waits_for_its_own_lock() -> None:
 
 
 @pytest.mark.parametrize(
-    "prices", [{}, {"another": {"input": 1.0, "output": 1.0}}, {"Small-1": {"input": 0, "output": 0}}]
+    "prices",
+    [{}, {"another": {"input": 1.0, "output": 1.0}}, {"Small-1": {"input": 0, "output": 0}}],
 )
 def test_without_a_price_tokens_are_capped(prices: Any, promise: Recorder) -> None:
-    """A model that the table does not know is held to tokens where dollars are limited, the default cap included."""
+    """A model that the table does not know is held to tokens where dollars are limited, the default
+    cap included.
+    """
     for most in (20_000, None):
         fields = {} if most is None else {"unpriced_tokens_per_day": most}
         limits = SpendLimits(prices=prices, usd_per_day=1.0, **fields)
@@ -173,11 +214,19 @@ def test_without_a_price_tokens_are_capped(prices: Any, promise: Recorder) -> No
 
 
 def test_a_cheap_name_is_no_cheaper_price() -> None:
-    """What counts is the model that was asked for: a provider that answers under a cheaper name changes no price."""
+    """What counts is the model that was asked for: a provider that answers under a cheaper name
+    changes no price.
+    """
     prices = {"judge-1": {"input": 10.0, "output": 50.0}, "free": {"input": 0, "output": 0}}
-    with ModelServer([ModelReply(text=GOOD, model="free", input_tokens=100, output_tokens=10)]) as server:
+    with ModelServer(
+        [ModelReply(text=GOOD, model="free", input_tokens=100, output_tokens=10)]
+    ) as server:
         for kind in (AnthropicJudge, OpenAICompatibleJudge):
-            judge = hosted(kind, server, spend=SpendLimits(prices=prices, usd_per_day=1.0, account=kind.__name__))
+            judge = hosted(
+                kind,
+                server,
+                spend=SpendLimits(prices=prices, usd_per_day=1.0, account=kind.__name__),
+            )
             outcome = asyncio.run(judge.guarded().judge(QUESTION))
             assert (outcome.model, outcome.cost_usd) == ("free", pytest.approx(1_500e-6))
 
@@ -187,13 +236,17 @@ STEPS: dict[str, Callable[[random.Random], float]] = {
     "a second back": lambda dice: -1.0,
     "anywhere": lambda dice: dice.uniform(-40 * DAY_S, 40 * DAY_S),
     "around midnight": lambda dice: dice.choice([0.5, -0.5]) * DAY_S,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
-def test_a_clock_that_steps_gives_no_second_day(in_file: bool, step: str, tmp_path: Path, promise: Recorder) -> None:
-    """Every day that the clock shows has its limit once, however often the clock leaves it and comes back."""
+def test_a_clock_that_steps_gives_no_second_day(
+    in_file: bool, step: str, tmp_path: Path, promise: Recorder
+) -> None:
+    """Every day that the clock shows has its limit once, however often the clock leaves it and
+    comes back.
+    """
     dice = random.Random(7)
     budget, clock = budget_of(tmp_path, in_file, usd_per_day=0.01)
     spent: dict[int, int] = {}
@@ -212,15 +265,19 @@ def test_a_clock_that_steps_gives_no_second_day(in_file: bool, step: str, tmp_pa
     asyncio.run(work())
     assert max(spent.values()) <= 0.01 * NANO + AT_ONCE * _cost(100, 100)
     share = max(spent.values()) / (0.01 * NANO)
-    promise("B5", figure=f"clock steps: at most {share:.2f} of a day's limit on any of {len(spent)} days")
+    promise(
+        "B5",
+        figure=f"clock steps: at most {share:.2f} of a day's limit on any of {len(spent)} days",
+    )
 
 
 HOSTILE: tuple[dict[str, Any], ...] = (
-    {"input_tokens": -10**9, "output_tokens": 1},
-    {"input_tokens": -5, "output_tokens": -5, "cache_read_tokens": -10**18},
-    {"input_tokens": 2**53, "output_tokens": 2**53, "cache_write_tokens": 2**63}, {"input_tokens": 2**2000},
+    {"input_tokens": -(10**9), "output_tokens": 1},
+    {"input_tokens": -5, "output_tokens": -5, "cache_read_tokens": -(10**18)},
+    {"input_tokens": 2**53, "output_tokens": 2**53, "cache_write_tokens": 2**63},
+    {"input_tokens": 2**2000},
     {"input_tokens": 0, "output_tokens": 0},
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("usage", HOSTILE, ids=str)
@@ -229,11 +286,16 @@ HOSTILE: tuple[dict[str, Any], ...] = (
 def test_usage_that_makes_no_sense_gives_no_money(
     usage: dict[str, Any], cost_usd: float | None, in_file: bool, tmp_path: Path
 ) -> None:
-    """A judge that tells of negative, absurd or infinite use neither grows the budget nor breaks the books."""
+    """A judge that tells of negative, absurd or infinite use neither grows the budget nor breaks
+    the books.
+    """
     budget, clock = budget_of(tmp_path, in_file, usd_per_day=0.05, tokens_per_day=100_000)
-    lies = verdict().model_copy(update={
-        "usage": JudgeUsage.model_construct(**{**JudgeUsage().model_dump(), **usage}), "cost_usd": cost_usd,
-    })  # fmt: skip
+    lies = verdict().model_copy(
+        update={
+            "usage": JudgeUsage.model_construct(**{**JudgeUsage().model_dump(), **usage}),
+            "cost_usd": cost_usd,
+        }
+    )
     judge = Guarded(CountingJudge(model="small-1", answer=lambda _: lies), budget=budget)
 
     async def work() -> int:
@@ -256,11 +318,15 @@ def test_usage_that_makes_no_sense_gives_no_money(
 
 @BOTH
 def test_the_real_clients_at_64_at_once(kind: type[Judge], promise: Recorder) -> None:
-    """What the provider on loopback has answered, at its own prices: past the limit by calls in flight at most."""
+    """What the provider on loopback has answered, at its own prices: past the limit by calls in
+    flight at most.
+    """
     reply = ModelReply(text=GOOD, input_tokens=900, output_tokens=300, delay_s=0.02)
     cost, most = 900 * 1e-6 + 300 * 5e-6, 0.2
     with ModelServer([reply]) as server:
-        limits = SpendLimits(prices={"judge-*": PRICES["small-*"]}, usd_per_day=most, account=f"real {kind.__name__}")
+        limits = SpendLimits(
+            prices={"judge-*": PRICES["small-*"]}, usd_per_day=most, account=f"real {kind.__name__}"
+        )
         guarded = hosted(kind, server, spend=limits).guarded()
 
         async def ask() -> None:
@@ -273,7 +339,10 @@ def test_the_real_clients_at_64_at_once(kind: type[Judge], promise: Recorder) ->
 
         asyncio.run(work())
         spent = len(server.requests) * cost
-    promise("B5", figure=f"real clients, {AT_ONCE} at once: {spent:.3f} dollars where {most} are allowed")
+    promise(
+        "B5",
+        figure=f"real clients, {AT_ONCE} at once: {spent:.3f} dollars where {most} are allowed",
+    )
     assert 0.5 * most < spent <= most + AT_ONCE * cost
 
 
@@ -310,44 +379,71 @@ _COST = _cost(130, 90)
 
 
 def _arguments(folder: Path, most: float, at_once: int = AT_ONCE, largest: int = 0) -> list[str]:
-    return [_PROGRAM, str(folder / "spend.db"), str(most), str(at_once), str(folder / "calls"), str(largest)]
+    return [
+        _PROGRAM,
+        str(folder / "spend.db"),
+        str(most),
+        str(at_once),
+        str(folder / "calls"),
+        str(largest),
+    ]
 
 
 @pytest.mark.sized
 def test_two_processes_kills_and_restarts_on_one_file(tmp_path: Path, promise: Recorder) -> None:
-    """Two processes with sixty-four calls each, killed and started again: one limit, over by what was in flight."""
+    """Two processes with sixty-four calls each, killed and started again: one limit, over by what
+    was in flight.
+    """
     reported, most, kills, pause = tmp_path / "calls", 0.4, sized(2, 6), threading.Event()
     program = _arguments(tmp_path, most)
     reported.touch()
     for number in range(kills):
         goal = (number + 1) * most * NANO / _COST / (kills + 2)
-        with started_program(*program) as first, started_program(*program) as second:  # both are killed at its end
+        # both are killed at its end
+        with started_program(*program) as first, started_program(*program) as second:
             while reported.stat().st_size < goal and first.poll() is None and second.poll() is None:
                 pause.wait(0.002)
     with ThreadPoolExecutor(2) as pool:
-        ended = [finished.report() for finished in pool.map(lambda _: run_program(*program, timeout_s=120.0), range(2))]
+        ended = [
+            finished.report()
+            for finished in pool.map(lambda _: run_program(*program, timeout_s=120.0), range(2))
+        ]
     assert [(item["failures"], item["flushed"]) for item in ended] == [(0, True)] * 2
     spent = reported.stat().st_size * _COST
     in_flight = (kills + 1) * 2 * AT_ONCE
     assert 0.5 * most * NANO <= spent <= most * NANO + in_flight * _COST
-    assert run_program(*program, timeout_s=120.0).report()["calls"] <= AT_ONCE // 2, "a restart finds what was spent"
+    assert run_program(*program, timeout_s=120.0).report()["calls"] <= AT_ONCE // 2, (
+        "a restart finds what was spent"
+    )
     with contextlib.closing(sqlite3.connect(tmp_path / "spend.db")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    promise("B5", figure=f"2 processes, {2 * kills} kills, restarts: {spent / (most * NANO):.2f} of the limit spent")
+    promise(
+        "B5",
+        figure=f"2 processes, {2 * kills} kills, restarts: {spent / (most * NANO):.2f} of the limit spent",
+    )
 
 
 def test_a_disk_that_is_full_neither_stops_nor_frees(tmp_path: Path, promise: Recorder) -> None:
     """Where the file can no longer grow, a tenth of the limit may be spent, as long as that lasts."""
     most = 0.2
-    ended = run_program(*_arguments(tmp_path, most, at_once=16, largest=8_192), timeout_s=120.0).report()
+    ended = run_program(
+        *_arguments(tmp_path, most, at_once=16, largest=8_192), timeout_s=120.0
+    ).report()
     assert ended["failures"] > 0
     assert 0 < ended["calls"] * _COST <= 0.1 * most * NANO + 16 * 2 * _COST
-    promise("B5", figure=f"no room on the disk: {ended['calls'] * _COST / (most * NANO):.2f} of the limit spent")
+    promise(
+        "B5",
+        figure=f"no room on the disk: {ended['calls'] * _COST / (most * NANO):.2f} of the limit spent",
+    )
 
 
-@pytest.mark.parametrize("damage", ["not a database", "cut", "another schema", "a folder's", "empty"])
+@pytest.mark.parametrize(
+    "damage", ["not a database", "cut", "another schema", "a folder's", "empty"]
+)
 def test_a_file_that_was_tampered_with_gives_no_money(damage: str, tmp_path: Path) -> None:
-    """Whatever stands in the file: no more than the limit is spent, and no call waits or raises for it."""
+    """Whatever stands in the file: no more than the limit is spent, and no call waits or raises for
+    it.
+    """
     path = tmp_path / "spend.db"
     limits = SpendLimits(prices=PRICES, usd_per_day=0.02, path=path, patience_s=1, account=damage)
     first = BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0)
@@ -355,7 +451,9 @@ def test_a_file_that_was_tampered_with_gives_no_money(damage: str, tmp_path: Pat
     assert first._ledger.store.close(5.0)  # type: ignore[attr-defined]
     _damaged(path, damage)
     spender = Spender(random.Random(2), (100, 100))
-    asyncio.run(_until_refused(BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0), spender))
+    asyncio.run(
+        _until_refused(BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0), spender)
+    )
     assert spender.calls < 1_000
     assert 0 < spender.spent <= 0.02 * NANO
 

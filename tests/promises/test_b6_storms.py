@@ -1,4 +1,6 @@
-"""B6: a provider in trouble is not stormed: retries are few, late enough, and of one layer; then it is left alone."""
+"""B6: a provider in trouble is not stormed: retries are few, late enough, and of one layer; then it
+is left alone.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, JudgeRequest, OpenAICompatibleJudge
+from agenteval_otel.judges import (
+    AnthropicJudge,
+    BreakerSettings,
+    Judge,
+    JudgeRequest,
+    OpenAICompatibleJudge,
+)
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.breaker import CircuitBreaker
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
@@ -27,7 +35,9 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 
 
 def _refused(status: int, retry_after: str | None = None) -> ModelReply:
-    return ModelReply(status=status, headers={} if retry_after is None else {"Retry-After": retry_after})
+    return ModelReply(
+        status=status, headers={} if retry_after is None else {"Retry-After": retry_after}
+    )
 
 
 FAULTS: dict[str, tuple[ModelReply, float]] = {
@@ -37,13 +47,16 @@ FAULTS: dict[str, tuple[ModelReply, float]] = {
     "429, Retry-After 1": (_refused(429, "1"), 1.0),
     "529, Retry-After 1": (_refused(529, "1"), 1.0),
     "503, Retry-After 3600": (_refused(503, "3600"), 3600.0),
-    "429, Retry-After a date": (_refused(429, format_datetime(datetime.now(UTC) + timedelta(hours=1))), 3600.0),
+    "429, Retry-After a date": (
+        _refused(429, format_datetime(datetime.now(UTC) + timedelta(hours=1))),
+        3600.0,
+    ),
     "429, Retry-After garbage": (_refused(429, "soon, perhaps; -1 nan"), 0.0),
     "429, Retry-After negative": (_refused(429, "-3600"), 0.0),
     "429, told to retry": (ModelReply(status=429, headers={"x-should-retry": "true"}), 0.0),
     "reset": (ModelReply(resets=True), 0.0),
     "time-out": (ModelReply(hangs="before"), 0.0),
-}  # fmt: skip
+}
 """What the provider does to every request, and how long it asks to wait."""
 
 
@@ -93,12 +106,16 @@ async def _ask_all(judge: Any, calls: int, at_once: int = AT_ONCE) -> list[str]:
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.sized
 def test_a_tenth_on_top_at_most(kind: type[Judge], fault: str, promise: Recorder) -> None:
-    """Whatever all requests meet: at most 1.1 of them a call, no try before it was asked for, no second layer."""
+    """Whatever all requests meet: at most 1.1 of them a call, no try before it was asked for, no
+    second layer.
+    """
     reply, asked_s = FAULTS[fault]
     provider = Provider(reply)
     deadline_s = 0.5 if reply.hangs else 60.0
     with ModelServer([provider]) as server:
-        words = asyncio.run(_ask_all(hosted(kind, server, breaker=None, deadline_s=deadline_s), CALLS))
+        words = asyncio.run(
+            _ask_all(hosted(kind, server, breaker=None, deadline_s=deadline_s), CALLS)
+        )
         assert len(server.requests) == provider.attempts
     assert len(words) == CALLS
     assert "answer" not in words
@@ -112,8 +129,12 @@ def test_a_tenth_on_top_at_most(kind: type[Judge], fault: str, promise: Recorder
 
 @BOTH
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_circuit_opens_within_twenty_calls(kind: type[Judge], fault: str, promise: Recorder) -> None:
-    """Of a thousand calls one after another twenty reach the endpoint at most, the rest is refused at once."""
+def test_the_circuit_opens_within_twenty_calls(
+    kind: type[Judge], fault: str, promise: Recorder
+) -> None:
+    """Of a thousand calls one after another twenty reach the endpoint at most, the rest is refused
+    at once.
+    """
     reply, _ = FAULTS[fault]
     provider, clock = Provider(reply), ManualClock()
     breaker = CircuitBreaker(BreakerSettings(), clock=clock)
@@ -129,7 +150,9 @@ def test_the_circuit_opens_within_twenty_calls(kind: type[Judge], fault: str, pr
 
 @BOTH
 def test_half_open_lets_one_probe_through(kind: type[Judge], promise: Recorder) -> None:
-    """Sixty-four calls meet a circuit that is half open: one reaches the endpoint, as long as it takes to answer."""
+    """Sixty-four calls meet a circuit that is half open: one reaches the endpoint, as long as it
+    takes to answer.
+    """
     clock = ManualClock()
     breaker = CircuitBreaker(BreakerSettings(), clock=clock)
     slow = ModelReply(status=503, delay_s=0.1)

@@ -1,4 +1,6 @@
-"""B7: a request that means to fill the sidecar's memory is refused, and the next client notices nothing."""
+"""B7: a request that means to fill the sidecar's memory is refused, and the next client notices
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ GZIP = {"Content_Encoding": "gzip"}
 def gzipped(size_bytes: int, block: bytes = b"\0" * MIB) -> bytes:
     """A gzip stream of blocks, made without having them."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    return b"".join(packer.compress(block) for _ in range(size_bytes // len(block))) + packer.flush()
+    return (
+        b"".join(packer.compress(block) for _ in range(size_bytes // len(block))) + packer.flush()
+    )
 
 
 def field(number: int, data: bytes) -> bytes:
@@ -68,23 +72,28 @@ PROTOBUF = {
     "a million resources": Bomb(lambda: b"\x0a\x00" * 1_000_000),
     "a million attributes": Bomb(lambda: of_spans(field(2, ATTRIBUTE * 1_000_000))),
     "an array of ten million": Bomb(
-        lambda: of_spans(field(2, field(9, field(1, b"a") + field(2, field(5, b"\x0a\x00" * 10_000_000)))))
+        lambda: of_spans(
+            field(2, field(9, field(1, b"a") + field(2, field(5, b"\x0a\x00" * 10_000_000))))
+        )
     ),
     "nested lists": Bomb(lambda: nested_value(10_000, 5)),
     "thirty million unknown fields": Bomb(lambda: b"\x78\x01" * 30_000_000),
-    # What follows the group would look like one unknown field to a reader that does not know groups.
+    # What follows the group would look like one unknown field to a reader that does not know
+    # groups.
     "messages behind a group": Bomb(
         lambda: bytes.fromhex("7b08010a057a80dac4097c") + b"\x0a\x00" * 10_000_000
     ),
     "zeros": Bomb(lambda: b"\0" * (LIMIT - 1)),
     "no protobuf": Bomb(lambda: b"\xff" * 100_000),
     "more than the limit": Bomb(lambda: field(1, b"x" * LIMIT)),
-}  # fmt: skip
+}
 HTTP = PROTOBUF | {
     "gzip": Bomb(lambda: gzipped(BOMB), GZIP),
     "gzip in JSON": Bomb(lambda: gzipped(BOMB, b"[" * MIB), GZIP | JSON),
     "gzip in gzip": Bomb(lambda: gzip.compress(gzipped(BOMB)), GZIP),
-    "gzip twice by name": Bomb(lambda: gzip.compress(gzipped(BOMB)), {"Content_Encoding": "gzip, gzip"}, (415,)),
+    "gzip twice by name": Bomb(
+        lambda: gzip.compress(gzipped(BOMB)), {"Content_Encoding": "gzip, gzip"}, (415,)
+    ),
     "gzip cut off": Bomb(lambda: gzipped(MIB)[:-4], GZIP),
     "no gzip": Bomb(lambda: b"x" * 1000, GZIP),
     "deflate": Bomb(lambda: zlib.compress(b"\0" * MIB), {"Content_Encoding": "deflate"}, (415,)),
@@ -92,13 +101,17 @@ HTTP = PROTOBUF | {
     "gzipped spans": Bomb(lambda: gzip.compress(of_spans(b"\x12\x00" * 30_000_000), 1), GZIP),
     "deep JSON": Bomb(lambda: b"[" * 100_000, JSON),
     "deep JSON value": Bomb(lambda: deep_json(100_000), JSON),
-    "JSON of a million objects": Bomb(lambda: b'{"resourceSpans":[' + b"{}," * 1_000_000 + b"{}]}", JSON),
+    "JSON of a million objects": Bomb(
+        lambda: b'{"resourceSpans":[' + b"{}," * 1_000_000 + b"{}]}", JSON
+    ),
     "JSON of a million keys": Bomb(
         lambda: b"{" + b",".join(b'"%d":1' % number for number in range(1_000_000)) + b"}", JSON
     ),
-    "JSON of ten million numbers": Bomb(lambda: b'{"resourceSpans":[' + b"1," * 10_000_000 + b"1]}", JSON),
+    "JSON of ten million numbers": Bomb(
+        lambda: b'{"resourceSpans":[' + b"1," * 10_000_000 + b"1]}", JSON
+    ),
     "a long number in JSON": Bomb(lambda: b'{"resourceSpans":' + b"9" * 1_000_000 + b"}", JSON),
-}  # fmt: skip
+}
 
 
 def deep_json(depth: int) -> bytes:
@@ -160,14 +173,19 @@ class Watched:
         grown = self._served.most_rss_bytes - self._before
         where = ", under 256 MB" if grouped else ""
         promise(
-            "B7", figure=f"refused in {took_s:.2f} s, memory +{grown / MIB:.0f} MB{where}, next in {next_ms:.0f} ms"
+            "B7",
+            figure=f"refused in {took_s:.2f} s, memory +{grown / MIB:.0f} MB{where}, next in {next_ms:.0f} ms",
         )
         assert grown <= LIMIT + 32 * MIB, name
 
 
 @pytest.mark.parametrize("name", HTTP)
-def test_a_bomb_over_http_is_refused(name: str, sidecar: tuple[Served, bool], promise: Recorder) -> None:
-    """With 413 or 400, or 415 for an encoding that is not supported; memory stays within the limit and 32 MB."""
+def test_a_bomb_over_http_is_refused(
+    name: str, sidecar: tuple[Served, bool], promise: Recorder
+) -> None:
+    """With 413 or 400, or 415 for an encoding that is not supported; memory stays within the limit
+    and 32 MB.
+    """
     served, grouped = sidecar
     bomb = HTTP[name]
     body = bomb.body()
@@ -179,16 +197,21 @@ def test_a_bomb_over_http_is_refused(name: str, sidecar: tuple[Served, bool], pr
 COMPRESSION = {"plain": grpc.Compression.NoCompression, "gzip": grpc.Compression.Gzip}
 # Of a large message that is not compressed gRPC itself keeps three copies.
 LARGE = ("an array of ten million", "thirty million unknown fields", "zeros", "more than the limit")
-OVER_GRPC = [(name, how) for name in (*PROTOBUF, "gzip in gzip") for how in COMPRESSION if (name, how) not in {
-    (large, "plain") for large in LARGE
-}]  # fmt: skip
+OVER_GRPC = [
+    (name, how)
+    for name in (*PROTOBUF, "gzip in gzip")
+    for how in COMPRESSION
+    if (name, how) not in {(large, "plain") for large in LARGE}
+]
 
 
 @pytest.mark.parametrize(("name", "compression"), OVER_GRPC)
 def test_a_bomb_over_grpc_is_refused(
     name: str, compression: str, sidecar: tuple[Served, bool], promise: Recorder
 ) -> None:
-    """Its limit holds for what is decompressed: RESOURCE_EXHAUSTED without `RetryInfo`, or INVALID_ARGUMENT."""
+    """Its limit holds for what is decompressed: RESOURCE_EXHAUSTED without `RetryInfo`, or
+    INVALID_ARGUMENT.
+    """
     served, grouped = sidecar
     body = HTTP[name].body()
     watched = Watched(served)
@@ -205,7 +228,10 @@ def test_what_was_refused_is_not_kept(sidecar: tuple[Served, bool], promise: Rec
     watched = Watched(served)
     for _ in range(sized(2, 10)):
         assert served.post(gzip.compress(body, 1), **GZIP).status == 413
-        assert served.export(body, compression=grpc.Compression.Gzip)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert (
+            served.export(body, compression=grpc.Compression.Gzip)[0]
+            == grpc.StatusCode.RESOURCE_EXHAUSTED
+        )
     watched.ends("zeros", promise, grouped)
 
 
@@ -214,11 +240,17 @@ WRONG = {
     "longer than what comes": (b"Content-Length: 100\r\n\r\nabc", (b"400", b"408", b"")),
     "shorter than what comes": (b"Content-Length: 0\r\n\r\n" + b"x" * 1000, (b"200",)),
     "above the limit": (b"Content-Length: 99999999999\r\n\r\n", (b"413",)),
-    "of five thousand digits": (b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", (b"400", b"413", b"")),
+    "of five thousand digits": (
+        b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
+        (b"400", b"413", b""),
+    ),
     "negative": (b"Content-Length: -1\r\n\r\n", (b"400",)),
     "no number": (b"Content-Length: many\r\n\r\n", (b"400",)),
     "twice": (b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", (b"400",)),
-    "beside chunks": (b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", (b"200", b"400")),
+    "beside chunks": (
+        b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        (b"200", b"400"),
+    ),
     "a chunk of wrong size": (b"Transfer-Encoding: chunked\r\n\r\nzzzz\r\n\r\n", (b"400",)),
     "a head without an end": (b"X: " + b"x" * 200_000, (b"400", b"431")),
 }

@@ -1,4 +1,6 @@
-"""B8: clients that send or read slowly, or not at all, are cut off, and others beside them are served as if alone."""
+"""B8: clients that send or read slowly, or not at all, are cut off, and others beside them are
+served as if alone.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,22 @@ def header(name: bytes, value: bytes) -> bytes:
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
-CALL = b"".join((
-    header(b":method", b"POST"), header(b":scheme", b"http"), header(b":path", TRACES.encode()),
-    header(b":authority", b"a"), header(b"te", b"trailers"), header(b"content-type", b"application/grpc"),
-))  # fmt: skip
+CALL = b"".join(
+    (
+        header(b":method", b"POST"),
+        header(b":scheme", b"http"),
+        header(b":path", TRACES.encode()),
+        header(b":authority", b"a"),
+        header(b"te", b"trailers"),
+        header(b"content-type", b"application/grpc"),
+    )
+)
 
 
 def ends_call(data: bytes) -> bool:
-    """Whether a connection has ended, or HTTP/2 has ended the call on it: HEADERS with END_STREAM on stream 1."""
+    """Whether a connection has ended, or HTTP/2 has ended the call on it: HEADERS with END_STREAM
+    on stream 1.
+    """
     at = 0
     while at + 9 <= len(data) and not data.startswith(b"HTTP/1.1"):
         if data[at + 3] == 1 and data[at + 4] & 1 and data[at + 5 : at + 9] == b"\0\0\0\x01":
@@ -61,8 +71,12 @@ TO_HTTP = {
     "half-open": Slow(250, b""),
     "trickling heads": Slow(100, b"POST /v1/traces HTTP/1.1\r\n", b"X-A: b\r\n" * 100),
     "trickling bodies": Slow(100, HTTP_HEAD + b"Content-Length: 1000\r\n\r\n", b"x" * 1000),
-    "trickling chunks": Slow(20, HTTP_HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 200),
-    "trickling after a reply": Slow(20, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nG", b"ET /healthz HTTP/1.1\r\n"),
+    "trickling chunks": Slow(
+        20, HTTP_HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 200
+    ),
+    "trickling after a reply": Slow(
+        20, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nG", b"ET /healthz HTTP/1.1\r\n"
+    ),
     "replies that are not read": Slow(2, b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 50_000),
 }
 TO_GRPC = {
@@ -71,7 +85,9 @@ TO_GRPC = {
     "trickling heads": Slow(50, PREFACE + frame(1, 4, 1, CALL)[:20], frame(1, 4, 1, CALL)[20:]),
     "no call": Slow(50, PREFACE),
     "trickling bodies": Slow(
-        100, PREFACE + frame(1, 4, 1, CALL) + frame(0, 0, 1, b"\0\0\0\x10\0"), frame(0, 0, 1, b"x") * 500
+        100,
+        PREFACE + frame(1, 4, 1, CALL) + frame(0, 0, 1, b"\0\0\0\x10\0"),
+        frame(0, 0, 1, b"x") * 500,
     ),
 }
 
@@ -126,7 +142,9 @@ class SlowClients:
             by_number = {client.fileno(): client for client in self._open}
             for client, (name, _) in self._open.items():
                 # One that does not read sees only that it was cut off.
-                poll.register(client, select.POLLHUP if name == "replies that are not read" else select.POLLIN)
+                poll.register(
+                    client, select.POLLHUP if name == "replies that are not read" else select.POLLIN
+                )
             for number, events in poll.poll(50):
                 self._look(by_number[number], events)
             if time.monotonic() >= due:
@@ -158,16 +176,23 @@ def legal_over_http(served: Served) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["HTTP", "gRPC"])
-def test_a_legal_client_beside_slow_ones(protocol: str, tmp_path: Path, promise: Recorder, many_files: None) -> None:
-    """It is answered while hundreds of others are slow; each of these is cut off, and costs no memory that counts."""
+def test_a_legal_client_beside_slow_ones(
+    protocol: str, tmp_path: Path, promise: Recorder, many_files: None
+) -> None:
+    """It is answered while hundreds of others are slow; each of these is cut off, and costs no
+    memory that counts.
+    """
     with Served(tmp_path) as served, served.channel() as export:
         calls: dict[str, Callable[[], object]] = {
-            "HTTP": lambda: legal_over_http(served), "gRPC": lambda: export(trace_request(new_trace_id()), timeout=10),
-        }  # fmt: skip
+            "HTTP": lambda: legal_over_http(served),
+            "gRPC": lambda: export(trace_request(new_trace_id()), timeout=10),
+        }
         for call in calls.values():
             call()
         before = served.rss_bytes
-        port, kinds = (served.http_port, TO_HTTP) if protocol == "HTTP" else (served.grpc_port, TO_GRPC)
+        port, kinds = (
+            (served.http_port, TO_HTTP) if protocol == "HTTP" else (served.grpc_port, TO_GRPC)
+        )
         clients = SlowClients(port, kinds)
         count = sum(slow.count for slow in kinds.values())
         took: list[float] = []
@@ -184,11 +209,14 @@ def test_a_legal_client_beside_slow_ones(protocol: str, tmp_path: Path, promise:
         read_s = max(clients.closed.pop("replies that are not read", []), default=0.0)
         last = {name: max(seconds, default=0.0) for name, seconds in clients.closed.items()}
         grown = (served.most_rss_bytes - before) / 2**20
-        promise("B8", figure=(
-            f"beside {count} slow clients over {protocol}: legal p99 {percentile(took, 0.99) * 1000:.0f} ms, "
-            f"the last slow one closed after {max(last.values()):.1f} s, memory +{grown:.0f} MB"
-            + (f"; of 50,000 replies not read after {read_s:.1f} s" if read_s else "")
-        ))  # fmt: skip
+        promise(
+            "B8",
+            figure=(
+                f"beside {count} slow clients over {protocol}: legal p99 {percentile(took, 0.99) * 1000:.0f} ms, "
+                f"the last slow one closed after {max(last.values()):.1f} s, memory +{grown:.0f} MB"
+                + (f"; of 50,000 replies not read after {read_s:.1f} s" if read_s else "")
+            ),
+        )
         assert left == {}, last
         assert grown <= 64
         assert served.terminate() == 0
@@ -204,7 +232,10 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(tmp_path: Path) -> No
         for _ in range(500):
             for port, data in (
                 (served.http_port, HTTP_HEAD + b"Content-Length: 1000000\r\n\r\n" + b"x" * 50_000),
-                (served.grpc_port, PREFACE + frame(1, 4, 1, CALL) + frame(0, 0, 1, b"\0\0\0\x10\0x")),
+                (
+                    served.grpc_port,
+                    PREFACE + frame(1, 4, 1, CALL) + frame(0, 0, 1, b"\0\0\0\x10\0x"),
+                ),
             ):
                 with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
                     client.sendall(data)

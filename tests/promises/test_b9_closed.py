@@ -19,17 +19,36 @@ import trustme
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
 from tests.promises.figures import Recorder
-from tests.promises.served import LOGS, PROTOBUF, SETTINGS, TRACES, Served, new_trace_id, trace_request
+from tests.promises.served import (
+    LOGS,
+    PROTOBUF,
+    SETTINGS,
+    TRACES,
+    Served,
+    new_trace_id,
+    trace_request,
+)
 
 TOKEN = "correct-horse-battery-staple"
 HEAD = (
     "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-protobuf\r\n"
     "Content-Length: 50000000\r\n{more}\r\n"
-)  # fmt: skip
+)
 WRONG_TOKENS = (
-    None, "", "Bearer", "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN}x", f"bearer {TOKEN}", f"Basic {TOKEN}",
-    TOKEN, f"Bearer {TOKEN.upper()}", "Bearer \u00e4\u00f6\u00fc" + TOKEN, f"Bearer  {TOKEN}", "x" * 4_000,
-)  # fmt: skip
+    None,
+    "",
+    "Bearer",
+    "Bearer ",
+    f"Bearer {TOKEN[:-1]}",
+    f"Bearer {TOKEN}x",
+    f"bearer {TOKEN}",
+    f"Basic {TOKEN}",
+    TOKEN,
+    f"Bearer {TOKEN.upper()}",
+    "Bearer \u00e4\u00f6\u00fc" + TOKEN,
+    f"Bearer  {TOKEN}",
+    "x" * 4_000,
+)
 
 OPEN: dict[str, dict[str, Any]] = {
     "another address, nothing else": {"host": "0.0.0.0"},
@@ -58,14 +77,23 @@ def test_settings_that_leave_it_open_are_wrong(name: str) -> None:
     assert TOKEN not in str(caught.value)
 
 
-@pytest.mark.parametrize("fields", [
-    {}, {"host": "::1"}, {"host": "localhost"}, {"host": "127.1.2.3"}, {"token": TOKEN},
-    {"host": "0.0.0.0", "token": TOKEN, "insecure": True},
-    {"host": "::", "token": TOKEN, "certificate": "a", "key": "b"},
-    {"host": "0.0.0.0", "client_ca": "c", "certificate": "a", "key": "b"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"host": "::1"},
+        {"host": "localhost"},
+        {"host": "127.1.2.3"},
+        {"token": TOKEN},
+        {"host": "0.0.0.0", "token": TOKEN, "insecure": True},
+        {"host": "::", "token": TOKEN, "certificate": "a", "key": "b"},
+        {"host": "0.0.0.0", "client_ca": "c", "certificate": "a", "key": "b"},
+    ],
+)
 def test_settings_that_are_closed_are_right(fields: dict[str, Any]) -> None:
-    """This machine alone, or a token or client certificates, with TLS unless `insecure` says otherwise."""
+    """This machine alone, or a token or client certificates, with TLS unless `insecure` says
+    otherwise.
+    """
     assert TOKEN not in repr(SidecarSettings(**fields))
 
 
@@ -76,13 +104,17 @@ def listening(pid: int) -> set[str]:
         with contextlib.suppress(OSError):
             numbers.add(os.readlink(file).removeprefix("socket:[").removesuffix("]"))
     rows = [
-        row.split() for name in ("tcp", "tcp6") for row in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+        row.split()
+        for name in ("tcp", "tcp6")
+        for row in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
     ]
     # An address of IPv4 on a socket of IPv6 is written with zeros and FFFF in front.
     return {row[1].partition(":")[0][-8:] for row in rows if row[3] == "0A" and row[9] in numbers}
 
 
-def test_without_settings_it_listens_to_this_machine_alone(tmp_path: Path, promise: Recorder) -> None:
+def test_without_settings_it_listens_to_this_machine_alone(
+    tmp_path: Path, promise: Recorder
+) -> None:
     """Both ports are on 127.0.0.1, and it is the kernel that says so."""
     with Served(tmp_path, settings=None) as served:
         assert listening(served.process.pid) == {"0100007F"}
@@ -92,8 +124,10 @@ def test_without_settings_it_listens_to_this_machine_alone(tmp_path: Path, promi
 
 def test_an_open_address_ends_it_before_it_listens(tmp_path: Path) -> None:
     """Exit code 2, and a line that says which settings are missing."""
-    for arguments, words in ((("--host=0.0.0.0",), ("AGENTEVAL_SIDECAR__TOKEN", "certificate and key")),
-                             (("--host=203.0.113.9",), ("other machines",))):  # fmt: skip
+    for arguments, words in (
+        (("--host=0.0.0.0",), ("AGENTEVAL_SIDECAR__TOKEN", "certificate and key")),
+        (("--host=203.0.113.9",), ("other machines",)),
+    ):
         served = Served(tmp_path, *arguments)
         with pytest.raises(AssertionError):
             served.start()
@@ -107,7 +141,9 @@ def connected(port: int) -> socket.socket:
 
 
 def test_a_token_is_demanded_before_the_body_is_read(tmp_path: Path, promise: Recorder) -> None:
-    """401 and UNAUTHENTICATED come while no byte of 50 MB was sent; health needs none, and nothing logs a token."""
+    """401 and UNAUTHENTICATED come while no byte of 50 MB was sent; health needs none, and nothing
+    logs a token.
+    """
     with Served(tmp_path, AGENTEVAL_SIDECAR__TOKEN=TOKEN) as served:
         for token in WRONG_TOKENS:
             more = "" if token is None else f"Authorization: {token}\r\n"
@@ -127,14 +163,18 @@ def test_a_token_is_demanded_before_the_body_is_read(tmp_path: Path, promise: Re
         assert served.terminate() == 0
         assert TOKEN not in served.told
         assert "Traceback" not in served.told, served.told
-    promise("B9", figure=f"{len(WRONG_TOKENS)} wrong tokens: 401 and UNAUTHENTICATED before the body")
+    promise(
+        "B9", figure=f"{len(WRONG_TOKENS)} wrong tokens: 401 and UNAUTHENTICATED before the body"
+    )
 
 
 def stream_code(served: Served, method: str, token: str | None) -> grpc.StatusCode:
     """What comes of a call that sends no message."""
     if token is not None and not token.isascii():
         token = token.encode("ascii", "replace").decode()  # gRPC sends nothing else
-    with grpc.insecure_channel(served.grpc, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+    with grpc.insecure_channel(
+        served.grpc, options=[("grpc.use_local_subchannel_pool", 1)]
+    ) as channel:
         pause = threading.Event()
 
         def nothing() -> Iterator[bytes]:
@@ -165,24 +205,35 @@ class Certificates(NamedTuple):
 
     def file(self, name: str, blobs: list[trustme.Blob] | trustme.Blob) -> str:
         path = self.folder / name
-        path.write_bytes(b"".join(blob.bytes() for blob in (blobs if isinstance(blobs, list) else [blobs])))
+        path.write_bytes(
+            b"".join(blob.bytes() for blob in (blobs if isinstance(blobs, list) else [blobs]))
+        )
         return str(path)
 
     def settings(self, **more: object) -> str:
         leaf = self.ca.issue_cert("localhost", "127.0.0.1", "::1")
         fields = {
             "certificate": self.file("chain.pem", leaf.cert_chain_pems),
-            "key": self.file("key.pem", leaf.private_key_pem), "client_ca": self.file("ca.pem", self.ca.cert_pem),
+            "key": self.file("key.pem", leaf.private_key_pem),
+            "client_ca": self.file("ca.pem", self.ca.cert_pem),
             **more,
-        }  # fmt: skip
-        return SETTINGS + "sidecar: {" + ", ".join(f'{name}: "{value}"' for name, value in fields.items()) + "}\n"
+        }
+        return (
+            SETTINGS
+            + "sidecar: {"
+            + ", ".join(f'{name}: "{value}"' for name, value in fields.items())
+            + "}\n"
+        )
 
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     ca = trustme.CA()
     return Certificates(
-        tmp_path_factory.mktemp("tls"), ca, ca.issue_cert("client"), trustme.CA().issue_cert("stranger")
+        tmp_path_factory.mktemp("tls"),
+        ca,
+        ca.issue_cert("client"),
+        trustme.CA().issue_cert("stranger"),
     )
 
 
@@ -190,11 +241,20 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def test_a_client_certificate_is_demanded(
     host: str, tmp_path: Path, certificates: Certificates, promise: Recorder
 ) -> None:
-    """Of our authority it is served, over IPv6 too; without one, with a foreign one or without TLS it is not."""
+    """Of our authority it is served, over IPv6 too; without one, with a foreign one or without TLS
+    it is not.
+    """
     with Served(tmp_path, settings=certificates.settings(host=host)) as served:
         outcomes = {}
-        for name, leaf in (("ours", certificates.client), ("foreign", certificates.stranger), ("none", None)):
-            outcomes[name] = over_https(served, host, certificates, leaf), over_grpc(served, certificates, leaf)
+        for name, leaf in (
+            ("ours", certificates.client),
+            ("foreign", certificates.stranger),
+            ("none", None),
+        ):
+            outcomes[name] = (
+                over_https(served, host, certificates, leaf),
+                over_grpc(served, certificates, leaf),
+            )
         assert outcomes.pop("ours") == (200, grpc.StatusCode.OK)
         assert set(outcomes.values()) == {("refused", grpc.StatusCode.UNAVAILABLE)}
         with pytest.raises((OSError, http.client.HTTPException)):
@@ -226,9 +286,16 @@ def over_https(served: Served, host: str, certificates: Certificates, leaf: Any)
 
 
 def over_grpc(served: Served, certificates: Certificates, leaf: Any) -> grpc.StatusCode:
-    key, chain = (None, None) if leaf is None else (leaf.private_key_pem.bytes(), leaf.cert_chain_pems[0].bytes())
+    key, chain = (
+        (None, None)
+        if leaf is None
+        else (leaf.private_key_pem.bytes(), leaf.cert_chain_pems[0].bytes())
+    )
     credentials = grpc.ssl_channel_credentials(certificates.ca.cert_pem.bytes(), key, chain)
-    options = [("grpc.ssl_target_name_override", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.ssl_target_name_override", "localhost"),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     with grpc.secure_channel(served.grpc, credentials, options) as channel:
         try:
             channel.unary_unary(TRACES)(trace_request(new_trace_id()), timeout=10)
@@ -237,19 +304,31 @@ def over_grpc(served: Served, certificates: Certificates, leaf: Any) -> grpc.Sta
             return error.code()  # type: ignore[no-any-return]
 
 
-def test_a_handshake_that_does_not_come_is_not_waited_for(tmp_path: Path, certificates: Certificates) -> None:
-    """A connection to the port of HTTPS without a byte of TLS is closed within the time of any slow client."""
-    with Served(tmp_path, settings=certificates.settings()) as served, connected(served.http_port) as client:
+def test_a_handshake_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    """A connection to the port of HTTPS without a byte of TLS is closed within the time of any slow
+    client.
+    """
+    with (
+        Served(tmp_path, settings=certificates.settings()) as served,
+        connected(served.http_port) as client,
+    ):
         assert client.recv(1) == b""
 
 
 @pytest.mark.parametrize("wrong", ["missing", "no PEM", "another's key"])
-def test_a_wrong_certificate_ends_it_with_a_message(wrong: str, tmp_path: Path, certificates: Certificates) -> None:
-    """Exit code 2 and no traceback: the file is missing, or is no certificate, or the key is of another one."""
+def test_a_wrong_certificate_ends_it_with_a_message(
+    wrong: str, tmp_path: Path, certificates: Certificates
+) -> None:
+    """Exit code 2 and no traceback: the file is missing, or is no certificate, or the key is of
+    another one.
+    """
     key = {
-        "missing": "/nowhere.pem", "no PEM": certificates.file("no.pem", trustme.Blob(b"x")),
+        "missing": "/nowhere.pem",
+        "no PEM": certificates.file("no.pem", trustme.Blob(b"x")),
         "another's key": certificates.file("other.pem", certificates.stranger.private_key_pem),
-    }[wrong]  # fmt: skip
+    }[wrong]
     served = Served(tmp_path, settings=certificates.settings(key=key))
     with pytest.raises(AssertionError):
         served.start()
@@ -259,8 +338,12 @@ def test_a_wrong_certificate_ends_it_with_a_message(wrong: str, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("option", ["grpc-port", "http-port"])
-def test_a_taken_port_is_an_error_that_names_the_fix(option: str, tmp_path: Path, promise: Recorder) -> None:
-    """The second of the two ports as well: exit code 2, which setting, and that 0 chooses a free one."""
+def test_a_taken_port_is_an_error_that_names_the_fix(
+    option: str, tmp_path: Path, promise: Recorder
+) -> None:
+    """The second of the two ports as well: exit code 2, which setting, and that 0 chooses a free
+    one.
+    """
     with socket.create_server(("127.0.0.1", 0)) as holder:
         served = Served(tmp_path, f"--{option}={holder.getsockname()[1]}")
         with pytest.raises(AssertionError):

@@ -1,4 +1,6 @@
-"""C10: what the sidecar acknowledged is evaluated, killed or not; what it cannot take it refuses, to be sent again."""
+"""C10: what the sidecar acknowledged is evaluated, killed or not; what it cannot take it refuses,
+to be sent again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ QUICK = SETTINGS + "sidecar: {quiet_s: 0.2, parent_wait_s: 1.0}\n"
 
 
 def settings(**fields: object) -> str:
-    return SETTINGS + "sidecar: {" + ", ".join(f"{name}: {value}" for name, value in fields.items()) + "}\n"
+    return (
+        SETTINGS
+        + "sidecar: {"
+        + ", ".join(f"{name}: {value}" for name, value in fields.items())
+        + "}\n"
+    )
 
 
 def seen(receiver: Receiver) -> Counter[int]:
@@ -45,15 +52,21 @@ def fill(served: Served, most: int = 10_000, **request: Any) -> tuple[set[int], 
     raise AssertionError("never full")
 
 
-def test_without_room_clients_are_asked_to_try_again(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
-    """429 with Retry-After, RESOURCE_EXHAUSTED with RetryInfo, not ready; and what was acknowledged is evaluated."""
+def test_without_room_clients_are_asked_to_try_again(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """429 with Retry-After, RESOURCE_EXHAUSTED with RetryInfo, not ready; and what was acknowledged
+    is evaluated.
+    """
     few = settings(quiet_s=60, parent_wait_s=60, max_waiting_bytes=MIB)
     with Served(tmp_path, settings=few, endpoint=receiver.endpoint) as served:
         acknowledged, answer = fill(served, text="x" * 10_000)
         assert (answer.status, answer.headers["retry-after"]) == (429, "2")
         code, error = served.export(trace_request(new_trace_id(), text="x" * 10_000))
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
-        status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+        status = status_pb2.Status.FromString(
+            dict(error.trailing_metadata())["grpc-status-details-bin"]
+        )
         retry = error_details_pb2.RetryInfo()
         assert status.details[0].Unpack(retry)
         assert retry.retry_delay.seconds == 2
@@ -66,11 +79,15 @@ def test_without_room_clients_are_asked_to_try_again(tmp_path: Path, receiver: R
         assert spans.pop("refused") >= 2
         assert spans == {"read": len(acknowledged)}
     assert set(seen(receiver)) == acknowledged
-    promise("C10", figure="memory full: 429, RESOURCE_EXHAUSTED, all that was acknowledged evaluated")
+    promise(
+        "C10", figure="memory full: 429, RESOURCE_EXHAUSTED, all that was acknowledged evaluated"
+    )
 
 
 def test_a_request_that_never_fits_is_not_asked_for_again(tmp_path: Path) -> None:
-    """413 and no RetryInfo: a client that sent it again and again would hold up all that it has behind it."""
+    """413 and no RetryInfo: a client that sent it again and again would hold up all that it has
+    behind it.
+    """
     small = settings(max_waiting_bytes=MIB, durable=tmp_path / "journal", durable_max_bytes=2 * MIB)
     with Served(tmp_path, settings=small) as served:
         for size in (MIB, 3 * MIB):
@@ -99,8 +116,10 @@ def small_disk(folder: Path, size_mb: int) -> Iterator[bool]:
     """A file system of this size in the folder; False where none may be mounted."""
     folder.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)], capture_output=True, check=False
-    )  # fmt: skip
+        ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
+    )
     try:
         yield mounted.returncode == 0
     finally:
@@ -108,13 +127,20 @@ def small_disk(folder: Path, size_mb: int) -> Iterator[bool]:
             subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
-    """What was acknowledged before survives a kill; with room again requests are taken, without a restart."""
+def test_a_full_disk_refuses_and_loses_nothing(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """What was acknowledged before survives a kill; with room again requests are taken, without a
+    restart.
+    """
     with small_disk(tmp_path / "disk", 4) as mounted:
         most = 1024 * MIB if mounted else 4 * MIB
         slow = settings(
-            quiet_s=60, parent_wait_s=60, durable=tmp_path / "disk" / "journal", durable_max_bytes=most
-        )  # fmt: skip
+            quiet_s=60,
+            parent_wait_s=60,
+            durable=tmp_path / "disk" / "journal",
+            durable_max_bytes=most,
+        )
         with Served(tmp_path, settings=slow, endpoint=receiver.endpoint) as served:
             if mounted:
                 (tmp_path / "disk" / "other").write_bytes(b"x" * MIB)
@@ -130,19 +156,28 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path, receiver: Receive
             served.start()
             acknowledged = first | (second if mounted else set())
             served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
-            served.wait_for(lambda: served.post(trace_request(new_trace_id())).status == 200, "room on the disk")
+            served.wait_for(
+                lambda: served.post(trace_request(new_trace_id())).status == 200, "room on the disk"
+            )
             assert served.terminate() == 0
     how = "full file system" if mounted else "full by durable_max_bytes"
-    promise("C10", figure=f"{how}: 429; killed while full: {len(acknowledged)} of {len(acknowledged)} evaluated")
+    promise(
+        "C10",
+        figure=f"{how}: 429; killed while full: {len(acknowledged)} of {len(acknowledged)} evaluated",
+    )
 
 
 class Load:
-    """Clients that send traces without a pause, over HTTP and gRPC; `acknowledged` has those that got their 200."""
+    """Clients that send traces without a pause, over HTTP and gRPC; `acknowledged` has those that
+    got their 200.
+    """
 
     def __init__(self, served: Served, threads: int = 4) -> None:
         self._served, self._stop = served, threading.Event()
         self.acknowledged: set[int] = set()
-        self._threads = [threading.Thread(target=self._run, args=(at,), daemon=True) for at in range(threads)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(at,), daemon=True) for at in range(threads)
+        ]
         for thread in self._threads:
             thread.start()
 
@@ -167,7 +202,9 @@ class Load:
 
 
 @pytest.mark.sized
-def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
+def test_a_kill_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
     """Killed at random moments under load, with --durable: after the restart each 200 is evaluated."""
     chance, acknowledged, kills = random.Random(7), set(), sized(3, 40)
     journal = tmp_path / "journal"
@@ -185,10 +222,13 @@ def test_a_kill_loses_nothing_that_was_acknowledged(tmp_path: Path, receiver: Re
     counted = seen(receiver)
     lost = acknowledged - set(counted)
     twice = sum(counted[trace_id] > 1 for trace_id in acknowledged)
-    promise("C10", figure=(
-        f"{kills} kills under load: {len(acknowledged)} acknowledged, {len(lost)} lost, "
-        f"{twice / max(1, len(acknowledged)):.0%} scored again after a kill"
-    ))  # fmt: skip
+    promise(
+        "C10",
+        figure=(
+            f"{kills} kills under load: {len(acknowledged)} acknowledged, {len(lost)} lost, "
+            f"{twice / max(1, len(acknowledged)):.0%} scored again after a kill"
+        ),
+    )
     assert len(acknowledged) > 10 * kills
     assert lost == set()
 
@@ -201,11 +241,17 @@ def size_of(folder: Path) -> int:
     return sum(sizes)
 
 
-def test_restarts_in_a_loop_neither_lose_nor_grow(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
-    """Killed again and again before it has read what it left: the folder keeps its size, and nothing is lost."""
+def test_restarts_in_a_loop_neither_lose_nor_grow(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """Killed again and again before it has read what it left: the folder keeps its size, and
+    nothing is lost.
+    """
     journal = tmp_path / "journal"
     waits = settings(quiet_s=60, parent_wait_s=60)
-    with Served(tmp_path, f"--durable={journal}", settings=waits, endpoint=receiver.endpoint) as served:
+    with Served(
+        tmp_path, f"--durable={journal}", settings=waits, endpoint=receiver.endpoint
+    ) as served:
         acknowledged = {new_trace_id() for _ in range(500)}
         for trace_id in acknowledged:
             assert served.post(trace_request(trace_id, text="x" * 3_000)).status == 200
@@ -228,10 +274,14 @@ def test_restarts_in_a_loop_neither_lose_nor_grow(tmp_path: Path, receiver: Rece
 
 
 def test_more_than_fits_into_memory_is_read_again(tmp_path: Path, receiver: Receiver) -> None:
-    """What an earlier process left is evaluated piece by piece, and a kill in the middle costs nothing."""
+    """What an earlier process left is evaluated piece by piece, and a kill in the middle costs
+    nothing.
+    """
     journal = tmp_path / "journal"
     large = settings(quiet_s=60, parent_wait_s=60, max_waiting_bytes=64 * MIB)
-    with Served(tmp_path, f"--durable={journal}", settings=large, endpoint=receiver.endpoint) as served:
+    with Served(
+        tmp_path, f"--durable={journal}", settings=large, endpoint=receiver.endpoint
+    ) as served:
         acknowledged = {new_trace_id() for _ in range(200)}
         for trace_id in acknowledged:
             assert served.post(trace_request(trace_id, text="x" * 50_000)).status == 200
@@ -245,8 +295,12 @@ def test_more_than_fits_into_memory_is_read_again(tmp_path: Path, receiver: Rece
         assert served.terminate() == 0
 
 
-def test_the_receiver_of_scores_may_be_away(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
-    """The journal keeps what is not exported, up to its limit; then clients are refused, until the receiver is back."""
+def test_the_receiver_of_scores_may_be_away(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """The journal keeps what is not exported, up to its limit; then clients are refused, until the
+    receiver is back.
+    """
     journal = tmp_path / "journal"
     bounded = settings(quiet_s=0.2, parent_wait_s=0.2, durable=journal, durable_max_bytes=2 * MIB)
     receiver.reply = receiver.reply._replace(status=503)
@@ -264,15 +318,23 @@ def test_the_receiver_of_scores_may_be_away(tmp_path: Path, receiver: Receiver, 
         assert served.post(trace_request(new_trace_id())).status == 200
         assert served.terminate() == 0
     promise(
-        "C10", figure=f"no receiver of scores: refused at the limit; killed and well again: {len(acknowledged)} kept"
+        "C10",
+        figure=f"no receiver of scores: refused at the limit; killed and well again: {len(acknowledged)} kept",
     )
 
 
 def test_one_folder_is_for_one_process(tmp_path: Path) -> None:
-    """The second ends with exit code 2 and says why; files of others in the folder stay as they are."""
+    """The second ends with exit code 2 and says why; files of others in the folder stay as they
+    are.
+    """
     journal = tmp_path / "journal"
     with Served(tmp_path / "a", f"--durable={journal}", settings=QUICK) as served:
-        foreign = {"notes.otlp": b"x", "0000000000000001.txt": b"y", "README": b"z", "zzzzzzzzzzzzzzzz.otlp": b"!"}
+        foreign = {
+            "notes.otlp": b"x",
+            "0000000000000001.txt": b"y",
+            "README": b"z",
+            "zzzzzzzzzzzzzzzz.otlp": b"!",
+        }
         for name, data in foreign.items():
             (journal / name).write_bytes(data)
         second = Served(tmp_path / "b", f"--durable={journal}", settings=QUICK)
@@ -287,11 +349,16 @@ def test_one_folder_is_for_one_process(tmp_path: Path) -> None:
 
 
 def test_a_stop_takes_as_long_as_it_may(tmp_path: Path, hole: Any) -> None:
-    """With a receiver that never answers SIGTERM ends within `drain_s`, says so, and the journal keeps the answers."""
+    """With a receiver that never answers SIGTERM ends within `drain_s`, says so, and the journal
+    keeps the answers.
+    """
     journal = tmp_path / "journal"
     with Served(
-        tmp_path, f"--durable={journal}", settings=settings(quiet_s=0.1, drain_s=2.0), endpoint=hole.endpoint
-    ) as served:  # fmt: skip
+        tmp_path,
+        f"--durable={journal}",
+        settings=settings(quiet_s=0.1, drain_s=2.0),
+        endpoint=hole.endpoint,
+    ) as served:
         for _ in range(20):
             assert served.post(trace_request(new_trace_id())).status == 200
         began = time.monotonic()

@@ -1,4 +1,6 @@
-"""C11: an outage of the receiver is survived: nothing waits for it, losses are counted, and delivery resumes."""
+"""C11: an outage of the receiver is survived: nothing waits for it, losses are counted, and
+delivery resumes.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ SILENT_S = float(os.environ.get("AGENTEVAL_C11_SECONDS", "180"))
 MARGIN = 96 * 1024 * 1024
 LASTING = ("429", "503")
 """Refusals that say when to come again: nothing is lost by them."""
-CASES = [("http/protobuf", fault) for fault in HTTP_FAULTS] + [("grpc", fault) for fault in GRPC_FAULTS]
+CASES = [("http/protobuf", fault) for fault in HTTP_FAULTS] + [
+    ("grpc", fault) for fault in GRPC_FAULTS
+]
 
 
 class Host:
@@ -38,7 +42,9 @@ class Host:
 
     def __init__(self, receiver: OtlpReceiver, pace_s: float = 0.0, **signals: Any) -> None:
         self.receiver, self.calls, self._pace_s = receiver, 0, pace_s
-        self.storage = OtlpStorageProvider(endpoint=receiver.endpoint, protocol=receiver.protocol, **signals)
+        self.storage = OtlpStorageProvider(
+            endpoint=receiver.endpoint, protocol=receiver.protocol, **signals
+        )
         self.pipeline = pipeline_of(storage=(self.storage,))
         self._answer = monitor(pipeline=self.pipeline, agent="host")(_answer)
 
@@ -70,7 +76,9 @@ class Host:
     def resumes(self) -> float:
         """Seconds until one of the answers that are given from now on arrives."""
         first, began = self.calls + 1, time.monotonic()
-        while not any(f"r-{number}" in self.receiver.taken for number in range(first, self.calls + 1)):
+        while not any(
+            f"r-{number}" in self.receiver.taken for number in range(first, self.calls + 1)
+        ):
             assert time.monotonic() - began < 2 * RESUMES_S, "nothing is delivered any more"
             self.answer(0.05)
         return time.monotonic() - began
@@ -87,7 +95,12 @@ def _answer(number: int) -> str:
 
 
 def outlive(
-    protocol: str, fault: str, promise: Callable[..., None], *, seconds: float, pace_s: float = 0.005
+    protocol: str,
+    fault: str,
+    promise: Callable[..., None],
+    *,
+    seconds: float,
+    pace_s: float = 0.005,
 ) -> OtlpReceiver:
     """A receiver that is well, broken for so long, and well again."""
     with OtlpReceiver(protocol) as receiver:
@@ -109,10 +122,14 @@ def outlive(
             resumed_s = host.resumes()
             host.pipeline.flush(30.0)
             missing = host.calls - len(receiver.taken)
-            promise("C11", figure=(
-                f"{protocol} {fault} for {seconds:g} s: resumed after {resumed_s:.1f} s, {missing} of {host.calls} not "
-                f"delivered, memory {grown / 2**20:+.0f} MB, a call {quiet * 1e6:.0f} -> {faulty * 1e6:.0f} us"
-            ))  # fmt: skip
+            promise(
+                "C11",
+                figure=(
+                    f"{protocol} {fault} for {seconds:g} s: resumed after {resumed_s:.1f} s, "
+                    f"{missing} of {host.calls} not "
+                    f"delivered, memory {grown / 2**20:+.0f} MB, a call {quiet * 1e6:.0f} -> {faulty * 1e6:.0f} us"
+                ),
+            )
             outcomes = host.pipeline.accounting.outcomes()
             assert outcomes["evaluated"] == host.calls == sum(outcomes.values())
             assert resumed_s <= RESUMES_S
@@ -131,7 +148,9 @@ def outlive(
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exporters that give up after a second, so that outages of seconds show what outages of minutes do."""
+    """Exporters that give up after a second, so that outages of seconds show what outages of
+    minutes do.
+    """
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
 
 
@@ -151,30 +170,44 @@ def test_a_short_outage(protocol: str, fault: str, promise: Callable[..., None])
     ("protocol", "fault", "seconds"),
     [
         *((*case, 30.0) for case in CASES),
-        *(pytest.param(kind, "half-open", SILENT_S, id=f"minutes-{kind}") for kind in ("http/protobuf", "grpc")),
+        *(
+            pytest.param(kind, "half-open", SILENT_S, id=f"minutes-{kind}")
+            for kind in ("http/protobuf", "grpc")
+        ),
     ],
 )
-def test_a_long_outage(protocol: str, fault: str, seconds: float, promise: Callable[..., None]) -> None:
-    """The same for half a minute, and without an answer for minutes, with the patience that exporters have."""
+def test_a_long_outage(
+    protocol: str, fault: str, seconds: float, promise: Callable[..., None]
+) -> None:
+    """The same for half a minute, and without an answer for minutes, with the patience that
+    exporters have.
+    """
     outlive(protocol, fault, promise, seconds=seconds)
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.usefixtures("impatient")
 def test_nothing_is_lost_within_the_bound(protocol: str, promise: Recorder) -> None:
-    """A receiver that refuses for longer than an exporter's timeout gets every event once; the end loses what waits."""
+    """A receiver that refuses for longer than an exporter's timeout gets every event once; the end
+    loses what waits.
+    """
     with OtlpReceiver(protocol) as receiver:
         host = Host(receiver, 0.01, signals={"events"})
         receiver.breaks("refuse")
         host.call(300)
-        assert [host.pipeline.flush(5.0), host.pipeline.flush(5.0)] == [False, False], "what waits is not delivered"
+        assert [host.pipeline.flush(5.0), host.pipeline.flush(5.0)] == [False, False], (
+            "what waits is not delivered"
+        )
         receiver.heals()
         host.delivers(30)
         assert len(receiver.taken) == 300
         assert set(receiver.taken.values()) == {1}
         assert host.pipeline.accounting.failures == {}
         assert MEMORY.encoded_batches.used_bytes == 0
-        promise("C11", figure=f"{protocol}, refused for six timeouts: 300 of 300 events arrived, each once")
+        promise(
+            "C11",
+            figure=f"{protocol}, refused for six timeouts: 300 of 300 events arrived, each once",
+        )
         receiver.breaks("refuse")
         host.call(20)
         host.pipeline.shutdown(10.0)
@@ -184,8 +217,12 @@ def test_nothing_is_lost_within_the_bound(protocol: str, promise: Recorder) -> N
 
 
 @pytest.mark.usefixtures("impatient")
-def test_the_oldest_is_dropped_beyond_the_bound(monkeypatch: pytest.MonkeyPatch, promise: Recorder) -> None:
-    """Beyond the bound the oldest batches go, every lost event is counted by signal and reason, the newest arrive."""
+def test_the_oldest_is_dropped_beyond_the_bound(
+    monkeypatch: pytest.MonkeyPatch, promise: Recorder
+) -> None:
+    """Beyond the bound the oldest batches go, every lost event is counted by signal and reason, the
+    newest arrive.
+    """
     monkeypatch.setattr(MEMORY.encoded_batches, "max_bytes", 8_192)  # some hundred events exceed it
     with OtlpReceiver("http/protobuf") as receiver:
         host = Host(receiver, signals={"events"})
@@ -220,7 +257,8 @@ def _provider_with(kind: str) -> tuple[dict[str, Any], str]:
 
 @pytest.mark.parametrize("kind", ["simple", "batch", "logs", "none"])
 def test_a_host_provider_that_was_shut_down(kind: str, caplog: pytest.LogCaptureFixture) -> None:
-    """After the host has shut its provider down nothing goes there, each item is counted, the SDK writes no warnings.
+    """After the host has shut its provider down nothing goes there, each item is counted, the SDK
+    writes no warnings.
 
     Behind a tracer provider without any processor a flush says no at once: nothing was handed over.
     """

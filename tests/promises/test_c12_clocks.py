@@ -1,4 +1,6 @@
-"""C12: steps of the wall clock, and a process that stands still for a while, change neither durations nor verdicts."""
+"""C12: steps of the wall clock, and a process that stands still for a while, change neither
+durations nor verdicts.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,8 @@ STEPS = ("none", "a day on", "a day back", "a second back", "slewing", "to the e
 def assert_whole(finished: Finished, calls: int, step: str = "none") -> list[float]:
     """All evaluated, none late, no duration below zero, each id once; gives the durations in ms."""
     report = finished.report()
-    # The SDK's own flush reckons by the wall clock and says False when that jumps a day: then ours has to say so too.
+    # The SDK's own flush reckons by the wall clock and says False when that jumps a day: then ours
+    # has to say so too.
     assert report["done"] or "a day" in step
     assert report["accounting"] == {"evaluated": calls}
     assert [error for _, _, error in report["events"] if error] == []
@@ -99,20 +102,30 @@ def assert_whole(finished: Finished, calls: int, step: str = "none") -> list[flo
     assert len(ids) == len(set(ids))
     runs_ms = [item["metadata"]["durationMs"] for item in report["kept"]]
     assert len(runs_ms) == calls
-    durations = [*runs_ms, *(nanoseconds / 1e6 for _, nanoseconds, name in report["spans"] if "evaluat" in name)]
+    durations = [
+        *runs_ms,
+        *(nanoseconds / 1e6 for _, nanoseconds, name in report["spans"] if "evaluat" in name),
+    ]
     durations += [
-        (result["endedNs"] - result["startedNs"]) / 1e6 for item in report["kept"] for result in item["results"]
+        (result["endedNs"] - result["startedNs"]) / 1e6
+        for item in report["kept"]
+        for result in item["results"]
     ]
     assert min(durations) >= 0
     return durations
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_steps_of_the_wall_clock_change_no_duration(step: str, python: str, promise: Recorder) -> None:
+def test_steps_of_the_wall_clock_change_no_duration(
+    step: str, python: str, promise: Recorder
+) -> None:
     """While the clock jumps with every look at it, durations stay those of the monotonic clock."""
     finished = run_program(PROGRAM, step, "40", "runs", python=python)
     durations = assert_whole(finished, 40, step)
-    promise("C12", figure=f"clock stepped: durations {min(durations):.1f} to {max(durations):.0f} ms each, 0 timed out")
+    promise(
+        "C12",
+        figure=f"clock stepped: durations {min(durations):.1f} to {max(durations):.0f} ms each, 0 timed out",
+    )
     assert max(durations) < 20_000
 
 
@@ -137,14 +150,23 @@ def judge_port() -> Iterator[int]:
 
 # The longer pause is longer than the limit after which a stalled worker is replaced.
 @pytest.mark.parametrize("seconds", [4, pytest.param(60, marks=pytest.mark.full)])
-def test_no_burst_of_timeouts_after_a_pause(seconds: int, judge_port: int, promise: Recorder) -> None:
-    """A pause longer than the judge's time limit fails no evaluation that was under way, and none that comes after."""
+def test_no_burst_of_timeouts_after_a_pause(
+    seconds: int, judge_port: int, promise: Recorder
+) -> None:
+    """A pause longer than the judge's time limit fails no evaluation that was under way, and none
+    that comes after.
+    """
     calls = 40
-    with started_program(PROGRAM, "none", str(calls), "stops", str(judge_port), timeout_s=seconds + 60) as process:
+    with started_program(
+        PROGRAM, "none", str(calls), "stops", str(judge_port), timeout_s=seconds + 60
+    ) as process:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         threading.Event().wait(seconds)
         process.send_signal(signal.SIGCONT)
         stdout, stderr = process.communicate()
     assert_whole(Finished(process.returncode, stdout, stderr, None), 2 * calls)
-    promise("C12", figure=f"stopped for {seconds} s: 0 of {2 * calls} evaluations timed out after the thaw")
+    promise(
+        "C12",
+        figure=f"stopped for {seconds} s: 0 of {2 * calls} evaluations timed out after the thaw",
+    )

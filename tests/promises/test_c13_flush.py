@@ -1,4 +1,6 @@
-"""C13: a flush tells the truth: it ends in time, and says yes only when everything before it was delivered."""
+"""C13: a flush tells the truth: it ends in time, and says yes only when everything before it was
+delivered.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def pipeline_with() -> Iterator[Callable[..., Pipeline]]:
     def make(storage: Any = None, **otlp: Any) -> Pipeline:
         storage = OtlpStorageProvider(**otlp) if otlp else storage
         dispatcher = PoolDispatcher(linger_s=0.0, max_items=20_000)
-        made.append(pipeline_of(storage=[] if storage is None else [storage], dispatcher=dispatcher))
+        made.append(
+            pipeline_of(storage=[] if storage is None else [storage], dispatcher=dispatcher)
+        )
         return made[-1]
 
     yield make
@@ -58,12 +62,16 @@ def pipeline_with() -> Iterator[Callable[..., Pipeline]]:
 
 
 def handler_of(pipeline: Pipeline, **options: Any) -> Callable[[str], str]:
-    handler: Callable[[str], str] = monitor(pipeline=pipeline, agent="agent", **options)(lambda question: "An answer.")
+    handler: Callable[[str], str] = monitor(pipeline=pipeline, agent="agent", **options)(
+        lambda question: "An answer."
+    )
     return handler
 
 
 def says_no_in_time(pipeline: Pipeline) -> float:
-    """The best of a few tries, for a machine that is busy with something else; every one of them has to say no."""
+    """The best of a few tries, for a machine that is busy with something else; every one of them
+    has to say no.
+    """
     durations = []
     for _ in range(TRIES):
         began = time.perf_counter()
@@ -76,7 +84,9 @@ def says_no_in_time(pipeline: Pipeline) -> float:
 
 
 @pytest.mark.parametrize("where", ["evaluator", "storage"])
-def test_a_stage_that_hangs(where: str, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
+def test_a_stage_that_hangs(
+    where: str, pipeline_with: Callable[..., Pipeline], promise: Recorder
+) -> None:
     """A flush over what hangs says no in time, and yes when it went on and everything is saved."""
     stage = Stage()
     pipeline = pipeline_with(stage if where == "storage" else None)
@@ -89,7 +99,9 @@ def test_a_stage_that_hangs(where: str, pipeline_with: Callable[..., Pipeline], 
     promise("C13", figure=f"{where} hangs: no after {no_after_s:.2f} s")
 
 
-def test_yes_means_exported(receiver: Receiver, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
+def test_yes_means_exported(
+    receiver: Receiver, pipeline_with: Callable[..., Pipeline], promise: Recorder
+) -> None:
     """When a flush says yes, the collector has every event and every span of what was taken before."""
     pipeline = pipeline_with(endpoint=receiver.endpoint, protocol="http/protobuf")
     handler = handler_of(pipeline)
@@ -111,25 +123,36 @@ REMARK.partial_success.error_message = "a warning, nothing was rejected"
 HTML = b"<html><body>Please log in.</body></html>"
 PROTOBUF, GARBAGE = "application/x-protobuf", bytes(range(1, 41))
 REFUSALS = {
-    "301": Reply(301, PROTOBUF), "302": Reply(302, "text/html", HTML), "307": Reply(307, PROTOBUF),
+    "301": Reply(301, PROTOBUF),
+    "302": Reply(302, "text/html", HTML),
+    "307": Reply(307, PROTOBUF),
     "partial success": Reply(200, PROTOBUF, REJECTION.SerializeToString()),
-    "html": Reply(200, "text/html; charset=utf-8", HTML), "garbage": Reply(200, PROTOBUF, GARBAGE),
-    "garbage without a type": Reply(200, "", GARBAGE), "401": Reply(401, "text/plain", b"who are you"),
-}  # fmt: skip
+    "html": Reply(200, "text/html; charset=utf-8", HTML),
+    "garbage": Reply(200, PROTOBUF, GARBAGE),
+    "garbage without a type": Reply(200, "", GARBAGE),
+    "401": Reply(401, "text/plain", b"who are you"),
+}
 DELIVERIES = {
-    "empty": Reply(), "204": Reply(204),
+    "empty": Reply(),
+    "204": Reply(204),
     "protobuf": Reply(200, PROTOBUF, ExportLogsServiceResponse().SerializeToString()),
-    "a warning": Reply(200, PROTOBUF, REMARK.SerializeToString()), "json": Reply(200, "application/json", b"{}"),
-}  # fmt: skip
+    "a warning": Reply(200, PROTOBUF, REMARK.SerializeToString()),
+    "json": Reply(200, "application/json", b"{}"),
+}
 OTLP: dict[str, Any] = {"headers": {"authorization": "Bearer sk-key"}, "signals": {"events"}}
 
 
 @pytest.mark.parametrize("name", [*REFUSALS, *DELIVERIES])
 def test_only_a_readable_reply_that_rejects_nothing_is_a_delivery(
-    name: str, receiver: Receiver, pipeline_with: Callable[..., Pipeline], caplog: pytest.LogCaptureFixture,
+    name: str,
+    receiver: Receiver,
+    pipeline_with: Callable[..., Pipeline],
+    caplog: pytest.LogCaptureFixture,
     promise: Recorder,
-) -> None:  # fmt: skip
-    """After any other reply the next flush says no; the loss is counted, logged with its status and not sent again."""
+) -> None:
+    """After any other reply the next flush says no; the loss is counted, logged with its status and
+    not sent again.
+    """
     delivered = name in DELIVERIES
     receiver.reply = {**REFUSALS, **DELIVERIES}[name]
     with Receiver() as elsewhere, caplog.at_level(logging.WARNING, logger="agenteval_otel"):
@@ -140,17 +163,26 @@ def test_only_a_readable_reply_that_rejects_nothing_is_a_delivery(
         assert elsewhere.paths == [], "a redirect is not followed"
     assert receiver.paths == ["/v1/logs"], "sent once"
     assert pipeline.accounting.failures == ({} if delivered else {"export:logs": 1})
-    lines = [record.getMessage() for record in caplog.records if "export_failed" in record.getMessage()]
+    lines = [
+        record.getMessage() for record in caplog.records if "export_failed" in record.getMessage()
+    ]
     assert [str(receiver.reply.status) in line for line in lines] == ([] if delivered else [True])
     promise("C13", figure="redirects, login pages, garbage and rejections: no, counted, sent once")
 
 
 @pytest.mark.parametrize(
     ("reply", "delivered"),
-    [(REJECTION.SerializeToString(), False), (GARBAGE, False), (REMARK.SerializeToString(), True), (b"", True)],
+    [
+        (REJECTION.SerializeToString(), False),
+        (GARBAGE, False),
+        (REMARK.SerializeToString(), True),
+        (b"", True),
+    ],
     ids=["partial success", "garbage", "a warning", "empty"],
-)  # fmt: skip
-def test_over_grpc(reply: bytes, delivered: bool, pipeline_with: Callable[..., Pipeline], promise: Recorder) -> None:
+)
+def test_over_grpc(
+    reply: bytes, delivered: bool, pipeline_with: Callable[..., Pipeline], promise: Recorder
+) -> None:
     requests: list[bytes] = []
 
     def export(method: str, body: bytes, context: Any) -> bytes:
@@ -170,7 +202,11 @@ def test_over_grpc(reply: bytes, delivered: bool, pipeline_with: Callable[..., P
 @BOTH
 @pytest.mark.parametrize("results", [1, pytest.param(5_000, marks=pytest.mark.full)])
 def test_a_collector_that_hangs(
-    hole: BlackHole, protocol: Any, results: int, pipeline_with: Callable[..., Pipeline], promise: Recorder
+    hole: BlackHole,
+    protocol: Any,
+    results: int,
+    pipeline_with: Callable[..., Pipeline],
+    promise: Recorder,
 ) -> None:
     """With a collector that takes the connection and never answers every flush says no, in time."""
     pipeline = pipeline_with(endpoint=hole.endpoint, protocol=protocol)
@@ -179,4 +215,7 @@ def test_a_collector_that_hangs(
         handler(f"Question {number}?")
     assert pipeline.dispatcher.flush(120)
     worst = max(says_no_in_time(pipeline) for _ in range(1 if results == 1 else 20))
-    promise("C13", figure=f"{results:,} results behind a half-open collector ({protocol}): no after {worst:.2f} s")
+    promise(
+        "C13",
+        figure=f"{results:,} results behind a half-open collector ({protocol}): no after {worst:.2f} s",
+    )

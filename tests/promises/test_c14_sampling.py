@@ -1,4 +1,6 @@
-"""C14: a decision belongs to its response, not to the process that makes it; and what is recorded of it is true."""
+"""C14: a decision belongs to its response, not to the process that makes it; and what is recorded
+of it is true.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,36 @@ from tests.promises.receiver import Receiver
 IDS = 100_000
 RATIOS = (0.001, 0.01, 0.1, 0.5, 0.9)
 RULES = (
-    {"type": "error", "ratio": 0.6}, {"type": "slow", "above_s": 1.0, "ratio": 0.4},
-    {"type": "agent", "agents": ["sup*"], "ratio": 0.3}, {"type": "conversation", "ratio": 0.25},
-    {"type": "first_of", "samplers": [{"type": "error", "ratio": 0.9}, {"type": "ratio", "ratio": 0.05}]},
-    {"type": "conversation", "sampler": {"type": "first_of", "samplers": [
-        {"type": "error"}, {"type": "slow", "above_s": 1.0, "ratio": 0.3}, {"type": "ratio", "ratio": 0.2}]}},
-)  # fmt: skip
+    {"type": "error", "ratio": 0.6},
+    {"type": "slow", "above_s": 1.0, "ratio": 0.4},
+    {"type": "agent", "agents": ["sup*"], "ratio": 0.3},
+    {"type": "conversation", "ratio": 0.25},
+    {
+        "type": "first_of",
+        "samplers": [{"type": "error", "ratio": 0.9}, {"type": "ratio", "ratio": 0.05}],
+    },
+    {
+        "type": "conversation",
+        "sampler": {
+            "type": "first_of",
+            "samplers": [
+                {"type": "error"},
+                {"type": "slow", "above_s": 1.0, "ratio": 0.3},
+                {"type": "ratio", "ratio": 0.2},
+            ],
+        },
+    },
+)
 
 
 @pytest.mark.parametrize("state", [None, "th:0", "rv"])
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None, promise: Recorder) -> None:
-    """Of 100,000 trace ids the share that is taken is within three standard errors, in each class of ids too."""
+def test_the_share_is_the_ratio_everywhere(
+    ratio: float, state: str | None, promise: Recorder
+) -> None:
+    """Of 100,000 trace ids the share that is taken is within three standard errors, in each class
+    of ids too.
+    """
     # By chi-squared over the id's upper half, which does not decide.
     numbers, ids = random.Random(f"{ratio} {state}"), random.Random(round(ratio * 1000))
     sampler, taken, classes = RatioSampler(ratio=ratio), 0, [0] * 64
@@ -47,7 +67,8 @@ def test_the_share_is_the_ratio_everywhere(ratio: float, state: str | None, prom
     promise("C14", figure=f"{IDS} ids: off by {abs(taken / IDS - ratio) / error:.2f} sigma")
     assert abs(taken / IDS - ratio) <= 3 * error
     expected = taken / 64
-    # 119.9 is the 0.99999 quantile of chi-squared with 63 degrees of freedom; with few in a class it is no longer that.
+    # 119.9 is the 0.99999 quantile of chi-squared with 63 degrees of freedom; with few in a class
+    # it is no longer that.
     if expected >= 20:
         assert sum((actual - expected) ** 2 / expected for actual in classes) < 119.9
 
@@ -92,7 +113,9 @@ DECIDES = """
 
 
 def test_every_process_decides_alike(python: str) -> None:
-    """The same responses get the same decision in other processes, after restarts, in forks, under every hash seed."""
+    """The same responses get the same decision in other processes, after restarts, in forks, under
+    every hash seed.
+    """
     value = json.dumps([{"type": "ratio", "ratio": ratio} for ratio in RATIOS] + list(RULES))
     runs = [
         run_program(DECIDES, value, how, python=python, PYTHONHASHSEED=seed)
@@ -102,7 +125,9 @@ def test_every_process_decides_alike(python: str) -> None:
     decisions = {finished.lines("decisions")[0] for finished in runs}
     assert len(decisions) == 1
     assert len(json.loads(decisions.pop())) == 300 * (len(RATIOS) + len(RULES))
-    assert len({finished.lines("draws")[0] for finished in runs}) == 3, "a host's seed makes all processes draw alike"
+    assert len({finished.lines("draws")[0] for finished in runs}) == 3, (
+        "a host's seed makes all processes draw alike"
+    )
     assert {finished.lines("state")[0] for finished in runs} == {"True"}
 
 
@@ -127,8 +152,12 @@ PRIVATE = """
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
-def test_the_hosts_generator_stays_where_it_was(protocol: str, receiver: Receiver, hole: BlackHole) -> None:
-    """Monitored calls with spans of our own and a private exporter take nothing out of the host's random numbers."""
+def test_the_hosts_generator_stays_where_it_was(
+    protocol: str, receiver: Receiver, hole: BlackHole
+) -> None:
+    """Monitored calls with spans of our own and a private exporter take nothing out of the host's
+    random numbers.
+    """
     # No export fails: the SDK draws the pauses between its tries from the host's numbers.
     endpoint = hole.endpoint if protocol == "grpc" else receiver.endpoint
     finished = run_program(PRIVATE, endpoint, protocol)

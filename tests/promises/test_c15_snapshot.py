@@ -1,4 +1,6 @@
-"""C15: what is evaluated is what was returned, whatever the host does with it; the input says where it is not whole."""
+"""C15: what is evaluated is what was returned, whatever the host does with it; the input says where
+it is not whole.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Waiting:
     def __init__(self) -> None:
         self.inputs: list[EvaluationInput] = []
         self._released = threading.Event()
-        self.pipeline = pipeline_of(Fixed(action=self._judge), dispatcher=PoolDispatcher(linger_s=0.0))
+        self.pipeline = pipeline_of(
+            Fixed(action=self._judge), dispatcher=PoolDispatcher(linger_s=0.0)
+        )
 
         @monitor(pipeline=self.pipeline, capture=self._wait)
         def first() -> str:
@@ -77,13 +81,20 @@ CHANGES: list[Any] = [
     (lambda: {"content": RETURNED}, lambda answer: answer.update(content=CHANGED)),
     (lambda: {"content": RETURNED}, lambda answer: answer.clear()),
     (lambda: Reply(RETURNED), lambda answer: setattr(answer, "content", CHANGED)),
-    (lambda: {"role": "assistant", "content": [{"type": "text", "text": RETURNED}]},
-     lambda answer: answer["content"][0].update(text=CHANGED)),
-    (lambda: [{"role": "assistant", "content": RETURNED}], lambda answer: answer[0].update(content=CHANGED)),
+    (
+        lambda: {"role": "assistant", "content": [{"type": "text", "text": RETURNED}]},
+        lambda answer: answer["content"][0].update(text=CHANGED),
+    ),
+    (
+        lambda: [{"role": "assistant", "content": RETURNED}],
+        lambda answer: answer[0].update(content=CHANGED),
+    ),
     (lambda: bytearray(RETURNED.encode()), lambda answer: answer.reverse()),
-    (lambda: {"choices": [{"message": {"role": "assistant", "content": RETURNED}}]},
-     lambda answer: answer["choices"][0]["message"].update(content=CHANGED)),
-]  # fmt: skip
+    (
+        lambda: {"choices": [{"message": {"role": "assistant", "content": RETURNED}}]},
+        lambda answer: answer["choices"][0]["message"].update(content=CHANGED),
+    ),
+]
 
 
 @pytest.mark.parametrize(("make", "change"), CHANGES)
@@ -104,7 +115,9 @@ def test_an_answer_that_the_host_changes(
     change(answer)
     (value,) = waiting.judged()
     assert (value.response, state_of(value)) == (RETURNED, None)
-    promise("C15", figure="answers that the host changes afterwards: evaluated as they were returned")
+    promise(
+        "C15", figure="answers that the host changes afterwards: evaluated as they were returned"
+    )
 
 
 def pieces(kind: str) -> Iterator[Any]:
@@ -145,7 +158,9 @@ def test_a_stream_whose_chunks_are_one_object(waiting: Waiting, kind: str, sync:
 
 
 def test_calls_that_are_tried_again(waiting: Waiting) -> None:
-    """Each try is judged by what it gave itself, though one list is filled again and again, and so is each prompt."""
+    """Each try is judged by what it gave itself, though one list is filled again and again, and so
+    is each prompt.
+    """
     shared: list[str] = []
     conversation: list[Any] = []
 
@@ -170,10 +185,13 @@ def test_calls_that_are_tried_again(waiting: Waiting) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chunk", "count"), [("x" * 300_000, 0), (b"x" * 300_000, 0), ("x" * 1_000, 400), ({"content": "x"}, 2_000)]
+    ("chunk", "count"),
+    [("x" * 300_000, 0), (b"x" * 300_000, 0), ("x" * 1_000, 400), ({"content": "x"}, 2_000)],
 )
 def test_what_is_not_whole_says_so(waiting: Waiting, chunk: Any, count: int) -> None:
-    """An answer above the cap, or a longer stream than is kept, is judged by what was kept, and said to be so."""
+    """An answer above the cap, or a longer stream than is kept, is judged by what was kept, and
+    said to be so.
+    """
 
     def stream(prompt: str) -> Iterator[Any]:
         for _ in range(count):

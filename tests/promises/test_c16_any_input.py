@@ -1,4 +1,6 @@
-"""C16: any input is accepted: nothing but a CaptureError comes out of capture, quickly, and no stream is used up."""
+"""C16: any input is accepted: nothing but a CaptureError comes out of capture, quickly, and no
+stream is used up.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,16 @@ from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import Arguments, CapturedCall
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.errors import CaptureError
-from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText, Hostile, NoClass, any_text, errors
+from tests.capture.hostile import (
+    Broken,
+    BrokenList,
+    BrokenMapping,
+    BrokenText,
+    Hostile,
+    NoClass,
+    any_text,
+    errors,
+)
 from tests.promises.figures import FULL, Recorder, sized
 
 CASES = sized(200, 20_000)
@@ -101,32 +112,57 @@ def made_of(value: Any) -> Any:
 
 
 leaves = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), any_text, st.binary(), st.builds(bytearray, st.binary()),
-    st.builds(Broken, st.sampled_from(["__str__", "__repr__", "__len__", "__iter__"]), errors), st.complex_numbers(),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    any_text,
+    st.binary(),
+    st.builds(bytearray, st.binary()),
+    st.builds(Broken, st.sampled_from(["__str__", "__repr__", "__len__", "__iter__"]), errors),
+    st.complex_numbers(),
+)
 anything = st.recursive(
-    leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner), max_leaves=8
+    leaves,
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner),
+    max_leaves=8,
 )
 odd = st.one_of(
     anything,
     st.sampled_from([Hostile, Everything, Endless, cyclic, generator, NoClass, object]).map(Late),
-    st.builds(BrokenText, st.sampled_from(WORDS)), st.builds(BrokenList), st.builds(BrokenMapping),
-    st.builds(Point, anything, anything), st.builds(Record, anything), st.builds(Model, content=anything),
-    st.datetimes(), st.uuids(), st.decimals(), st.just(io.BytesIO(b"x")), st.just(types), st.just(print),
-)  # fmt: skip
+    st.builds(BrokenText, st.sampled_from(WORDS)),
+    st.builds(BrokenList),
+    st.builds(BrokenMapping),
+    st.builds(Point, anything, anything),
+    st.builds(Record, anything),
+    st.builds(Model, content=anything),
+    st.datetimes(),
+    st.uuids(),
+    st.decimals(),
+    st.just(io.BytesIO(b"x")),
+    st.just(types),
+    st.just(print),
+)
 shaped = st.recursive(
     st.sampled_from(WORDS) | st.integers(-3, 10**6) | st.none() | odd,
     lambda inner: st.one_of(
         st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6),
-        st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6).map(lambda fields: types.SimpleNamespace(**fields)),
-        st.lists(inner, max_size=4), st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6).map(
+            lambda fields: types.SimpleNamespace(**fields)
+        ),
+        st.lists(inner, max_size=4),
+        st.lists(inner, max_size=3).map(tuple),
     ),
     max_leaves=10,
-)  # fmt: skip
+)
 
 
-def capture(answer: Any, *, prompt: Any = "asked", chunks: list[Any] | None = None, facts: Any = None) -> Any:
-    """The input, or None where the answer has no text that can be had; every other exception passes."""
+def capture(
+    answer: Any, *, prompt: Any = "asked", chunks: list[Any] | None = None, facts: Any = None
+) -> Any:
+    """The input, or None where the answer has no text that can be had; every other exception
+    passes.
+    """
     # The best of three: a garbage collection of everything that the test run holds is not ours.
     for _ in range(3):
         call = CapturedCall(None, "agent")
@@ -156,28 +192,56 @@ def capture(answer: Any, *, prompt: Any = "asked", chunks: list[Any] | None = No
 
 
 @pytest.mark.sized
-@settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=not FULL)
-@given(answer=shaped, prompt=shaped, chunks=st.none() | st.lists(shaped, max_size=6), facts=st.dictionaries(
-    st.sampled_from(["usage", "tool_calls", "message_history", "response", "prompt", "metadata", "model"]), shaped,
-    max_size=2))  # fmt: skip
+@settings(
+    max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), derandomize=not FULL
+)
+@given(
+    answer=shaped,
+    prompt=shaped,
+    chunks=st.none() | st.lists(shaped, max_size=6),
+    facts=st.dictionaries(
+        st.sampled_from(
+            ["usage", "tool_calls", "message_history", "response", "prompt", "metadata", "model"]
+        ),
+        shaped,
+        max_size=2,
+    ),
+)
 def test_any_answer_prompt_stream_and_fact(
     answer: Any, prompt: Any, chunks: Any, facts: Any, promise: Recorder
 ) -> None:
-    """Whatever is returned, asked, streamed and said: an input whose text is clean, or a CaptureError."""
+    """Whatever is returned, asked, streamed and said: an input whose text is clean, or a
+    CaptureError.
+    """
     capture(made_of(answer), prompt=made_of(prompt), chunks=made_of(chunks), facts=made_of(facts))
     promise("C16", figure=f"{CASES} answers, prompts, streams and facts: 0 exceptions")
 
 
-@settings(max_examples=CASES // 4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(
+    max_examples=CASES // 4,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
 @given(shaped, shaped)
 def test_any_argument(item: Any, other: Any) -> None:
-    """What is looked for among a handler's arguments on the caller's thread never raises, whatever they are."""
+    """What is looked for among a handler's arguments on the caller's thread never raises, whatever
+    they are.
+    """
 
-    def handler(prompt: Any, conversation_id: Any = None, config: Any = None, system: Any = None, history: Any = None):  # type: ignore[no-untyped-def]
+    def handler(
+        prompt: Any,
+        conversation_id: Any = None,
+        config: Any = None,
+        system: Any = None,
+        history: Any = None,
+    ):  # type: ignore[no-untyped-def]
         ...
 
     item, other = made_of(item), made_of(other)
-    result = Arguments(handler).conversation((item, other, item), {"system": other, "history": item})
+    result = Arguments(handler).conversation(
+        (item, other, item), {"system": other, "history": item}
+    )
     assert result is None or type(result) is str
     call = CapturedCall(None, "agent")
     Arguments(handler).take(call, (item, other, item), {"system": other, "history": item})
@@ -194,44 +258,86 @@ def deep(wrap: Callable[[Any], Any]) -> Any:
 LARGE: dict[str, Any] = {
     "10 MB of text": lambda: "x" * 10_000_000,
     "10 MB of bytes": lambda: b"x" * 10_000_000,
-    "10 MB of JSON text": lambda: '{"object": "chat.completion", "choices": [' + '{"a": 1},' * 1_000_000 + "{}]}",
-    "JSON text just below the cap": lambda: '{"object": "response", "output": [' + "[]," * 80_000 + "[]]}",
-    "deep JSON text": lambda: '{"object": "response", "output": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "10 MB of JSON text": lambda: (
+        '{"object": "chat.completion", "choices": [' + '{"a": 1},' * 1_000_000 + "{}]}"
+    ),
+    "JSON text just below the cap": lambda: (
+        '{"object": "response", "output": [' + "[]," * 80_000 + "[]]}"
+    ),
+    "deep JSON text": lambda: (
+        '{"object": "response", "output": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    ),
     "10 MB in a field": lambda: {"role": "assistant", "content": "x" * 10_000_000},
     "10 MB in a dataclass": lambda: Record(["x" * 10_000_000]),
     "a deep list": lambda: deep(lambda inner: [inner]),
     "a deep dictionary": lambda: deep(lambda inner: {"message": inner}),
     "a million messages": lambda: [{"role": "user", "content": "x"}] * 1_000_000,
-    "a million parts": lambda: {"role": "assistant", "content": [{"type": "text", "text": "x"}] * 1_000_000},
-    "a million calls": lambda: {"role": "assistant", "content": "", "tool_calls": [
-        {"id": "1", "function": {"name": "f", "arguments": {str(key): key for key in range(1_000)}}}] * 1_000_000},
-    "large arguments": lambda: {"role": "assistant", "content": "", "tool_calls": [
-        {"id": str(key), "function": {"name": "f", "arguments": '{"a": "' + "x" * 200_000 + '"}'}}
-        for key in range(100)]},
+    "a million parts": lambda: {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "x"}] * 1_000_000,
+    },
+    "a million calls": lambda: {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {
+                "id": "1",
+                "function": {"name": "f", "arguments": {str(key): key for key in range(1_000)}},
+            }
+        ]
+        * 1_000_000,
+    },
+    "large arguments": lambda: {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {
+                "id": str(key),
+                "function": {"name": "f", "arguments": '{"a": "' + "x" * 200_000 + '"}'},
+            }
+            for key in range(100)
+        ],
+    },
     "a cycle": cyclic,
     "a huge number": lambda: 10**5_000,
     "numbers": lambda: list(range(1_000_000)),
-    "many odd things": lambda: [datetime.datetime.now(), decimal.Decimal("1e999"), uuid.uuid4(), object(), Hostile()],
-}  # fmt: skip
+    "many odd things": lambda: [
+        datetime.datetime.now(),
+        decimal.Decimal("1e999"),
+        uuid.uuid4(),
+        object(),
+        Hostile(),
+    ],
+}
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_large_deep_and_cyclic_values(name: str, promise: Recorder) -> None:
-    """Size, depth and cycles cost no more than small values do, as an answer, a prompt, a chunk and a fact."""
+    """Size, depth and cycles cost no more than small values do, as an answer, a prompt, a chunk and
+    a fact.
+    """
     value = LARGE[name]()
     began = time.thread_time()
     capture(value)
-    promise("C16", figure=f"large, deep and cyclic values: {(time.thread_time() - began) * 1e3:.0f} ms of CPU")
+    promise(
+        "C16",
+        figure=f"large, deep and cyclic values: {(time.thread_time() - began) * 1e3:.0f} ms of CPU",
+    )
     capture("answer", prompt=value)
     capture(None, chunks=["a", value, {"content": "b"}])
     capture("answer", facts={"metadata": {"value": value}, "tool_calls": value})
-    while "deep" in name and isinstance(value, list | dict):  # taken apart by hand: clearing it is not what is tested
+    # taken apart by hand: clearing it is not what is tested
+    while "deep" in name and isinstance(value, list | dict):
         value = next(iter(value.values() if isinstance(value, dict) else value), None)
 
 
-@pytest.mark.parametrize("make", [generator, lambda: iter([1]), lambda: map(str, [1]), lambda: io.StringIO("never")])
+@pytest.mark.parametrize(
+    "make", [generator, lambda: iter([1]), lambda: map(str, [1]), lambda: io.StringIO("never")]
+)
 def test_no_stream_is_used_up(make: Any) -> None:
-    """An iterator as an answer, a prompt, a part of one or a fact is never advanced; as an answer it has no text."""
+    """An iterator as an answer, a prompt, a part of one or a fact is never advanced; as an answer
+    it has no text.
+    """
     stream = make()
     assert capture(stream) is None
     capture({"content": stream, "messages": stream, "choices": [{"message": stream}]})

@@ -1,4 +1,6 @@
-"""C17: every agent span is written exactly once, with its true times, whatever becomes of the evaluation."""
+"""C17: every agent span is written exactly once, with its true times, whatever becomes of the
+evaluation.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def host() -> Iterator[HostSdk]:
 
 
 class Holding:
-    """An evaluator that holds the background thread until it is released, and a dispatcher that lets it."""
+    """An evaluator that holds the background thread until it is released, and a dispatcher that
+    lets it.
+    """
 
     def __init__(self) -> None:
         self.entered, self.release = threading.Event(), threading.Event()
@@ -53,7 +57,9 @@ class Holding:
         self.release.wait(HANG_S)
         return 0.5
 
-    def pipeline(self, host: HostSdk, *evaluators: Any, max_items: int = 2048, **settings: Any) -> Pipeline:
+    def pipeline(
+        self, host: HostSdk, *evaluators: Any, max_items: int = 2048, **settings: Any
+    ) -> Pipeline:
         dispatcher = PoolDispatcher(max_items=max_items, stall_s=HANG_S)
         return host.pipeline(self.evaluator, *evaluators, dispatcher=dispatcher, **settings)
 
@@ -78,7 +84,9 @@ def answers(pipeline: Pipeline, calls: int = CALLS, **options: Any) -> Callable[
 
 
 def spans_once(host: HostSdk, calls: int) -> list[Any]:
-    """The agent spans: each exactly once, ended after it began; and each says that the call is sampled."""
+    """The agent spans: each exactly once, ended after it began; and each says that the call is
+    sampled.
+    """
     spans = host.spans()
     ids = {span.context.span_id for span in spans}
     assert (len(spans), len(ids)) == (calls, calls)
@@ -88,8 +96,12 @@ def spans_once(host: HostSdk, calls: int) -> list[Any]:
     return spans
 
 
-def test_it_ends_in_the_background_with_its_true_end_and_its_scores(host: HostSdk, holding: Holding) -> None:
-    """Nothing is written before the background thread has evaluated; then the span has the end that the call had."""
+def test_it_ends_in_the_background_with_its_true_end_and_its_scores(
+    host: HostSdk, holding: Holding
+) -> None:
+    """Nothing is written before the background thread has evaluated; then the span has the end that
+    the call had.
+    """
     pipeline = holding.pipeline(host, Free(criterion_name="tone", value=1.0))
     handler = answers(pipeline, 1)
     handler("another question")
@@ -110,7 +122,9 @@ def test_it_ends_in_the_background_with_its_true_end_and_its_scores(host: HostSd
 
 @pytest.mark.parametrize("full", ["queue", "memory"])
 def test_no_room_is_left(full: str, host: HostSdk, holding: Holding, promise: Recorder) -> None:
-    """Where the queue, or the memory for spans that wait, has no room, a span ends on the caller's thread at once."""
+    """Where the queue, or the memory for spans that wait, has no room, a span ends on the caller's
+    thread at once.
+    """
     pipeline = holding.pipeline(host, max_items=4 if full == "queue" else 2048)
     before = MEMORY.open_spans.used_bytes
     room = MEMORY.open_spans.max_bytes - before if full == "memory" else 0
@@ -139,7 +153,9 @@ class AfterAnswer(Sampler):
 
 @pytest.mark.parametrize("sampler", [None, AfterAnswer()])
 def test_load_shedding(host: HostSdk, sampler: Any) -> None:
-    """A call that is shed when its answer is there already has its span; one that is shed before never had one."""
+    """A call that is shed when its answer is there already has its span; one that is shed before
+    never had one.
+    """
     pipeline = host.pipeline(Free(), sampler=sampler)
 
     @monitor(agent="support", pipeline=pipeline)
@@ -175,14 +191,26 @@ async def never_ends(evaluation_input: Any) -> Any:
 @pytest.mark.parametrize(
     "evaluator",
     [
-        Free(action=raises), Free(action=leaves), Func.of(raises, execution="thread"),
-        Func.of(leaves, execution="thread"), Thinking(action=raises),
+        Free(action=raises),
+        Free(action=leaves),
+        Func.of(raises, execution="thread"),
+        Func.of(leaves, execution="thread"),
+        Thinking(action=raises),
         Thinking(action=never_ends, timeout_s=0.2),
     ],
-    ids=["inline raises", "inline leaves", "thread raises", "thread leaves", "async raises", "async hangs"],
-)  # fmt: skip
+    ids=[
+        "inline raises",
+        "inline leaves",
+        "thread raises",
+        "thread leaves",
+        "async raises",
+        "async hangs",
+    ],
+)
 def test_an_evaluator_fails(host: HostSdk, evaluator: Any) -> None:
-    """Whatever an evaluator raises, and wherever it runs: each span once, with the scores of the others."""
+    """Whatever an evaluator raises, and wherever it runs: each span once, with the scores of the
+    others.
+    """
     pipeline = host.pipeline(evaluator, Free(criterion_name="fine"))
     answers(pipeline, 10)
     assert pipeline.flush(HANG_S)
@@ -192,12 +220,16 @@ def test_an_evaluator_fails(host: HostSdk, evaluator: Any) -> None:
 
 
 def test_it_waits_for_no_thread_and_no_judge(host: HostSdk, holding: Holding) -> None:
-    """The span is written, with the scores that are ready, while a thread and a judge are still at it."""
+    """The span is written, with the scores that are ready, while a thread and a judge are still at
+    it.
+    """
 
     async def waits(evaluation_input: Any) -> Any:
         await asyncio.to_thread(holding.release.wait, HANG_S)
 
-    slow = Func.of(lambda value: holding.release.wait(HANG_S), criterion_name="slow", execution="thread")
+    slow = Func.of(
+        lambda value: holding.release.wait(HANG_S), criterion_name="slow", execution="thread"
+    )
     ready = threading.Event()
     last = Free(criterion_name="last", action=lambda value: ready.set() or 1.0)
     pipeline = host.pipeline(slow, Thinking(action=waits), Free(criterion_name="fine"), last)
@@ -228,12 +260,18 @@ def test_an_evaluator_holds_the_background_thread(host: HostSdk, holding: Holdin
 
 
 def test_the_worker_process_is_killed(host: HostSdk) -> None:
-    """The spans have ended before; nothing of them is lost or written again with the worker process."""
+    """The spans have ended before; nothing of them is lost or written again with the worker
+    process.
+    """
     others = children()
     pipeline = host.pipeline(Computing(cpu_s=0.05), Free(criterion_name="fine"))
     answers(pipeline, 1)
     assert pipeline.flush(HANG_S)
-    (event,) = [event for event in host.events() if event.attributes["gen_ai.evaluation.name"] == "computing"]
+    (event,) = [
+        event
+        for event in host.events()
+        if event.attributes["gen_ai.evaluation.name"] == "computing"
+    ]
     assert "error.type" not in event.attributes
     stop = threading.Event()
     killer = threading.Thread(target=kill_children, args=(others, stop))
@@ -269,7 +307,9 @@ def test_another_part_fails(host: HostSdk, where: str) -> None:
         "storage": {"storage": (SimpleNamespace(type="failing", save_result=gone),)},
     }.get(where, {})
     pipeline = host.pipeline(Free(), **settings)
-    answers(pipeline, 10, **({"capture": lambda arguments, answer: 1 / 0} if where == "capture" else {}))
+    answers(
+        pipeline, 10, **({"capture": lambda arguments, answer: 1 / 0} if where == "capture" else {})
+    )
     pipeline.flush(HANG_S)
     spans_once(host, 10)
 
@@ -286,18 +326,26 @@ def test_a_shutdown_comes_between(host: HostSdk, holding: Holding) -> None:
 
 
 def small_queue(exporter: Any) -> BatchSpanProcessor:
-    return BatchSpanProcessor(exporter, max_queue_size=128, max_export_batch_size=32, schedule_delay_millis=50)
+    return BatchSpanProcessor(
+        exporter, max_queue_size=128, max_export_batch_size=32, schedule_delay_millis=50
+    )
 
 
 @pytest.mark.parametrize(
-    ("processor", "calls", "evaluators"), [(BatchSpanProcessor, 2_000, 1), (small_queue, 300, 1), (small_queue, 100, 6)]
+    ("processor", "calls", "evaluators"),
+    [(BatchSpanProcessor, 2_000, 1), (small_queue, 300, 1), (small_queue, 100, 6)],
 )
 def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
     processor: Any, calls: int, evaluators: int, promise: Recorder
 ) -> None:
-    """Calls at once beside spans of the application, before an exporter that takes 20 ms: all arrive."""
+    """Calls at once beside spans of the application, before an exporter that takes 20 ms: all
+    arrive.
+    """
     with closing(HostSdk(Keeper(takes_s=0.02), processor)) as host:
-        failing = [Free(criterion_name=f"failing_{number}", action=raises) for number in range(evaluators - 1)]
+        failing = [
+            Free(criterion_name=f"failing_{number}", action=raises)
+            for number in range(evaluators - 1)
+        ]
         pipeline = host.pipeline(Free(), *failing)
         tracer = host.tracer_provider.get_tracer("application")
 
@@ -310,9 +358,16 @@ def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
             if number % 10 == 0:
                 tracer.start_span("application").end()
         assert pipeline.flush(60.0)
-        own, agents, runs = host.spans("application"), spans_once(host, calls), host.spans("evaluation support")
-        promise("C17", figure=f"burst of {calls} beside {calls // 10} spans of the application: {len(own)} and "
-                f"{len(agents)} arrive")  # fmt: skip
+        own, agents, runs = (
+            host.spans("application"),
+            spans_once(host, calls),
+            host.spans("evaluation support"),
+        )
+        promise(
+            "C17",
+            figure=f"burst of {calls} beside {calls // 10} spans of the application: {len(own)} and "
+            f"{len(agents)} arrive",
+        )
         assert (len(own), len(runs)) == (calls // 10, calls)
         assert len(host.spans("evaluation failing_")) == calls * (evaluators - 1)
         assert pipeline.accounting.outcomes()["evaluated"] == calls
@@ -320,7 +375,9 @@ def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
 
 
 class Naming(SpanProcessor):
-    """A processor of the application's own that sets an attribute on each span's start, as Baggage's does."""
+    """A processor of the application's own that sets an attribute on each span's start, as
+    Baggage's does.
+    """
 
     def on_start(self, span: Any, parent_context: Any = None) -> None:
         span.set_attribute("tenant", "a")
@@ -339,14 +396,21 @@ class Wrapping(SpanProcessor):
 
 def langfuse(exporter: Any) -> Any:
     return LangfuseSpanProcessor(
-        public_key="public", secret_key="secret", base_url="http://127.0.0.1:1", span_exporter=exporter,
+        public_key="public",
+        secret_key="secret",
+        base_url="http://127.0.0.1:1",
+        span_exporter=exporter,
         should_export_span=lambda span: True,
-    )  # fmt: skip
+    )
 
 
 def behind_a_provider(provider: Any) -> Any:
-    """A provider that stands before the SDK's, as Logfire's does; `provider` is what it is called there."""
-    return SimpleNamespace(provider=provider, get_tracer=provider.get_tracer, force_flush=provider.force_flush)
+    """A provider that stands before the SDK's, as Logfire's does; `provider` is what it is called
+    there.
+    """
+    return SimpleNamespace(
+        provider=provider, get_tracer=provider.get_tracer, force_flush=provider.force_flush
+    )
 
 
 def opaque(provider: Any) -> Any:
@@ -357,19 +421,34 @@ def opaque(provider: Any) -> Any:
 @pytest.mark.parametrize(
     ("processor", "wrap", "setting", "late"),
     [
-        (BatchSpanProcessor, None, "background", True), (BatchSpanProcessor, None, "caller", False),
-        (BatchSpanProcessor, behind_a_provider, "background", True), (BatchSpanProcessor, opaque, "background", False),
-        (SimpleSpanProcessor, None, "background", False), (Batching, None, "background", False),
-        (Wrapping, None, "background", False), (Wrapping, behind_a_provider, "background", False),
+        (BatchSpanProcessor, None, "background", True),
+        (BatchSpanProcessor, None, "caller", False),
+        (BatchSpanProcessor, behind_a_provider, "background", True),
+        (BatchSpanProcessor, opaque, "background", False),
+        (SimpleSpanProcessor, None, "background", False),
+        (Batching, None, "background", False),
+        (Wrapping, None, "background", False),
+        (Wrapping, behind_a_provider, "background", False),
         (langfuse, None, "background", False),
     ],
-    ids=["the SDK's", "by setting", "the SDK's behind a provider", "unseen", "simple", "a subclass with on_start",
-         "a wrapper", "a wrapper behind a provider", "Langfuse's"],
-)  # fmt: skip
+    ids=[
+        "the SDK's",
+        "by setting",
+        "the SDK's behind a provider",
+        "unseen",
+        "simple",
+        "a subclass with on_start",
+        "a wrapper",
+        "a wrapper behind a provider",
+        "Langfuse's",
+    ],
+)
 def test_where_the_span_ends(
     processor: Any, wrap: Any, setting: str, late: bool, holding: Holding, promise: Recorder
 ) -> None:
-    """On the background thread behind the SDK's batch processors; else before the handler's answer is back."""
+    """On the background thread behind the SDK's batch processors; else before the handler's answer
+    is back.
+    """
     with closing(HostSdk(processor=processor)) as host:
         provider = None if wrap is None else wrap(host.tracer_provider)
         pipeline = holding.pipeline(host, tracer_provider=provider, agent_span_end=setting)
@@ -381,11 +460,15 @@ def test_where_the_span_ends(
         assert ("gen_ai.evaluation.fixed.score" in span.attributes) is late
         assert run.parent.span_id == span.context.span_id
         assert run.attributes["gen_ai.evaluation.fixed.score"] == 0.5
-        promise("C17", figure="8 kinds of processors: each span once, on the thread where it may end")
+        promise(
+            "C17", figure="8 kinds of processors: each span once, on the thread where it may end"
+        )
 
 
 def test_a_processor_that_is_added_later_is_noticed(host: HostSdk, holding: Holding) -> None:
-    """The next call's span ends on the caller's thread, so that the processor sees start and end there."""
+    """The next call's span ends on the caller's thread, so that the processor sees start and end
+    there.
+    """
     pipeline = holding.pipeline(host)
     handler = answers(pipeline, 1)
     assert host.spans() == []

@@ -1,4 +1,6 @@
-"""C17: what instrumented clients write inside a handler stands below its agent span, and what they send names it."""
+"""C17: what instrumented clients write inside a handler stands below its agent span, and what they
+send names it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from tests.promises.figures import Recorder
 from tests.promises.host_sdk import HostSdk
 from tests.testing.doubles import Free
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the instrumentations, which other packages' versions outdate
+# of the instrumentations, which other packages' versions outdate
+pytestmark = pytest.mark.filterwarnings("ignore")
 QUESTION: list[Any] = [{"role": "user", "content": "What is the weather?"}]
 
 
@@ -31,9 +34,10 @@ def instrumented() -> Iterator[HostSdk]:
     instrumentors = [HTTPXClientInstrumentor(), AnthropicInstrumentor(), OpenAIInstrumentor()]
     for instrumentor in instrumentors:
         instrumentor.instrument(
-            tracer_provider=made.tracer_provider, logger_provider=made.logger_provider,
+            tracer_provider=made.tracer_provider,
+            logger_provider=made.logger_provider,
             meter_provider=made.meter_provider,
-        )  # fmt: skip
+        )
     yield made
     for instrumentor in instrumentors:
         instrumentor.uninstrument()
@@ -44,10 +48,14 @@ def client_of(name: str, url: str, kind: str) -> tuple[Any, Callable[[Any], Any]
     """A client and how it sends the question; the kind is "" or "Async"."""
     if name == "httpx":
         web = getattr(httpx, f"{kind}Client")()
-        return web, lambda client: client.post(f"{url}/v1/messages", json={"model": "m", "messages": QUESTION})
+        return web, lambda client: client.post(
+            f"{url}/v1/messages", json={"model": "m", "messages": QUESTION}
+        )
     if name == "Anthropic":
         made = getattr(anthropic, f"{kind}Anthropic")(base_url=url, api_key="test", max_retries=0)
-        return made, lambda client: client.messages.create(model="claude-x", max_tokens=10, messages=QUESTION)
+        return made, lambda client: client.messages.create(
+            model="claude-x", max_tokens=10, messages=QUESTION
+        )
     made = getattr(openai, f"{kind}OpenAI")(base_url=f"{url}/v1", api_key="test", max_retries=0)
     return made, lambda client: client.chat.completions.create(model="gpt-x", messages=QUESTION)
 
@@ -91,7 +99,9 @@ def async_generator(name: str, url: str, monitored: Any) -> None:
 def test_a_clients_span_stands_below_the_agent_span(
     shape: Any, client: str, instrumented: HostSdk, promise: Recorder
 ) -> None:
-    """The client's span is a child of the agent span, which ends later, and the request names a span of that trace."""
+    """The client's span is a child of the agent span, which ends later, and the request names a
+    span of that trace.
+    """
     host = instrumented
     host.exporter.spans.clear()
     pipeline = host.pipeline(Free())
@@ -101,13 +111,22 @@ def test_a_clients_span_stands_below_the_agent_span(
         sent = [headers["traceparent"] for headers in server.headers if "traceparent" in headers]
         assert len(sent) == len(server.requests) == 1
     (agent,) = host.spans()
-    below = [span for span in host.spans("") if span.parent and span.parent.span_id == agent.context.span_id]
+    below = [
+        span
+        for span in host.spans("")
+        if span.parent and span.parent.span_id == agent.context.span_id
+    ]
     (of_client,) = [span for span in below if not span.name.startswith("evaluation ")]
     assert {span.context.trace_id for span in host.spans("")} == {agent.context.trace_id}
     _, trace_id, span_id, flags = sent[0].split("-")
     assert (trace_id, int(flags, 16) & 1) == (f"{agent.context.trace_id:032x}", 1)
-    # Anthropic's instrumentation does not make its span the current one: there the request names the agent span.
+    # Anthropic's instrumentation does not make its span the current one: there the request names
+    # the agent span.
     parent = agent if client == "Anthropic" else of_client
     assert span_id == f"{parent.context.span_id:016x}"
-    assert agent.start_time <= of_client.start_time <= of_client.end_time <= agent.end_time + 1_000_000
-    promise("C17", figure="instrumented clients: 1 of 1 spans below the agent span, and in the request")
+    assert (
+        agent.start_time <= of_client.start_time <= of_client.end_time <= agent.end_time + 1_000_000
+    )
+    promise(
+        "C17", figure="instrumented clients: 1 of 1 spans below the agent span, and in the request"
+    )

@@ -1,4 +1,6 @@
-"""C17: agent spans arrive whichever way the process ends, whether our pipeline or the host's provider is made first."""
+"""C17: agent spans arrive whichever way the process ends, whether our pipeline or the host's
+provider is made first.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,14 @@ PROGRAM = (
         threading.Event().wait(20)
 """
 )
-CODES = {"end": 0, "sys.exit": 3, "exception": 1, "SIGTERM": -signal.SIGTERM, "child": 0, "asyncio.run": 0}
+CODES = {
+    "end": 0,
+    "sys.exit": 3,
+    "exception": 1,
+    "SIGTERM": -signal.SIGTERM,
+    "child": 0,
+    "asyncio.run": 0,
+}
 
 
 def spans_named(receiver: Receiver, prefix: str) -> list[Any]:
@@ -132,15 +141,24 @@ def spans_named(receiver: Receiver, prefix: str) -> list[Any]:
 
 def env_of(providers: str, receiver: Receiver) -> dict[str, str]:
     """The variables of a process that has no providers of its own: then ours export by themselves."""
-    actual = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    actual = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.endpoint,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    }
     return actual if providers == "private" else {}
 
 
-def assert_complete(receiver: Receiver, calls: int, finished: Finished | None = None, own_spans: bool = True) -> None:
-    """Each agent span once, below it the application's span and the run span; none of these without its parent."""
+def assert_complete(
+    receiver: Receiver, calls: int, finished: Finished | None = None, own_spans: bool = True
+) -> None:
+    """Each agent span once, below it the application's span and the run span; none of these without
+    its parent.
+    """
     agents = {span.span_id for span in spans_named(receiver, "invoke_agent support")}
     inner, runs = spans_named(receiver, "application"), spans_named(receiver, "evaluation support")
-    assert (len(agents), len(inner), len(runs)) == (calls, calls if own_spans else 0, calls), finished
+    assert (len(agents), len(inner), len(runs)) == (calls, calls if own_spans else 0, calls), (
+        finished
+    )
     assert {span.parent_span_id for span in (*inner, *runs)} == agents
     assert len(receiver.events()) == calls
 
@@ -152,12 +170,22 @@ def lost_items(receiver: Receiver) -> dict[tuple[str, str], int]:
 
 @pytest.mark.parametrize(
     ("how", "order"),
-    [*((how, "provider first") for how in CODES), ("end", "after decoration"), ("end", "ours first"),
-     ("child", "ours first"), ("SIGTERM", "ours first"), ("end", "private")],
-)  # fmt: skip
+    [
+        *((how, "provider first") for how in CODES),
+        ("end", "after decoration"),
+        ("end", "ours first"),
+        ("child", "ours first"),
+        ("SIGTERM", "ours first"),
+        ("end", "private"),
+    ],
+)
 def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Recorder) -> None:
-    """The last answer and then the end: whatever waits in the host's batch processor or in ours arrives, once."""
-    finished = run_program(PROGRAM, receiver.endpoint, how, order, str(CALLS), "healthy", **env_of(order, receiver))
+    """The last answer and then the end: whatever waits in the host's batch processor or in ours
+    arrives, once.
+    """
+    finished = run_program(
+        PROGRAM, receiver.endpoint, how, order, str(CALLS), "healthy", **env_of(order, receiver)
+    )
     assert finished.code == CODES[how], finished
     assert ("Traceback" in finished.stderr) == (how == "exception"), finished.stderr
     assert_complete(receiver, CALLS, finished, own_spans=order != "private")
@@ -166,8 +194,12 @@ def test_every_way_to_end(how: str, order: str, receiver: Receiver, promise: Rec
 
 
 @pytest.mark.parametrize("how", ["end", "SIGTERM", "child"])
-def test_what_is_dropped_at_the_end_has_its_span(how: str, receiver: Receiver, promise: Recorder) -> None:
-    """An evaluator holds the background thread: the calls are dropped, and their spans are written all the same."""
+def test_what_is_dropped_at_the_end_has_its_span(
+    how: str, receiver: Receiver, promise: Recorder
+) -> None:
+    """An evaluator holds the background thread: the calls are dropped, and their spans are written
+    all the same.
+    """
     finished = run_program(PROGRAM, receiver.endpoint, how, "provider first", str(CALLS), "hangs")
     assert (finished.code, finished.stderr) == (CODES[how], "")
     agents = {span.span_id for span in spans_named(receiver, "invoke_agent support")}
@@ -200,13 +232,18 @@ LATE = (
 
 
 def test_what_cannot_be_placed_in_time_is_counted(receiver: Receiver, promise: Recorder) -> None:
-    """A slow receiver at the end: the application's 200 spans arrive, and agent spans arrive or are counted."""
+    """A slow receiver at the end: the application's 200 spans arrive, and agent spans arrive or are
+    counted.
+    """
     calls = 4_000
     finished = run_program(LATE, receiver.endpoint, str(calls), "1.0", "0.4", timeout_s=120)
     assert (finished.code, finished.stderr) == (0, ""), finished
     agents = len(spans_named(receiver, "invoke_agent support"))
     counted = lost_items(receiver).get(("traces", "shutdown"), 0)
-    promise("C17", figure=f"slow receiver at the end: {agents} of {calls} placed, {counted} counted as lost")
+    promise(
+        "C17",
+        figure=f"slow receiver at the end: {agents} of {calls} placed, {counted} counted as lost",
+    )
     assert len(spans_named(receiver, "application")) == 200
     assert agents + counted == calls
     assert 0 < counted < calls
@@ -263,14 +300,28 @@ FORKING = (
 
 @pytest.mark.parametrize("end", ["sys.exit", "flush", "multiprocessing"])
 @pytest.mark.parametrize("providers", ["host", "private"])
-def test_a_fork_inside_the_handler(end: str, providers: str, receiver: Receiver, promise: Recorder) -> None:
-    """The span is ended by the process that started it; the child's copy is dropped, its answer evaluated."""
-    finished = run_program(FORKING, receiver.endpoint, end, providers, **env_of(providers, receiver))
-    assert (finished.code, finished.stderr, finished.lines("children")) == (0, "", ["[0]"]), finished
-    agents, runs = spans_named(receiver, "invoke_agent support"), spans_named(receiver, "evaluation support")
-    # One of `warm`, one of `answer`; a child of multiprocessing calls a handler of its own, in the trace of the parent.
+def test_a_fork_inside_the_handler(
+    end: str, providers: str, receiver: Receiver, promise: Recorder
+) -> None:
+    """The span is ended by the process that started it; the child's copy is dropped, its answer
+    evaluated.
+    """
+    finished = run_program(
+        FORKING, receiver.endpoint, end, providers, **env_of(providers, receiver)
+    )
+    assert (finished.code, finished.stderr, finished.lines("children")) == (0, "", ["[0]"]), (
+        finished
+    )
+    agents, runs = (
+        spans_named(receiver, "invoke_agent support"),
+        spans_named(receiver, "evaluation support"),
+    )
+    # One of `warm`, one of `answer`; a child of multiprocessing calls a handler of its own, in the
+    # trace of the parent.
     ids = {span.span_id for span in agents}
-    assert (len(agents), len(runs), len(receiver.events())) == (2, 3, 3), [span.name for span in receiver.spans()]
+    assert (len(agents), len(runs), len(receiver.events())) == (2, 3, 3), [
+        span.name for span in receiver.spans()
+    ]
     assert {span.parent_span_id for span in runs} == ids
     promise("C17", figure="fork in the handler: its span 1 time, both answers evaluated")
 
@@ -297,12 +348,19 @@ KILLED = (
 
 
 @pytest.mark.parametrize("how", ["os._exit", "SIGKILL", "SIGTERM"])
-def test_without_an_exit_handler_the_last_moments_are_lost(how: str, receiver: Receiver, promise: Recorder) -> None:
-    """What is older than the delay of the host's batch processor has arrived, once; of what is younger none may."""
+def test_without_an_exit_handler_the_last_moments_are_lost(
+    how: str, receiver: Receiver, promise: Recorder
+) -> None:
+    """What is older than the delay of the host's batch processor has arrived, once; of what is
+    younger none may.
+    """
     finished = run_program(KILLED, receiver.endpoint, how, str(CALLS), timeout_s=90)
     assert finished.code == (0 if how == "os._exit" else -getattr(signal, how)), finished.stderr
     agents = len(spans_named(receiver, "invoke_agent support"))
-    promise("C17", figure=f"killed: {CALLS} of {CALLS} older ones, {agents - CALLS} of {CALLS} of the last moment")
+    promise(
+        "C17",
+        figure=f"killed: {CALLS} of {CALLS} older ones, {agents - CALLS} of {CALLS} of the last moment",
+    )
     assert CALLS <= agents <= 2 * CALLS
 
 
@@ -324,11 +382,21 @@ APPLICATION = (
 )
 
 
-def test_gunicorn_with_preload_and_four_workers(receiver: Receiver, tmp_path: Path, promise: Recorder) -> None:
-    """Four instances on all signals, whose sums add up, and each span once: the providers are made before the fork."""
+def test_gunicorn_with_preload_and_four_workers(
+    receiver: Receiver, tmp_path: Path, promise: Recorder
+) -> None:
+    """Four instances on all signals, whose sums add up, and each span once: the providers are made
+    before the fork.
+    """
     (tmp_path / "application.py").write_text(textwrap.dedent(APPLICATION))
     (port,) = free_ports(1)
-    command = ("gunicorn", "--preload", "--workers=4", f"--bind=127.0.0.1:{port}", "application:wsgi")
+    command = (
+        "gunicorn",
+        "--preload",
+        "--workers=4",
+        f"--bind=127.0.0.1:{port}",
+        "application:wsgi",
+    )
     answered: Counter[str] = Counter()
     with server(*command, folder=tmp_path, RECEIVER=receiver.endpoint) as process:
         deadline = time.monotonic() + 60
@@ -336,7 +404,9 @@ def test_gunicorn_with_preload_and_four_workers(receiver: Receiver, tmp_path: Pa
             assert time.monotonic() < deadline, answered
             # Four at once: one after the other, a single worker could take them all.
             with ThreadPoolExecutor(4) as callers:
-                for body in callers.map(lambda path: get(port, path, deadline), ["/a", "/b", "/c", "/d"]):
+                for body in callers.map(
+                    lambda path: get(port, path, deadline), ["/a", "/b", "/c", "/d"]
+                ):
                     answered[body.split()[0]] += 1
         process.send_signal(signal.SIGTERM)
         code = process.wait(30)
@@ -344,8 +414,13 @@ def test_gunicorn_with_preload_and_four_workers(receiver: Receiver, tmp_path: Pa
     calls = sum(answered.values())
     assert_complete(receiver, calls)
     of_metrics = set(receiver.newest("agenteval.responses"))
-    of_spans, of_events = ({*map(instance_of, receiver.resources(signal))} for signal in ("traces", "logs"))
-    promise("C17", figure=f"gunicorn, preload, 4 workers: {len(of_metrics)} instances, {calls} of {calls} agent spans")
+    of_spans, of_events = (
+        {*map(instance_of, receiver.resources(signal))} for signal in ("traces", "logs")
+    )
+    promise(
+        "C17",
+        figure=f"gunicorn, preload, 4 workers: {len(of_metrics)} instances, {calls} of {calls} agent spans",
+    )
     assert of_spans == of_events == of_metrics
     assert len(of_metrics) == 4
     assert receiver.totals("agenteval.responses", "agenteval.outcome") == {"evaluated": calls}

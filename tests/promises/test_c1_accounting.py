@@ -1,4 +1,6 @@
-"""C1: whatever goes wrong at once, each call has one outcome and each evaluated response all of its results."""
+"""C1: whatever goes wrong at once, each call has one outcome and each evaluated response all of its
+results.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +57,22 @@ def _raise(error: BaseException) -> Any:
 
 # What an evaluator may do, by turns.
 FAULTS: tuple[Any, ...] = (
-    lambda: True, lambda: 0.5, lambda: _raise(ValueError("x")), lambda: _raise(SystemExit(3)), lambda: float("nan"),
-    lambda: object(), lambda: _raise(EvaluationSkipped("nothing to say")), lambda: None, lambda: 10**400,
-    lambda: _raise(EvaluationError("\ud800", error_type="\ud800")), lambda: _raise(MemoryError()), lambda: "label",
-    lambda: _raise(OtherError()), lambda: _raise(asyncio.CancelledError()), lambda: _raise(GeneratorExit()),
-)  # fmt: skip
+    lambda: True,
+    lambda: 0.5,
+    lambda: _raise(ValueError("x")),
+    lambda: _raise(SystemExit(3)),
+    lambda: float("nan"),
+    lambda: object(),
+    lambda: _raise(EvaluationSkipped("nothing to say")),
+    lambda: None,
+    lambda: 10**400,
+    lambda: _raise(EvaluationError("\ud800", error_type="\ud800")),
+    lambda: _raise(MemoryError()),
+    lambda: "label",
+    lambda: _raise(OtherError()),
+    lambda: _raise(asyncio.CancelledError()),
+    lambda: _raise(GeneratorExit()),
+)
 
 
 def faulty(value: Any) -> Any:
@@ -106,7 +119,9 @@ class Load:
 
     def run(self) -> None:
         """Two threads that call, one that streams, one with an event loop."""
-        together([self._call, self._call, self._read, lambda: asyncio.run(self._tasks())], SECONDS + 60.0)
+        together(
+            [self._call, self._call, self._read, lambda: asyncio.run(self._tasks())], SECONDS + 60.0
+        )
 
     def _call(self) -> None:
         dice, pause = random.Random(1), threading.Event()
@@ -164,17 +179,22 @@ async def _async_stream() -> AsyncIterator[str]:
 @pytest.fixture
 def faulty_pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     made = pipeline_of(
-        ResponseHealth(), Func.of(faulty, criterion_name="blocking"),
-        Func.of(faulty_model, criterion_name="model", timeout_s=TIMEOUT_S), sampler=FaultySampler(),
-        storage=(FaultyStorage(), telemetry.storage()), dispatcher=PoolDispatcher(max_items=64, max_bytes=200_000),
-    )  # fmt: skip
+        ResponseHealth(),
+        Func.of(faulty, criterion_name="blocking"),
+        Func.of(faulty_model, criterion_name="model", timeout_s=TIMEOUT_S),
+        sampler=FaultySampler(),
+        storage=(FaultyStorage(), telemetry.storage()),
+        dispatcher=PoolDispatcher(max_items=64, max_bytes=200_000),
+    )
     yield made
     made.shutdown(5.0)
 
 
 @pytest.mark.sized
 def test_outcomes_and_results_add_up(faulty_pipeline: Pipeline, promise: Recorder) -> None:
-    """With every fault at once the outcomes are the calls, and the results are those of the evaluated responses."""
+    """With every fault at once the outcomes are the calls, and the results are those of the
+    evaluated responses.
+    """
     due = DueResults(faulty_pipeline)
     load = Load(faulty_pipeline)
     load.run()
@@ -184,7 +204,13 @@ def test_outcomes_and_results_add_up(faulty_pipeline: Pipeline, promise: Recorde
     reported = f"{sum(outcomes.values())} outcomes, {due.count} results due, {sum(results.values())} counted"
     promise("C1", figure=f"{load.calls} calls in {SECONDS} s: {reported}")
     assert sum(outcomes.values()) == load.calls
-    assert min(outcomes[name] for name in ("evaluated", "not_sampled", "dropped_queue_full", "pipeline_failed")) > 0
+    assert (
+        min(
+            outcomes[name]
+            for name in ("evaluated", "not_sampled", "dropped_queue_full", "pipeline_failed")
+        )
+        > 0
+    )
     assert sum(results.values()) == due.count
     assert min(results.values()) > 0
 
@@ -199,20 +225,25 @@ class DueResults:
 
         def counted(call: Any, outcome: str) -> None:
             if outcome == "evaluated":
-                self.count += sum(len(evaluator.criteria()) for evaluator in call.settings.runner.evaluators)
+                self.count += sum(
+                    len(evaluator.criteria()) for evaluator in call.settings.runner.evaluators
+                )
             settle(call, outcome)
 
         pool.settle = counted
 
 
-# --- the application's own SDK ----------------------------------------------------------------------------------------
+# --- the application's own SDK
+# ----------------------------------------------------------------------------------------
 
 NAME, LABEL = "gen_ai.evaluation.name", "gen_ai.evaluation.score.label"
 DELTA = dict.fromkeys((SdkCounter, ObservableCounter, Histogram), AggregationTemporality.DELTA)
 
 
 class Reader(InMemoryMetricReader):
-    """Keeps every collection: a flush collects too, and what it took is not there again under delta temporality."""
+    """Keeps every collection: a flush collects too, and what it took is not there again under delta
+    temporality.
+    """
 
     def __init__(self, temporality: Any = None) -> None:
         self.collected: list[Any] = []
@@ -223,15 +254,23 @@ class Reader(InMemoryMetricReader):
         self.collected.append(metrics_data)
 
     def sums(self, last: bool = False) -> dict[str, Counter[Any]]:
-        """The sums of every metric over all collections, or of the last; by label, outcome or criterion."""
+        """The sums of every metric over all collections, or of the last; by label, outcome or
+        criterion.
+        """
         self.collect()
         sums: defaultdict[str, Counter[Any]] = defaultdict(Counter)
         collected = self.collected[-1:] if last else self.collected
         resources = [resource for data in collected if data for resource in data.resource_metrics]
         for metric in (
-            metric for resource in resources for scope in resource.scope_metrics for metric in scope.metrics
+            metric
+            for resource in resources
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
         ):
-            by = {semconv.METRIC_RESULTS.name: LABEL, semconv.METRIC_RESPONSES.name: "agenteval.outcome"}
+            by = {
+                semconv.METRIC_RESULTS.name: LABEL,
+                semconv.METRIC_RESPONSES.name: "agenteval.outcome",
+            }
             name = by.get(metric.name, NAME)
             self.series += len(metric.data.data_points)
             for point in metric.data.data_points:
@@ -248,12 +287,16 @@ def is_even(evaluation_input: EvaluationInput) -> bool:
 
 
 @contextmanager
-def metered(*views: View, temporality: Any = None, criteria: int = 1) -> Iterator[tuple[Pipeline, Reader]]:
+def metered(
+    *views: View, temporality: Any = None, criteria: int = 1
+) -> Iterator[tuple[Pipeline, Reader]]:
     """A pipeline behind the application's meter provider, with evaluators of even numbers."""
     reader = Reader(temporality)
     provider = MeterProvider([reader], views=views, shutdown_on_exit=False)
     evaluators = [Func.of(is_even, criterion_name=f"even_{number}") for number in range(criteria)]
-    pipeline = pipeline_of(*evaluators, telemetry=OtlpStorageProvider(meter_provider=provider, signals={"metrics"}))
+    pipeline = pipeline_of(
+        *evaluators, telemetry=OtlpStorageProvider(meter_provider=provider, signals={"metrics"})
+    )
     try:
         yield pipeline, reader
     finally:
@@ -262,7 +305,9 @@ def metered(*views: View, temporality: Any = None, criteria: int = 1) -> Iterato
 
 
 def test_delta_temporality(promise: Recorder) -> None:
-    """Under delta temporality the collected parts of every counter and histogram add up to the totals."""
+    """Under delta temporality the collected parts of every counter and histogram add up to the
+    totals.
+    """
     with metered(temporality=DELTA) as (pipeline, reader):
         handler = monitor(pipeline=pipeline, agent="agent")(lambda number: str(number))
         for turn in range(5):
@@ -284,7 +329,9 @@ def test_delta_temporality(promise: Recorder) -> None:
 
 
 def test_views_that_drop_or_rename() -> None:
-    """A View that drops attributes merges series and loses no count; a View that renames a metric costs no other."""
+    """A View that drops attributes merges series and loses no count; a View that renames a metric
+    costs no other.
+    """
     views = (
         View(instrument_name=semconv.METRIC_RESULTS.name, attribute_keys=set()),
         View(instrument_name=semconv.METRIC_SCORE.name, name="renamed", attribute_keys=set()),
@@ -297,12 +344,19 @@ def test_views_that_drop_or_rename() -> None:
                 handler(number)
         assert pipeline.flush(30)
         sums = reader.sums(last=True)
-    assert sums[semconv.METRIC_RESULTS.name] == sums["renamed"] == sums[semconv.METRIC_WEIGHT.name] == {None: 180}
+    assert (
+        sums[semconv.METRIC_RESULTS.name]
+        == sums["renamed"]
+        == sums[semconv.METRIC_WEIGHT.name]
+        == {None: 180}
+    )
     assert sums[semconv.METRIC_ERRORS.name] == {"even_0": 20}
 
 
 def test_more_than_two_thousand_series(promise: Recorder) -> None:
-    """Many agents, criteria and invented models: the sums add up beyond the SDK's default of 2,000 series."""
+    """Many agents, criteria and invented models: the sums add up beyond the SDK's default of 2,000
+    series.
+    """
     with metered(criteria=10) as (pipeline, reader):
         for agent in range(25):
 
@@ -327,17 +381,27 @@ class Chosen(Sampler):
     def __init__(self, decision: Decision, prefixes: tuple[str, ...]) -> None:
         self._decision, self._prefixes = decision, prefixes
 
-    def should_sample(self, parent_context: Any, trace_id: int, name: str, *args: Any, **kwargs: Any) -> SamplingResult:
-        return SamplingResult(self._decision if name.startswith(self._prefixes) else Decision.RECORD_AND_SAMPLE)
+    def should_sample(
+        self, parent_context: Any, trace_id: int, name: str, *args: Any, **kwargs: Any
+    ) -> SamplingResult:
+        return SamplingResult(
+            self._decision if name.startswith(self._prefixes) else Decision.RECORD_AND_SAMPLE
+        )
 
     def get_description(self) -> str:
         return "chosen"
 
 
-@pytest.mark.parametrize("prefixes", [("invoke_agent",), ("evaluation ",), ("invoke_agent", "evaluation ")])
+@pytest.mark.parametrize(
+    "prefixes", [("invoke_agent",), ("evaluation ",), ("invoke_agent", "evaluation ")]
+)
 @pytest.mark.parametrize("decision", [Decision.DROP, Decision.RECORD_ONLY])
-def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes: tuple[str, ...]) -> None:
-    """Spans that the host does not want are not written; every answer has its event, in its trace, and is counted."""
+def test_a_sampler_of_the_host_that_drops_our_spans(
+    decision: Decision, prefixes: tuple[str, ...]
+) -> None:
+    """Spans that the host does not want are not written; every answer has its event, in its trace,
+    and is counted.
+    """
     with closing(HostSdk(sampler=Chosen(decision, prefixes))) as host:
         pipeline = host.pipeline(Func.of(is_even, criterion_name="even"))
         handler = monitor(pipeline=pipeline, agent="agent")(lambda: "2")
@@ -356,16 +420,25 @@ def test_a_sampler_of_the_host_that_drops_our_spans(decision: Decision, prefixes
 
 
 LIMITS = {
-    "OTEL_BSP_MAX_QUEUE_SIZE": "64", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "32", "OTEL_BSP_SCHEDULE_DELAY": "100",
-    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "8", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "64",
-}  # fmt: skip
+    "OTEL_BSP_MAX_QUEUE_SIZE": "64",
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "32",
+    "OTEL_BSP_SCHEDULE_DELAY": "100",
+    "OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "8",
+    "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "64",
+}
 
 
-def test_limits_of_the_sdk_from_the_environment(promise: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A span queue of 64 and eight attributes a span: every span arrives, the host's too, with what matters on it."""
+def test_limits_of_the_sdk_from_the_environment(
+    promise: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A span queue of 64 and eight attributes a span: every span arrives, the host's too, with what
+    matters on it.
+    """
     for name, value in LIMITS.items():
         monkeypatch.setenv(name, value)
-    evaluators = [Func.of(lambda value: True, criterion_name=f"criterion_{number}") for number in range(10)]
+    evaluators = [
+        Func.of(lambda value: True, criterion_name=f"criterion_{number}") for number in range(10)
+    ]
     with closing(HostSdk(Keeper(0.02))) as host:
         pipeline = host.pipeline(*evaluators)
         answer = monitor(pipeline=pipeline, agent="agent")(lambda: "an answer")
@@ -381,4 +454,6 @@ def test_limits_of_the_sdk_from_the_environment(promise: Recorder, monkeypatch: 
     assert max(len(span.attributes or {}) for span in spans) == 8
     runs = [span.attributes or {} for span in spans if span.name.startswith("evaluation ")]
     assert all("agenteval.evaluation.overall_score" in attributes for attributes in runs)
-    promise("C1", figure="a span queue of 64, eight attributes a span: 1,220 of 1,220 spans arrived")
+    promise(
+        "C1", figure="a span queue of 64, eight attributes a span: 1,220 of 1,220 spans arrived"
+    )

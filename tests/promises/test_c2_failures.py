@@ -1,4 +1,6 @@
-"""C2: a failure is never a score, whatever an evaluator gives wherever it runs, and whatever a worker answers."""
+"""C2: a failure is never a score, whatever an evaluator gives wherever it runs, and whatever a
+worker answers.
+"""
 
 from __future__ import annotations
 
@@ -83,9 +85,12 @@ CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
     "speechless": (lambda: _raises(Speechless()), "Speechless"),
     "stop": (lambda: _raises(StopIteration(1)), "StopIteration|RuntimeError"),
     "cancelled": (lambda: _raises(asyncio.CancelledError()), "cancelled|CancelledError"),
-    "own word": (lambda: _raises(EvaluationError("x", error_type="context_overflow")), "context_overflow"),
+    "own word": (
+        lambda: _raises(EvaluationError("x", error_type="context_overflow")),
+        "context_overflow",
+    ),
     "skip": (lambda: _raises(EvaluationSkipped("nothing to say")), None),
-}  # fmt: skip
+}
 """What an evaluator may do instead of scoring, and the word for it; None where it abstains."""
 
 
@@ -98,7 +103,9 @@ class Raw(Evaluator, type="c2.Raw"):
         return "inline"
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        return tuple(EvaluationCriteria(name=name, scale="numeric") for name in ("judged", "second"))
+        return tuple(
+            EvaluationCriteria(name=name, scale="numeric") for name in ("judged", "second")
+        )
 
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
@@ -118,15 +125,22 @@ EXECUTIONS: dict[str, Callable[[Callable[[], Any]], Evaluator]] = {
     "inline": lambda act: Free(criterion_name="judged", action=lambda _: act()),
     "thread": lambda act: Func.of(lambda _: act(), criterion_name="judged", execution="thread"),
     "async": _awaiting,
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("execution", EXECUTIONS)
 def test_each_failure_has_its_word(execution: str, bench: Bench) -> None:
-    """Each way of not scoring leaves no score, and a word that tells the ways apart; abstaining is no failure."""
+    """Each way of not scoring leaves no score, and a word that tells the ways apart; abstaining is
+    no failure.
+    """
     for name, (act, word) in CLASSES.items():
         (result,) = bench.judge(EXECUTIONS[execution](act))
-        assert (result.score, result.normalized, result.passed, result.label) == (None, None, None, None), name
+        assert (result.score, result.normalized, result.passed, result.label) == (
+            None,
+            None,
+            None,
+            None,
+        ), name
         if word is None:
             assert result.status == "skipped", name
         else:
@@ -136,33 +150,89 @@ def test_each_failure_has_its_word(execution: str, bench: Bench) -> None:
 
 
 ANSWERS = (
-    "NaN", "nan", "Infinity", "1e999", "-1e999", "8/10", "8 / 10", "18/20", "", " ", "ten",
-    "```json\n{\"score\": 1}\n```",
-    '{"score": 0.', "I cannot help with that.", "Score: 0.9", "9" * 5_000, "\u0661", "1_000", "--1", "1,5",
-)  # fmt: skip
+    "NaN",
+    "nan",
+    "Infinity",
+    "1e999",
+    "-1e999",
+    "8/10",
+    "8 / 10",
+    "18/20",
+    "",
+    " ",
+    "ten",
+    '```json\n{"score": 1}\n```',
+    '{"score": 0.',
+    "I cannot help with that.",
+    "Score: 0.9",
+    "9" * 5_000,
+    "\u0661",
+    "1_000",
+    "--1",
+    "1,5",
+)
 """What models answer instead of a number between 0 and 1 or 1 and 100."""
 
 
 def _some_value(dice: random.Random) -> Any:
     plain: tuple[Any, ...] = (
-        float("nan"), float("inf"), -1e999, 10**400, -(10**400), 10**20, 250.0, -0.5, 0.5, 0, 1, 7, True, False, None,
-        Decimal("0.5"), numpy.float64(0.5), numpy.float64("nan"), numpy.int64(1), numpy.bool_(True), numpy.float16(0.1),
-        Lying("x"), Lying("NaN"), LyingNumber(0.5), LyingNumber("nan"), b"1", [], {}, object(), 1j, Fraction(1, 3),
-        "pass", "fail", "yes", "0.5", "85%", "4 stars", "\ud800", "\0", "x" * 5_000, *ANSWERS,
-    )  # fmt: skip
+        float("nan"),
+        float("inf"),
+        -1e999,
+        10**400,
+        -(10**400),
+        10**20,
+        250.0,
+        -0.5,
+        0.5,
+        0,
+        1,
+        7,
+        True,
+        False,
+        None,
+        Decimal("0.5"),
+        numpy.float64(0.5),
+        numpy.float64("nan"),
+        numpy.int64(1),
+        numpy.bool_(True),
+        numpy.float16(0.1),
+        Lying("x"),
+        Lying("NaN"),
+        LyingNumber(0.5),
+        LyingNumber("nan"),
+        b"1",
+        [],
+        {},
+        object(),
+        1j,
+        Fraction(1, 3),
+        "pass",
+        "fail",
+        "yes",
+        "0.5",
+        "85%",
+        "4 stars",
+        "\ud800",
+        "\0",
+        "x" * 5_000,
+        *ANSWERS,
+    )
     return dice.choice(plain)
 
 
 def _some_result(dice: random.Random) -> Any:
     fields: dict[str, Any] = {
-        "criterion_name": dice.choice(["judged", "judged", "second", "other", ""]), "evaluator_type": "x",
-        "score": _some_value(dice), "error": dice.choice([None, None, "broke", ""]),
+        "criterion_name": dice.choice(["judged", "judged", "second", "other", ""]),
+        "evaluator_type": "x",
+        "score": _some_value(dice),
+        "error": dice.choice([None, None, "broke", ""]),
         "error_type": dice.choice([None, "timeout", "", "x" * 500, "\ud800"]),
         "skip_reason": dice.choice([None, None, None, "nothing", ""]),
         "normalized": dice.choice([None, 0.5, 7.0, -1.0, float("nan"), 1e999]),
         "label": dice.choice([None, "pass", "odd"]),
         "passed": dice.choice([None, True, False]),
-    }  # fmt: skip
+    }
     if dice.random() < 0.5:
         return EvaluationResult.model_construct(**{**_DEFAULTS, **fields})
     try:
@@ -172,7 +242,8 @@ def _some_result(dice: random.Random) -> Any:
 
 
 _DEFAULTS = {
-    name: field.get_default(call_default_factory=True) for name, field in EvaluationResult.model_fields.items()
+    name: field.get_default(call_default_factory=True)
+    for name, field in EvaluationResult.model_fields.items()
 }
 
 
@@ -193,17 +264,32 @@ def _some_act(dice: random.Random) -> Callable[[], Any]:
 
 def _some_answer(dice: random.Random) -> tuple[Any, Any]:
     """What comes back from a worker process, or from something that answers in its place."""
-    score = dice.choice([0.5, float("nan"), float("inf"), None, "8/10", True, int("9" * 400), [1], {"a": 1}, ""])
-    error, error_type = dice.choice([None, "broke", "", 1]), dice.choice([None, "timeout", 1, "x" * 999])
+    score = dice.choice(
+        [0.5, float("nan"), float("inf"), None, "8/10", True, int("9" * 400), [1], {"a": 1}, ""]
+    )
+    error, error_type = (
+        dice.choice([None, "broke", "", 1]),
+        dice.choice([None, "timeout", 1, "x" * 999]),
+    )
     normalized = dice.choice([None, 0.5, float("nan"), 9, float("inf"), "x"])
     fields = {
-        "criterion_name": dice.choice(["judged", "second", "other", 1]), "evaluator_type": "x", "score": score,
-        "error": error, "error_type": error_type, "normalized": normalized,
-    }  # fmt: skip
-    values = [fields.get(name, field.default) for name, field in EvaluationResult.model_fields.items()]
+        "criterion_name": dice.choice(["judged", "second", "other", 1]),
+        "evaluator_type": "x",
+        "score": score,
+        "error": error,
+        "error_type": error_type,
+        "normalized": normalized,
+    }
+    values = [
+        fields.get(name, field.default) for name, field in EvaluationResult.model_fields.items()
+    ]
     values = values[: len(values) - dice.choice([0, 1, 1, 1, 1, 2])]
-    body = dice.choice([[values], [values], [values, values], values, [[values, None]], None, [], {}, "nonsense"])
-    kind = dice.choice(["results", "results", "results", "other", "failed", "skipped", "?", None, 1])
+    body = dice.choice(
+        [[values], [values], [values, values], values, [[values, None]], None, [], {}, "nonsense"]
+    )
+    kind = dice.choice(
+        ["results", "results", "results", "other", "failed", "skipped", "?", None, 1]
+    )
     if kind in ("failed", "skipped") and dice.random() < 0.8:
         body = [dice.choice(["ValueError", "", "__class__", "\0", 1]), error_type, "m"]
     return kind, body
@@ -229,7 +315,9 @@ def _some_evaluator(dice: random.Random) -> Evaluator:
 
 @pytest.mark.sized
 def test_fuzzed_outputs(bench: Bench, promise: Callable[..., None]) -> None:
-    """Of thousands of wrong outputs none leaves a result with an error and a score, or a share in any sum."""
+    """Of thousands of wrong outputs none leaves a result with an error and a score, or a share in
+    any sum.
+    """
     dice = random.Random(2)
     for number in range(OUTPUTS):
         results = bench.judge(_some_evaluator(dice))
@@ -239,10 +327,13 @@ def test_fuzzed_outputs(bench: Bench, promise: Callable[..., None]) -> None:
         assert_average(bench.kept.saved[-1])
     counts = assert_emitted(bench)
     words = {result.error_type for result in bench.kept.results if result.status == "failed"}
-    promise("C2", figure=(
-        f"{OUTPUTS} wrong outputs: {counts['scored']} scored, {counts['failed']} failed with {len(words)} words, "
-        f"{counts['skipped']} skipped, 0 with both"
-    ))  # fmt: skip
+    promise(
+        "C2",
+        figure=(
+            f"{OUTPUTS} wrong outputs: {counts['scored']} scored, {counts['failed']} failed with {len(words)} words, "
+            f"{counts['skipped']} skipped, 0 with both"
+        ),
+    )
     outcomes = bench.pipeline.accounting.outcomes()
     assert outcomes["evaluated"] == sum(outcomes.values()) == OUTPUTS
     assert not bench.pipeline.accounting.failures

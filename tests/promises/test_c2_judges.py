@@ -1,4 +1,6 @@
-"""C2, of judges: no answer of a model that is none becomes a score, and every way of failing has its own word."""
+"""C2, of judges: no answer of a model that is none becomes a score, and every way of failing has
+its own word.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from agenteval_otel.models import EvaluationResult
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import hosted
 from tests.judges.test_failures import ONE_TRY, RETRIED
-from tests.promises.bench import AN_ERROR, Bench, assert_average, assert_emitted, assert_one_of_three
+from tests.promises.bench import (
+    AN_ERROR,
+    Bench,
+    assert_average,
+    assert_emitted,
+    assert_one_of_three,
+)
 from tests.promises.figures import Recorder, sized
 from tests.promises.outputs import NO_SCORE, honest, some_output
 
@@ -41,15 +49,30 @@ OWN: dict[str, tuple[ModelReply, str]] = {
     "refusal": (_replying("I will not.", finish_reason="content_filter"), "refusal"),
     "truncated": (_replying(GOOD[:20], finish_reason="length"), "truncated"),
     "nothing at all": (_replying(""), "empty_answer"),
-    "a tool instead": (ModelReply(tool_calls=[{"name": "score", "arguments": {"score": 5}}]), "malformed_answer"),
-    "429 until tomorrow": (ModelReply(status=429, headers={"Retry-After": "86400"}), "rate_limited"),
+    "a tool instead": (
+        ModelReply(tool_calls=[{"name": "score", "arguments": {"score": 5}}]),
+        "malformed_answer",
+    ),
+    "429 until tomorrow": (
+        ModelReply(status=429, headers={"Retry-After": "86400"}),
+        "rate_limited",
+    ),
     "529 until tomorrow": (ModelReply(status=529, headers={"Retry-After": "86400"}), "overloaded"),
     "half-open": (ModelReply(hangs="before"), "timeout"),
     "half a body": (_replying(GOOD, hangs="body"), "timeout"),
     "trickling": (_replying(GOOD, trickle_s=0.05), "timeout"),
-}  # fmt: skip
+}
 FAILURES = {**ONE_TRY, **RETRIED, **OWN}
-PAID = ("out of range", "no score", "two objects", "a name twice", "NaN", "refusal", "truncated", "nothing at all")
+PAID = (
+    "out of range",
+    "no score",
+    "two objects",
+    "a name twice",
+    "NaN",
+    "refusal",
+    "truncated",
+    "nothing at all",
+)
 """Those that the provider told the usage of."""
 
 
@@ -58,8 +81,12 @@ def judged_by(judge: Judge) -> LLMJudge:
 
 
 @BOTH
-def test_each_failure_of_a_provider_has_its_word(kind: type[Judge], bench: Bench, promise: Recorder) -> None:
-    """Through the real clients to the event: the failure's own word, no score, and the tokens that were told of."""
+def test_each_failure_of_a_provider_has_its_word(
+    kind: type[Judge], bench: Bench, promise: Recorder
+) -> None:
+    """Through the real clients to the event: the failure's own word, no score, and the tokens that
+    were told of.
+    """
     reply = ModelReply(text=GOOD)
     with ModelServer([lambda _: reply]) as server:
         patient, hasty = (
@@ -70,7 +97,9 @@ def test_each_failure_of_a_provider_has_its_word(kind: type[Judge], bench: Bench
         results = {}
         for name, (reply, word) in FAILURES.items():
             before = len(server.requests)
-            results[name] = _judge(bench, hasty if word == "timeout" and reply.status == 200 else patient)
+            results[name] = _judge(
+                bench, hasty if word == "timeout" and reply.status == 200 else patient
+            )
             assert len(server.requests) <= before + 1, name
     actual = {name: result.error_type for name, result in results.items()}
     assert actual == {name: word for name, (_, word) in FAILURES.items()}
@@ -81,7 +110,11 @@ def test_each_failure_of_a_provider_has_its_word(kind: type[Judge], bench: Bench
         assert reported is not None, name
         assert (reported.input_tokens, reported.output_tokens) == (READ, WROTE), name
     assert assert_emitted(bench) == {"scored": 1, "failed": len(FAILURES), "skipped": 0}
-    events = [event.attributes[AN_ERROR] for event in bench.telemetry.events() if AN_ERROR in event.attributes]
+    events = [
+        event.attributes[AN_ERROR]
+        for event in bench.telemetry.events()
+        if AN_ERROR in event.attributes
+    ]
     assert sorted(events) == sorted(actual.values())
     words = set(actual.values())
     assert words >= {*ERROR_TYPES, "out_of_range"} - {"budget_exhausted", "breaker_open"}
@@ -93,10 +126,15 @@ SCALES: dict[str, tuple[dict[str, Any], Callable[[Any], bool]]] = {
     "0-10": ({"scale": "0-10"}, lambda score: _is_number(score) and score in range(11)),
     "numeric": ({"scale": "numeric"}, lambda score: _is_number(score) and 0 <= score <= 1),
     "pass/fail": ({"scale": "pass/fail"}, lambda score: isinstance(score, bool)),
-    "words": ({"scale": "low|high"}, lambda score: isinstance(score, str) and score.strip().lower() in ("low", "high")),
-    "levels": ({"scale": "rank", "levels": {1: "bad", 2: "fair", 4: "good"}},
-               lambda score: _is_number(score) and score in (1, 2, 3, 4)),
-}  # fmt: skip
+    "words": (
+        {"scale": "low|high"},
+        lambda score: isinstance(score, str) and score.strip().lower() in ("low", "high"),
+    ),
+    "levels": (
+        {"scale": "rank", "levels": {1: "bad", 2: "fair", 4: "good"}},
+        lambda score: _is_number(score) and score in (1, 2, 3, 4),
+    ),
+}
 
 
 def _is_number(score: Any) -> bool:
@@ -105,11 +143,15 @@ def _is_number(score: Any) -> bool:
 
 @pytest.mark.sized
 def test_fuzzed_answers_of_a_judge(bench: Bench, promise: Recorder) -> None:
-    """Of thousands of outputs those that are an answer are scored with what they say, and no other is."""
+    """Of thousands of outputs those that are an answer are scored with what they say, and no other
+    is.
+    """
     dice = random.Random(7)
     text = ""
     evaluators = {
-        scale: LLMJudge(judge=ScriptedJudge(answer=lambda _: text), criterion_name="judged", **fields)
+        scale: LLMJudge(
+            judge=ScriptedJudge(answer=lambda _: text), criterion_name="judged", **fields
+        )
         for scale, (fields, _) in SCALES.items()
     }
     for number in range(OUTPUTS):
@@ -119,14 +161,23 @@ def test_fuzzed_answers_of_a_judge(bench: Bench, promise: Recorder) -> None:
         assert_average(bench.kept.saved[-1])
         expected = honest(text, SCALES[scale][1])
         if result.status == "scored":
-            assert _equal(result.score, expected), f"output {number} on {scale}: {text[:300]!r} gave {result.score!r}"
+            assert _equal(result.score, expected), (
+                f"output {number} on {scale}: {text[:300]!r} gave {result.score!r}"
+            )
         else:
-            assert expected is NO_SCORE, f"output {number} on {scale}: {text[:300]!r} was refused: {result.error}"
-            assert result.error_type in ("malformed_answer", "empty_answer", "out_of_range"), text[:300]
+            assert expected is NO_SCORE, (
+                f"output {number} on {scale}: {text[:300]!r} was refused: {result.error}"
+            )
+            assert result.error_type in ("malformed_answer", "empty_answer", "out_of_range"), text[
+                :300
+            ]
     counts = assert_emitted(bench)
     assert min(counts["scored"], counts["failed"]) > OUTPUTS // 20
     scored, failed = counts["scored"], counts["failed"]
-    promise("C2", figure=f"{OUTPUTS} outputs of a judge: {scored} answers scored, {failed} failed, 0 invented")
+    promise(
+        "C2",
+        figure=f"{OUTPUTS} outputs of a judge: {scored} answers scored, {failed} failed, 0 invented",
+    )
 
 
 def _equal(score: Any, message: Any) -> bool:

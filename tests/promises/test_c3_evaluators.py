@@ -34,7 +34,9 @@ ROUNDS = 3
 async def word_of(executor: Executor, evaluator: Evaluator, text: str) -> str:
     """The error type of the evaluation or of its result; the status of a result without one."""
     try:
-        (result,) = await evaluate(executor, evaluator, EvaluationInput(response=text, prompt="a question"))
+        (result,) = await evaluate(
+            executor, evaluator, EvaluationInput(response=text, prompt="a question")
+        )
     except EvaluationError as error:
         return error.error_type
     return result.error_type or result.status
@@ -43,7 +45,9 @@ async def word_of(executor: Executor, evaluator: Evaluator, text: str) -> str:
 async def side_by_side() -> tuple[list[str], dict[str, list[str]]]:
     """What a thousand healthy evaluations gave while others hung, left and crashed among them."""
     executor, healthy = Executor(live=True), Computing()
-    troubled = [Troubled(criterion_name=f"t{number}", timeout_s=LIMIT_S) for number in range(TROUBLED)]
+    troubled = [
+        Troubled(criterion_name=f"t{number}", timeout_s=LIMIT_S) for number in range(TROUBLED)
+    ]
     work = []
     for number in range(HEALTHY):
         work.append(word_of(executor, healthy, "fine"))
@@ -53,7 +57,10 @@ async def side_by_side() -> tuple[list[str], dict[str, list[str]]]:
     with closing(executor):
         words = await asyncio.gather(*work)
     step = HEALTHY // TROUBLED + len(EXPECTED)
-    bad = {text: [words[51 + offset + turn * step] for turn in range(TROUBLED)] for offset, text in enumerate(EXPECTED)}
+    bad = {
+        text: [words[51 + offset + turn * step] for turn in range(TROUBLED)]
+        for offset, text in enumerate(EXPECTED)
+    }
     good = [word for number, word in enumerate(words) if number % step not in (51, 52, 53)]
     return good, bad
 
@@ -84,9 +91,14 @@ async def again_and_again() -> tuple[list[str], float]:
 
 
 def test_hangs_exits_and_crashes_silence_nobody(promise: Recorder) -> None:
-    """Ten hangs, ten exits and ten segmentation faults among a thousand healthy evaluations: all of these arrive."""
+    """Ten hangs, ten exits and ten segmentation faults among a thousand healthy evaluations: all of
+    these arrive.
+    """
     good, bad = asyncio.run(side_by_side())
-    promise("C3", figure=f"{good.count('scored')} of {HEALTHY} healthy delivered beside 30 hangs, exits and crashes")
+    promise(
+        "C3",
+        figure=f"{good.count('scored')} of {HEALTHY} healthy delivered beside 30 hangs, exits and crashes",
+    )
     assert good.count("scored") == len(good) == HEALTHY
     assert bad == {text: [word] * TROUBLED for text, word in EXPECTED.items()}
 
@@ -100,7 +112,9 @@ def test_the_worker_is_back_within_a_second(promise: Recorder) -> None:
     assert max(actual) <= 1.0
 
 
-def test_who_crashes_again_and_again_is_quarantined(promise: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_crashes_again_and_again_is_quarantined(
+    promise: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
     """After three crashes an evaluator fails at once, and the log says so once."""
     words, took_s = asyncio.run(again_and_again())
     assert words == ["crashed"] * MAX_STRIKES + ["quarantined"] * (TROUBLED - MAX_STRIKES)
@@ -157,25 +171,39 @@ PROGRAM = """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
-def test_a_process_that_is_killed_while_it_starts_comes_back(tmp_path: Path, promise: Recorder) -> None:
-    """Killed four times before it can say a word, it is started again; meanwhile every answer is evaluated."""
-    report = run_program(PROGRAM, str(tmp_path / "results.jsonl"), str(KILLS), timeout_s=140.0).report()
+def test_a_process_that_is_killed_while_it_starts_comes_back(
+    tmp_path: Path, promise: Recorder
+) -> None:
+    """Killed four times before it can say a word, it is started again; meanwhile every answer is
+    evaluated.
+    """
+    report = run_program(
+        PROGRAM, str(tmp_path / "results.jsonl"), str(KILLS), timeout_s=140.0
+    ).report()
     assert report == [KILLS, True, True, True, True]
     promise("C3", figure=f"worker process killed {KILLS} times while it starts: started again")
 
 
-# --- judges -----------------------------------------------------------------------------------------------------------
+# --- judges
+# -----------------------------------------------------------------------------------------------------------
 
 CALLS, HUNG, DEADLINE_S = sized(400, 1_000), 10, 1.5
 BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 GOOD = '{"evidence": ["q"], "reason": "so it is", "score": true}'
 
 
-async def _side_by_side(healthy: LLMJudge, hung: list[LLMJudge]) -> tuple[Counter[str], Counter[str], float]:
-    """What so many evaluations gave, ten hung ones first among them, and how long the healthy ones took."""
+async def _side_by_side(
+    healthy: LLMJudge, hung: list[LLMJudge]
+) -> tuple[Counter[str], Counter[str], float]:
+    """What so many evaluations gave, ten hung ones first among them, and how long the healthy ones
+    took.
+    """
     began = time.monotonic()
     with closing(Executor(live=True)) as executor:
-        stuck = [asyncio.create_task(word_of(executor, item, f"hang {number}")) for number, item in enumerate(hung)]
+        stuck = [
+            asyncio.create_task(word_of(executor, item, f"hang {number}"))
+            for number, item in enumerate(hung)
+        ]
         await asyncio.sleep(0)
         fine = (word_of(executor, healthy, f"fine {number}") for number in range(CALLS - len(hung)))
         good = await asyncio.gather(*fine)
@@ -190,21 +218,36 @@ def _provider(body: dict[str, Any]) -> ModelReply:
 @BOTH
 @pytest.mark.parametrize("guarded", [False, True], ids=["bare", "with a breaker"])
 @pytest.mark.sized
-def test_half_open_connections_hold_up_nobody(kind: type[Judge], guarded: bool, promise: Recorder) -> None:
-    """Ten questions that are never answered, of one endpoint and breaker: all the other results are delivered."""
+def test_half_open_connections_hold_up_nobody(
+    kind: type[Judge], guarded: bool, promise: Recorder
+) -> None:
+    """Ten questions that are never answered, of one endpoint and breaker: all the other results are
+    delivered.
+    """
     with ModelServer([_provider]) as server:
-        breaker = BreakerSettings(window_s=61.0) if guarded else None  # judges of one endpoint and settings share it
-        judges = [hosted(kind, server, deadline_s=deadline_s, breaker=breaker) for deadline_s in (60.0, DEADLINE_S)]
-        healthy, hung = (LLMJudge(judge=judge, criterion_name="fine", timeout_s=60.0) for judge in judges)
+        # judges of one endpoint and settings share it
+        breaker = BreakerSettings(window_s=61.0) if guarded else None
+        judges = [
+            hosted(kind, server, deadline_s=deadline_s, breaker=breaker)
+            for deadline_s in (60.0, DEADLINE_S)
+        ]
+        healthy, hung = (
+            LLMJudge(judge=judge, criterion_name="fine", timeout_s=60.0) for judge in judges
+        )
         good, bad, took_s = asyncio.run(_side_by_side(healthy, [hung] * HUNG))
-    promise("C3", figure=f"{good['scored']} of {CALLS - HUNG} judged beside {HUNG} hung connections, in {took_s:.1f} s")
+    promise(
+        "C3",
+        figure=f"{good['scored']} of {CALLS - HUNG} judged beside {HUNG} hung connections, in {took_s:.1f} s",
+    )
     assert good == {"scored": CALLS - HUNG}
     assert bad == {"timeout": HUNG}
 
 
 @pytest.mark.sized
 def test_functions_that_never_return_hold_up_nobody(promise: Recorder) -> None:
-    """Ten plain functions that hang, as judges of the program's own: the others are asked all the same."""
+    """Ten plain functions that hang, as judges of the program's own: the others are asked all the
+    same.
+    """
     ends = threading.Event()
 
     def hangs(prompt: str) -> str:
@@ -212,7 +255,10 @@ def test_functions_that_never_return_hold_up_nobody(promise: Recorder) -> None:
         return GOOD
 
     try:
-        hung = [LLMJudge(judge=hangs, criterion_name=f"h{number}", timeout_s=DEADLINE_S) for number in range(HUNG)]
+        hung = [
+            LLMJudge(judge=hangs, criterion_name=f"h{number}", timeout_s=DEADLINE_S)
+            for number in range(HUNG)
+        ]
         fine = LLMJudge(judge=lambda prompt: GOOD, criterion_name="fine", timeout_s=60.0)
         good, bad, _ = asyncio.run(_side_by_side(fine, hung))
         assert good == {"scored": CALLS - HUNG}
@@ -251,7 +297,8 @@ def test_a_function_that_always_hangs_leaves_few_threads(promise: Recorder) -> N
     promise("C3", figure="a function that always hangs: 16 threads left behind")
 
 
-# --- the background thread --------------------------------------------------------------------------------------------
+# --- the background thread
+# --------------------------------------------------------------------------------------------
 
 STALLS = 8
 STALLING = """
@@ -338,15 +385,18 @@ STALLING = """
     }), flush=True)
     os._exit(0)
 """
-# What becomes of the eight calls that hang, how often the thread is replaced, and what the log names.
+# What becomes of the eight calls that hang, how often the thread is replaced, and what the log
+# names.
 CASES: dict[str, tuple[dict[str, int], int, str]] = {
-    # Moved to a thread after the first time, and quarantined after the third, as any evaluator that hangs.
+    # Moved to a thread after the first time, and quarantined after the third, as any evaluator that
+    # hangs.
     "evaluator": ({"evaluated": STALLS}, 1, "holds_the_loop"),
     "capture": ({"pipeline_failed": 3, "capture_failed": STALLS - 3}, 3, "capture:capture"),
     "sampler": ({"pipeline_failed": STALLS}, 3, "sampler:reading"),
     # Quarantined, it fails: text of a redactor that fails does not leave.
     "redactor": ({"pipeline_failed": 3, "evaluated": STALLS - 3}, 3, "redaction:holding"),
-    # The look-up is tried once more, then evaluation goes on without; a save that hangs counts as failed.
+    # The look-up is tried once more, then evaluation goes on without; a save that hangs counts as
+    # failed.
     "ground truth": ({"evaluated": STALLS}, 3, "ground_truth:slow"),
     "storage": ({"evaluated": STALLS}, 3, "storage:kept"),
 }
@@ -354,7 +404,9 @@ CASES: dict[str, tuple[dict[str, int], int, str]] = {
 
 @pytest.mark.parametrize("what", CASES)
 def test_the_background_thread_never_dies_for_good(what: str, promise: Recorder) -> None:
-    """Eight stalls in a row: every call that waited behind is evaluated, the part is named and quarantined."""
+    """Eight stalls in a row: every call that waited behind is evaluated, the part is named and
+    quarantined.
+    """
     expected, times, name = CASES[what]
     finished = run_program(STALLING, what, str(STALLS), timeout_s=110.0)
     report = finished.report()
@@ -363,7 +415,9 @@ def test_the_background_thread_never_dies_for_good(what: str, promise: Recorder)
     assert report["healthy"] == 1 + 20 * STALLS
     assert report["troubled"] == expected
     assert sum(outcomes.values()) == 1 + 21 * STALLS
-    assert sum(results.values()) == outcomes["evaluated"], "each evaluated answer has its result, once"
+    assert sum(results.values()) == outcomes["evaluated"], (
+        "each evaluated answer has its result, once"
+    )
     assert results["failed"] == (STALLS if what == "evaluator" else 0)
     assert failures["background_thread"] == times
     lines = [line for line in finished.lines("line") if "background_thread_replaced" in line]
@@ -372,4 +426,7 @@ def test_the_background_thread_never_dies_for_good(what: str, promise: Recorder)
     assert any("_quarantined" in line and name in line for line in finished.lines("line"))
     if what == "storage":
         assert failures["storage:kept"] >= STALLS
-    promise("C3", figure=f"background thread held by {what} again and again: replaced {times} times, others lost none")
+    promise(
+        "C3",
+        figure=f"background thread held by {what} again and again: replaced {times} times, others lost none",
+    )

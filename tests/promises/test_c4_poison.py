@@ -1,4 +1,6 @@
-"""C4: one poison item costs one item: the others of its batch arrive whole, and it arrives made safe or is counted."""
+"""C4: one poison item costs one item: the others of its batch arrive whole, and it arrives made
+safe or is counted.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class HostileError(Exception):
 
 
 class Poison(NamedTuple):
-    """What one of the calls does otherwise: its answer, prompt, facts, agent, and what its evaluator does."""
+    """What one of the calls does otherwise: its answer, prompt, facts, agent, and what its
+    evaluator does.
+    """
 
     answer: Any = "poisoned"
     prompt: Any = "a question"
@@ -81,41 +85,60 @@ def _raises(error: BaseException) -> Any:
 
 
 _VALUES: dict[str, Callable[[], Any]] = {
-    "surrogate": lambda: SURROGATE, "NUL": lambda: "poisoned \0 text", "10 MB": lambda: LARGE, "cycle": _cycle,
-    "depth": _deep, "hostile": Hostile, "not serialisable": object, "NaN": lambda: {"poisoned": float("nan")},
+    "surrogate": lambda: SURROGATE,
+    "NUL": lambda: "poisoned \0 text",
+    "10 MB": lambda: LARGE,
+    "cycle": _cycle,
+    "depth": _deep,
+    "hostile": Hostile,
+    "not serialisable": object,
+    "NaN": lambda: {"poisoned": float("nan")},
     "odd keys": lambda: {SURROGATE: 1, ("a",): 2, None: 3},
-}  # fmt: skip
+}
 _FACTS = (
     "metadata", "context", "ground_truth", "tool_calls", "message_history", "model", "conversation_id", "response_id",
     "usage", "cost", "session_id", "response", "no such fact",
 )  # fmt: skip
 _SCORES: dict[str, Callable[[], Any]] = {
-    "NaN score": lambda: Score(value=float("nan")), "infinite score": lambda: Score(value=float("inf")),
-    "huge score": lambda: Score(value=10**400), "no score": object, "category": lambda: Score(value=SURROGATE),
-    "large category": lambda: Score(value=LARGE), "NUL category": lambda: Score(value="a\0b"),
-    "label": lambda: Score(value=1.0, label=SURROGATE), "large label": lambda: Score(value=1.0, label=LARGE),
+    "NaN score": lambda: Score(value=float("nan")),
+    "infinite score": lambda: Score(value=float("inf")),
+    "huge score": lambda: Score(value=10**400),
+    "no score": object,
+    "category": lambda: Score(value=SURROGATE),
+    "large category": lambda: Score(value=LARGE),
+    "NUL category": lambda: Score(value="a\0b"),
+    "label": lambda: Score(value=1.0, label=SURROGATE),
+    "large label": lambda: Score(value=1.0, label=LARGE),
     "reason code": lambda: Score(value=1.0, reason_code=SURROGATE),
     "large reason code": lambda: Score(value=1.0, reason_code=LARGE),
-    "reasoning": lambda: Score(value=1.0, reasoning=SURROGATE), "metadata": lambda: Score(value=1.0, metadata=_cycle()),
+    "reasoning": lambda: Score(value=1.0, reasoning=SURROGATE),
+    "metadata": lambda: Score(value=1.0, metadata=_cycle()),
     "hostile metadata": lambda: Score(value=1.0, metadata={"a": Hostile()}),
     "error type": lambda: _raises(EvaluationError("x", error_type=SURROGATE)),
     "large error type": lambda: _raises(EvaluationError("x", error_type=LARGE)),
-    "error message": lambda: _raises(ValueError(SURROGATE)), "large error": lambda: _raises(ValueError(LARGE)),
-    "hostile error": lambda: _raises(HostileError()), "skip": lambda: _raises(EvaluationSkipped(SURROGATE)),
-}  # fmt: skip
+    "error message": lambda: _raises(ValueError(SURROGATE)),
+    "large error": lambda: _raises(ValueError(LARGE)),
+    "hostile error": lambda: _raises(HostileError()),
+    "skip": lambda: _raises(EvaluationSkipped(SURROGATE)),
+}
 
 POISONS: dict[str, Callable[[], Poison]] = {
-    **{f"answer: {name}": lambda make=make: Poison(answer=make()) for name, make in _VALUES.items()},
-    **{f"prompt: {name}": lambda make=make: Poison(prompt=make()) for name, make in _VALUES.items()},
+    **{
+        f"answer: {name}": lambda make=make: Poison(answer=make()) for name, make in _VALUES.items()
+    },
+    **{
+        f"prompt: {name}": lambda make=make: Poison(prompt=make()) for name, make in _VALUES.items()
+    },
     **{
         f"fact {fact}: {name}": lambda fact=fact, make=make: Poison(facts={fact: make()})
-        for fact in _FACTS for name, make in _VALUES.items()
+        for fact in _FACTS
+        for name, make in _VALUES.items()
     },
     **{f"judge: {name}": lambda make=make: Poison(judge=make) for name, make in _SCORES.items()},
     "agent: surrogate": lambda: Poison(agent="poisoned \ud800"),
     "agent: NUL": lambda: Poison(agent="poisoned \0"),
     "agent: 10 MB": lambda: Poison(agent=LARGE),
-}  # fmt: skip
+}
 
 SENT = (
     "answer: surrogate", "answer: 10 MB", "prompt: surrogate", "prompt: cycle", "fact metadata: hostile",
@@ -133,7 +156,11 @@ class Judged(CriterionEvaluator, type="Judged"):
     poison: Any = Field(default=None, exclude=True, repr=False)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        if self.poison is not None and self.poison.judge is not None and "poisoned" in evaluation_input.response_text:
+        if (
+            self.poison is not None
+            and self.poison.judge is not None
+            and "poisoned" in evaluation_input.response_text
+        ):
             actual: Score = self.poison.judge()
             return actual
         return Score(value=1.0, passed=True)
@@ -142,13 +169,17 @@ class Judged(CriterionEvaluator, type="Judged"):
 class Batch:
     """Calls of which one is poisoned, and where their results go."""
 
-    def __init__(self, poison: Poison, otlp: EvaluationStorageProvider, path: Path, size: int) -> None:
+    def __init__(
+        self, poison: Poison, otlp: EvaluationStorageProvider, path: Path, size: int
+    ) -> None:
         self._poison, self.path, self.size = poison, path, size
         self.healthy = {f"healthy-{number}" for number in range(size) if number != size // 2}
         # A slow machine is neither sampled less on nor taken for one that hangs.
         dispatcher = PoolDispatcher(max_items=2 * size, linger_s=0.0, stall_s=PATIENCE_S)
         storage = (otlp, JsonFileStorageProvider(path=path))
-        self.pipeline = pipeline_of(Judged(poison=poison), storage=storage, dispatcher=dispatcher, sheds=False)
+        self.pipeline = pipeline_of(
+            Judged(poison=poison), storage=storage, dispatcher=dispatcher, sheds=False
+        )
         self._healthy = monitor(pipeline=self.pipeline, agent="agent")(self._answer)
         self._poisoned = monitor(pipeline=self.pipeline, agent=poison.agent)(self._answer)
 
@@ -162,7 +193,9 @@ class Batch:
         poison = self._poison
         for number in range(self.size):
             if number == self.size // 2:
-                self._poisoned(poison.prompt, poison.answer, {"response_id": "poisoned", **poison.facts})
+                self._poisoned(
+                    poison.prompt, poison.answer, {"response_id": "poisoned", **poison.facts}
+                )
             else:
                 self._healthy("a question", "an answer", {"response_id": f"healthy-{number}"})
         assert self.pipeline.flush(PATIENCE_S)
@@ -173,7 +206,10 @@ class Batch:
         assert sum(outcomes.values()) == self.size
         assert outcomes["evaluated"] >= self.size - 1
         skipped = self.pipeline.accounting.results["skipped"]
-        assert delivered == 1 or failures or skipped or outcomes["evaluated"] == self.size - 1, (outcomes, failures)
+        assert delivered == 1 or failures or skipped or outcomes["evaluated"] == self.size - 1, (
+            outcomes,
+            failures,
+        )
 
     def lines(self) -> list[dict[str, Any]]:
         text = self.path.read_bytes().decode("utf-8")
@@ -188,12 +224,16 @@ def _refuse(constant: str) -> None:
 def test_a_poisoned_response_leaves_the_others_whole(
     name: str, telemetry: RecordedTelemetry, tmp_path: Path, promise: Recorder
 ) -> None:
-    """In memory and in the file: all others arrive as they are, the poisoned one is made safe or counted."""
+    """In memory and in the file: all others arrive as they are, the poisoned one is made safe or
+    counted.
+    """
     otlp = telemetry.storage(detail="result", content="span_and_event")
     batch = Batch(POISONS[name](), otlp, tmp_path / "results.jsonl", FEW)
     batch.run()
     lines = batch.lines()
-    assert {line["responseId"] for line in lines if line.get("responseId", "").startswith("healthy")} == batch.healthy
+    assert {
+        line["responseId"] for line in lines if line.get("responseId", "").startswith("healthy")
+    } == batch.healthy
     ids = [event.attributes.get("gen_ai.response.id", "") for event in telemetry.events()]
     assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
     assert len(ids) <= FEW
@@ -203,7 +243,10 @@ def test_a_poisoned_response_leaves_the_others_whole(
         _assert_safe(span.name, *span.attributes.values())
     batch.assert_counted(len(lines) - (FEW - 1))
     batch.assert_counted(len(ids) - (FEW - 1))
-    promise("C4", figure=f"in memory and in a file: {len(batch.healthy)} healthy of a batch of {FEW} delivered")
+    promise(
+        "C4",
+        figure=f"in memory and in a file: {len(batch.healthy)} healthy of a batch of {FEW} delivered",
+    )
     assert batch.pipeline.shutdown(10.0)
 
 
@@ -217,17 +260,23 @@ def _assert_safe(*values: Any) -> None:
 
 
 @pytest.mark.backend
-@pytest.mark.parametrize(("name", "protocol"), list(zip(SENT, itertools.cycle(("grpc", "http")), strict=False)))
+@pytest.mark.parametrize(
+    ("name", "protocol"), list(zip(SENT, itertools.cycle(("grpc", "http")), strict=False))
+)
 def test_the_collector_gets_the_others(
     name: str, protocol: str, collector: Collector, tmp_path: Path, promise: Recorder
 ) -> None:
-    """Over the wire: 511 events and run spans of 512 arrive in spite of the poisoned one, and so do the metrics."""
+    """Over the wire: 511 events and run spans of 512 arrive in spite of the poisoned one, and so do
+    the metrics.
+    """
     service = f"poison-{protocol}-{name}".replace(" ", "-")
     with sdk_to(collector, service=service, protocol=protocol) as sdk:
         otlp = OtlpStorageProvider(
-            tracer_provider=sdk.tracers, logger_provider=sdk.loggers, meter_provider=sdk.meters,
+            tracer_provider=sdk.tracers,
+            logger_provider=sdk.loggers,
+            meter_provider=sdk.meters,
             content="span_and_event",
-        )  # fmt: skip
+        )
         batch = Batch(POISONS[name](), otlp, tmp_path / "results.jsonl", BATCH)
         batch.run()
         assert batch.pipeline.shutdown(10.0)
@@ -238,10 +287,15 @@ def test_the_collector_gets_the_others(
     assert batch.healthy <= {line.get("responseId") for line in batch.lines()}
     runs = [span for span in spans if span.name == "evaluation agent"]
     assert {span.attributes.get("gen_ai.response.id") for span in runs} >= batch.healthy
-    results = collector.wait_for(lambda seen: seen.metric("agenteval.evaluation.results", service), timeout_s=20)
+    results = collector.wait_for(
+        lambda seen: seen.metric("agenteval.evaluation.results", service), timeout_s=20
+    )
     assert sum(point.value or 0 for point in results.points) >= BATCH - 1
     batch.assert_counted(len(ids) - (BATCH - 1))
-    promise("C4", figure=f"at a real Collector: {len(batch.healthy)} healthy of a batch of {BATCH} delivered")
+    promise(
+        "C4",
+        figure=f"at a real Collector: {len(batch.healthy)} healthy of a batch of {BATCH} delivered",
+    )
 
 
 def _many(actual: list[Any]) -> list[Any]:
@@ -249,11 +303,14 @@ def _many(actual: list[Any]) -> list[Any]:
 
 
 def assert_stored(name: str, storage: SqlStorageProvider, path: Path) -> None:
-    """Run a batch with this poison: the healthy ones are stored, and all of them are read back whole."""
+    """Run a batch with this poison: the healthy ones are stored, and all of them are read back
+    whole.
+    """
     batch = Batch(POISONS[name](), storage, path, FEW)
     batch.run()
     actual = [
-        storage.read(identifier.evaluation_id) for identifier in storage.query(criterion="judged", limit=10 * FEW)
+        storage.read(identifier.evaluation_id)
+        for identifier in storage.query(criterion="judged", limit=10 * FEW)
     ]
     ids = [whole.response_id or "" for whole in actual if whole is not None]
     assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
@@ -265,7 +322,9 @@ def assert_stored(name: str, storage: SqlStorageProvider, path: Path) -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in SENT else pytest.mark.full) for name in POISONS]
 )
-def test_a_poisoned_response_costs_no_other_row(name: str, tmp_path: Path, promise: Recorder) -> None:
+def test_a_poisoned_response_costs_no_other_row(
+    name: str, tmp_path: Path, promise: Recorder
+) -> None:
     """In SQLite: one or two kinds of poison for each field; every kind in the long form."""
     assert_stored(name, SqlStorageProvider(path=tmp_path / "x.db"), tmp_path / "x.jsonl")
     promise("C4", figure=f"in SQLite: {FEW - 1} healthy of a batch of {FEW} stored")

@@ -1,4 +1,6 @@
-"""C5: a JSON line that was saved is there after any process is killed, and what a kill cuts off costs no other line."""
+"""C5: a JSON line that was saved is there after any process is killed, and what a kill cuts off
+costs no other line.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def read(paths: Iterable[Path]) -> tuple[Counter[str], int, int]:
 def test_no_saved_line_is_lost(
     rotation: dict[str, Any], longest: int, tmp_path: Path, promise: Callable[..., None]
 ) -> None:
-    """Every line that was reported as saved is there, once and whole; a kill leaves one cut-off line at most."""
+    """Every line that was reported as saved is there, once and whole; a kill leaves one cut-off
+    line at most.
+    """
     path = tmp_path / "results.jsonl"
     options = {"type": "json_file", "path": str(path), **rotation}
     report = killed_writers(options, kills=sized(20, 100), longest=longest)
@@ -51,15 +55,19 @@ def test_no_saved_line_is_lost(
     twice = [name for name, count in actual.items() if count > 1]
     size = sum(file.stat().st_size for file in files)
     how = "rotating, " if rotation else "long lines, " if longest > 1e6 else ""
-    promise("C5", figure=(
-        f"{how}{report.killed} kills of 4 writers, {len(report.saved)} lines of up to "
-        f"{longest / 1e6:g} MB saved in "
-        f"{size / 1e6:.0f} MB and {len(files)} files: {len(lost)} lost, {len(twice)} double, {torn} cut off"
-    ))  # fmt: skip
+    promise(
+        "C5",
+        figure=(
+            f"{how}{report.killed} kills of 4 writers, {len(report.saved)} lines of up to "
+            f"{longest / 1e6:g} MB saved in "
+            f"{size / 1e6:.0f} MB and {len(files)} files: {len(lost)} lost, {len(twice)} double, {torn} cut off"
+        ),
+    )
     assert len(report.saved) > report.killed
     assert lost == set()
     assert twice == []
     assert torn <= report.killed
-    assert empty <= report.killed  # where a new writer took a line that was being written for a cut-off one
+    # where a new writer took a line that was being written for a cut-off one
+    assert empty <= report.killed
     assert (len(files) > 1) == bool(rotation)
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in tmp_path.iterdir())

@@ -1,4 +1,6 @@
-"""C6: a result that was saved is in the database after any process is killed, whole, and the file is in order."""
+"""C6: a result that was saved is in the database after any process is killed, whole, and the file
+is in order.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.storage.samples import run_saving
 
 @pytest.mark.sized
 def test_no_saved_row_is_lost(tmp_path: Path, promise: Callable[..., None]) -> None:
-    """Every result that was reported as saved is there, once and with all of its rows, and SQLite finds no fault."""
+    """Every result that was reported as saved is there, once and with all of its rows, and SQLite
+    finds no fault.
+    """
     path = tmp_path / "results.db"
     options = {"type": "sql", "path": str(path)}
     report = killed_writers(options, kills=sized(20, 100), longest=20_000)
@@ -34,10 +38,14 @@ def test_no_saved_row_is_lost(tmp_path: Path, promise: Callable[..., None]) -> N
     names = [name for name, _ in rows]
     lost = set(report.saved) - set(names)
     partly = [name for name, count in rows if count != 2]
-    promise("C6", figure=(
-        f"{report.killed} kills of 4 writers, {len(report.saved)} results saved: {len(lost)} lost, {len(partly)} in "
-        f"part, {len(names) - len(set(names))} double, integrity {integrity[0][0]}"
-    ))  # fmt: skip
+    promise(
+        "C6",
+        figure=(
+            f"{report.killed} kills of 4 writers, {len(report.saved)} results saved: "
+            f"{len(lost)} lost, {len(partly)} in "
+            f"part, {len(names) - len(set(names))} double, integrity {integrity[0][0]}"
+        ),
+    )
     assert len(report.saved) > report.killed
     assert lost == set()
     assert (partly, alone) == ([], 0)
@@ -85,7 +93,9 @@ ONE_AT_A_TIME = """
 
 
 def test_one_writes_at_a_time(tmp_path: Path, promise: Callable[..., None]) -> None:
-    """Of four processes no two are within a transaction, or its checkpoint, at once, whatever SQLite's version."""
+    """Of four processes no two are within a transaction, or its checkpoint, at once, whatever
+    SQLite's version.
+    """
     path = tmp_path / "results.db"
     finished = run_saving(ONE_AT_A_TIME, path)
     assert finished.code == 0, finished.stderr
@@ -95,4 +105,6 @@ def test_one_writes_at_a_time(tmp_path: Path, promise: Callable[..., None]) -> N
     assert saved > 100, finished.stderr
     assert overlaps == 0
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM agenteval_evaluations").fetchone()[0] >= saved
+        assert (
+            connection.execute("SELECT count(*) FROM agenteval_evaluations").fetchone()[0] >= saved
+        )

@@ -1,4 +1,6 @@
-"""C7: a storage fault stays in the storage: callers and other providers go on, it is counted, and it heals."""
+"""C7: a storage fault stays in the storage: callers and other providers go on, it is counted, and
+it heals.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,12 @@ class Host:
     def __init__(self, storage: Any, telemetry: RecordedTelemetry) -> None:
         self.storage, self.telemetry, self.calls = storage, telemetry, 0
         dispatcher = PoolDispatcher(max_items=20_000, linger_s=0.0)
-        self.pipeline = pipeline_of(storage=(storage, telemetry.storage()), dispatcher=dispatcher, sheds=False)
-        self.answer = monitor(pipeline=self.pipeline, agent="agent")(lambda number: f"{ANSWER}{number}")
+        self.pipeline = pipeline_of(
+            storage=(storage, telemetry.storage()), dispatcher=dispatcher, sheds=False
+        )
+        self.answer = monitor(pipeline=self.pipeline, agent="agent")(
+            lambda number: f"{ANSWER}{number}"
+        )
 
     def call(self, count: int = 1) -> float:
         """Answer so often; gives the median of what an answer took the caller, in seconds."""
@@ -60,7 +66,9 @@ class Host:
         """Answer every 5 ms until it is so; gives the seconds that it took."""
         began, pause = time.monotonic(), threading.Event()
         while not reached():
-            assert time.monotonic() - began < 3 * within_s, f"{what} takes more than {3 * within_s} s"
+            assert time.monotonic() - began < 3 * within_s, (
+                f"{what} takes more than {3 * within_s} s"
+            )
             self.call()
             pause.wait(0.005)
         return time.monotonic() - began
@@ -72,7 +80,9 @@ class Host:
         return self.pipeline.flush(10.0) and self.failures == before
 
     def saved(self) -> tuple[int, int]:
-        """How many results are saved whole, and how many lines of a file are not; SQLite finds no fault in its file."""
+        """How many results are saved whole, and how many lines of a file are not; SQLite finds no
+        fault in its file.
+        """
         if isinstance(self.storage, JsonFileStorageProvider):
             return lines_in(self.storage.path.read_bytes())
         if self.storage.path is not None:
@@ -81,7 +91,13 @@ class Host:
         return len(self.storage.query(limit=1_000_000)), 0
 
     def outlives(
-        self, start: Callable[[], Any], stop: Callable[[], Any], name: str, promise: Recorder, *, torn: int = 0
+        self,
+        start: Callable[[], Any],
+        stop: Callable[[], Any],
+        name: str,
+        promise: Recorder,
+        *,
+        torn: int = 0,
     ) -> None:
         """Before, during and after a fault: what each promises."""
         self.call(50)
@@ -97,15 +113,20 @@ class Host:
             stop()
         healed_s = self.until(self.flushed, 20.0, "recovery")
         self._check(torn)
-        promise("C7", figure=(
-            f"{name}: seen after {seen_s:.2f} s, saving again {healed_s:.2f} s after the repair, a call "
-            f"{quiet * 1e6:.0f} us before and {faulty * 1e6:.0f} us meanwhile"
-        ))  # fmt: skip
+        promise(
+            "C7",
+            figure=(
+                f"{name}: seen after {seen_s:.2f} s, saving again {healed_s:.2f} s after the repair, a call "
+                f"{quiet * 1e6:.0f} us before and {faulty * 1e6:.0f} us meanwhile"
+            ),
+        )
         assert healed_s <= HEALED_S
         assert faulty <= 3 * quiet + 50e-6
 
     def _check(self, most_torn: int) -> None:
-        """Every call is evaluated, the other provider saves all the while, and what counts as saved is there."""
+        """Every call is evaluated, the other provider saves all the while, and what counts as saved
+        is there.
+        """
         outcomes = self.pipeline.accounting.outcomes()
         assert outcomes["evaluated"] == sum(outcomes.values()) == self.calls
         assert len(self.telemetry.events()) == self.calls
@@ -115,7 +136,9 @@ class Host:
 
 
 def lines_in(text: bytes) -> tuple[int, int]:
-    """The whole lines, and how many others there are; a line that is glued to a torn one is no whole one."""
+    """The whole lines, and how many others there are; a line that is glued to a torn one is no
+    whole one.
+    """
     whole = torn = 0
     for line in filter(None, text.split(b"\n")):
         try:
@@ -133,7 +156,11 @@ def host_with(telemetry: RecordedTelemetry) -> Iterator[Callable[..., Host]]:
 
     def make(path: Path | None = None, **options: Any) -> Host:
         lines = path is not None and path.suffix == ".jsonl"
-        storage: Any = JsonFileStorageProvider(path=path) if lines else SqlStorageProvider(path=path, **options)
+        storage: Any = (
+            JsonFileStorageProvider(path=path)
+            if lines
+            else SqlStorageProvider(path=path, **options)
+        )
         made.append(Host(storage, telemetry))
         return made[-1]
 
@@ -144,7 +171,11 @@ def host_with(telemetry: RecordedTelemetry) -> Iterator[Callable[..., Host]]:
 
 def mount(folder: Path, options: str) -> None:
     """Mount a file system of its own over a folder; skipped where none may be mounted."""
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
 
@@ -154,11 +185,17 @@ def unmount(folder: Path) -> None:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_file_that_is_removed_or_moved_away(host_with: Callable[..., Host], tmp_path: Path) -> None:
+def test_a_file_that_is_removed_or_moved_away(
+    host_with: Callable[..., Host], tmp_path: Path
+) -> None:
     """The next result makes the file and its folder anew: none goes to a file that nobody sees."""
     path = tmp_path / "deep" / "results.jsonl"
     host = host_with(path)
-    for away in (lambda: shutil.rmtree(path.parent), path.unlink, lambda: path.rename(tmp_path / "old")):
+    for away in (
+        lambda: shutil.rmtree(path.parent),
+        path.unlink,
+        lambda: path.rename(tmp_path / "old"),
+    ):
         host.call()
         assert host.pipeline.flush(5.0)
         away()
@@ -169,11 +206,20 @@ def test_a_file_that_is_removed_or_moved_away(host_with: Callable[..., Host], tm
 
 
 # SQLite needs room for a write-ahead log, and for little more.
-@pytest.mark.parametrize(("name", "size", "torn"), [("results.jsonl", "4m", 1), ("results.db", "24m", 0)])
+@pytest.mark.parametrize(
+    ("name", "size", "torn"), [("results.jsonl", "4m", 1), ("results.db", "24m", 0)]
+)
 def test_a_full_disk(
-    name: str, size: str, torn: int, host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
+    name: str,
+    size: str,
+    torn: int,
+    host_with: Callable[..., Host],
+    tmp_path: Path,
+    promise: Recorder,
 ) -> None:
-    """ENOSPC: a line that is cut off stays alone, a transaction is rolled back; losses count, freed space is used."""
+    """ENOSPC: a line that is cut off stays alone, a transaction is rolled back; losses count, freed
+    space is used.
+    """
     ballast = tmp_path / "ballast"
 
     def fill() -> None:
@@ -183,18 +229,27 @@ def test_a_full_disk(
 
     mount(tmp_path, f"size={size}")
     try:
-        host_with(tmp_path / name).outlives(fill, ballast.unlink, f"{name}, disk full", promise, torn=torn)
+        host_with(tmp_path / name).outlives(
+            fill, ballast.unlink, f"{name}, disk full", promise, torn=torn
+        )
     finally:
         unmount(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"), [("results.jsonl", "folder gone"), ("results.db", "folder gone"), ("results.jsonl", "read-only")]
+    ("name", "fault"),
+    [
+        ("results.jsonl", "folder gone"),
+        ("results.db", "folder gone"),
+        ("results.jsonl", "read-only"),
+    ],
 )
 def test_a_folder_that_cannot_be_used(
     name: str, fault: str, host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
 ) -> None:
-    """A folder with a file in its place, or read-only (EROFS), is noticed at once, and used again when it is back."""
+    """A folder with a file in its place, or read-only (EROFS), is noticed at once, and used again
+    when it is back.
+    """
     folder, aside = tmp_path / "results", tmp_path / "aside"
     folder.mkdir()
 
@@ -216,7 +271,9 @@ def test_a_folder_that_cannot_be_used(
 def test_a_lock_that_somebody_holds(
     owner: str, host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
 ) -> None:
-    """A writer that does not end, of another program or of another process of ours, holds nothing up but the file."""
+    """A writer that does not end, of another program or of another process of ours, holds nothing
+    up but the file.
+    """
     path = tmp_path / ("x.jsonl" if owner == "JSON's" else "x.db")
     with contextlib.ExitStack() as stack:
 
@@ -228,7 +285,9 @@ def test_a_lock_that_somebody_holds(
             stack.callback(connection.close)
             connection.execute("BEGIN IMMEDIATE")
 
-        host_with(path).outlives(take, stack.close, f"{path.suffix[1:]}, {owner} lock held", promise)
+        host_with(path).outlives(
+            take, stack.close, f"{path.suffix[1:]}, {owner} lock held", promise
+        )
 
 
 @pytest.mark.backend
@@ -237,12 +296,20 @@ def test_a_server_that_does_not_answer(
     how: str, host_with: Callable[..., Host], postgresql: PostgreSQL, promise: Recorder
 ) -> None:
     """A server that is gone or never answers is noticed, and used when it is back."""
-    stop, start = (postgresql.pause, postgresql.resume) if how == "hangs" else (postgresql.stop, postgresql.start)
+    stop, start = (
+        (postgresql.pause, postgresql.resume)
+        if how == "hangs"
+        else (postgresql.stop, postgresql.start)
+    )
     host_with(url=postgresql.url).outlives(stop, start, f"PostgreSQL {how}", promise)
 
 
-def test_a_disk_that_hangs(host_with: Callable[..., Host], tmp_path: Path, promise: Recorder) -> None:
-    """A write that does not come back holds up neither the caller nor the other provider, and goes on when it can."""
+def test_a_disk_that_hangs(
+    host_with: Callable[..., Host], tmp_path: Path, promise: Recorder
+) -> None:
+    """A write that does not come back holds up neither the caller nor the other provider, and goes
+    on when it can.
+    """
     path = tmp_path / "results.jsonl"
     os.mkfifo(path)
     with Reader(path) as reader:
@@ -355,7 +422,9 @@ PROGRAM = """
 
 @pytest.mark.parametrize("kind", ["limit", "rights", "error", "sync"])
 def test_faults_of_the_process(kind: str, tmp_path: Path, promise: Recorder) -> None:
-    """EFBIG with a short write, lost rights, EIO of write and of fsync: counted, the host goes on, and saves again."""
+    """EFBIG with a short write, lost rights, EIO of write and of fsync: counted, the host goes on,
+    and saves again.
+    """
     path = tmp_path / "results" / "results.jsonl"
     path.parent.mkdir()
     before: tuple[str, ...] = ()
@@ -371,7 +440,8 @@ def test_faults_of_the_process(kind: str, tmp_path: Path, promise: Recorder) -> 
     assert finished.code == 0, finished.stderr
     calls, failures, evaluated, seen, healed = finished.lines("report")[0].split()
     promise(
-        "C7", figure=f"{kind}: {failures} counted, seen after {float(seen):.2f} s, healed after {float(healed):.2f} s"
+        "C7",
+        figure=f"{kind}: {failures} counted, seen after {float(seen):.2f} s, healed after {float(healed):.2f} s",
     )
     whole, torn = lines_in(path.read_bytes())
     assert int(evaluated) == int(calls)

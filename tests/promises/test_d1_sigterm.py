@@ -82,14 +82,20 @@ PLAIN = """
 
 
 def margin_s() -> float:
-    """About a second on an idle machine; on a busy one more, as it takes more to import the package there."""
+    """About a second on an idle machine; on a busy one more, as it takes more to import the package
+    there.
+    """
     began = time.monotonic()
     run_program("from agenteval_otel import monitor")
     return 0.5 + time.monotonic() - began
 
 
 def saved(target: Path) -> int:
-    ids = [json.loads(line)["sessionId"] for line in target.read_text().splitlines()] if target.exists() else []
+    ids = (
+        [json.loads(line)["sessionId"] for line in target.read_text().splitlines()]
+        if target.exists()
+        else []
+    )
     assert len(ids) == len(set(ids))
     return len(ids)
 
@@ -104,7 +110,10 @@ def test_a_plain_program_that_asks_for_it_delivers_everything(
     assert (finished.code, finished.stderr) == (code, ""), finished
     assert finished.lines("host_handler") == ([] if host == "none" else [str(int(signal.SIGTERM))])
     assert finished.lines("ours") == [str(host != "later")]
-    promise("D1", figure=f"plain Python: {saved(target)} of {CALLS} delivered in {finished.exit_s:.1f} s")
+    promise(
+        "D1",
+        figure=f"plain Python: {saved(target)} of {CALLS} delivered in {finished.exit_s:.1f} s",
+    )
     assert saved(target) == CALLS
     assert finished.exit_s <= EXIT_TIMEOUT_S + margin_s()
 
@@ -113,31 +122,44 @@ def test_a_plain_program_that_asks_for_it_delivers_everything(
     ("host", "requests", "code"),
     [("none", "not asked", -signal.SIGTERM), ("own", "not asked", 3), ("ignores", "asked", 0)],
 )
-def test_nothing_of_ours_is_installed_unless_it_is_wanted(host: str, requests: str, code: int, tmp_path: Path) -> None:
-    """Without the setting the signal is the host's alone; one that the host ignores stays ignored with it."""
+def test_nothing_of_ours_is_installed_unless_it_is_wanted(
+    host: str, requests: str, code: int, tmp_path: Path
+) -> None:
+    """Without the setting the signal is the host's alone; one that the host ignores stays ignored
+    with it.
+    """
     target = tmp_path / "results.jsonl"
     finished = run_program(PLAIN, host, requests, "slow", str(target), "5")
     assert finished.lines("ours") == ["False"]
     assert (finished.code, finished.stderr) == (code, "")
-    assert host != "none" or finished.exit_s <= margin_s(), "the default action takes no time of ours"
+    assert host != "none" or finished.exit_s <= margin_s(), (
+        "the default action takes no time of ours"
+    )
     assert host != "ignores" or ("went_on" in finished.stdout and saved(target) == 5)
 
 
 def test_what_cannot_be_delivered_in_time_is_counted(receiver: Receiver, promise: Recorder) -> None:
-    """With a judge that hangs the process ends in time, and its last metrics say that each call was dropped."""
+    """With a judge that hangs the process ends in time, and its last metrics say that each call was
+    dropped.
+    """
     finished = run_program(PLAIN, "none", "asked", "hangs", receiver.endpoint, str(CALLS))
     counted = receiver.totals("agenteval.responses", "agenteval.outcome")
     assert finished.code == -signal.SIGTERM, finished.stderr
-    promise("D1", figure=f"hung judge: {counted} of {CALLS} counted, ended in {finished.exit_s:.1f} s")
+    promise(
+        "D1", figure=f"hung judge: {counted} of {CALLS} counted, ended in {finished.exit_s:.1f} s"
+    )
     assert finished.exit_s <= EXIT_TIMEOUT_S + margin_s()
     assert counted == {"dropped_shutdown": CALLS}
 
 
 def test_a_signal_in_the_middle_of_a_call_costs_at_most_that_one() -> None:
-    """The handler of a program that calls without a pause finds every call counted, but for the one under way."""
+    """The handler of a program that calls without a pause finds every call counted, but for the one
+    under way.
+    """
     finished = run_program(PLAIN, "busy", "asked", "slow", "/dev/null", "0")
     assert finished.code == 3, finished.stderr
-    assert "Traceback" not in finished.stderr, finished.stderr  # that it samples less under such a load it may say
+    # that it samples less under such a load it may say
+    assert "Traceback" not in finished.stderr, finished.stderr
     counted, made = map(int, finished.lines("outcomes")[0].split())
     assert made >= 200
     assert made - 1 <= counted <= made
@@ -184,10 +206,15 @@ APPLICATION = """
 def server(*command: str, folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", *command], cwd=folder, stdin=subprocess.DEVNULL, text=True,
-            stdout=subprocess.DEVNULL, stderr=stderr, env=bare_environment(PYTHONPATH=str(PROJECT), **environment),
+            [sys.executable, "-W", "ignore", "-m", *command],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env=bare_environment(PYTHONPATH=str(PROJECT), **environment),
             start_new_session=True,
-        )  # fmt: skip
+        )
     try:
         yield process
     finally:
@@ -213,13 +240,19 @@ def get(port: int, path: str, deadline: float) -> str:
 
 SERVERS: dict[str, Any] = {
     "gunicorn": ("gunicorn", "--workers=2", "--bind=127.0.0.1:{port}", "application:wsgi"),
-    "gunicorn with threads": ("gunicorn", "--threads=4", "--bind=127.0.0.1:{port}", "application:wsgi"),
+    "gunicorn with threads": (
+        "gunicorn",
+        "--threads=4",
+        "--bind=127.0.0.1:{port}",
+        "application:wsgi",
+    ),
     "uvicorn": ("uvicorn", "--port={port}", "application:asgi"),
 }
 OWN_WORDS = {
-    "gunicorn": ("Handling signal: term", "Worker exiting"), "gunicorn with threads": ("Handling signal: term",),
+    "gunicorn": ("Handling signal: term", "Worker exiting"),
+    "gunicorn with threads": ("Handling signal: term",),
     "uvicorn": ("host_handler lifespan", "Finished server process"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("questions", [True, False])
@@ -244,6 +277,9 @@ def test_a_server_ends_its_own_way_and_everything_is_delivered(
     assert "Traceback" not in document, document
     assert code == (-signal.SIGTERM if kind == "uvicorn" else 0), document
     how = "asked" if questions else "not asked"
-    promise("D1", figure=f"{kind}, {how}: {saved(target)} of {requests} delivered, ended in {took_s:.1f} s")
+    promise(
+        "D1",
+        figure=f"{kind}, {how}: {saved(target)} of {requests} delivered, ended in {took_s:.1f} s",
+    )
     assert saved(target) == requests
     assert took_s <= EXIT_TIMEOUT_S + 1.0 + margin_s()

@@ -1,4 +1,6 @@
-"""D2: what `flush()` says is delivered is delivered: a process that is frozen right after it leaves nothing behind."""
+"""D2: what `flush()` says is delivered is delivered: a process that is frozen right after it leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,12 @@ def until_stopped(process: subprocess.Popen[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.full)])
-def test_nothing_is_left_in_a_frozen_process(seconds: int, receiver: Receiver, promise: Recorder) -> None:
-    """Stopped right after its flush, as between two invocations of a function, and going on afterwards."""
+def test_nothing_is_left_in_a_frozen_process(
+    seconds: int, receiver: Receiver, promise: Recorder
+) -> None:
+    """Stopped right after its flush, as between two invocations of a function, and going on
+    afterwards.
+    """
     with started_program(PROGRAM, receiver.endpoint, str(CALLS)) as process:
         assert until_stopped(process) == ["flushed", "True", "0"]
         arrived = response_ids(receiver)
@@ -66,7 +72,10 @@ def test_nothing_is_left_in_a_frozen_process(seconds: int, receiver: Receiver, p
         assert len(response_ids(receiver)) == CALLS + 1
         process.send_signal(signal.SIGCONT)
         printed, complaints = process.communicate(timeout=30)
-    promise("D2", figure=f"{len(arrived)} of {CALLS} at the receiver when frozen, 0 pending; frozen for {seconds} s")
+    promise(
+        "D2",
+        figure=f"{len(arrived)} of {CALLS} at the receiver when frozen, 0 pending; frozen for {seconds} s",
+    )
     assert printed.split() == ["outcomes", str(CALLS + 1), str(CALLS + 1)], complaints
     assert complaints == ""
     ids = response_ids(receiver)
@@ -76,12 +85,16 @@ def test_nothing_is_left_in_a_frozen_process(seconds: int, receiver: Receiver, p
 def response_ids(receiver: Receiver) -> list[str]:
     return [
         pair.value.string_value
-        for event in receiver.events() for pair in event.attributes if pair.key == "gen_ai.response.id"
-    ]  # fmt: skip
+        for event in receiver.events()
+        for pair in event.attributes
+        if pair.key == "gen_ai.response.id"
+    ]
 
 
 def test_a_flush_that_is_not_done_says_so(receiver: Receiver) -> None:
-    """With a judge that hangs `flush()` is False: the caller knows that freezing would lose what is pending."""
+    """With a judge that hangs `flush()` is False: the caller knows that freezing would lose what is
+    pending.
+    """
     with started_program(PROGRAM, receiver.endpoint, "5", "hangs") as process:
         assert until_stopped(process) == ["flushed", "False", "5"]
     assert response_ids(receiver) == []

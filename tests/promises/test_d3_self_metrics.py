@@ -1,4 +1,6 @@
-"""D3: under load with faults the package tells of itself, and its series stay few whatever comes from outside."""
+"""D3: under load with faults the package tells of itself, and its series stay few whatever comes
+from outside.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def verdict(value: Any) -> bool:
 
 def broken(value: Any) -> bool:
     if (turn := next(_turn)) % 2 == 0:
-        raise ValueError("no") if turn % 4 == 0 else EvaluationError("no", error_type="rate_limited")
+        raise (
+            ValueError("no") if turn % 4 == 0 else EvaluationError("no", error_type="rate_limited")
+        )
     return True
 
 
@@ -53,9 +57,12 @@ def func(function: Any, name: str) -> Evaluator:
 
 
 JUDGE = ScriptedJudge(
-    fallback={"evidence": [], "reason": "as asked", "score": True}, input_tokens=400, output_tokens=60,
-    spend=SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=100.0), breaker=BreakerSettings(),
-)  # fmt: skip
+    fallback={"evidence": [], "reason": "as asked", "score": True},
+    input_tokens=400,
+    output_tokens=60,
+    spend=SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=100.0),
+    breaker=BreakerSettings(),
+)
 RELEVANT = LLMJudge(judge=JUDGE, criterion_name="relevant", description="Is it about the question?")
 EIGHT = {
     "support": (ResponseHealth(objective=0.9), func(verdict, "polite"), func(judged, "helpful")),
@@ -66,7 +73,11 @@ EIGHT = {
 
 def all_series(telemetry: RecordedTelemetry) -> list[tuple[str, dict[str, Any]]]:
     """Every point that is collected now: the metric and its attributes."""
-    return [(item.name, dict(point.attributes)) for item in INSTRUMENTS for point in telemetry.points(item.name)]
+    return [
+        (item.name, dict(point.attributes))
+        for item in INSTRUMENTS
+        for point in telemetry.points(item.name)
+    ]
 
 
 async def load(pipeline: Pipeline) -> None:
@@ -92,22 +103,39 @@ async def load(pipeline: Pipeline) -> None:
 
 
 def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Recorder) -> None:
-    """Queue, drain time, drops by reason, level, lag, last success and durations are there, in at most 200 series."""
-    pipeline = pipeline_of(storage=(telemetry.storage(),), dispatcher=PoolDispatcher(max_items=32, concurrency=4))
+    """Queue, drain time, drops by reason, level, lag, last success and durations are there, in at
+    most 200 series.
+    """
+    pipeline = pipeline_of(
+        storage=(telemetry.storage(),), dispatcher=PoolDispatcher(max_items=32, concurrency=4)
+    )
     asyncio.run(load(pipeline))
     result = all_series(telemetry)
     seen = {name for name, _ in result}
-    of_judges = {attributes["gen_ai.evaluation.name"] for name, attributes in result
-                 if name == "agenteval.evaluation.duration" and attributes}  # fmt: skip
+    of_judges = {
+        attributes["gen_ai.evaluation.name"]
+        for name, attributes in result
+        if name == "agenteval.evaluation.duration" and attributes
+    }
     promise("D3", figure=f"{len(result)} series for 3 agents and 8 criteria under load with faults")
     # No span of another library is read here, and no conversation is evaluated.
     # No judge is compared with anything here.
     compared = {
-        f"agenteval.judge.{word}" for word in ("agreement", "untrusted", "drift", "length_correlation", "checks")
+        f"agenteval.judge.{word}"
+        for word in ("agreement", "untrusted", "drift", "length_correlation", "checks")
     }
-    assert seen == {item.name for item in INSTRUMENTS} - {METRIC_SPANS.name, METRIC_CONVERSATIONS.name} - compared
+    assert (
+        seen
+        == {item.name for item in INSTRUMENTS}
+        - {METRIC_SPANS.name, METRIC_CONVERSATIONS.name}
+        - compared
+    )
     assert of_judges == {"helpful", "relevant"}
-    reported = {attributes["agenteval.outcome"] for name, attributes in result if name == "agenteval.responses"}
+    reported = {
+        attributes["agenteval.outcome"]
+        for name, attributes in result
+        if name == "agenteval.responses"
+    }
     assert reported == set(OUTCOMES)
     outcomes = pipeline.accounting.outcomes()
     assert outcomes["dropped_queue_full"] + outcomes["shed"] > 0
@@ -118,8 +146,12 @@ def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Re
     pipeline.shutdown(5.0)
 
 
-def test_text_from_outside_makes_few_series(telemetry: RecordedTelemetry, promise: Recorder) -> None:
-    """With made-up models, categories and errors a criterion of an agent has at most 40 series; agents are bounded."""
+def test_text_from_outside_makes_few_series(
+    telemetry: RecordedTelemetry, promise: Recorder
+) -> None:
+    """With made-up models, categories and errors a criterion of an agent has at most 40 series;
+    agents are bounded.
+    """
     turn = itertools.count()
 
     def hostile(raw: Any) -> Score:
@@ -131,7 +163,9 @@ def test_text_from_outside_makes_few_series(telemetry: RecordedTelemetry, promis
         return Score(value=f"category-{index}", label=f"category-{index}")
 
     dispatcher = PoolDispatcher(max_items=10_000)
-    made = pipeline_of(func(hostile, "hostile"), storage=(telemetry.storage(),), dispatcher=dispatcher)
+    made = pipeline_of(
+        func(hostile, "hostile"), storage=(telemetry.storage(),), dispatcher=dispatcher
+    )
 
     def answer(model: str) -> str:
         annotate(model=model)
@@ -144,18 +178,26 @@ def test_text_from_outside_makes_few_series(telemetry: RecordedTelemetry, promis
 
     call("support", 300)
     assert made.flush(30.0)
-    counted = [point.value for metric in (METRIC_RESULTS, METRIC_ERRORS) for point in telemetry.points(metric.name)]
+    counted = [
+        point.value
+        for metric in (METRIC_RESULTS, METRIC_ERRORS)
+        for point in telemetry.points(metric.name)
+    ]
     assert sum(counted) == 300, "what has no series of its own counts with the others"
     of_one = Counter(
-        attributes["gen_ai.evaluation.name"] for _, attributes in all_series(telemetry)
+        attributes["gen_ai.evaluation.name"]
+        for _, attributes in all_series(telemetry)
         if "gen_ai.evaluation.name" in attributes
-    )  # fmt: skip
+    )
     for index in range(MAX_AGENTS + 10):
         call(f"agent-{index}", 1)
     assert made.shutdown(30.0)
-    agents = {attributes.get("gen_ai.agent.name") for _, attributes in all_series(telemetry)} - {None}
+    agents = {attributes.get("gen_ai.agent.name") for _, attributes in all_series(telemetry)} - {
+        None
+    }
     promise(
-        "D3", figure=f"{of_one['hostile']} series of a criterion with 300 made-up models, categories and error types"
+        "D3",
+        figure=f"{of_one['hostile']} series of a criterion with 300 made-up models, categories and error types",
     )
     assert 10 < of_one["hostile"] <= MAX_SERIES
     assert len(agents) == MAX_AGENTS + 1

@@ -1,4 +1,6 @@
-"""D3 of the sidecar: under load with faults it tells of itself, in at most 200 series whoever sends to it."""
+"""D3 of the sidecar: under load with faults it tells of itself, in at most 200 series whoever sends
+to it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,19 @@ from tests.promises.receiver import Receiver
 from tests.promises.served import SETTINGS, Served, new_trace_id, trace_request
 
 ORDINARY = 200
-EVER = ("queue.size", "queue.bytes", "queue.max_bytes", "queue.drain_time", "responses", "last_success", "spans")
-OF_JUDGES = tuple(f"judge.{name}" for name in ("calls", "tokens", "cost", "duration", "breaker", "budget.remaining"))
+EVER = (
+    "queue.size",
+    "queue.bytes",
+    "queue.max_bytes",
+    "queue.drain_time",
+    "responses",
+    "last_success",
+    "spans",
+)
+OF_JUDGES = tuple(
+    f"judge.{name}"
+    for name in ("calls", "tokens", "cost", "duration", "breaker", "budget.remaining")
+)
 SIDECAR = "sidecar: {quiet_s: 0.2, parent_wait_s: 0.4, max_waiting_bytes: 1048576}\n"
 LIMITED = SETTINGS + SIDECAR
 JUDGED = f"""
@@ -50,10 +63,14 @@ def calls_by_outcome(receiver: Receiver) -> dict[str, int]:
 
 
 def test_the_sidecar_tells_of_itself(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
-    """Queue, bytes, what was refused and invalid, last success; few series for hundreds of services and agents."""
+    """Queue, bytes, what was refused and invalid, last success; few series for hundreds of services
+    and agents.
+    """
     with Served(tmp_path, settings=LIMITED, endpoint=receiver.endpoint) as served:
         for number in range(300):
-            served.post(trace_request(new_trace_id(), text="x" * 5_000, agent=f"agent-{number % 3}"))
+            served.post(
+                trace_request(new_trace_id(), text="x" * 5_000, agent=f"agent-{number % 3}")
+            )
             if number % 50 == 0:
                 served.post(b"garbage")
                 served.post(gzip.compress(b"\0" * 70_000_000), Content_Encoding="gzip")
@@ -64,7 +81,9 @@ def test_the_sidecar_tells_of_itself(tmp_path: Path, receiver: Receiver, promise
         assert served.terminate() == 0
     seen = points(receiver)
     missing = [name for name in EVER if f"agenteval.{name}" not in seen]
-    outcomes = {outcome for point in seen["agenteval.spans"] for outcome in attributes(point).values()}
+    outcomes = {
+        outcome for point in seen["agenteval.spans"] for outcome in attributes(point).values()
+    }
     count = sum(map(len, seen.values()))
     promise("D3", figure=f"sidecar under load with faults, 3 agents: {count} series")
     assert missing == []
@@ -72,19 +91,35 @@ def test_the_sidecar_tells_of_itself(tmp_path: Path, receiver: Receiver, promise
     assert count <= ORDINARY
 
 
-def test_the_sidecar_tells_of_its_judges(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
-    """Calls, tokens, cost, latency, and the circuit breaker, which opens when the judge's endpoint fails."""
-    replies = [*[ModelReply(text=VERDICT, input_tokens=400, output_tokens=60)] * 4, ModelReply(status=500)]
+def test_the_sidecar_tells_of_its_judges(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """Calls, tokens, cost, latency, and the circuit breaker, which opens when the judge's endpoint
+    fails.
+    """
+    replies = [
+        *[ModelReply(text=VERDICT, input_tokens=400, output_tokens=60)] * 4,
+        ModelReply(status=500),
+    ]
     with (
         ModelServer(replies) as judge,
-        Served(tmp_path, settings=JUDGED.replace("URL", judge.url), endpoint=receiver.endpoint) as served,
+        Served(
+            tmp_path, settings=JUDGED.replace("URL", judge.url), endpoint=receiver.endpoint
+        ) as served,
     ):
 
         def is_open() -> bool:
-            return any(point.as_int or point.as_double for point in points(receiver).get("agenteval.judge.breaker", ()))
+            return any(
+                point.as_int or point.as_double
+                for point in points(receiver).get("agenteval.judge.breaker", ())
+            )
 
         # One after the other: an answer that comes after a failure would keep the breaker closed.
-        for count, done in ((4, lambda: calls_by_outcome(receiver).get("answered") == 4), (3, is_open), (3, is_open)):
+        for count, done in (
+            (4, lambda: calls_by_outcome(receiver).get("answered") == 4),
+            (3, is_open),
+            (3, is_open),
+        ):
             for _ in range(count):
                 served.post(trace_request(new_trace_id()))
             served.wait_for(done, "answers, or an open breaker")

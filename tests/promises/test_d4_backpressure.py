@@ -1,4 +1,6 @@
-"""D4: overload lowers sampling before calls are lost, sampling recovers afterwards, and a burst keeps every call."""
+"""D4: overload lowers sampling before calls are lost, sampling recovers afterwards, and a burst
+keeps every call.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from agenteval_otel.evaluators import Func
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.semconv import METRIC_QUEUE_DRAIN_TIME, METRIC_SAMPLING_LEVEL, SAMPLING_PROBABILITY
+from agenteval_otel.semconv import (
+    METRIC_QUEUE_DRAIN_TIME,
+    METRIC_SAMPLING_LEVEL,
+    SAMPLING_PROBABILITY,
+)
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder, sized
@@ -38,11 +44,16 @@ async def takes_its_time(value: Any) -> bool:
 
 @pytest.fixture
 def pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
-    """A capacity that is known, and a bound on drain time that twice the load reaches after two seconds."""
+    """A capacity that is known, and a bound on drain time that twice the load reaches after two
+    seconds.
+    """
     made = Pipeline(
-        sampler=RatioSampler(), evaluators=(Func.of(takes_its_time),), storage=(telemetry.storage(),),
-        dispatcher=PoolDispatcher(concurrency=PLACES), load_shedding=LoadSheddingSettings(max_drain_s=MAX_DRAIN_S),
-    )  # fmt: skip
+        sampler=RatioSampler(),
+        evaluators=(Func.of(takes_its_time),),
+        storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(concurrency=PLACES),
+        load_shedding=LoadSheddingSettings(max_drain_s=MAX_DRAIN_S),
+    )
     yield made
     made.shutdown(5.0)
 
@@ -70,13 +81,17 @@ class Load:
 def test_twice_the_load_lowers_sampling_and_passes(
     pipeline: Pipeline, telemetry: RecordedTelemetry, promise: Recorder
 ) -> None:
-    """Sampling is reduced and says so, no call is lost, results are weighted, and sampling recovers after the load."""
+    """Sampling is reduced and says so, no call is lost, results are weighted, and sampling recovers
+    after the load.
+    """
     load = Load(pipeline)
     first = load.go_on(SETTLED_AFTER_S, 2 * MANAGED_PER_S)
     then, levels, drain_s = Counter[str](), set(), []
     for _ in range(2 * (LOAD_S - SETTLED_AFTER_S)):
         then.update(load.go_on(0.5, 2 * MANAGED_PER_S))
-        (level,), (drain,) = map(telemetry.points, (METRIC_SAMPLING_LEVEL.name, METRIC_QUEUE_DRAIN_TIME.name))
+        (level,), (drain,) = map(
+            telemetry.points, (METRIC_SAMPLING_LEVEL.name, METRIC_QUEUE_DRAIN_TIME.name)
+        )
         levels.add(level.value)
         drain_s.append(drain.value)
     began = time.monotonic()
@@ -85,11 +100,12 @@ def test_twice_the_load_lowers_sampling_and_passes(
     recovered_s = time.monotonic() - began
     lost = then["dropped_queue_full"] / then["calls"]
     promise(
-        "D4", figure=f"{LOAD_S} s of {2 * MANAGED_PER_S:.0f} calls/s where {MANAGED_PER_S:.0f} are managed: "
+        "D4",
+        figure=f"{LOAD_S} s of {2 * MANAGED_PER_S:.0f} calls/s where {MANAGED_PER_S:.0f} are managed: "
         f"{lost:.1%} lost after {SETTLED_AFTER_S} s, {then['evaluated'] / (LOAD_S - SETTLED_AFTER_S):.0f}/s evaluated, "
         f"drain time at most {max(drain_s):.1f} s, "
         f"full again {recovered_s:.1f} s after the load",
-    )  # fmt: skip
+    )
     assert 1 <= max(levels) <= 2  # it may be full again for moments
     assert max(drain_s) <= 4 * MAX_DRAIN_S  # what nobody lowers reaches twice that, or more
     assert then["shed"] > 0.2 * then["calls"]
@@ -100,16 +116,21 @@ def test_twice_the_load_lowers_sampling_and_passes(
     outcomes = pipeline.accounting.outcomes()
     assert sum(outcomes.values()) == load.calls >= first["calls"] + then["calls"]
     # Not of events: those whose model calls were left out have none.
-    weights = [1 / span.attributes[SAMPLING_PROBABILITY] for span in telemetry.spans("evaluation support")]
+    weights = [
+        1 / span.attributes[SAMPLING_PROBABILITY] for span in telemetry.spans("evaluation support")
+    ]
     assert max(weights) >= 2
     assert len(weights) == outcomes["evaluated"]
-    # Each evaluated answer stands for 1/probability calls; nobody stands for those that the queue lost.
+    # Each evaluated answer stands for 1/probability calls; nobody stands for those that the queue
+    # lost.
     stood_for = sum(weights) / (load.calls - outcomes["dropped_queue_full"])
     assert 0.8 <= stood_for <= 1.25
 
 
 @pytest.mark.parametrize("calls", [5_000, 20_000])
-def test_a_burst_keeps_every_call(telemetry: RecordedTelemetry, promise: Recorder, calls: int) -> None:
+def test_a_burst_keeps_every_call(
+    telemetry: RecordedTelemetry, promise: Recorder, calls: int
+) -> None:
     """Calls made all at once, that the queue has room for, are all evaluated at full probability."""
     trivial = Func.of(lambda value: True, criterion_name="trivial")
     dispatcher = PoolDispatcher(max_items=calls + 100)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from tests.backends.fixtures import amtool_binary_fixture, prometheus_binary_fixture, promtool_binary_fixture
+from tests.backends.fixtures import (
+    amtool_binary_fixture,
+    prometheus_binary_fixture,
+    promtool_binary_fixture,
+)
 
 __all__ = ["amtool_binary_fixture", "prometheus_binary_fixture", "promtool_binary_fixture"]

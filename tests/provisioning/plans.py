@@ -12,8 +12,18 @@ from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
 
 HOSTILE = """a "quoted" \\back\\slash {{ $value }} {{"${1} | a.b* [x] 'single' `tick` ünïcode 漢字 \u2028 \ufffd %s"""
 """A name that breaks out of everything that does not escape it."""
-AWKWARD = ('the "best" \\agent', "$job", "${instance} [[agent]]", "{{le}}", "日本 ü", "a.b|c", "new\nline")
-"""Names of agents that quoting, regular expressions, Grafana's variables and legends could trip over."""
+AWKWARD = (
+    'the "best" \\agent',
+    "$job",
+    "${instance} [[agent]]",
+    "{{le}}",
+    "日本 ü",
+    "a.b|c",
+    "new\nline",
+)
+"""Names of agents that quoting, regular expressions, Grafana's variables and legends could trip
+over.
+"""
 
 
 def criterion(
@@ -25,9 +35,11 @@ def criterion(
 ) -> PlannedCriterion:
     """A planned criterion; `fields` are those of `EvaluationCriteria`."""
     return PlannedCriterion(
-        criterion=EvaluationCriteria(name=name, **fields), agents=agents, other_agents=other_agents,
+        criterion=EvaluationCriteria(name=name, **fields),
+        agents=agents,
+        other_agents=other_agents,
         calls_model=calls_model,
-    )  # fmt: skip
+    )
 
 
 def plan_of(*criteria: PlannedCriterion, **fields: Any) -> MonitoringPlan:
@@ -40,19 +52,32 @@ EVERYTHING = plan_of(
     criterion("no_secrets", objective=1.0),
     criterion("tone", scale="likert5", threshold=4.0),
     criterion("correctness", scale="numeric"),
-    judge_models=("a-model",), has_spend_limit=True,
-)  # fmt: skip
+    judge_models=("a-model",),
+    has_spend_limit=True,
+)
 """A plan that has every alert."""
 
 FULL = plan_of(
-    criterion("Helpful.v2", agents=AWKWARD, scale="likert5", threshold=4, objective=0.9, calls_model=True,
-              description='Says "$job", [[x]] and {{y}} <b>plainly</b>'),
+    criterion(
+        "Helpful.v2",
+        agents=AWKWARD,
+        scale="likert5",
+        threshold=4,
+        objective=0.9,
+        calls_model=True,
+        description='Says "$job", [[x]] and {{y}} <b>plainly</b>',
+    ),
     criterion("polite", other_agents=AWKWARD[:3], objective=0.85),
     criterion("speed", scale="seconds"),
     criterion("tone", scale="numeric", threshold=0.25),
-    agents=AWKWARD, judge_models=("judge-1",), has_spend_limit=True, dimensions=("agenteval.tag.tenant",),
-)  # fmt: skip
-"""With threshold and objective, with an objective alone, with neither and no verdicts, with a threshold alone."""
+    agents=AWKWARD,
+    judge_models=("judge-1",),
+    has_spend_limit=True,
+    dimensions=("agenteval.tag.tenant",),
+)
+"""With threshold and objective, with an objective alone, with neither and no verdicts, with a
+threshold alone.
+"""
 
 PLAIN = plan_of(criterion("seen", scale="numeric"))
 """One criterion without verdicts, no judges."""
@@ -68,5 +93,7 @@ def written(files: Mapping[str, str], folder: Path) -> Path:
 
 def promtool(binary: Path, *arguments: str | Path) -> tuple[int, str]:
     """Exit code and output."""
-    done = subprocess.run([binary, *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        [binary, *map(str, arguments)], capture_output=True, text=True, timeout=280, check=False
+    )
     return done.returncode, done.stdout + done.stderr

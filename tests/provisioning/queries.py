@@ -1,4 +1,6 @@
-"""Every query of the dashboards as Grafana would send it: read from the JSON, its variables replaced."""
+"""Every query of the dashboards as Grafana would send it: read from the JSON, its variables
+replaced.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +25,31 @@ class PanelQuery(NamedTuple):
 
 
 def queries_of(
-    files: Mapping[str, str], values: Mapping[str, str], *, interval: str = "15s", range_: str = "1h",
+    files: Mapping[str, str],
+    values: Mapping[str, str],
+    *,
+    interval: str = "15s",
+    range_: str = "1h",
     interpolate: bool = True,
-) -> list[PanelQuery]:  # fmt: skip
-    """The queries of all dashboards among the files, with the variables' values; one left out is "All", or empty."""
-    builtin = {"__rate_interval": interval, "__interval": interval, "__auto": interval, "__range": range_}
+) -> list[PanelQuery]:
+    """The queries of all dashboards among the files, with the variables' values; one left out is
+    "All", or empty.
+    """
+    builtin = {
+        "__rate_interval": interval,
+        "__interval": interval,
+        "__auto": interval,
+        "__range": range_,
+    }
     result = []
     for dashboard in dashboards_of(files):
         chosen = {**variables_of(dashboard), **values, **builtin}
         for panel in panels_of(dashboard):
             for target in panel.get("targets", ()):
-                kind, text = target["datasource"]["type"], target.get("expr") or target["expression"]
+                kind, text = (
+                    target["datasource"]["type"],
+                    target.get("expr") or target["expression"],
+                )
                 expression = interpolated(text, chosen) if interpolate else text
                 result.append(PanelQuery(dashboard["uid"], panel["title"], kind, expression))
     return result
@@ -41,7 +57,11 @@ def queries_of(
 
 def dashboards_of(files: Mapping[str, str]) -> list[dict[str, Any]]:
     """The dashboards among generated files."""
-    return [json.loads(text) for path, text in files.items() if path.endswith(".json") and "dashboards/" in path]
+    return [
+        json.loads(text)
+        for path, text in files.items()
+        if path.endswith(".json") and "dashboards/" in path
+    ]
 
 
 def panels_of(dashboard: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -54,13 +74,19 @@ def panels_of(dashboard: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def variables_of(dashboard: Mapping[str, Any]) -> dict[str, str]:
-    """Each variable of a dashboard with what it stands for when all is chosen, else with what is chosen at first."""
-    return {item["name"]: item.get("allValue") or item.get("current", {}).get("value") or ""
-            for item in dashboard["templating"]["list"]}  # fmt: skip
+    """Each variable of a dashboard with what it stands for when all is chosen, else with what is
+    chosen at first.
+    """
+    return {
+        item["name"]: item.get("allValue") or item.get("current", {}).get("value") or ""
+        for item in dashboard["templating"]["list"]
+    }
 
 
 def interpolated(text: str, values: Mapping[str, str]) -> str:
-    """The text with its variables replaced; what looks like one and has no value stays, as in Grafana."""
+    """The text with its variables replaced; what looks like one and has no value stays, as in
+    Grafana.
+    """
 
     def value(result: re.Match[str]) -> str:
         name = next(filter(None, result.groups()))

@@ -1,4 +1,6 @@
-"""Where a calibration record exists, rules and dashboards have the corrected pass rate, and say which they show."""
+"""Where a calibration record exists, rules and dashboards have the corrected pass rate, and say
+which they show.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from agenteval_otel.provisioning.prometheus import files_of
 from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.testing import ScriptedJudge
 
-JUDGE = LLMJudge("Is it polite?", criterion_name="polite", judge=ScriptedJudge(fallback={}), objective=0.9)
+JUDGE = LLMJudge(
+    "Is it polite?", criterion_name="polite", judge=ScriptedJudge(fallback={}), objective=0.9
+)
 # Of 100 good answers the judge passes 90, of 100 bad ones 25.
 ROWS = [LabelledRow(number < 90, True, cluster=number) for number in range(100)]
 ROWS += [LabelledRow(number < 25, False, cluster=100 + number) for number in range(100)]
@@ -27,15 +31,24 @@ ROWS += [LabelledRow(number < 25, False, cluster=100 + number) for number in ran
 
 def record(**fields: object) -> CalibrationRecord:
     known = agreement_of(ROWS).model_dump()
-    signature = {"evaluator_id": JUDGE.signature["evaluator_id"], "evaluator_version": JUDGE.fingerprint}
-    return CalibrationRecord(**{**known, "criterion": "polite", **signature, "made": "2026-11-20", **fields})
+    signature = {
+        "evaluator_id": JUDGE.signature["evaluator_id"],
+        "evaluator_version": JUDGE.fingerprint,
+    }
+    return CalibrationRecord(
+        **{**known, "criterion": "polite", **signature, "made": "2026-11-20", **fields}
+    )
 
 
 def plan(*records: CalibrationRecord) -> MonitoringPlan:
-    return MonitoringPlan.of(build(Settings(evaluators=[JUDGE])), calibrations=CalibrationRecords(records))
+    return MonitoringPlan.of(
+        build(Settings(evaluators=[JUDGE])), calibrations=CalibrationRecords(records)
+    )
 
 
-@pytest.mark.parametrize(("mean", "verdicts"), [(0.5, 400.0), (0.86, 60.0), (0.3, 2_000.0), (0.02, 50.0), (1.0, 30.0)])
+@pytest.mark.parametrize(
+    ("mean", "verdicts"), [(0.5, 400.0), (0.86, 60.0), (0.3, 2_000.0), (0.02, 50.0), (1.0, 30.0)]
+)
 def test_prometheus_computes_what_the_record_corrects(mean: float, verdicts: float) -> None:
     """The expressions with numbers in the place of series, against the correction in Python."""
     expected = record().corrected(Estimate(mean, 0.0, 1.0, int(verdicts), verdicts))
@@ -43,18 +56,28 @@ def test_prometheus_computes_what_the_record_corrects(mean: float, verdicts: flo
     names = {"sqrt": math.sqrt, "clamp_min": max, "clamp_max": min}
     low, high = (expected.low, expected.high)
     for word, value in {"": expected.mean, "_low": low, "_high": high}.items():
-        expression = promql.corrected(record(), repr(mean), repr(verdicts))[f"corrected_pass_rate{word}"]
+        expression = promql.corrected(record(), repr(mean), repr(verdicts))[
+            f"corrected_pass_rate{word}"
+        ]
         assert eval(expression.replace("^", "**"), names) == pytest.approx(value, abs=1e-9), word
 
 
 def test_the_rules_have_the_corrected_rate_of_calibrated_criteria() -> None:
-    """For each window that dashboards offer, of this criterion alone; without a record there is none."""
-    rules = yaml.safe_load(files_of(plan(record()))["rules/agenteval-dashboards.yaml"])["groups"][0]["rules"]
+    """For each window that dashboards offer, of this criterion alone; without a record there is
+    none.
+    """
+    rules = yaml.safe_load(files_of(plan(record()))["rules/agenteval-dashboards.yaml"])["groups"][
+        0
+    ]["rules"]
     corrected = {rule["record"]: rule["expr"] for rule in rules if "corrected" in rule["record"]}
     assert sorted(corrected) == sorted(
-        f"agenteval:corrected_pass_rate{end}:{window}" for end in ("", "_low", "_high") for window in ("5m", "1h", "1d")
+        f"agenteval:corrected_pass_rate{end}:{window}"
+        for end in ("", "_low", "_high")
+        for window in ("5m", "1h", "1d")
     )
-    assert all('{gen_ai_evaluation_name="polite"}' in expression for expression in corrected.values())
+    assert all(
+        '{gen_ai_evaluation_name="polite"}' in expression for expression in corrected.values()
+    )
     assert "corrected" not in files_of(plan())["rules/agenteval-dashboards.yaml"]
 
 
@@ -68,16 +91,23 @@ def test_a_record_of_another_judge_corrects_nothing(fields: dict[str, object]) -
 
 def test_dashboards_say_which_they_show() -> None:
     """A column where there is a record, and words where there is none."""
-    for made, words in ((plan(record()), "agreement with people"), (plan(), "not measured on your judge")):
+    for made, words in (
+        (plan(record()), "agreement with people"),
+        (plan(), "not measured on your judge"),
+    ):
         overview = dashboards_of(made)["dashboards/overview.json"]
-        assert ("agenteval:corrected_pass_rate:" in overview) is (made.criteria[0].calibration is not None)
+        assert ("agenteval:corrected_pass_rate:" in overview) is (
+            made.criteria[0].calibration is not None
+        )
         texts = " ".join(re.findall(r'"content": "(.*?)(?<!\\)"', overview))
         assert words in texts.replace("&#10;", " ").lower(), texts
         assert "as the judges say" in overview.lower()
 
 
 def test_alerts_say_which_they_show() -> None:
-    """Alerts about quality decide by verdicts as they are, and tell the corrected share where there is one."""
+    """Alerts about quality decide by verdicts as they are, and tell the corrected share where there
+    is one.
+    """
     for made, has_record in ((plan(record()), True), (plan(), False)):
         rules = yaml.safe_load(files_of(made)["rules/agenteval-alerts.yaml"])["groups"][0]["rules"]
         estimates = {rule["alert"]: rule["annotations"].get("estimate", "") for rule in rules}

@@ -1,7 +1,9 @@
-"""What is generated for the Collector and its neighbours: what a plan decides, and the structure of what cannot be run.
+"""What is generated for the Collector and its neighbours: what a plan decides, and the structure of
+what cannot be run.
 
-Collector, Loki and Prometheus are run with these files in tests/backends, where Compose and Kubernetes are checked by
-their schemas; Azure, Jaeger 2 and Tempo are held against what their makers document.
+Collector, Loki and Prometheus are run with these files in tests/backends, where Compose and
+Kubernetes are checked by their schemas; Azure, Jaeger 2 and Tempo are held against what their
+makers document.
 """
 
 from __future__ import annotations
@@ -21,17 +23,21 @@ from agenteval_otel.provisioning.collector import CONTENT, files_of
 from .plans import criterion, plan_of
 
 COLLECTORS = [
-    "otel-collector.yaml", "collector/tail-sampling.yaml", "collector/gateway.yaml", "collector/gateway-agent.yaml",
+    "otel-collector.yaml",
+    "collector/tail-sampling.yaml",
+    "collector/gateway.yaml",
+    "collector/gateway-agent.yaml",
     "collector/azure-monitor.yaml",
-]  # fmt: skip
+]
 # The exporter's own settings, and those that it shares with other exporters.
 AZURE = {"connection_string", "endpoint", "maxbatchsize", "maxbatchinterval", "spaneventsenabled", "sending_queue",
          "shutdown_timeout", "custom_events_enabled"}  # fmt: skip
 SECONDS = {"s": 1.0, "m": 60.0}
 PLAN = plan_of(
-    criterion("tone", objective=0.9), criterion("clarity-2.x", scale="numeric", threshold=0.5),
+    criterion("tone", objective=0.9),
+    criterion("clarity-2.x", scale="numeric", threshold=0.5),
     criterion("length", scale="numeric"),
-)  # fmt: skip
+)
 FILES = files_of(PLAN)
 
 
@@ -48,8 +54,8 @@ def seconds(duration: str) -> float:
 
 @pytest.mark.parametrize("name", COLLECTORS)
 def test_every_collector_guards_itself_and_content(name: str) -> None:
-    """The memory limiter is first, content goes before anything leaves, what leaves waits in a bounded queue on disk,
-    and every part that is named is declared."""
+    """The memory limiter is first, content goes before anything leaves, what leaves waits in a
+    bounded queue on disk, and every part that is named is declared."""
     config = tree(FILES[name])
     pipelines = config["service"]["pipelines"]
     assert set(pipelines) == {"traces", "logs", "metrics"}
@@ -60,7 +66,9 @@ def test_every_collector_guards_itself_and_content(name: str) -> None:
         assert set(pipeline["processors"]) <= set(config["processors"])
         assert set(pipeline["receivers"]) <= set(config["receivers"])
         exporters = pipeline["exporters"]
-        assert set(exporters if isinstance(exporters, list) else default(exporters)) <= set(config["exporters"])
+        assert set(exporters if isinstance(exporters, list) else default(exporters)) <= set(
+            config["exporters"]
+        )
     assert set(config["service"]["extensions"]) == set(config["extensions"])
     for kind, exporter in config["exporters"].items():
         if kind not in ("debug", "file", "prometheus"):
@@ -77,40 +85,70 @@ def default(variable: str) -> list[str]:
 
 
 def test_content_is_known_by_its_names() -> None:
-    """Attributes that hold texts, of the conventions and of others, are in every Collector's patterns, and no others
-    that we emit."""
+    """Attributes that hold texts, of the conventions and of others, are in every Collector's
+    patterns, and no others that we emit."""
     texts = {
-        semconv.EXPLANATION, semconv.USER_PROMPT, semconv.FULL_RESPONSE, semconv.INPUT, semconv.INPUT_MESSAGES,
-        semconv.OUTPUT_MESSAGES, semconv.TOOL_DEFINITIONS,
-    }  # fmt: skip
+        semconv.EXPLANATION,
+        semconv.USER_PROMPT,
+        semconv.FULL_RESPONSE,
+        semconv.INPUT,
+        semconv.INPUT_MESSAGES,
+        semconv.OUTPUT_MESSAGES,
+        semconv.TOOL_DEFINITIONS,
+    }
     for name in (
-        *texts, "gen_ai.system_instructions", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result", "gen_ai.prompt",
-        "gen_ai.completion.0.content", "input.value", "traceloop.entity.output",
-    ):  # fmt: skip
+        *texts,
+        "gen_ai.system_instructions",
+        "gen_ai.tool.call.arguments",
+        "gen_ai.tool.call.result",
+        "gen_ai.prompt",
+        "gen_ai.completion.0.content",
+        "input.value",
+        "traceloop.entity.output",
+    ):
         (pattern,) = [pattern for pattern in CONTENT if re.fullmatch(pattern, name)]
         for collector in COLLECTORS:
             assert FILES[collector].count(pattern) == 3, name  # spans, their events, log records
     ours = {value for value in vars(semconv).values() if isinstance(value, str) and "." in value}
-    ours |= {semconv.criterion_score("tone"), semconv.criterion_label("content"), "gen_ai.usage.input_tokens"}
-    assert {name for name in ours if any(re.fullmatch(pattern, name) for pattern in CONTENT)} == texts
+    ours |= {
+        semconv.criterion_score("tone"),
+        semconv.criterion_label("content"),
+        "gen_ai.usage.input_tokens",
+    }
+    assert {
+        name for name in ours if any(re.fullmatch(pattern, name) for pattern in CONTENT)
+    } == texts
 
 
 def test_tail_sampling_knows_the_criteria_that_can_fail() -> None:
-    """A policy for each criterion with a verdict, none for one without; then errors, evaluations and a share."""
+    """A policy for each criterion with a verdict, none for one without; then errors, evaluations
+    and a share.
+    """
     rest = ["errors", "evaluated", "the-rest"]
-    policies = tree(FILES["collector/tail-sampling.yaml"])["processors"]["tail_sampling"]["policies"]
+    policies = tree(FILES["collector/tail-sampling.yaml"])["processors"]["tail_sampling"][
+        "policies"
+    ]
     assert [policy["name"] for policy in policies] == ["fails-tone", "fails-clarity-2.x", *rest]
-    assert policies[1]["string_attribute"] == {"key": "gen_ai.evaluation.clarity-2.x.label", "values": ["fail"]}
+    assert policies[1]["string_attribute"] == {
+        "key": "gen_ai.evaluation.clarity-2.x.label",
+        "values": ["fail"],
+    }
     config = tree(files_of(MonitoringPlan())["collector/gateway.yaml"])
     assert [policy["name"] for policy in config["processors"]["tail_sampling"]["policies"]] == rest
 
 
 def test_a_decision_waits_for_judges_and_series_for_two_exports() -> None:
-    """Longer where a model is asked; both shrink with the time scale, neither below what still works."""
+    """Longer where a model is asked; both shrink with the time scale, neither below what still
+    works.
+    """
     judged = PLAN.model_copy(update={"judge_models": ("m",)})
     decisions, expirations = [], []
-    for item in (PLAN, judged, judged.model_copy(update={"time_scale": 0.5}),
-                judged.model_copy(update={"time_scale": 0.0005})):  # fmt: skip
+    for item in (
+        PLAN,
+        judged,
+        judged.model_copy(update={"time_scale": 0.5}),
+        judged.model_copy(update={"time_scale": 0.0005}),
+    ):
         config = tree(files_of(item)["collector/tail-sampling.yaml"])
         decisions.append(seconds(config["processors"]["tail_sampling"]["decision_wait"]))
         expirations.append(seconds(config["exporters"]["prometheus"]["metric_expiration"]))
@@ -119,13 +157,18 @@ def test_a_decision_waits_for_judges_and_series_for_two_exports() -> None:
 
 
 def test_azure_is_told_in_its_exporter_s_words() -> None:
-    """Only settings that the exporter has, its secret from the environment, no other backend beside it."""
+    """Only settings that the exporter has, its secret from the environment, no other backend beside
+    it.
+    """
     config = tree(FILES["collector/azure-monitor.yaml"])
     exporter = config["exporters"]["azuremonitor"]
     assert exporter.keys() <= AZURE
     assert exporter["connection_string"] == "${env:APPLICATIONINSIGHTS_CONNECTION_STRING}"
     assert set(config["exporters"]) == {"azuremonitor", "prometheus", "debug"}
-    assert all("azuremonitor" in pipeline["exporters"] for pipeline in config["service"]["pipelines"].values())
+    assert all(
+        "azuremonitor" in pipeline["exporters"]
+        for pipeline in config["service"]["pipelines"].values()
+    )
 
 
 # --- Compose, Kubernetes, Tempo ---
@@ -134,16 +177,26 @@ SHIPPED = Path(__file__).resolve().parents[2] / "collector-config"
 IMAGE = re.compile(r"[a-z-]+(/[a-z-]+)?:v?\d+\.\d+\.\d+")
 FINISHES = "owners"
 COMPOSE: dict[str, Any] = yaml.safe_load(FILES["compose.yaml"])
-MANIFESTS = {item["kind"]: item for item in yaml.safe_load_all(FILES["kubernetes/collector-sidecar.yaml"])}
+MANIFESTS = {
+    item["kind"]: item for item in yaml.safe_load_all(FILES["kubernetes/collector-sidecar.yaml"])
+}
 
 
 def test_compose_has_everything_pinned_and_watched() -> None:
-    """Eight programs, each image of one version, restarted and, by itself or by the one that asks, healthy; no port is
-    open to the network, and none is used twice."""
+    """Eight programs, each image of one version, restarted and, by itself or by the one that asks,
+    healthy; no port is open to the network, and none is used twice."""
     services = COMPOSE["services"]
     assert set(services) == {
-        "collector", "owners", "health", "jaeger", "tempo", "loki", "prometheus", "alertmanager", "grafana",
-    }  # fmt: skip
+        "collector",
+        "owners",
+        "health",
+        "jaeger",
+        "tempo",
+        "loki",
+        "prometheus",
+        "alertmanager",
+        "grafana",
+    }
     requested = " ".join(services["health"]["healthcheck"]["test"])
     for name, service in services.items():
         assert IMAGE.fullmatch(service["image"]), name
@@ -155,7 +208,9 @@ def test_compose_has_everything_pinned_and_watched() -> None:
 
 
 def test_compose_names_what_is_there() -> None:
-    """Volumes are used, mounted files are shipped, and the Collector's variables are ones that its settings read."""
+    """Volumes are used, mounted files are shipped, and the Collector's variables are ones that its
+    settings read.
+    """
     services, used = COMPOSE["services"], set()
     for service in services.values():
         for mount in service.get("volumes", []):
@@ -168,24 +223,35 @@ def test_compose_names_what_is_there() -> None:
     assert used == set(COMPOSE["volumes"])
     environment = services["collector"]["environment"]
     assert environment.keys() <= set(re.findall(r"\$\{env:([A-Z_]+)", FILES["otel-collector.yaml"]))
-    hosts = {re.sub(r"^http://", "", value).split(":")[0]
-             for name, value in environment.items() if name.endswith("_ENDPOINT")}  # fmt: skip
+    hosts = {
+        re.sub(r"^http://", "", value).split(":")[0]
+        for name, value in environment.items()
+        if name.endswith("_ENDPOINT")
+    }
     assert hosts == {"jaeger", "tempo", "loki"}
 
 
 def test_prometheus_of_compose_differs_in_its_neighbours_only() -> None:
     """The same text, with the names that the others have there."""
-    alone, composed = (yaml.safe_load(FILES[f"prometheus/{name}.yml"]) for name in ("prometheus", "prometheus-compose"))
+    alone, composed = (
+        yaml.safe_load(FILES[f"prometheus/{name}.yml"])
+        for name in ("prometheus", "prometheus-compose")
+    )
     for config, collector, alertmanager in (
-        (alone, "127.0.0.1:8889", "127.0.0.1:9093"), (composed, "collector:8889", "alertmanager:9093"),
-    ):  # fmt: skip
+        (alone, "127.0.0.1:8889", "127.0.0.1:9093"),
+        (composed, "collector:8889", "alertmanager:9093"),
+    ):
         assert config["scrape_configs"][0].pop("static_configs") == [{"targets": [collector]}]
-        assert config["alerting"]["alertmanagers"].pop() == {"static_configs": [{"targets": [alertmanager]}]}
+        assert config["alerting"]["alertmanagers"].pop() == {
+            "static_configs": [{"targets": [alertmanager]}]
+        }
     assert alone == composed
 
 
 def test_kubernetes_runs_the_shipped_configuration_as_a_sidecar() -> None:
-    """The configuration is that of the ConfigMap; the Collector starts first, with probes, limits and no rights."""
+    """The configuration is that of the ConfigMap; the Collector starts first, with probes, limits
+    and no rights.
+    """
     (config,) = MANIFESTS["ConfigMap"]["data"].values()
     assert config == FILES["otel-collector.yaml"]
     assert set(MANIFESTS) == {"Secret", "ConfigMap", "Deployment"}
@@ -193,7 +259,9 @@ def test_kubernetes_runs_the_shipped_configuration_as_a_sidecar() -> None:
     (sidecar,) = pod["initContainers"]
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["envFrom"] == [{"secretRef": {"name": MANIFESTS["Secret"]["metadata"]["name"]}}]
-    names = {variable["name"] for variable in sidecar["env"]} | MANIFESTS["Secret"]["stringData"].keys()
+    names = {variable["name"] for variable in sidecar["env"]} | MANIFESTS["Secret"][
+        "stringData"
+    ].keys()
     assert names <= set(re.findall(r"\$\{env:([A-Z_]+)", config))
     ports = {port["name"]: port["containerPort"] for port in sidecar["ports"]}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -201,13 +269,15 @@ def test_kubernetes_runs_the_shipped_configuration_as_a_sidecar() -> None:
     assert sidecar["resources"]["limits"]["memory"] == "256Mi"
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert sidecar["securityContext"]["allowPrivilegeEscalation"] is False
-    assert {mount["name"] for mount in sidecar["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+    assert {mount["name"] for mount in sidecar["volumeMounts"]} == {
+        volume["name"] for volume in pod["volumes"]
+    }
     assert all(IMAGE.fullmatch(container["image"]) for container in (sidecar, *pod["containers"]))
 
 
 def test_jaeger_listens_and_stores_where_it_is_looked_for() -> None:
-    """Every part that is named is declared, the storage is one; ports are those of the Collector's exporter, of
-    Grafana and of the check, the folder is the volume."""
+    """Every part that is named is declared, the storage is one; ports are those of the Collector's
+    exporter, of Grafana and of the check, the folder is the volume."""
     config, service = tree(FILES["jaeger/jaeger.yaml"]), COMPOSE["services"]["jaeger"]
     (pipeline,) = config["service"]["pipelines"].values()
     for kind in ("receivers", "processors", "exporters"):
@@ -215,13 +285,28 @@ def test_jaeger_listens_and_stores_where_it_is_looked_for() -> None:
     assert set(config["service"]["extensions"]) == set(config["extensions"])
     (storage,) = config["extensions"]["jaeger_storage"]["backends"]
     query = config["extensions"]["jaeger_query"]
-    assert config["exporters"]["jaeger_storage_exporter"]["trace_storage"] == query["storage"]["traces"] == storage
+    assert (
+        config["exporters"]["jaeger_storage_exporter"]["trace_storage"]
+        == query["storage"]["traces"]
+        == storage
+    )
     collector = COMPOSE["services"]["collector"]["environment"]
-    receiver = at("jaeger", config["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"], service["environment"])
+    receiver = at(
+        "jaeger",
+        config["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"],
+        service["environment"],
+    )
     assert collector["COLLECTOR_TRACES_ENDPOINT"] == receiver == "jaeger:14317"
     pages = at("jaeger", query["http"]["endpoint"], service["environment"])
-    assert f'url: "http://{pages}"' in (SHIPPED / "grafana/provisioning/datasources/agenteval.yaml").read_text()
-    health = at("127.0.0.1", config["extensions"]["healthcheckv2"]["http"]["endpoint"], service["environment"])
+    assert (
+        f'url: "http://{pages}"'
+        in (SHIPPED / "grafana/provisioning/datasources/agenteval.yaml").read_text()
+    )
+    health = at(
+        "127.0.0.1",
+        config["extensions"]["healthcheckv2"]["http"]["endpoint"],
+        service["environment"],
+    )
     assert service["healthcheck"]["test"][-1] == f"http://{health}/status"
     assert f"badger:{service['environment']['JAEGER_DATA']}" in service["volumes"]
 
@@ -231,20 +316,30 @@ def test_tempo_listens_where_it_is_looked_for() -> None:
     tempo, services = yaml.safe_load(FILES["tempo/tempo.yaml"]), COMPOSE["services"]
     environment = services["tempo"]["environment"]
     receiver = tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
-    assert services["collector"]["environment"]["COLLECTOR_TEMPO_ENDPOINT"] == at("tempo", receiver, environment)
+    assert services["collector"]["environment"]["COLLECTOR_TEMPO_ENDPOINT"] == at(
+        "tempo", receiver, environment
+    )
     check = " ".join(services["health"]["healthcheck"]["test"])
-    assert f"http://tempo:{filled_in(tempo['server']['http_listen_port'], environment)}/ready" in check
     assert (
-        f"tempo:{filled_in(tempo['storage']['trace']['local']['path'], environment)}".removesuffix("/blocks")
+        f"http://tempo:{filled_in(tempo['server']['http_listen_port'], environment)}/ready" in check
+    )
+    assert (
+        f"tempo:{filled_in(tempo['storage']['trace']['local']['path'], environment)}".removesuffix(
+            "/blocks"
+        )
         in (services["tempo"]["volumes"])
     )
 
 
-@pytest.mark.parametrize("name", [*COLLECTORS, "jaeger/jaeger.yaml", "tempo/tempo.yaml", "loki/loki.yaml"])
+@pytest.mark.parametrize(
+    "name", [*COLLECTORS, "jaeger/jaeger.yaml", "tempo/tempo.yaml", "loki/loki.yaml"]
+)
 def test_every_listener_is_on_loopback_unless_a_variable_opens_it(name: str) -> None:
     """Outside of a container nothing is open to the network, and every port can be another."""
     listeners = re.findall(
-        r"^ *(?:http_listen_address|grpc_listen_address|endpoint): (\$\{.*_HOST.*)$", FILES[name], re.M
+        r"^ *(?:http_listen_address|grpc_listen_address|endpoint): (\$\{.*_HOST.*)$",
+        FILES[name],
+        re.M,
     )
     assert len(listeners) >= 2
     assert {filled_in(listener, {}).rsplit(":", 1)[0] for listener in listeners} == {"127.0.0.1"}
@@ -253,8 +348,12 @@ def test_every_listener_is_on_loopback_unless_a_variable_opens_it(name: str) -> 
 
 
 def filled_in(text: str, environment: dict[str, str]) -> str:
-    """A setting with its variables or their defaults, as the Collector, Jaeger, Loki and Tempo read it."""
-    return re.sub(r"\$\{(?:env:)?(\w+):-([^}]*)\}", lambda match: environment.get(match[1], match[2]), text)
+    """A setting with its variables or their defaults, as the Collector, Jaeger, Loki and Tempo read
+    it.
+    """
+    return re.sub(
+        r"\$\{(?:env:)?(\w+):-([^}]*)\}", lambda match: environment.get(match[1], match[2]), text
+    )
 
 
 def at(name: str, endpoint: str, environment: dict[str, str]) -> str:
@@ -263,7 +362,9 @@ def at(name: str, endpoint: str, environment: dict[str, str]) -> str:
 
 
 def test_prometheus_finds_another_collector_and_alertmanager_by_option() -> None:
-    """A second stack on a machine has other ports; Compose's has its names. What is no address is refused."""
+    """A second stack on a machine has other ports; Compose's has its names. What is no address is
+    refused.
+    """
     second = files_of(PLAN, scrape="127.0.0.1:8899", alertmanager="[::1]:9193")
     alone = yaml.safe_load(second["prometheus/prometheus.yml"])
     assert alone["scrape_configs"][0]["static_configs"] == [{"targets": ["127.0.0.1:8899"]}]
@@ -287,31 +388,47 @@ def test_images_are_of_one_version_everywhere() -> None:
 def test_the_sidecar_of_compose_is_closed() -> None:
     """Nothing is published; a client has to show a token, which the Collector does."""
     services = yaml.safe_load(FILES["compose.sidecar.yaml"])["services"]
-    sidecar, token = services["sidecar"], "${AGENTEVAL_SIDECAR__TOKEN:?make one with openssl rand -hex 16}"
+    sidecar, token = (
+        services["sidecar"],
+        "${AGENTEVAL_SIDECAR__TOKEN:?make one with openssl rand -hex 16}",
+    )
     assert IMAGE.fullmatch(sidecar["image"])
     assert "ports" not in sidecar
     assert sidecar["environment"]["AGENTEVAL_SIDECAR__TOKEN"] == token
-    assert services["collector"]["environment"]["COLLECTOR_SIDECAR_AUTHORIZATION"] == f"Bearer {token}"
+    assert (
+        services["collector"]["environment"]["COLLECTOR_SIDECAR_AUTHORIZATION"] == f"Bearer {token}"
+    )
     variables = set(re.findall(r"\$\{env:([A-Z_]+)", FILES["collector/to-sidecar.yaml"]))
     assert services["collector"]["environment"].keys() <= variables
     assert (sidecar["read_only"], sidecar["cap_drop"]) == (True, ["ALL"])
 
 
 def test_kubernetes_runs_the_sidecar_on_the_pods_loopback() -> None:
-    """The configurations are the shipped ones; the sidecar ends before the Collector, to which its scores go; no probe
-    of it keeps the application from starting or from its requests."""
-    manifests = {item["kind"]: item for item in yaml.safe_load_all(FILES["kubernetes/agenteval-sidecar.yaml"])}
-    shipped = {"otel-collector.yaml": "otel-collector.yaml", "to-sidecar.yaml": "collector/to-sidecar.yaml"}
+    """The configurations are the shipped ones; the sidecar ends before the Collector, to which its
+    scores go; no probe of it keeps the application from starting or from its requests."""
+    manifests = {
+        item["kind"]: item
+        for item in yaml.safe_load_all(FILES["kubernetes/agenteval-sidecar.yaml"])
+    }
+    shipped = {
+        "otel-collector.yaml": "otel-collector.yaml",
+        "to-sidecar.yaml": "collector/to-sidecar.yaml",
+    }
     assert manifests["ConfigMap"]["data"] == {name: FILES[path] for name, path in shipped.items()}
     pod = manifests["Deployment"]["spec"]["template"]["spec"]
     collector, sidecar = pod["initContainers"]
-    assert [container["name"] for container in (collector, sidecar)] == ["collector", "agenteval-sidecar"]
+    assert [container["name"] for container in (collector, sidecar)] == [
+        "collector",
+        "agenteval-sidecar",
+    ]
     assert collector["args"] == [f"--config=/etc/otelcol/{name}" for name in shipped]
     (alone,) = MANIFESTS["Deployment"]["spec"]["template"]["spec"]["initContainers"]
     assert collector | {"args": alone["args"]} == alone
     assert sidecar["args"] == ["--host=127.0.0.1", "--grpc-port=4327", "--http-port=4328"]
     assert [key for key in sidecar if key.endswith("Probe")] == ["livenessProbe"]
-    mounts = {mount["name"] for container in (collector, sidecar) for mount in container["volumeMounts"]}
+    mounts = {
+        mount["name"] for container in (collector, sidecar) for mount in container["volumeMounts"]
+    }
     assert mounts == {volume["name"] for volume in pod["volumes"]}
 
 
@@ -319,7 +436,10 @@ def test_every_supervisor_waits_for_the_sidecar_to_drain() -> None:
     """Longer than `sidecar.drain_s`, in systemd, Compose and Kubernetes."""
     files = files_of(PLAN.model_copy(update={"drain_s": 44.5}))
     assert "TimeoutStopSec=55\n" in files["systemd/agenteval-sidecar.service"]
-    assert yaml.safe_load(files["compose.sidecar.yaml"])["services"]["sidecar"]["stop_grace_period"] == "55s"
+    assert (
+        yaml.safe_load(files["compose.sidecar.yaml"])["services"]["sidecar"]["stop_grace_period"]
+        == "55s"
+    )
     assert "terminationGracePeriodSeconds: 85\n" in files["kubernetes/agenteval-sidecar.yaml"]
 
 
@@ -327,10 +447,16 @@ def test_the_unit_runs_with_no_rights() -> None:
     """A user of its own, nothing but its state folder to write, keys from a file that root reads."""
     (unit,) = [text for name, text in FILES.items() if name.endswith(".service")]
     for line in (
-        "NoNewPrivileges=yes", "ProtectSystem=strict", "DynamicUser=yes", "StateDirectory=agenteval",
-        "KillSignal=SIGTERM", "Restart=on-failure", "MemoryMax=512M", "CapabilityBoundingSet=",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "DynamicUser=yes",
+        "StateDirectory=agenteval",
+        "KillSignal=SIGTERM",
+        "Restart=on-failure",
+        "MemoryMax=512M",
+        "CapabilityBoundingSet=",
         "EnvironmentFile=-/etc/agenteval/sidecar.env",
-    ):  # fmt: skip
+    ):
         assert f"\n{line}\n" in unit, line
     assert "--durable ${STATE_DIRECTORY}" in unit
 
@@ -338,14 +464,21 @@ def test_the_unit_runs_with_no_rights() -> None:
 def test_the_image_is_small_and_runs_as_no_one() -> None:
     """A slim base, one version, no user's rights, nothing cached."""
     lines = FILES["sidecar/Dockerfile"].splitlines()
-    assert [line for line in lines if line.startswith(("FROM", "USER", "STOPSIGNAL", "ENTRYPOINT"))] == [
-        "FROM python:3.13-slim", "USER 10001:10001", "STOPSIGNAL SIGTERM", 'ENTRYPOINT ["agenteval-otel", "serve"]',
-    ]  # fmt: skip
+    assert [
+        line for line in lines if line.startswith(("FROM", "USER", "STOPSIGNAL", "ENTRYPOINT"))
+    ] == [
+        "FROM python:3.13-slim",
+        "USER 10001:10001",
+        "STOPSIGNAL SIGTERM",
+        'ENTRYPOINT ["agenteval-otel", "serve"]',
+    ]
     assert any("pip install --no-cache-dir" in line for line in lines)
 
 
 def test_the_overlay_has_whatever_it_names() -> None:
-    """Every part of its pipelines is its own but the receiver, which is the Collector's; what waits is bounded."""
+    """Every part of its pipelines is its own but the receiver, which is the Collector's; what waits
+    is bounded.
+    """
     config = tree(FILES["collector/to-sidecar.yaml"])
     for pipeline in config["service"]["pipelines"].values():
         assert pipeline["receivers"] == ["otlp"]

@@ -1,4 +1,6 @@
-"""Dashboards follow from the settings, and keep the rules of Grafana's linter; exceptions: docs/dashboards.md."""
+"""Dashboards follow from the settings, and keep the rules of Grafana's linter; exceptions:
+docs/dashboards.md.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ KINDS = ("recorded", "raw")
 
 
 def dashboard(plan: MonitoringPlan, uid: str, queries: str = "recorded") -> dict[str, Any]:
-    (result,) = (item for item in dashboards_of(files_of(plan, queries=queries)) if item["uid"] == uid)
+    (result,) = (
+        item for item in dashboards_of(files_of(plan, queries=queries)) if item["uid"] == uid
+    )
     return result
 
 
@@ -51,22 +55,29 @@ def test_files_are_the_same_each_time_and_marked_as_generated() -> None:
     assert all(MARK in text for text in files.values())
     assert set(files) == {
         *(f"dashboards/{name}.json" for name in DASHBOARDS_OF),
-        "provisioning/datasources/agenteval.yaml", "provisioning/dashboards/agenteval.yaml",
-    }  # fmt: skip
+        "provisioning/datasources/agenteval.yaml",
+        "provisioning/dashboards/agenteval.yaml",
+    }
 
 
 @pytest.mark.parametrize("queries", KINDS)
 def test_queries_are_short_enough_to_be_read(queries: str) -> None:
-    """None has more than 1,000 characters, and 200 criteria make no dashboard longer but for the text about them."""
+    """None has more than 1,000 characters, and 200 criteria make no dashboard longer but for the
+    text about them.
+    """
     many = plan_of(*(criterion(f"criterion_{number}", objective=0.9) for number in range(200)))
     for plan in (FULL, many):
         files = files_of(plan, queries=queries)
-        assert max(len(item.expression) for item in queries_of(files, {}, interpolate=False)) <= 1_000
+        assert (
+            max(len(item.expression) for item in queries_of(files, {}, interpolate=False)) <= 1_000
+        )
         assert sum(map(len, files.values())) <= 300_000
 
 
 def test_judges_have_panels_where_there_are_judges() -> None:
-    """Judges' panels come with a judge, the budget's with a limit, a duration with an evaluator that asks a model."""
+    """Judges' panels come with a judge, the budget's with a limit, a duration with an evaluator
+    that asks a model.
+    """
     judges = {"Calls of judges", "Judge latency", "Tokens", "Spend an hour", "Breaker"}
     assert judges | {"Budget left"} <= set(panels(FULL, "agenteval-operations"))
     assert not (judges | {"Budget left"}) & set(panels(PLAIN, "agenteval-operations"))
@@ -80,17 +91,31 @@ def test_judges_have_panels_where_there_are_judges() -> None:
 
 def test_recorded_queries_ask_for_series_that_the_rules_record() -> None:
     """For each window that can be chosen."""
-    rules = (yaml.safe_load(text) for path, text in rules_of(FULL).items() if path.startswith("rules/"))
-    recorded = {rule.get("record") for tree in rules for group in tree["groups"] for rule in group["rules"]}
-    windows = {item["name"]: item["query"] for board in dashboards_of(files_of(FULL))
-               for item in board["templating"]["list"]}["window"].split(",")  # fmt: skip
+    rules = (
+        yaml.safe_load(text) for path, text in rules_of(FULL).items() if path.startswith("rules/")
+    )
+    recorded = {
+        rule.get("record") for tree in rules for group in tree["groups"] for rule in group["rules"]
+    }
+    windows = {
+        item["name"]: item["query"]
+        for board in dashboards_of(files_of(FULL))
+        for item in board["templating"]["list"]
+    }["window"].split(",")
     assert windows == ["5m", "1h", "1d"]
     for window in windows:
-        asked = {name for item in queries_of(files_of(FULL), {"window": window})
-                 for name in re.findall(r"agenteval\w*:[\w:]+", item.expression)}  # fmt: skip
+        asked = {
+            name
+            for item in queries_of(files_of(FULL), {"window": window})
+            for name in re.findall(r"agenteval\w*:[\w:]+", item.expression)
+        }
         assert len(asked) > 20
         assert asked <= recorded
-    assert not [item for item in queries_of(files_of(FULL, queries="raw"), {}) if "agenteval:" in item.expression]
+    assert not [
+        item
+        for item in queries_of(files_of(FULL, queries="raw"), {})
+        if "agenteval:" in item.expression
+    ]
 
 
 @pytest.mark.parametrize("passes", [(30, 40.0), (60, 20.0), (40, 1.0)])
@@ -98,45 +123,72 @@ def test_recorded_queries_ask_for_series_that_the_rules_record() -> None:
 def test_grafana_computes_what_intervals_computes(
     passes: tuple[int, float], fails: tuple[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The raw variant's expressions, computed with what their queries return for so many results of such a weight."""
+    """The raw variant's expressions, computed with what their queries return for so many results of
+    such a weight.
+    """
     monkeypatch.setattr(intervals, "Z95", 1.96)  # as in the expressions, which people read
     sums = WeightedSums()
     for score, (count, weight) in ((1.0, passes), (0.0, fails)):
         for _ in range(count):
             sums.add(score, weight)
-    values = {f"{name}{squares}": count * weight**power
-              for name, (count, weight) in (("passed", passes), ("failed", fails))
-              for squares, power in (("", 1), ("_w2", 2))}  # fmt: skip
-    values |= {"weight": sums.w, "weight_w2": sums.w2, "score": sums.wy, "score_w2": sums.w2y,
-               "score_squared_w2": sums.w2y2}  # fmt: skip
+    values = {
+        f"{name}{squares}": count * weight**power
+        for name, (count, weight) in (("passed", passes), ("failed", fails))
+        for squares, power in (("", 1), ("_w2", 2))
+    }
+    values |= {
+        "weight": sums.w,
+        "weight_w2": sums.w2,
+        "score": sums.wy,
+        "score_w2": sums.w2y,
+        "score_squared_w2": sums.w2y2,
+    }
     estimate = sums.estimate()
     assert estimate is not None
-    rate, mean = (computed(title, values) for title in ("Pass rate of $agent", "Mean score of $agent"))
+    rate, mean = (
+        computed(title, values) for title in ("Pass rate of $agent", "Mean score of $agent")
+    )
     assert [rate[name] for name in ("lower_end", "rate", "upper_end")] == pytest.approx(
         [estimate.low, estimate.mean, estimate.high], abs=1e-9
     )
-    half = 1.96 * max(0.0, sums.w2y2 - 2 * estimate.mean * sums.w2y + estimate.mean**2 * sums.w2) ** 0.5 / sums.w
+    half = (
+        1.96
+        * max(0.0, sums.w2y2 - 2 * estimate.mean * sums.w2y + estimate.mean**2 * sums.w2) ** 0.5
+        / sums.w
+    )
     assert [mean[name] for name in ("lower_end", "mean", "upper_end")] == pytest.approx(
         [estimate.mean - half, estimate.mean, estimate.mean + half], abs=1e-6
     )
 
 
 def computed(title: str, values: Mapping[str, float]) -> dict[str, float]:
-    """The panel's expressions in their order, with the values of its hidden queries: Grafana's notation is Python's."""
-    (panel,) = (item for item in panels_of(dashboard(FULL, "agenteval-criterion", queries="raw"))
-                if item["title"] == title)  # fmt: skip
+    """The panel's expressions in their order, with the values of its hidden queries: Grafana's
+    notation is Python's.
+    """
+    (panel,) = (
+        item
+        for item in panels_of(dashboard(FULL, "agenteval-criterion", queries="raw"))
+        if item["title"] == title
+    )
     hidden = {item["refId"] for item in panel["targets"] if item.get("hide") and "expr" in item}
     result = {name: values[name] for name in hidden}
     for item in panel["targets"]:
         if item["datasource"]["type"] == "__expr__":
-            result[item["refId"]] = float(eval(re.sub(r"\$\{(\w+)\}", r"\1", item["expression"]), {"abs": abs}, result))
+            result[item["refId"]] = float(
+                eval(re.sub(r"\$\{(\w+)\}", r"\1", item["expression"]), {"abs": abs}, result)
+            )
     return result
 
 
 def test_names_are_no_variables_to_grafana() -> None:
-    """Replacing variables leaves names of agents and descriptions of criteria alone, wherever they stand."""
-    (text,) = (item["options"]["content"] for item in dashboard(FULL, "agenteval-overview")["panels"]
-               if item["type"] == "text")  # fmt: skip
+    """Replacing variables leaves names of agents and descriptions of criteria alone, wherever they
+    stand.
+    """
+    (text,) = (
+        item["options"]["content"]
+        for item in dashboard(FULL, "agenteval-overview")["panels"]
+        if item["type"] == "text"
+    )
     trapped = dict.fromkeys(("job", "instance", "agent", "x", "environment"), "TRAPPED")
     assert interpolated(text, trapped) == text
     assert "日本 ü" in text
@@ -145,19 +197,29 @@ def test_names_are_no_variables_to_grafana() -> None:
 
 
 def test_an_exemplar_leads_to_its_trace_and_a_trace_to_its_events() -> None:
-    """Prometheus leads to Jaeger and Tempo, these to Loki by the trace's id, Loki back by its metadata."""
-    uids = {name: of_source(name)["uid"] for name in ("prometheus", "loki", "jaeger", "tempo", "alertmanager")}
+    """Prometheus leads to Jaeger and Tempo, these to Loki by the trace's id, Loki back by its
+    metadata.
+    """
+    uids = {
+        name: of_source(name)["uid"]
+        for name in ("prometheus", "loki", "jaeger", "tempo", "alertmanager")
+    }
     assert uids == {name: f"agenteval-{name}" for name in uids}
     to_traces = of_source("prometheus")["jsonData"]["exemplarTraceIdDestinations"]
     assert [(item["name"], item["datasourceUid"]) for item in to_traces] == [
-        ("trace_id", "agenteval-jaeger"), ("trace_id", "agenteval-tempo"),
-    ]  # fmt: skip
+        ("trace_id", "agenteval-jaeger"),
+        ("trace_id", "agenteval-tempo"),
+    ]
     for name in ("jaeger", "tempo"):
         to_events = of_source(name)["jsonData"]["tracesToLogsV2"]
         assert (to_events["datasourceUid"], to_events["customQuery"]) == ("agenteval-loki", True)
         assert to_events["query"] == '{$${__tags}} | trace_id="$${__trace.traceId}"'
     back = of_source("loki")["jsonData"]["derivedFields"][0]
-    assert (back["matcherType"], back["datasourceUid"], back["url"]) == ("label", "agenteval-jaeger", "$${__value.raw}")
+    assert (back["matcherType"], back["datasourceUid"], back["url"]) == (
+        "label",
+        "agenteval-jaeger",
+        "$${__value.raw}",
+    )
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,23 +243,34 @@ DASHBOARDS = [
 of_each = pytest.mark.parametrize("dashboard", DASHBOARDS)
 
 COUNTERS = [item.prometheus_name for item in INSTRUMENTS if item.kind == "counter"]
-COUNTERS += [f"{item.prometheus_name}_{part}" for item in INSTRUMENTS if item.kind == "histogram"
-             for part in ("bucket", "sum", "count")]  # fmt: skip
+COUNTERS += [
+    f"{item.prometheus_name}_{part}"
+    for item in INSTRUMENTS
+    if item.kind == "histogram"
+    for part in ("bucket", "sum", "count")
+]
 GAUGES = [item.prometheus_name for item in INSTRUMENTS if item.kind in ("gauge", "up_down_counter")]
-# Single values speak for all that the dashboard shows, rates for the chosen window: argued for in docs/dashboards.md.
+# Single values speak for all that the dashboard shows, rates for the chosen window: argued for in
+# docs/dashboards.md.
 WINDOWS = {"$__rate_interval", "$__range", "$window"}
 _STRING = r"(?:\"(?:[^\"\\]|\\.)*\"|`[^`]*`)"
 _SELECTOR = re.compile(rf"([a-z_0-9:$]+)\{{((?:{_STRING}|[^{{}}\"`])*)\}}(\[[^\]]+\])?")
 
 
 def targets_of(dashboard: Mapping[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
-    queries = [(panel["title"], target) for panel in panels_of(dashboard) for target in panel.get("targets", ())]
+    queries = [
+        (panel["title"], target)
+        for panel in panels_of(dashboard)
+        for target in panel.get("targets", ())
+    ]
     return [(title, target) for title, target in queries if target["datasource"]["type"] == kind]
 
 
 @of_each
 def test_data_source_environment_and_service_are_variables(dashboard: Mapping[str, Any]) -> None:
-    """A data source is chosen by type, then one environment and one service in it; nothing is edited by accident."""
+    """A data source is chosen by type, then one environment and one service in it; nothing is
+    edited by accident.
+    """
     assert dashboard["editable"] is False
     variables = {item["name"]: item for item in dashboard["templating"]["list"]}
     source = variables["prometheus_datasource"]
@@ -214,7 +287,9 @@ def test_data_source_environment_and_service_are_variables(dashboard: Mapping[st
 
 @of_each
 def test_every_panel_says_what_it_shows(dashboard: Mapping[str, Any]) -> None:
-    """Each panel has a title, a description, a unit, the chosen data source, and a number and place of its own."""
+    """Each panel has a title, a description, a unit, the chosen data source, and a number and place
+    of its own.
+    """
     panels = list(panels_of(dashboard))
     assert panels
     for panel in panels:
@@ -223,28 +298,46 @@ def test_every_panel_says_what_it_shows(dashboard: Mapping[str, Any]) -> None:
         if panel["type"] == "text":
             continue
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
-        assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None, panel["title"]
-        uids = {panel["datasource"]["uid"], *(target["datasource"]["uid"] for target in panel["targets"])}
-        assert uids - {"__expr__"} in ({"${prometheus_datasource}"}, {"${loki_datasource}"}), panel["title"]
-        if panel["type"] in ("table", "timeseries") and re.search("[Pp]ass rate|[Mm]ean score", panel["title"]):
+        assert panel["fieldConfig"]["defaults"]["thresholds"]["steps"][0]["value"] is None, panel[
+            "title"
+        ]
+        uids = {
+            panel["datasource"]["uid"],
+            *(target["datasource"]["uid"] for target in panel["targets"]),
+        }
+        assert uids - {"__expr__"} in ({"${prometheus_datasource}"}, {"${loki_datasource}"}), panel[
+            "title"
+        ]
+        if panel["type"] in ("table", "timeseries") and re.search(
+            "[Pp]ass rate|[Mm]ean score", panel["title"]
+        ):
             assert re.search("answers|How many", panel["description"]), panel["title"]
     ids = [item["id"] for item in dashboard["panels"]]
     assert len(set(ids)) == len(ids)
     places = [item["gridPos"] for item in dashboard["panels"]]
-    taken = [(place["x"] + right, place["y"] + down)
-             for place in places for right in range(place["w"]) for down in range(place["h"])]  # fmt: skip
+    taken = [
+        (place["x"] + right, place["y"] + down)
+        for place in places
+        for right in range(place["w"])
+        for down in range(place["h"])
+    ]
     assert len(set(taken)) == len(taken)
     assert max(x for x, _ in taken) < 24
 
 
 @of_each
 def test_every_selector_takes_environment_and_job(dashboard: Mapping[str, Any]) -> None:
-    """Each series of each PromQL query is chosen by them; what is subtracted has the labels of the other side."""
+    """Each series of each PromQL query is chosen by them; what is subtracted has the labels of the
+    other side.
+    """
     for title, target in targets_of(dashboard, "prometheus"):
         selectors = _SELECTOR.findall(target["expr"])
         assert selectors, title
         for name, matchers, _ in selectors:
-            assert 'deployment_environment_name="$environment", job="$job"' in matchers, (title, name)
+            assert 'deployment_environment_name="$environment", job="$job"' in matchers, (
+                title,
+                name,
+            )
             if dashboard["uid"] == "agenteval-operations":
                 assert 'instance=~"$instance"' in matchers, (title, name)
         without = re.sub(r"by \([^)]*\)", "", _SELECTOR.sub("", target["expr"]))
@@ -254,7 +347,9 @@ def test_every_selector_takes_environment_and_job(dashboard: Mapping[str, Any]) 
 
 @of_each
 def test_counters_grow_and_gauges_stand(dashboard: Mapping[str, Any]) -> None:
-    """Counters and histograms stand under `rate` or `increase`; gauges and recorded series have no window."""
+    """Counters and histograms stand under `rate` or `increase`; gauges and recorded series have no
+    window.
+    """
     for title, target in targets_of(dashboard, "prometheus"):
         for result in _SELECTOR.finditer(target["expr"]):
             name, _, window = result.groups()
@@ -269,10 +364,16 @@ def test_counters_grow_and_gauges_stand(dashboard: Mapping[str, Any]) -> None:
 
 
 @of_each
-def test_queries_take_events_by_service_and_legends_name_labels_that_are_there(dashboard: Mapping[str, Any]) -> None:
-    """Each LogQL query takes the chosen service's evaluation results; a legend's labels are those of its query."""
+def test_queries_take_events_by_service_and_legends_name_labels_that_are_there(
+    dashboard: Mapping[str, Any],
+) -> None:
+    """Each LogQL query takes the chosen service's evaluation results; a legend's labels are those
+    of its query.
+    """
     for title, target in targets_of(dashboard, "loki"):
-        assert '{service_name=~"$service"} | event_name="gen_ai.evaluation.result"' in target["expr"], title
+        assert (
+            '{service_name=~"$service"} | event_name="gen_ai.evaluation.result"' in target["expr"]
+        ), title
     for title, target in targets_of(dashboard, "prometheus"):
         for label in re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")):
             kept = re.findall(r"by \(([^)]*)\)", target["expr"])
@@ -280,7 +381,9 @@ def test_queries_take_events_by_service_and_legends_name_labels_that_are_there(d
 
 
 def test_dashboards_lead_to_each_other() -> None:
-    """Each has a uid that Grafana takes, and links by a tag that all have; a row of a table leads to its criterion."""
+    """Each has a uid that Grafana takes, and links by a tag that all have; a row of a table leads
+    to its criterion.
+    """
     dashboards = dashboards_of(files_of(FULL))
     assert {item["uid"] for item in dashboards} == {f"agenteval-{name}" for name in DASHBOARDS_OF}
     for item in dashboards:
@@ -289,9 +392,15 @@ def test_dashboards_lead_to_each_other() -> None:
         assert all(link["includeVars"] and link["keepTime"] for link in item["links"])
     overview = panels(FULL, "agenteval-overview")
     for title in ("Pass rate", "Mean score"):
-        links = [prop["value"][0]["url"] for override in overview[title]["fieldConfig"]["overrides"]
-                 for prop in override["properties"] if prop["id"] == "links"]  # fmt: skip
-        assert links == ["/d/agenteval-criterion?${__url_time_range}&${__all_variables}&var-criterion=${__value.raw}"]
+        links = [
+            prop["value"][0]["url"]
+            for override in overview[title]["fieldConfig"]["overrides"]
+            for prop in override["properties"]
+            if prop["id"] == "links"
+        ]
+        assert links == [
+            "/d/agenteval-criterion?${__url_time_range}&${__all_variables}&var-criterion=${__value.raw}"
+        ]
 
 
 def test_the_labels_in_queries_are_those_of_the_instruments() -> None:

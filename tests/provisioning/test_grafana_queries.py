@@ -1,4 +1,6 @@
-"""Every query of the dashboards is asked for real: of Prometheus with data behind it, of Loki for its syntax."""
+"""Every query of the dashboards is asked for real: of Prometheus with data behind it, of Loki for
+its syntax.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,9 @@ BREAKS = ("broken", JUDGED)
 WITHOUT_DATA = {
     ("agenteval-operations", "Event loop lag"),  # the application has no event loop
     # These take more scores than come in the time.
-    ("agenteval-operations", "Drift of scores"), ("agenteval-operations", "Scores and length"),
-}  # fmt: skip
+    ("agenteval-operations", "Drift of scores"),
+    ("agenteval-operations", "Scores and length"),
+}
 
 
 @pytest.fixture(scope="module", name="plan")
@@ -58,14 +61,17 @@ def recording_fixture(
 ) -> Iterator[Prometheus]:
     """A Prometheus with the rules of the plan, and nothing else."""
     folder = tmp_path_factory.mktemp("prometheus")
-    written({path: text for path, text in rules_of(plan).items() if path.startswith("rules/")}, folder)
+    written(
+        {path: text for path, text in rules_of(plan).items() if path.startswith("rules/")}, folder
+    )
     config = {
         "otlp": {
             "promote_resource_attributes": ["service.version", "deployment.environment.name"],
             "promote_scope_metadata": True,
         },
-        "global": {"evaluation_interval": "1s"}, "rule_files": [str(folder / "rules" / "*.yaml")],
-    }  # fmt: skip
+        "global": {"evaluation_interval": "1s"},
+        "rule_files": [str(folder / "rules" / "*.yaml")],
+    }
     with running(Prometheus(prometheus_binary, folder, config=config)) as prometheus:
         yield prometheus
 
@@ -73,13 +79,22 @@ def recording_fixture(
 @pytest.fixture(scope="module", name="empty")
 def empty_fixture(recording: Prometheus, plan: MonitoringPlan) -> dict[str, list[float]]:
     """What each query returned before there was any traffic, of both kinds of dashboards."""
-    queries = [query for kind in KINDS for query in panel_queries(plan, kind) if query.kind == "prometheus"]
-    return {query.expression: [sample.value for sample in recording.query(query.expression)] for query in queries}
+    queries = [
+        query for kind in KINDS for query in panel_queries(plan, kind) if query.kind == "prometheus"
+    ]
+    return {
+        query.expression: [sample.value for sample in recording.query(query.expression)]
+        for query in queries
+    }
 
 
 @pytest.fixture(scope="module", name="prometheus")
-def prometheus_fixture(recording: Prometheus, empty: dict[str, list[float]]) -> Iterator[Prometheus]:
-    """A Prometheus that both versions of the application have sent their metrics to, many times each."""
+def prometheus_fixture(
+    recording: Prometheus, empty: dict[str, list[float]]
+) -> Iterator[Prometheus]:
+    """A Prometheus that both versions of the application have sent their metrics to, many times
+    each.
+    """
     with ExitStack() as stack:
         programs = [_started(recording, version) for version in VERSIONS]
         for program in programs:
@@ -102,27 +117,43 @@ def _started(prometheus: Prometheus, version: str) -> subprocess.Popen[str]:
         OTEL_SERVICE_NAME="awkward",
         OTEL_RESOURCE_ATTRIBUTES=f"service.version={version},deployment.environment.name={ENVIRONMENT}",
         OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=prometheus.otlp_metrics_endpoint,
-        OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf", OTEL_METRIC_EXPORT_INTERVAL="500",
-    )  # fmt: skip
+        OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="http/protobuf",
+        OTEL_METRIC_EXPORT_INTERVAL="500",
+    )
     return subprocess.Popen(
         [sys.executable, "-m", "tests.provisioning.traffic", str(SECONDS)],
-        cwd=ROOT, env=environment, text=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 def panel_queries(plan: MonitoringPlan, kind: str = "recorded", **values: str) -> list[PanelQuery]:
     """The queries with everything chosen that has no default, over a minute; `kind` of dashboards."""
     window = "1h" if kind == "recorded" else plan.duration(3_600.0)
-    chosen = {"baseline": VERSIONS[0], "candidate": VERSIONS[1], "environment": ENVIRONMENT, "job": "awkward",
-              "criterion": "short", "window": window, **values}  # fmt: skip
+    chosen = {
+        "baseline": VERSIONS[0],
+        "candidate": VERSIONS[1],
+        "environment": ENVIRONMENT,
+        "job": "awkward",
+        "criterion": "short",
+        "window": window,
+        **values,
+    }
     return queries_of(files_of(plan, queries=kind), chosen, interval="1m", range_="1m")
 
 
 def rates_of(plan: MonitoringPlan, kind: str = "recorded", **values: str) -> list[PanelQuery]:
     """The columns of the table of agents on the criterion's dashboard."""
     wanted = ("agenteval-criterion", "By agent")
-    return [query for query in panel_queries(plan, kind, **values) if (query.dashboard, query.panel) == wanted]
+    return [
+        query
+        for query in panel_queries(plan, kind, **values)
+        if (query.dashboard, query.panel) == wanted
+    ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -130,11 +161,15 @@ def rates_of(plan: MonitoringPlan, kind: str = "recorded", **values: str) -> lis
 def test_every_query_of_metrics_gives_data(
     prometheus: Prometheus, plan: MonitoringPlan, criterion: str, kind: str
 ) -> None:
-    """Every PromQL query gives a number; those that need something this application has not are listed."""
+    """Every PromQL query gives a number; those that need something this application has not are
+    listed.
+    """
     empty = {
         (query.dashboard, query.panel, query.expression)
         for query in panel_queries(plan, kind, criterion=criterion)
-        if query.kind == "prometheus" and not _numbers(prometheus, query) and not _needs_something(query, criterion)
+        if query.kind == "prometheus"
+        and not _numbers(prometheus, query)
+        and not _needs_something(query, criterion)
     }
     assert sorted(empty) == []
 
@@ -160,20 +195,30 @@ def _numbers(prometheus: Prometheus, query: PanelQuery) -> list[float]:
 
 
 @pytest.mark.parametrize("agent", AWKWARD)
-def test_an_agent_is_found_whatever_it_is_called(prometheus: Prometheus, plan: MonitoringPlan, agent: str) -> None:
+def test_an_agent_is_found_whatever_it_is_called(
+    prometheus: Prometheus, plan: MonitoringPlan, agent: str
+) -> None:
     """The variable's value gives that agent's results and no other's."""
     pattern = re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", agent)  # as Grafana's `regex` does
     columns = [query for kind in KINDS for query in rates_of(plan, kind, agent=pattern)]
     assert len(columns) == 4 + 2
     for query in columns:
-        assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [{AGENT: agent}]
+        assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [
+            {AGENT: agent}
+        ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_dimension_that_is_chosen_filters(prometheus: Prometheus, plan: MonitoringPlan, kind: str) -> None:
+def test_a_dimension_that_is_chosen_filters(
+    prometheus: Prometheus, plan: MonitoringPlan, kind: str
+) -> None:
     """What metrics have by `metric_dimensions`: a row a value, and only those that are chosen."""
     for chosen, tenants in ((".*", ["acme", 'the "other"']), ("acme", ["acme"])):
-        queries = [query for query in panel_queries(plan, kind, tenant=chosen) if query.panel == "Pass rate by tenant"]
+        queries = [
+            query
+            for query in panel_queries(plan, kind, tenant=chosen)
+            if query.panel == "Pass rate by tenant"
+        ]
         assert len(queries) == (4 if kind == "recorded" else 2)
         for query in queries:
             found = prometheus.query(query.expression)
@@ -181,7 +226,9 @@ def test_a_dimension_that_is_chosen_filters(prometheus: Prometheus, plan: Monito
 
 
 def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: MonitoringPlan) -> None:
-    """By agent: at least <= pass rate <= at most, all between 0 and 1, and narrower than everything."""
+    """By agent: at least <= pass rate <= at most, all between 0 and 1, and narrower than
+    everything.
+    """
     rate, low, high, answers = (
         {sample.labels[AGENT]: sample.value for sample in prometheus.query(query.expression)}
         for query in rates_of(plan)
@@ -193,16 +240,21 @@ def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: Monito
         assert answers[agent] > 1
 
 
-def test_a_difference_of_versions_lies_in_its_interval(prometheus: Prometheus, plan: MonitoringPlan) -> None:
+def test_a_difference_of_versions_lies_in_its_interval(
+    prometheus: Prometheus, plan: MonitoringPlan
+) -> None:
     """Candidate less baseline, with ends on both sides of it, for pass rates and for means."""
     for title in ("Pass rate: difference", "Mean score: difference"):
         queries = [query.expression for query in panel_queries(plan) if query.panel == title]
         now = time.time()  # one for all: each moment extrapolates to another number
         of_short = [
-            next(sample.value for sample in prometheus.query(query, at=now)
-                 if (sample.labels[CRITERION], sample.labels[AGENT]) == ("short", AWKWARD[0]))
+            next(
+                sample.value
+                for sample in prometheus.query(query, at=now)
+                if (sample.labels[CRITERION], sample.labels[AGENT]) == ("short", AWKWARD[0])
+            )
             for query in queries
-        ]  # fmt: skip
+        ]
         before, after, difference, low, high, *answers = of_short
         assert difference == pytest.approx(after - before, abs=1e-6)
         assert low < difference < high
@@ -212,12 +264,20 @@ def test_a_difference_of_versions_lies_in_its_interval(prometheus: Prometheus, p
 def test_every_expression_is_promql(promtool_binary: Path, tmp_path: Path) -> None:
     """promtool takes each of them as a rule, those with awkward names among them."""
     expressions = dict.fromkeys(
-        query.expression for kind in KINDS for query in panel_queries(FULL, kind) if query.kind == "prometheus"
+        query.expression
+        for kind in KINDS
+        for query in panel_queries(FULL, kind)
+        if query.kind == "prometheus"
     )
-    rules = [{"record": f"panel:query:n{number}", "expr": query} for number, query in enumerate(expressions)]
+    rules = [
+        {"record": f"panel:query:n{number}", "expr": query}
+        for number, query in enumerate(expressions)
+    ]
     file = tmp_path / "queries.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
-    checked = subprocess.run([promtool_binary, "check", "rules", file], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run(
+        [promtool_binary, "check", "rules", file], capture_output=True, text=True, timeout=60
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert f"{len(rules)} rules found" in checked.stdout
 

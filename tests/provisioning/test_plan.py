@@ -36,13 +36,17 @@ def plan_from(text: str) -> MonitoringPlan:
 
 
 def test_a_plan_has_each_criterion_as_each_agent_is_scored_by_it() -> None:
-    """Its own criteria for each agent that is named, the others' for the rest, with thresholds and objectives."""
+    """Its own criteria for each agent that is named, the others' for the rest, with thresholds and
+    objectives.
+    """
     plan = plan_from(SETTINGS)
     result = {(item.name, item.agents, item.other_agents): item for item in plan.criteria}
     assert set(result) == {
-        ("tone", ("support",), ()), ("Coherence", ("support",), ()), ("Coherence", ("reviewer",), ()),
+        ("tone", ("support",), ()),
+        ("Coherence", ("support",), ()),
+        ("Coherence", ("reviewer",), ()),
         ("response_health", (), ("reviewer", "support")),
-    }  # fmt: skip
+    }
     assert result["tone", ("support",), ()].objective == 0.9
     judged = result["Coherence", ("support",), ()]
     assert (judged.objective, judged.threshold, judged.calls_model) == (0.7, 0.75, True)
@@ -61,7 +65,9 @@ def test_a_plan_knows_judges_and_limits_and_leaves_out_what_is_switched_off() ->
 
 
 def test_a_plan_knows_how_many_answers_an_evaluator_sees_in_any_case() -> None:
-    """All, unless every evaluator of an agent passes over some; then the largest of its ratios, of the least agent."""
+    """All, unless every evaluator of an agent passes over some; then the largest of its ratios, of
+    the least agent.
+    """
     partly = "{type: ResponseHealth, sample_rate: 0.02}"
     more = "{type: KeywordCoverage, criterion_name: a, expected_keywords: [b], sample_rate: 0.1}"
     own = f"evaluators: [{partly}, {more}]"
@@ -73,10 +79,16 @@ def test_a_plan_knows_how_many_answers_an_evaluator_sees_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("seconds", "time_scale", "written"),
     [
-        (86_400, 1.0, "1d"), (21_600, 1.0, "6h"), (1_800, 1.0, "30m"), (90, 1.0, "90s"), (0.25, 1.0, "250ms"),
-        (86_400, 0.0005, "43200ms"), (21_600, 1 / 360, "1m"), (60, 1e-9, "1ms"),
+        (86_400, 1.0, "1d"),
+        (21_600, 1.0, "6h"),
+        (1_800, 1.0, "30m"),
+        (90, 1.0, "90s"),
+        (0.25, 1.0, "250ms"),
+        (86_400, 0.0005, "43200ms"),
+        (21_600, 1 / 360, "1m"),
+        (60, 1e-9, "1ms"),
     ],
-)  # fmt: skip
+)
 def test_durations_are_scaled(seconds: float, time_scale: float, written: str) -> None:
     """In the largest unit that has no fraction, never nothing, and not below a floor."""
     assert plan_of(time_scale=time_scale).duration(seconds) == written
@@ -84,7 +96,9 @@ def test_durations_are_scaled(seconds: float, time_scale: float, written: str) -
 
 
 def test_false_pages_are_counted_as_breaches_are() -> None:
-    """With few verdicts each breach is a page; with many they are one page that does not end; processes add theirs."""
+    """With few verdicts each breach is a page; with many they are one page that does not end;
+    processes add theirs.
+    """
     objective = Objective(0.95, 100)
     exact, slow = by_chance(objective, 0.05), 1e-4
     pages = false_pages(objective, verdicts_per_s=slow, processes=1)

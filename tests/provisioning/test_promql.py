@@ -1,4 +1,6 @@
-"""PromQL in pieces: what is escaped, and that Prometheus computes the same as `agenteval_otel.scoring.intervals`."""
+"""PromQL in pieces: what is escaped, and that Prometheus computes the same as
+`agenteval_otel.scoring.intervals`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=3
 @given(text=TEXTS)
 def test_a_value_matches_itself(text: str) -> None:
     """A regular expression of a value finds that value, as Python has it."""
-    assert re.fullmatch(promql.matching(text).replace(r"\x{fffd}", "\ufffd"), text)  # RE2's way to write it
+    # RE2's way to write it
+    assert re.fullmatch(promql.matching(text).replace(r"\x{fffd}", "\ufffd"), text)
 
 
 def test_the_replacement_character_is_matched_by_a_pattern_of_ascii() -> None:
@@ -45,7 +48,9 @@ def test_a_string_stays_on_its_line_and_within_its_quotes(text: str) -> None:
 def test_selectors_name_the_agents_of_the_criterion() -> None:
     """Some agents, one agent, every agent but some, every agent."""
     name = f'{CRITERION}="c"'
-    assert promql.matchers_of(criterion("c", agents=("a.b", "c"))) == f'{name}, {AGENT}=~"a\\\\.b|c"'
+    assert (
+        promql.matchers_of(criterion("c", agents=("a.b", "c"))) == f'{name}, {AGENT}=~"a\\\\.b|c"'
+    )
     assert promql.matchers_of(criterion("c", agents=("a.b",))) == f'{name}, {AGENT}="a.b"'
     assert promql.matchers_of(criterion("c", other_agents=("a", "b"))) == f'{name}, {AGENT}!~"a|b"'
     assert promql.matchers_of(criterion("c", other_agents=("a",))) == f'{name}, {AGENT}!="a"'
@@ -59,7 +64,7 @@ WEIGHED = {
     "all pass": ([5.0] * 40, []),
     "all fail": ([], [2.0] * 12),
     "even": ([1.0] * 90, [1.0] * 10),
-}  # fmt: skip
+}
 UNWEIGHED = {"plain": (90, 10), "plain, all pass": (40, 0), "nothing": (0, 0)}
 BY = ("job",)
 
@@ -85,16 +90,26 @@ def measured() -> list[dict[str, str]]:
         sums = sums_of(*verdicts)
         for label, weights in zip((names.LABEL_PASS, names.LABEL_FAIL), verdicts, strict=True):
             of_label = {LABEL: label}
-            built.append(counted(job, names.METRIC_RESULTS.prometheus_name, len(weights), **of_label))
-            built.append(counted(job, names.METRIC_WEIGHT.prometheus_name, sum(weights), **of_label))
+            built.append(
+                counted(job, names.METRIC_RESULTS.prometheus_name, len(weights), **of_label)
+            )
+            built.append(
+                counted(job, names.METRIC_WEIGHT.prometheus_name, sum(weights), **of_label)
+            )
             squares = sum(item * item for item in weights)
-            built.append(counted(job, names.METRIC_WEIGHT_SQUARED.prometheus_name, squares, **of_label))
+            built.append(
+                counted(job, names.METRIC_WEIGHT_SQUARED.prometheus_name, squares, **of_label)
+            )
         built.append(counted(job, names.METRIC_WEIGHTED_SCORE.prometheus_name, sums.wy))
         built.append(counted(job, names.METRIC_WEIGHTED_SCORE_W2.prometheus_name, sums.w2y))
-        built.append(counted(job, names.METRIC_WEIGHTED_SCORE_SQUARED_W2.prometheus_name, sums.w2y2))
+        built.append(
+            counted(job, names.METRIC_WEIGHTED_SCORE_SQUARED_W2.prometheus_name, sums.w2y2)
+        )
     for job, (passed, failed) in UNWEIGHED.items():
         for label, count in ((names.LABEL_PASS, passed), (names.LABEL_FAIL, failed)):
-            built.append(counted(job, names.METRIC_RESULTS.prometheus_name, count, **{LABEL: label}))
+            built.append(
+                counted(job, names.METRIC_RESULTS.prometheus_name, count, **{LABEL: label})
+            )
         built.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_count", passed + failed))
         built.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_sum", passed))
     return built
@@ -107,15 +122,22 @@ def expectations() -> dict[str, dict[str, float]]:
     there = {job: estimate for job, of in sums.items() if (estimate := of.estimate()) is not None}
     assert "nothing" not in there
     means = {job: of.wy / of.w for job, of in sums.items() if of.w}
-    variances = {job: max(0.0, of.w2y2 - 2 * mean * of.w2y + mean * mean * of.w2) / of.w**2
-                 for job, mean in means.items() for of in (sums[job],)}  # fmt: skip
+    variances = {
+        job: max(0.0, of.w2y2 - 2 * mean * of.w2y + mean * mean * of.w2) / of.w**2
+        for job, mean in means.items()
+        for of in (sums[job],)
+    }
     return {
         "pass_rate": {job: item.mean for job, item in there.items()},
         "pass_rate_low": {job: item.low for job, item in there.items()},
         "pass_rate_high": {job: item.high for job, item in there.items()},
         "mean_score": means,
-        "mean_score_low": {job: max(0.0, means[job] - 1.96 * item**0.5) for job, item in variances.items()},
-        "mean_score_high": {job: min(1.0, means[job] + 1.96 * item**0.5) for job, item in variances.items()},
+        "mean_score_low": {
+            job: max(0.0, means[job] - 1.96 * item**0.5) for job, item in variances.items()
+        },
+        "mean_score_high": {
+            job: min(1.0, means[job] + 1.96 * item**0.5) for job, item in variances.items()
+        },
         "scores": {job: of.w**2 / of.w2 for job, of in sums.items() if of.w},
     }
 
@@ -126,15 +148,23 @@ def recorded(word: str) -> str:
 
 def checked(expression: str, expected: dict[str, float]) -> list[dict[str, Any]]:
     """The expression has exactly these series, and the value of each to a millionth."""
-    built: list[dict[str, Any]] = [{
-        "expr": f"group by (job) ({expression})", "eval_time": "15m",
-        "exp_samples": [{"labels": f"{{job={promql.quoted(job)}}}", "value": 1} for job in expected],
-    }]  # fmt: skip
+    built: list[dict[str, Any]] = [
+        {
+            "expr": f"group by (job) ({expression})",
+            "eval_time": "15m",
+            "exp_samples": [
+                {"labels": f"{{job={promql.quoted(job)}}}", "value": 1} for job in expected
+            ],
+        }
+    ]
     for job, value in expected.items():
-        built.append({
-            "expr": f"abs({expression}{{job={promql.quoted(job)}}} - {value:.12g}) < bool 1e-6",
-            "eval_time": "15m", "exp_samples": [{"labels": f"{{job={promql.quoted(job)}}}", "value": 1}],
-        })  # fmt: skip
+        built.append(
+            {
+                "expr": f"abs({expression}{{job={promql.quoted(job)}}} - {value:.12g}) < bool 1e-6",
+                "eval_time": "15m",
+                "exp_samples": [{"labels": f"{{job={promql.quoted(job)}}}", "value": 1}],
+            }
+        )
     return built
 
 
@@ -142,15 +172,25 @@ def checked(expression: str, expected: dict[str, float]) -> list[dict[str, Any]]
 def test_prometheus_computes_what_intervals_computes(
     promtool_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rates, means and both ends of the intervals, weighted and plain; of no traffic no rate at all."""
+    """Rates, means and both ends of the intervals, weighted and plain; of no traffic no rate at
+    all.
+    """
     monkeypatch.setattr(intervals, "Z95", 1.96)  # as in the expressions, which people read
     matchers = promql.one_of(CRITERION, (HOSTILE,))
-    expressions = {word: promql.sum_of(word, matchers, "10m", BY) for word in promql.SUMS} | promql.estimates(recorded)
-    rules = [{"record": recorded(word), "expr": expression} for word, expression in expressions.items()]
+    expressions = {
+        word: promql.sum_of(word, matchers, "10m", BY) for word in promql.SUMS
+    } | promql.estimates(recorded)
+    rules = [
+        {"record": recorded(word), "expr": expression} for word, expression in expressions.items()
+    ]
     (tmp_path / "rules.yaml").write_text(
         yaml.safe_dump({"groups": [{"name": "a", "rules": rules}]}, allow_unicode=True)
     )
-    requested = [item for word, expected in expectations().items() for item in checked(recorded(word), expected)]
+    requested = [
+        item
+        for word, expected in expectations().items()
+        for item in checked(recorded(word), expected)
+    ]
     tests = [{"interval": "1m", "input_series": measured(), "promql_expr_test": requested}]
     tree = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
     (tmp_path / "expressions.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))

@@ -1,4 +1,6 @@
-"""Rules from settings: what is generated and what is not, and that promtool takes them and finds them true."""
+"""Rules from settings: what is generated and what is not, and that promtool takes them and finds
+them true.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LA
 
 from .plans import EVERYTHING, HOSTILE, criterion, plan_of, promtool, written
 
-RULES = ("rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml", "rules/agenteval-dashboards.yaml")
+RULES = (
+    "rules/agenteval-recording.yaml",
+    "rules/agenteval-alerts.yaml",
+    "rules/agenteval-dashboards.yaml",
+)
 TESTS = ("tests/agenteval-alerts.test.yaml", "tests/agenteval-silence.test.yaml")
 OBJECTIVES = (1e-6, 0.5, 0.8, 0.9, 0.93, 0.95, 0.99, 0.9999, 1.0)
 
@@ -42,11 +48,18 @@ PLANS = {
         criterion("a", other_agents=("b", "c"), objective=0.95),
         criterion("d", objective=0.9),
     ),
-    "objectives a": plan_of(*(criterion(f"o{number}", objective=item) for number, item in enumerate(OBJECTIVES[::2]))),
-    "objectives b": plan_of(*(criterion(f"o{number}", objective=item) for number, item in enumerate(OBJECTIVES[1::2]))),
+    "objectives a": plan_of(
+        *(criterion(f"o{number}", objective=item) for number, item in enumerate(OBJECTIVES[::2]))
+    ),
+    "objectives b": plan_of(
+        *(criterion(f"o{number}", objective=item) for number, item in enumerate(OBJECTIVES[1::2]))
+    ),
     "of the last": plan_of(
-        criterion("a", objective=0.95, of_last=100), criterion("b", objective=0.9, of_last=100),
-        criterion("c", objective=1.0, of_last=50), criterion("d", objective=1.0), criterion("e", objective=0.95),
+        criterion("a", objective=0.95, of_last=100),
+        criterion("b", objective=0.9, of_last=100),
+        criterion("c", objective=1.0, of_last=50),
+        criterion("d", objective=1.0),
+        criterion("e", objective=0.95),
         criterion("a", agents=("b",), objective=0.95),
     ),
     "an evaluator that is tried": plan_of(
@@ -54,19 +67,29 @@ PLANS = {
     ),
     "of the last only": plan_of(criterion("a", objective=1.0, of_last=100)),
     "two hundred criteria": plan_of(
-        *(criterion(f"c{number}", objective=(0.9, 0.95, 1.0, None)[number % 4]) for number in range(199)),
-        criterion(HOSTILE, agents=(HOSTILE,), objective=1.0), agents=(HOSTILE,),
+        *(
+            criterion(f"c{number}", objective=(0.9, 0.95, 1.0, None)[number % 4])
+            for number in range(199)
+        ),
+        criterion(HOSTILE, agents=(HOSTILE,), objective=1.0),
+        agents=(HOSTILE,),
     ),
-    "thresholds": plan_of(*(criterion(f"t{number}", scale="numeric", threshold=item)
-                            for number, item in enumerate((0.0, 0.05, 0.5, 0.95, 1.0)))),
-}  # fmt: skip
+    "thresholds": plan_of(
+        *(
+            criterion(f"t{number}", scale="numeric", threshold=item)
+            for number, item in enumerate((0.0, 0.05, 0.5, 0.95, 1.0))
+        )
+    ),
+}
 
 
 def chance_of_more(failures: float, verdicts: int, share: float) -> float:
     """How likely more than so many of the verdicts fail, where each does so with this probability."""
     fewer = 0.0
     for count in range(math.floor(failures + 1e-9) + 1):
-        ways = math.lgamma(verdicts + 1) - math.lgamma(count + 1) - math.lgamma(verdicts - count + 1)
+        ways = (
+            math.lgamma(verdicts + 1) - math.lgamma(count + 1) - math.lgamma(verdicts - count + 1)
+        )
         fewer += math.exp(ways + count * math.log(share) + (verdicts - count) * math.log1p(-share))
     return 1.0 - fewer
 
@@ -80,14 +103,23 @@ def names_of(plan: MonitoringPlan) -> set[str]:
 def test_promtool_finds_the_rules_valid_and_their_scenarios_true(
     name: str, promtool_binary: Path, tmp_path: Path
 ) -> None:
-    """With any settings the rules load without a warning, and each alert fires in its scenarios and no other."""
+    """With any settings the rules load without a warning, and each alert fires in its scenarios and
+    no other.
+    """
     folder = written(files_of(PLANS[name]), tmp_path)
     code, message = promtool(
-        promtool_binary, "check", "rules", "--lint=all", "--lint-fatal", *(folder / item for item in RULES)
+        promtool_binary,
+        "check",
+        "rules",
+        "--lint=all",
+        "--lint-fatal",
+        *(folder / item for item in RULES),
     )
     assert code == 0, message
     if PLANS[name].time_scale == 1.0:
-        code, message = promtool(promtool_binary, "test", "rules", *(folder / item for item in TESTS))
+        code, message = promtool(
+            promtool_binary, "test", "rules", *(folder / item for item in TESTS)
+        )
         assert code == 0, message
 
 
@@ -100,21 +132,34 @@ def test_every_alert_has_a_scenario_in_which_it_fires(name: str) -> None:
 
 
 def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched() -> None:
-    """No alert about quality that nobody asked for, none about judges that are not there; without criteria none."""
+    """No alert about quality that nobody asked for, none about judges that are not there; without
+    criteria none.
+    """
     files = files_of(plan_of(judge_models=("m",), has_spend_limit=True))
     assert all(yaml.safe_load(files[name]) == {"groups": []} for name in RULES)
     monitoring = {
-        "MonitorBlind", "ServiceSilent", "CollectorDown", "QueueDropping", "PipelineFailing", "ExportLosing",
-        "EvaluationErrors", "SamplingReduced", "SidecarAway",
-    }  # fmt: skip
+        "MonitorBlind",
+        "ServiceSilent",
+        "CollectorDown",
+        "QueueDropping",
+        "PipelineFailing",
+        "ExportLosing",
+        "EvaluationErrors",
+        "SamplingReduced",
+        "SidecarAway",
+    }
     assert names_of(PLANS["no thresholds, no objectives"]) == monitoring
     judged = plan_of(criterion("a"), judge_models=("m",))
     assert names_of(judged) == monitoring | {"JudgeFailing", "JudgeBreakerOpen", "JudgeDrifted"}
-    assert names_of(judged.model_copy(update={"has_spend_limit": True})) - names_of(judged) == {"BudgetSpent"}
+    assert names_of(judged.model_copy(update={"has_spend_limit": True})) - names_of(judged) == {
+        "BudgetSpent"
+    }
 
 
 def test_a_criterion_has_the_alerts_that_its_settings_give_reason_to() -> None:
-    """An objective is breached or burns, one of 1 is missed by any failure, a mean is compared where none is set."""
+    """An objective is breached or burns, one of 1 is missed by any failure, a mean is compared
+    where none is set.
+    """
 
     def quality(**fields: object) -> set[str]:
         return names_of(plan_of(criterion("a", **fields))) - names_of(plan_of(criterion("a")))
@@ -125,12 +170,15 @@ def test_a_criterion_has_the_alerts_that_its_settings_give_reason_to() -> None:
     assert quality(objective=0.0) == set()
     assert quality(objective=0.95, of_last=100) == burns
     assert quality(objective=1.0, of_last=100) == {"ObjectiveBreached"}
-    undetected = plan_of(criterion("a", objective=1.0, of_last=100), breach=BreachSettings(enabled=False))
+    undetected = plan_of(
+        criterion("a", objective=1.0, of_last=100), breach=BreachSettings(enabled=False)
+    )
     assert "FailureSeen" in names_of(undetected)
     assert quality(objective=0.9, scale="numeric") == set()  # nothing says what passes
     assert quality(objective=0.9, scale="numeric", threshold=0.7) == burns
     assert quality(scale="numeric", threshold=0.7) == {"MeanBelowThreshold"}
-    assert quality(scale="likert5", threshold=5.0) == set()  # any failure would pull the mean below it
+    # any failure would pull the mean below it
+    assert quality(scale="likert5", threshold=5.0) == set()
     assert quality(scale="likert5", threshold=1.0) == set()
     assert quality(scale="a word", threshold=7.0) == set()  # no place on a scale from 0 to 1
 
@@ -142,7 +190,9 @@ def test_the_limit_can_be_passed_and_lies_above_what_is_allowed(objective: float
 
 
 def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
-    """With `time_scale` a day is shorter, no window is too short for two samples, and the series keep their names."""
+    """With `time_scale` a day is shorter, no window is too short for two samples, and the series
+    keep their names.
+    """
     scaled = files_of(PLANS["scaled"])
     recording = scaled[RULES[0]]
     assert set(re.findall(r"\[(.+?)\]", recording)) == {"43200ms", "3600ms", "2s"}
@@ -155,19 +205,29 @@ def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
 
 def test_each_alert_says_who_how_bad_and_what_to_do() -> None:
     """Every rule has a severity, a summary, a description and the address of its runbook."""
-    rules = yaml.safe_load(files_of(EVERYTHING, runbooks="https://wiki.example/{{a}}/")[RULES[1]])["groups"][0]["rules"]
+    rules = yaml.safe_load(files_of(EVERYTHING, runbooks="https://wiki.example/{{a}}/")[RULES[1]])[
+        "groups"
+    ][0]["rules"]
     for rule in rules:
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"]["summary"] != rule["annotations"]["description"]
-        assert rule["annotations"]["runbook_url"].startswith('https://wiki.example/{{ "{{" }}a}}/agenteval-')
+        assert rule["annotations"]["runbook_url"].startswith(
+            'https://wiki.example/{{ "{{" }}a}}/agenteval-'
+        )
     assert {rule["alert"] for rule in rules if rule["labels"]["severity"] == "page"} == {
-        "AgentevalObjectiveBreached", "AgentevalMonitorBlind", "AgentevalCollectorDown",
-    }  # fmt: skip
+        "AgentevalObjectiveBreached",
+        "AgentevalMonitorBlind",
+        "AgentevalCollectorDown",
+    }
 
 
-@pytest.mark.parametrize(("objective", "verdicts"), [(0.1, 2451), (0.5, 273), (0.95, 100), (0.99, 270), (0.999, 2720)])
+@pytest.mark.parametrize(
+    ("objective", "verdicts"), [(0.1, 2451), (0.5, 273), (0.95, 100), (0.99, 270), (0.999, 2720)]
+)
 def test_a_few_failures_are_never_enough(objective: float, verdicts: int) -> None:
-    """The minimum of verdicts grows where hardly any may fail and where most may: chance alone passes no limit."""
+    """The minimum of verdicts grows where hardly any may fail and where most may: chance alone
+    passes no limit.
+    """
     assert burn_verdicts(objective) == (verdicts, 20)
     limit, allowed = burn_limit(objective), 1.0 - objective
     assert limit * verdicts >= 5
@@ -184,7 +244,9 @@ def series(metric: names.Instrument, values: str, labels: dict[str, str]) -> dic
 def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> None:
     """A name with quotes, braces and templates in it comes out of selectors and texts unchanged."""
     plan = plan_of(criterion(HOSTILE, agents=(HOSTILE,), objective=0.9))
-    folder = written(files_of(plan, runbooks="https://wiki.example/{{x}}", traces="http://jaeger/"), tmp_path)
+    folder = written(
+        files_of(plan, runbooks="https://wiki.example/{{x}}", traces="http://jaeger/"), tmp_path
+    )
     who = {CRITERION: HOSTILE, AGENT: HOSTILE, "job": HOSTILE, ENVIRONMENT: HOSTILE}
     service = f"{HOSTILE} in {HOSTILE}"
     link = "http://jaeger/search?lookback=1h&service={0}&tags=%7B%22gen_ai.evaluation.{0}.label%22%3A%22fail%22%7D"
@@ -198,9 +260,10 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
                 "process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it lasts "
                 "until that process has evidence of the recovery."
             ),
-            "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-breached.md", **links,
+            "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-breached.md",
+            **links,
         },
-    }  # fmt: skip
+    }
     ticket = {
         "exp_labels": {**who, "severity": "ticket", "objective": "0.9"},
         "exp_annotations": {
@@ -209,9 +272,10 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
                 f"In the last 1d 75% of the answers failed the criterion {HOSTILE} of the agent {HOSTILE}. There and "
                 "in the last 2h it is more than 28 %, 2.8 times what the objective of 0.9 allows."
             ),
-            "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-burn-slow.md", **links,
+            "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-burn-slow.md",
+            **links,
         },
-    }  # fmt: skip
+    }
     test = {
         "interval": "1m",
         "input_series": [
@@ -223,10 +287,14 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
             {"eval_time": "5h", "alertname": "AgentevalObjectiveBurnSlow", "exp_alerts": [ticket]},
             {"eval_time": "6h", "alertname": "AgentevalObjectiveBreached", "exp_alerts": [page]},
         ],
-    }  # fmt: skip
+    }
     files = [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)]
-    tree = {"rule_files": files, "evaluation_interval": "1m", "tests": [test],
-            "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"]}  # fmt: skip
+    tree = {
+        "rule_files": files,
+        "evaluation_interval": "1m",
+        "tests": [test],
+        "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
+    }
     (tmp_path / "texts.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
     code, message = promtool(promtool_binary, "test", "rules", tmp_path / "texts.yaml")
     assert code == 0, message
@@ -235,30 +303,42 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
 @pytest.mark.backend
 @pytest.mark.parametrize(
     ("breach", "failures", "at", "paged"),
-    [("_x20 1", "_x20 1", "20m", True), ("0x15 1x9", "0+1x25", "25m", True),
-     ("0x15 1x9 _x30", "0+1x25 _x30", "52m", False)],
+    [
+        ("_x20 1", "_x20 1", "20m", True),
+        ("0x15 1x9", "0+1x25", "25m", True),
+        ("0x15 1x9 _x30", "0+1x25 _x30", "52m", False),
+    ],
     ids=["first export", "lasts", "process ended"],
-)  # fmt: skip
+)
 def test_a_breach_is_one_alert_with_its_own_text(
     breach: str, failures: str, at: str, paged: bool, promtool_binary: Path, tmp_path: Path
 ) -> None:
-    """With `of_last`, without, and where a failure is a ticket; only the statistics claim how rare false alarms are."""
+    """With `of_last`, without, and where a failure is a ticket; only the statistics claim how rare
+    false alarms are.
+    """
     plan = plan_of(
-        criterion("last", objective=0.95, of_last=100), criterion("strict_last", objective=1.0, of_last=100),
-        criterion("strict", objective=1.0), criterion("evidence", objective=0.95),
-    )  # fmt: skip
+        criterion("last", objective=0.95, of_last=100),
+        criterion("strict_last", objective=1.0, of_last=100),
+        criterion("strict", objective=1.0),
+        criterion("evidence", objective=0.95),
+    )
     folder = written(files_of(plan), tmp_path)
     labels = {"job": "shop", AGENT: "x"}
     lines = [
         series(metric, values, {**labels, CRITERION: item.name, **label})
         for item in plan.criteria
         for metric, values, label in (
-            (names.METRIC_OBJECTIVE_BREACH, breach, {}), (names.METRIC_RESULTS, failures, {LABEL: "fail"}),
+            (names.METRIC_OBJECTIVE_BREACH, breach, {}),
+            (names.METRIC_RESULTS, failures, {LABEL: "fail"}),
             (names.METRIC_RESULTS, failures.replace("1", "0"), {LABEL: "pass"}),
         )
-    ]  # fmt: skip
+    ]
     wanted = {("FailureSeen", "strict")}
-    wanted |= {("ObjectiveBreached", name) for name in ("last", "strict_last", "evidence")} if paged else set()
+    wanted |= (
+        {("ObjectiveBreached", name) for name in ("last", "strict_last", "evidence")}
+        if paged
+        else set()
+    )
     samples = [
         {"labels": f'{{alertname="Agenteval{name}", {CRITERION}="{item}"}}', "value": 1}
         for name, item in sorted(wanted)
@@ -267,15 +347,29 @@ def test_a_breach_is_one_alert_with_its_own_text(
         "rule_files": [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)],
         "evaluation_interval": "1m",
         "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
-        "tests": [{"interval": "1m", "input_series": lines, "promql_expr_test": [{
-            "expr": f'count by (alertname, {CRITERION}) (ALERTS{{alertname=~".*Breached|.*Seen",alertstate="firing"}})',
-            "eval_time": at, "exp_samples": samples,
-        }]}],
-    }  # fmt: skip
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": lines,
+                "promql_expr_test": [
+                    {
+                        "expr": f"count by (alertname, {CRITERION}) "
+                        '(ALERTS{alertname=~".*Breached|.*Seen",alertstate="firing"})',
+                        "eval_time": at,
+                        "exp_samples": samples,
+                    }
+                ],
+            }
+        ],
+    }
     (tmp_path / "once.yaml").write_text(yaml.safe_dump(tree))
     code, message = promtool(promtool_binary, "test", "rules", tmp_path / "once.yaml")
     assert code == 0, message
-    texts = {alert.labels.get("of_last"): alert.description for alert in alerts_of(plan) if "Breached" in alert.name}
+    texts = {
+        alert.labels.get("of_last"): alert.description
+        for alert in alerts_of(plan)
+        if "Breached" in alert.name
+    }
     assert "at most one false alarm" in texts[None]
     assert "false alarm" not in texts["100"]
     assert "the last 100 verdicts" in texts["100"]
@@ -286,7 +380,9 @@ def test_a_breach_is_one_alert_with_its_own_text(
 
 def scaled(pattern: str, factor: float) -> Callable[[str], str]:
     """Every number that the pattern finds, times the factor."""
-    return lambda text: re.sub(pattern, lambda match: f"{float(match[0]) * factor:.6f}", text, flags=re.MULTILINE)
+    return lambda text: re.sub(
+        pattern, lambda match: f"{float(match[0]) * factor:.6f}", text, flags=re.MULTILINE
+    )
 
 
 SHARE, LEAST = r"(?<=[<>] )0\.\d+", r"(?<=>= )\d\d+$"
@@ -295,7 +391,9 @@ MUTATIONS: dict[str, Callable[[str], str]] = {
     "limits a tenth lower": scaled(SHARE, 0.9),
     "minimum counts a tenth higher": scaled(LEAST, 1.1),
     "minimum counts a tenth lower": scaled(LEAST, 0.9),
-    "without the second condition": lambda text: re.sub(r"(?s)\nand .*?(?=\nand |\Z)", "", text, count=1),
+    "without the second condition": lambda text: re.sub(
+        r"(?s)\nand .*?(?=\nand |\Z)", "", text, count=1
+    ),
     "without the last condition": lambda text: text.rpartition("\nand ")[0] or text,
     "without what follows unless and or": lambda text: re.sub(r"\n(unless|or) .*", "", text),
 }
@@ -304,8 +402,15 @@ MUTATIONS: dict[str, Callable[[str], str]] = {
 def failing(output: str) -> set[str]:
     """The alerts that fired for other services than expected."""
     pairs = re.findall(r"exp: (.*)\n *got: (.*)", output)
-    different = (set(re.findall(r"{.*?}", expected)) ^ set(re.findall(r"{.*?}", got)) for expected, got in pairs)
-    return {name for samples in different for name in re.findall(r'alertname="(\w+)"', " ".join(samples))}
+    different = (
+        set(re.findall(r"{.*?}", expected)) ^ set(re.findall(r"{.*?}", got))
+        for expected, got in pairs
+    )
+    return {
+        name
+        for samples in different
+        for name in re.findall(r'alertname="(\w+)"', " ".join(samples))
+    }
 
 
 @pytest.mark.backend

@@ -1,4 +1,6 @@
-"""The pages about alerts: each alert has its runbook and its row, and what they say of figures and PromQL is true."""
+"""The pages about alerts: each alert has its runbook and its row, and what they say of figures and
+PromQL is true.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,15 @@ from agenteval_otel.provisioning.prometheus.quality import burn_limit
 from .plans import EVERYTHING, promtool
 
 RECORDING, RULES = "rules/agenteval-recording.yaml", "rules/agenteval-alerts.yaml"
-LABELS = {"agenteval_outcome", "agenteval_judge_model", "agenteval_judge_name", "agenteval_judge_period",
-          "agenteval_judge_check", "agenteval_export_signal", "agenteval_export_reason"}  # fmt: skip
+LABELS = {
+    "agenteval_outcome",
+    "agenteval_judge_model",
+    "agenteval_judge_name",
+    "agenteval_judge_period",
+    "agenteval_judge_check",
+    "agenteval_export_signal",
+    "agenteval_export_reason",
+}
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 ALERTS = {alert.name: alert for alert in alerts_of(EVERYTHING)}
 PAGES = {path.name: path.read_text() for path in (DOCS / "runbooks").glob("*.md")}
@@ -33,12 +42,18 @@ def test_each_alert_has_its_page_and_each_page_its_alert() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS.values(), ids=lambda alert: alert.name)
 def test_a_page_says_what_somebody_needs_who_is_woken(alert: Alert) -> None:
-    """Its name, how urgent it is, what it means, where to look, what causes it, what to do, how to silence it."""
+    """Its name, how urgent it is, what it means, where to look, what causes it, what to do, how to
+    silence it.
+    """
     text = PAGES[alert.page]
     assert text.startswith(f"# {alert.name}\n\n**{alert.severity.capitalize()}.**")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == [
-        "What it means", "Look", "Likely causes", "What to do", "Silence",
-    ]  # fmt: skip
+        "What it means",
+        "Look",
+        "Likely causes",
+        "What to do",
+        "Silence",
+    ]
     assert "```promql" in text
     assert "Jaeger" in text
     assert f"amtool silence add alertname={alert.name}" in text
@@ -46,10 +61,16 @@ def test_a_page_says_what_somebody_needs_who_is_woken(alert: Alert) -> None:
 
 def test_the_table_of_alerts_is_the_alerts() -> None:
     """Names, severities and waiting times, in the rules' order."""
-    rows = re.findall(r"^\| \[`(\w+)`\]\(runbooks/(\S+)\) \| (\w+) \| .* \| .* \| (\w+) \|$", TEXT, re.MULTILINE)
-    rules = {rule["alert"]: rule for rule in yaml.safe_load(files_of(EVERYTHING)[RULES])["groups"][0]["rules"]}
+    rows = re.findall(
+        r"^\| \[`(\w+)`\]\(runbooks/(\S+)\) \| (\w+) \| .* \| .* \| (\w+) \|$", TEXT, re.MULTILINE
+    )
+    rules = {
+        rule["alert"]: rule
+        for rule in yaml.safe_load(files_of(EVERYTHING)[RULES])["groups"][0]["rules"]
+    }
     assert sorted(rows) == sorted(
-        (name, ALERTS[name].page, rule["labels"]["severity"], rule.get("for", "0s")) for name, rule in rules.items()
+        (name, ALERTS[name].page, rule["labels"]["severity"], rule.get("for", "0s"))
+        for name, rule in rules.items()
     )
 
 
@@ -82,9 +103,15 @@ def test_the_table_of_delays_is_what_the_detector_takes() -> None:
 @pytest.mark.backend
 def test_promql_of_the_pages_is_valid(promtool_binary: Path, tmp_path: Path) -> None:
     """Every expression of every page loads as a rule."""
-    result = [item for text in (*PAGES.values(), TEXT) for item in re.findall(r"```promql\n(.*?)```", text, re.DOTALL)]
+    result = [
+        item
+        for text in (*PAGES.values(), TEXT)
+        for item in re.findall(r"```promql\n(.*?)```", text, re.DOTALL)
+    ]
     rules = [{"record": f"page:{number}", "expr": item} for number, item in enumerate(result)]
-    (tmp_path / "pages.yaml").write_text(yaml.safe_dump({"groups": [{"name": "pages", "rules": rules}]}))
+    (tmp_path / "pages.yaml").write_text(
+        yaml.safe_dump({"groups": [{"name": "pages", "rules": rules}]})
+    )
     code, message = promtool(promtool_binary, "check", "rules", tmp_path / "pages.yaml")
     assert code == 0, message
     assert len(rules) >= len(PAGES)
@@ -96,6 +123,15 @@ def test_metrics_and_series_that_the_pages_name_exist() -> None:
     recorded = set(re.findall(r"record: (\S+)", files_of(EVERYTHING)[RECORDING]))
     for name, text in PAGES.items():
         for block in re.findall(r"```promql\n(.*?)```", text, re.DOTALL):
-            used = set(re.findall(r"agenteval[a-z0-9_:]*_[a-z0-9_:]+(?=[\[{ )]|$)", block, re.MULTILINE)) - LABELS
-            unknown = {item for item in used if re.sub(r"_(bucket|sum|count)$", "", item) not in emitted} - recorded
+            used = (
+                set(
+                    re.findall(
+                        r"agenteval[a-z0-9_:]*_[a-z0-9_:]+(?=[\[{ )]|$)", block, re.MULTILINE
+                    )
+                )
+                - LABELS
+            )
+            unknown = {
+                item for item in used if re.sub(r"_(bucket|sum|count)$", "", item) not in emitted
+            } - recorded
             assert unknown == set(), name

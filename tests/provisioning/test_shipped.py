@@ -1,4 +1,6 @@
-"""The files of collector-config/ are what its settings give: nothing drifts, and nothing lies there by hand."""
+"""The files of collector-config/ are what its settings give: nothing drifts, and nothing lies there
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def generated_fixture(plan: MonitoringPlan) -> GeneratedFiles:
 
 
 def test_what_is_shipped_is_what_is_generated(generated: GeneratedFiles) -> None:
-    """Every file says what its settings give now, and what wrote it; nothing else lies there but what is known."""
+    """Every file says what its settings give now, and what wrote it; nothing else lies there but
+    what is known.
+    """
     assert differing(SHIPPED, generated) == [], f"run: {WRITE_THEM}"
     assert [name for name, text in generated.items() if MARK not in text] == []
     there = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.rglob("*") if path.is_file()}
@@ -37,12 +41,25 @@ def test_what_is_shipped_is_what_is_generated(generated: GeneratedFiles) -> None
 
 
 def test_the_example_has_every_kind_of_criterion(plan: MonitoringPlan) -> None:
-    """Two agents, a judged one with a limit; criteria with threshold, with objective, and with neither."""
+    """Two agents, a judged one with a limit; criteria with threshold, with objective, and with
+    neither.
+    """
     assert plan.agents == ("assistant", "support")
     assert plan.judge_models == ("claude-haiku-4-5",)
     assert plan.has_spend_limit
     assert {item.name for item in plan.criteria if item.is_alerted} == {
-        "Coherence", "names_the_topic", "next_step", "response_health", "short_enough", "tools_worked",
-    }  # fmt: skip
-    assert {item.name for item in plan.criteria if item.objective is None} == {"courtesy", "response_health"}
-    assert {item.name for item in plan.criteria if item.threshold is not None} == {"Coherence", "tools_worked"}
+        "Coherence",
+        "names_the_topic",
+        "next_step",
+        "response_health",
+        "short_enough",
+        "tools_worked",
+    }
+    assert {item.name for item in plan.criteria if item.objective is None} == {
+        "courtesy",
+        "response_health",
+    }
+    assert {item.name for item in plan.criteria if item.threshold is not None} == {
+        "Coherence",
+        "tools_worked",
+    }

@@ -1,7 +1,8 @@
-"""An application that fills every panel, run as a program of its own: `python -m tests.provisioning.traffic SECONDS`.
+"""An application that fills every panel, run as a program of its own:
+`python -m tests.provisioning.traffic SECONDS`.
 
-Agents with awkward names, a judge with a budget and a breaker, an evaluator that breaks. Where everything goes is what
-the `OTEL_*` variables say; its version comes with the resource.
+Agents with awkward names, a judge with a budget and a breaker, an evaluator that breaks. Where
+everything goes is what the `OTEL_*` variables say; its version comes with the resource.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def broken(evaluation_input: EvaluationInput) -> bool:
 
 def settings() -> dict[str, Any]:
     """What is scored; the judge is asked nobody's price but has one."""
-    spend = SpendLimits(prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=100, usd_per_minute=100)
+    spend = SpendLimits(
+        prices={"*": {"input": 1.0, "output": 5.0}}, usd_per_day=100, usd_per_minute=100
+    )
     numbers = itertools.count()
 
     def reply(_: object) -> dict[str, Any]:
@@ -53,23 +56,31 @@ def settings() -> dict[str, Any]:
         return {"evidence": [], "reason": "as it reads", "score": number % 3 > 0}
 
     judge = ScriptedJudge(
-        answer=reply, input_tokens=400, output_tokens=60, spend=spend, breaker=BreakerSettings(),
-    )  # fmt: skip
+        answer=reply,
+        input_tokens=400,
+        output_tokens=60,
+        spend=spend,
+        breaker=BreakerSettings(),
+    )
     return {
         "sample_rate": 1.0,
         "metric_dimensions": ["tenant"],
         "load_shedding": {"enabled": False},
         "judge_health": {"repeat_share": 1.0},
         "evaluators": [
-            ResponseHealth(objective=0.9), Func.of(spoken, scale="numeric"), Func.of(broken),
+            ResponseHealth(objective=0.9),
+            Func.of(spoken, scale="numeric"),
+            Func.of(broken),
             Func.of(short, scale="binary", objective=0.5),
             LLMJudge(judge=judge, criterion_name=JUDGED, description="It helps.", objective=0.9),
         ],
-    }  # fmt: skip
+    }
 
 
 def main(seconds: float) -> None:
-    """Answers for so long, every agent in turn, and leaves nothing behind; fails unless everything was sent."""
+    """Answers for so long, every agent in turn, and leaves nothing behind; fails unless everything
+    was sent.
+    """
     configure(**settings())
     handlers = [monitor(agent=name)(_answer) for name in AWKWARD]
     until = time.monotonic() + seconds
@@ -85,7 +96,10 @@ def main(seconds: float) -> None:
 
 
 def _answer(number: int) -> str:
-    annotate(model=("model-1", 'model "2"')[number % 2], tags={"tenant": ("acme", 'the "other"')[number % 2]})
+    annotate(
+        model=("model-1", 'model "2"')[number % 2],
+        tags={"tenant": ("acme", 'the "other"')[number % 2]},
+    )
     return "word " * (number % 11)
 
 

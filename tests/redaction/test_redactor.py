@@ -1,4 +1,6 @@
-"""The built-in redactor: what it takes out, what it leaves alone, own patterns, and that it is stable and linear."""
+"""The built-in redactor: what it takes out, what it leaves alone, own patterns, and that it is
+stable and linear.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,20 @@ from agenteval_otel.testing.checks import check_component
 
 REDACTOR = PatternRedactor()
 LETTERS = string.ascii_uppercase
-FULL_WIDTH, ARABIC = ({48 + digit: zero + digit for digit in range(10)} for zero in (0xFF10, 0x0660))
+FULL_WIDTH, ARABIC = (
+    {48 + digit: zero + digit for digit in range(10)} for zero in (0xFF10, 0x0660)
+)
 # Put together here, so that no scanner takes this file for a leak.
 AWS_ID, AWS_KEY = "AKIA" + "IOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY"
 GITHUB = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
-JWT = "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0NTY3ODkwIn0" + ".dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
-PEM = "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabc+/=\n-----END RSA PRIVATE KEY-----"
+JWT = (
+    "eyJhbGciOiJIUzI1NiJ9"
+    + ".eyJzdWIiOiIxMjM0NTY3ODkwIn0"
+    + ".dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+)
+PEM = (
+    "-----BEGIN RSA " + "PRIVATE KEY-----\nMIIEpAIBAAKCAQEA\nabc+/=\n-----END RSA PRIVATE KEY-----"
+)
 
 CUT_PEM = "-----BEGIN PRIVATE " + "KEY-----\n" + "MIIEvQIBADANBgkq\n" * 5 + "hkiG9w0="
 
@@ -32,7 +42,8 @@ FOUND = [
     (f"id {AWS_ID}, key {AWS_KEY}.", "id [SECRET], key [SECRET]."),
     (f"aws_secret_access_key = {AWS_KEY}", "aws_secret_access_key = [SECRET]"),
     ("AIza" + "SyA1234567890abcdefghijklmnopqrstuv", "[SECRET]"),
-    (f"export TOKEN={GITHUB};", "export TOKEN=[SECRET];"), (f"({GITHUB})", "([SECRET])"),
+    (f"export TOKEN={GITHUB};", "export TOKEN=[SECRET];"),
+    (f"({GITHUB})", "([SECRET])"),
     ("github_" + "pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz0123456789", "[SECRET]"),
     ("glpat-" + "ABCDEFGHIJKLMNOPQRST", "[SECRET]"),
     ("xoxb-" + "1234567890-1234567890123-AbCdEfGhIjKlMnOpQrStUvWx", "[SECRET]"),
@@ -42,40 +53,67 @@ FOUND = [
     ("hf_" + "abcdefghijklmnopqrstuvwxyzABCDEFGH", "[SECRET]"),
     ("npm_" + "abcdefghijklmnopqrstuvwxyz0123456789", "[SECRET]"),
     ("pypi-" + "AgEIcHlwaS5vcmcCJDU2YjUyNWIx", "[SECRET]"),
-    (f"jwt={JWT}", "jwt=[SECRET]"), (f"key:\n{PEM}\nend", "key:\n[SECRET]\nend"),
-    (f"{CUT_PEM} and more", "[SECRET] and more"), (CUT_PEM.replace("\n", "\\n"), "[SECRET]"),
+    (f"jwt={JWT}", "jwt=[SECRET]"),
+    (f"key:\n{PEM}\nend", "key:\n[SECRET]\nend"),
+    (f"{CUT_PEM} and more", "[SECRET] and more"),
+    (CUT_PEM.replace("\n", "\\n"), "[SECRET]"),
     ("Authorization: Bearer abc.def-123456", "Authorization: Bearer [SECRET]"),
     ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: Basic [SECRET]"),
-    ("password=hunter2&x=1", "password=[SECRET]&x=1"), ("my password is S3cret!x", "my password is [SECRET]"),
-    ('{"password": "my long pass phrase"}', '{"password": "[SECRET]"}'), ("X-Api-Key: 0123abcd", "X-Api-Key: [SECRET]"),
+    ("password=hunter2&x=1", "password=[SECRET]&x=1"),
+    ("my password is S3cret!x", "my password is [SECRET]"),
+    ('{"password": "my long pass phrase"}', '{"password": "[SECRET]"}'),
+    ("X-Api-Key: 0123abcd", "X-Api-Key: [SECRET]"),
     ("client_secret: 'AbC-123'", "client_secret: '[SECRET]'"),
     ("postgres://user:pass@db.internal/x", "postgres://[SECRET]/x"),
     # addresses
-    ("write to john.doe+x@mail.example.co.uk.", "write to [EMAIL]."), ("<o'brien@example.com>", "<[EMAIL]>"),
-    ("jös@bücher.example", "[EMAIL]"), ("email=a@b.de&y", "email=[EMAIL]&y"),
-    ("from 192.168.1.1:8080", "from [IP]:8080"), ("ip 2001:db8::1, ok", "ip [IP], ok"),
-    ("2001:0db8:85a3:0000:0000:8a2e:0370:7334", "[IP]"), ("::ffff:192.0.2.128", "[IP]"),
+    ("write to john.doe+x@mail.example.co.uk.", "write to [EMAIL]."),
+    ("<o'brien@example.com>", "<[EMAIL]>"),
+    ("jös@bücher.example", "[EMAIL]"),
+    ("email=a@b.de&y", "email=[EMAIL]&y"),
+    ("from 192.168.1.1:8080", "from [IP]:8080"),
+    ("ip 2001:db8::1, ok", "ip [IP], ok"),
+    ("2001:0db8:85a3:0000:0000:8a2e:0370:7334", "[IP]"),
+    ("::ffff:192.0.2.128", "[IP]"),
     # cards and accounts
-    ("card 4111 1111 1111 1111 exp 12/26", "card [CARD] exp 12/26"), ("4111-1111-1111-1111", "[CARD]"),
-    ("3782 822463 10005", "[CARD]"), ("378282246310005", "[CARD]"), ("4222222222222", "[CARD]"),
+    ("card 4111 1111 1111 1111 exp 12/26", "card [CARD] exp 12/26"),
+    ("4111-1111-1111-1111", "[CARD]"),
+    ("3782 822463 10005", "[CARD]"),
+    ("378282246310005", "[CARD]"),
+    ("4222222222222", "[CARD]"),
     ("GB82 WEST 1234 5698 7654 32 and 4111 1111 1111 1111 99", "[IBAN] and [CARD] 99"),
-    ("4111.1111.1111.1111", "[CARD]"), ("4111111111111111".translate(FULL_WIDTH), "[CARD]"),
-    ("my card is 630427373398", "my card is [CARD]"), ("GB29 NWBK 6016 1331 9268 19 and", "[IBAN] and"),
-    ("de89370400440532013000", "[IBAN]"), ("FR14 2004 1010 0505 0001 3M02 606", "[IBAN]"),
-    ("DE89 37040044 0532013000", "[IBAN]"), ("MT84MALT011000012345MTLCAST001S", "[IBAN]"),
+    ("4111.1111.1111.1111", "[CARD]"),
+    ("4111111111111111".translate(FULL_WIDTH), "[CARD]"),
+    ("my card is 630427373398", "my card is [CARD]"),
+    ("GB29 NWBK 6016 1331 9268 19 and", "[IBAN] and"),
+    ("de89370400440532013000", "[IBAN]"),
+    ("FR14 2004 1010 0505 0001 3M02 606", "[IBAN]"),
+    ("DE89 37040044 0532013000", "[IBAN]"),
+    ("MT84MALT011000012345MTLCAST001S", "[IBAN]"),
     # US social security
-    ("Here's my SSN: 078-05-1120", "Here's my SSN: [SSN]"), ("is 219-09-9999.", "is [SSN]."),
-    ("ssn 078051120", "ssn [SSN]"), ("Social Security number is 078 05 1120,", "Social Security number is [SSN],"),
+    ("Here's my SSN: 078-05-1120", "Here's my SSN: [SSN]"),
+    ("is 219-09-9999.", "is [SSN]."),
+    ("ssn 078051120", "ssn [SSN]"),
+    ("Social Security number is 078 05 1120,", "Social Security number is [SSN],"),
     # telephones
-    ("call +1 (415) 555-0132 now", "call [PHONE] now"), ("(415) 555-0132", "[PHONE]"), ("415.555.0132", "[PHONE]"),
-    ("+4915112345678", "[PHONE]"), ("+44 20 7946 0958", "[PHONE]"), ("0049 171 1234567", "[PHONE]"),
-    ("0171 1234567", "[PHONE]"), ("06 12 34 56 78", "[PHONE]"), ("07700900123", "[PHONE]"),
-    ("345-899-3560x4587", "[PHONE]"), ("phone: 467 3395", "phone: [PHONE]"),
+    ("call +1 (415) 555-0132 now", "call [PHONE] now"),
+    ("(415) 555-0132", "[PHONE]"),
+    ("415.555.0132", "[PHONE]"),
+    ("+4915112345678", "[PHONE]"),
+    ("+44 20 7946 0958", "[PHONE]"),
+    ("0049 171 1234567", "[PHONE]"),
+    ("0171 1234567", "[PHONE]"),
+    ("06 12 34 56 78", "[PHONE]"),
+    ("07700900123", "[PHONE]"),
+    ("345-899-3560x4587", "[PHONE]"),
+    ("phone: 467 3395", "phone: [PHONE]"),
     ("call me at 78 651 450", "call me at [PHONE]"),
-    ("416 60 039 office", "[PHONE] office"), ("at 781 1704x302-Office", "at [PHONE]-Office"),
-    ("or 001-518-640-0854x3021", "or [PHONE]"), ("or 4155550132x3021, or", "or [PHONE], or"),
-    ("0171 1234567".translate(ARABIC), "[PHONE]"), ("My phone number is 4155550132", "My phone number is [PHONE]"),
-]  # fmt: skip
+    ("416 60 039 office", "[PHONE] office"),
+    ("at 781 1704x302-Office", "at [PHONE]-Office"),
+    ("or 001-518-640-0854x3021", "or [PHONE]"),
+    ("or 4155550132x3021, or", "or [PHONE], or"),
+    ("0171 1234567".translate(ARABIC), "[PHONE]"),
+    ("My phone number is 4155550132", "My phone number is [PHONE]"),
+]
 
 LEFT_ALONE = [
     "order 12345678 shipped on 2024-05-12 at 12:30:45", "order number 1234567890, invoice 2024-000123",
@@ -109,12 +147,20 @@ def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
 
 
 def test_ids_in_prose_are_no_accounts() -> None:
-    """Of ids that look like the beginning of an account, whatever country they name, none is one, in long texts too."""
+    """Of ids that look like the beginning of an account, whatever country they name, none is one,
+    in long texts too.
+    """
     generator = random.Random(11)
-    ids = ["".join(map(generator.choice, (LETTERS, LETTERS, "123456789", string.digits, *tails)))
-           for tails in ((LETTERS, LETTERS), (), (string.digits, string.digits)) for _ in range(2_000)]  # fmt: skip
+    ids = [
+        "".join(map(generator.choice, (LETTERS, LETTERS, "123456789", string.digits, *tails)))
+        for tails in ((LETTERS, LETTERS), (), (string.digits, string.digits))
+        for _ in range(2_000)
+    ]
     before = "Please wait a moment while I look this up for you. " * 12
-    texts = [f"{before}Your booking {code} covers one bag and a window seat on both legs." for code in ids]
+    texts = [
+        f"{before}Your booking {code} covers one bag and a window seat on both legs."
+        for code in ids
+    ]
     assert [text for text in texts if "[IBAN]" in REDACTOR.redact(text)] == []
 
 
@@ -129,7 +175,9 @@ def test_each_kind_can_be_chosen() -> None:
 
 
 def test_own_patterns_have_their_own_marker() -> None:
-    """A pattern gives the marker of its name, beside the built-in kinds, and never bites into a marker."""
+    """A pattern gives the marker of its name, beside the built-in kinds, and never bites into a
+    marker.
+    """
     redactor = PatternRedactor(patterns={"customer": "C-[0-9]{6}", "loud": "[A-Z]{4,}"})
     redacted = redactor.redact("C-123456 wrote a@b.example LOUDLY")
     assert redacted == "[CUSTOMER] wrote [EMAIL] [LOUD]"
@@ -141,11 +189,14 @@ def test_own_patterns_have_their_own_marker() -> None:
 @pytest.mark.parametrize(
     ("fields", "actual"),
     [
-        ({"patterns": {"a": "("}}, "not a regular expression"), ({"patterns": {"a": "x*"}}, "matches the empty text"),
-        ({"patterns": {"a b": "x"}}, "must be a letter"), ({"kinds": ["names"]}, "'secrets'"),
-        ({"limit_s": 0}, "more than 0"), ({"kind": "email"}, "kinds"),
+        ({"patterns": {"a": "("}}, "not a regular expression"),
+        ({"patterns": {"a": "x*"}}, "matches the empty text"),
+        ({"patterns": {"a b": "x"}}, "must be a letter"),
+        ({"kinds": ["names"]}, "'secrets'"),
+        ({"limit_s": 0}, "more than 0"),
+        ({"kind": "email"}, "kinds"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_used_is_refused_at_start(fields: dict[str, Any], actual: str) -> None:
     """A wrong pattern, name or kind is a configuration error that says what is expected."""
     with pytest.raises(ConfigurationError, match=actual.replace("(", r"\(")):
@@ -160,11 +211,18 @@ def test_a_pattern_that_takes_too_long_is_stopped() -> None:
 
 
 def test_redactors_are_components() -> None:
-    """They are chosen by type, come back from their dump, and lists are loaded with the path of what is wrong."""
+    """They are chosen by type, come back from their dump, and lists are loaded with the path of
+    what is wrong.
+    """
     check_component(PatternRedactor(patterns={"customer": "C-[0-9]{6}"}), Redactor)
     assert load_redactors(None, path="redaction") == (REDACTOR,)
     assert load_redactors([], path="redaction") == ()
-    assert load_redactors({"type": "patterns", "kinds": ["email"]}, path="redaction")[0].redact("a@b.de") == "[EMAIL]"
+    assert (
+        load_redactors({"type": "patterns", "kinds": ["email"]}, path="redaction")[0].redact(
+            "a@b.de"
+        )
+        == "[EMAIL]"
+    )
     with pytest.raises(ConfigurationError, match=r"redaction\[1\].*pattern"):
         load_redactors([REDACTOR, {"type": "pattern"}], path="redaction")
     with pytest.raises(ConfigurationError, match="list of redactors"):
@@ -172,15 +230,47 @@ def test_redactors_are_components() -> None:
 
 
 PIECES = st.sampled_from(
-    [text for text, _ in FOUND] + ["password", "api_key", "=", ": ", '"', "'", " ", "\n", "@", "::", "12", "345", "-",
-     ".", "phone ", "[EMAIL]", "[", "]", "é", "Bearer ", "-----BEGIN PRIVATE KEY-----", "order ", "://", "+", "(", "x"]
-)  # fmt: skip
+    [text for text, _ in FOUND]
+    + [
+        "password",
+        "api_key",
+        "=",
+        ": ",
+        '"',
+        "'",
+        " ",
+        "\n",
+        "@",
+        "::",
+        "12",
+        "345",
+        "-",
+        ".",
+        "phone ",
+        "[EMAIL]",
+        "[",
+        "]",
+        "é",
+        "Bearer ",
+        "-----BEGIN PRIVATE KEY-----",
+        "order ",
+        "://",
+        "+",
+        "(",
+        "x",
+    ]
+)
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(PIECES, max_size=9).map("".join) | st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF)))
+@given(
+    st.lists(PIECES, max_size=9).map("".join)
+    | st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF))
+)
 def test_redacting_again_changes_nothing(text: str) -> None:
-    """However the pieces stand together, and in any text, a second time finds nothing that the first one left."""
+    """However the pieces stand together, and in any text, a second time finds nothing that the
+    first one left.
+    """
     redacted = REDACTOR.redact(text)
     assert REDACTOR.redact(redacted) == redacted
 
@@ -209,12 +299,19 @@ def test_its_time_grows_with_the_text_and_not_faster(unit: str) -> None:
 
 
 def test_random_ids_are_left_alone() -> None:
-    """Of ten thousand ids as services make them hardly any is taken for something else, of models' responses none."""
+    """Of ten thousand ids as services make them hardly any is taken for something else, of models'
+    responses none.
+    """
     generator = random.Random(7)
     letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    ids = [prefix + "".join(generator.choices(letters, k=24)) for prefix in ("msg_", "chatcmpl-", "run_", "") * 2_500]
+    ids = [
+        prefix + "".join(generator.choices(letters, k=24))
+        for prefix in ("msg_", "chatcmpl-", "run_", "") * 2_500
+    ]
     changed = [identifier for identifier in ids if REDACTOR.redact(identifier) != identifier]
     assert len(changed) <= 5
-    assert not [identifier for identifier in changed if identifier.startswith(("msg_", "chatcmpl-"))]
+    assert not [
+        identifier for identifier in changed if identifier.startswith(("msg_", "chatcmpl-"))
+    ]
     assert REDACTOR.redact("chatcmpl-4111111111111111") == "chatcmpl-4111111111111111"
     assert REDACTOR.redact("msg_01XFDUDYJgAACzvn ada@example.org") == "msg_01XFDUDYJgAACzvn [EMAIL]"

@@ -1,4 +1,6 @@
-"""Loopback servers in the wire formats of Jaeger's ``/api/v3`` and of Tempo, which page badly where a test asks."""
+"""Loopback servers in the wire formats of Jaeger's ``/api/v3`` and of Tempo, which page badly where
+a test asks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ Reply = tuple[int, Any]
 
 
 class Searched:
-    """Traces of one span each, by their start in seconds after the base; most recent first, as backends return them.
+    """Traces of one span each, by their start in seconds after the base; most recent first, as
+    backends return them.
 
     Attributes:
         queries: Of the searches, in order.
@@ -37,9 +40,10 @@ class Searched:
 
     def within(self, since_s: float, until_s: float, limit: int) -> list[int]:
         inside = [
-            number for number, at_s in self.starts.items()
+            number
+            for number, at_s in self.starts.items()
             if since_s <= at_s <= until_s and not self.drops(number, until_s - since_s)
-        ]  # fmt: skip
+        ]
         return sorted(inside, key=lambda number: -self.starts[number])[:limit]
 
     def span(self, number: int) -> rec.Json:
@@ -63,8 +67,13 @@ class Searched:
             if (reply := self.fault(len(self.queries))) is not None:
                 return reply
             base_s = rec.BASE_NS // rec.SECOND
-            numbers = self.within(int(query["start"]) - base_s, int(query["end"]) - base_s, int(query["limit"]))
-            return 200, {"traces": [{"traceID": rec.ids(number)[0].lstrip("0")} for number in numbers], "metrics": {}}
+            numbers = self.within(
+                int(query["start"]) - base_s, int(query["end"]) - base_s, int(query["limit"])
+            )
+            return 200, {
+                "traces": [{"traceID": rec.ids(number)[0].lstrip("0")} for number in numbers],
+                "metrics": {},
+            }
         number = int(path.rpartition("/")[2], 16) - 1
         self.fetched.append(number)
         trace = rec.traces([self.span(number)])
@@ -72,7 +81,11 @@ class Searched:
         for span in scope["spans"]:
             for name in ("traceId", "spanId"):  # as protobuf's own JSON writes bytes
                 span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
-        return 200, {"trace": trace, "metrics": {}, **({"status": "PARTIAL"} if number == 0 else {})}
+        return 200, {
+            "trace": trace,
+            "metrics": {},
+            **({"status": "PARTIAL"} if number == 0 else {}),
+        }
 
 
 def _seconds(text: str) -> float:
@@ -83,7 +96,8 @@ def _seconds(text: str) -> float:
 
 @contextmanager
 def answering(
-    answer: Callable[[str, dict[str, str]], Reply], headers_of: Callable[[str], dict[str, str]] = lambda path: {}
+    answer: Callable[[str, dict[str, str]], Reply],
+    headers_of: Callable[[str], dict[str, str]] = lambda path: {},
 ) -> Iterator[tuple[str, list[dict[str, str]]]]:
     """A server whose address and requests' headers are returned."""
     headers: list[dict[str, str]] = []
@@ -92,9 +106,13 @@ def answering(
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             headers.append({name.lower(): value for name, value in self.headers.items()})
-            status, value = answer(parts.path, {key: values[0] for key, values in parse_qs(parts.query).items()})
+            status, value = answer(
+                parts.path, {key: values[0] for key, values in parse_qs(parts.query).items()}
+            )
             body = value if isinstance(value, bytes) else json.dumps(value).encode()
-            self.answer(status, body, {"content-type": "application/json", **headers_of(parts.path)})
+            self.answer(
+                status, body, {"content-type": "application/json", **headers_of(parts.path)}
+            )
 
     assert issubclass(Handler, BaseHTTPRequestHandler)
     with serving(Handler) as port:

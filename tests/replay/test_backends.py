@@ -1,4 +1,6 @@
-"""`replay --from jaeger` and `tempo`: interfaces without pages, read by windows of time; servers that do badly."""
+"""`replay --from jaeger` and `tempo`: interfaces without pages, read by windows of time; servers
+that do badly.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def all_of(searched: Searched) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["jaeger", "tempo"])
 def test_windows_are_halved_until_all_is_there(cli: CommandLine, kind: str) -> None:
-    """Many traces in a burst and few around it: each once, each search within the limit, the token sent with it."""
+    """Many traces in a burst and few around it: each once, each search within the limit, the token
+    sent with it.
+    """
     searched = Searched([*range(0, 3_600, 40), *(1_000 + number for number in range(60))])
     with answering(getattr(searched, f"of_{kind}")) as (url, headers):
         report = replay(cli, "--from", kind, url, *WINDOW, "--header", "X-Scope-OrgID=team")
@@ -43,9 +47,14 @@ def test_windows_are_halved_until_all_is_there(cli: CommandLine, kind: str) -> N
     assert report["answers"] == len(searched.starts)
     assert len(searched.queries) < 60
     assert {line["x-scope-orgid"] for line in headers} == {"team"}
-    assert report["left_out"] == ({"unselected": 0} if kind == "jaeger" else {
-        "traces that Tempo returned in part": 1, "unselected": 0,
-    })  # fmt: skip
+    assert report["left_out"] == (
+        {"unselected": 0}
+        if kind == "jaeger"
+        else {
+            "traces that Tempo returned in part": 1,
+            "unselected": 0,
+        }
+    )
     if kind == "tempo":
         assert len(searched.fetched) == len(searched.starts)
 
@@ -55,7 +64,10 @@ def test_a_service_is_asked_for_by_its_name(cli: CommandLine) -> None:
     searched = Searched([1.0])
     with answering(searched.of_tempo) as (url, _):
         replay(cli, "--from", "tempo", url, *WINDOW, "--service", "shop", "--service", 'a"b')
-    assert searched.queries[0]["q"] == r'{ resource.service.name = "a\"b" || resource.service.name = "shop" }'
+    assert (
+        searched.queries[0]["q"]
+        == r'{ resource.service.name = "a\"b" || resource.service.name = "shop" }'
+    )
 
 
 def test_a_jaeger_that_leaves_traces_out_of_narrow_windows_is_found_out(cli: CommandLine) -> None:
@@ -69,7 +81,9 @@ def test_a_jaeger_that_leaves_traces_out_of_narrow_windows_is_found_out(cli: Com
 
 
 def test_more_traces_in_a_moment_than_are_returned_are_said(cli: CommandLine) -> None:
-    """There is no narrower window than a microsecond: the first ten are scored, and the moment is counted."""
+    """There is no narrower window than a microsecond: the first ten are scored, and the moment is
+    counted.
+    """
     searched = Searched([5.0] * 25)
     with answering(searched.of_jaeger) as (url, _):
         report = replay(cli, "--from", "jaeger", url, *WINDOW)
@@ -82,7 +96,10 @@ def test_an_empty_window_is_said(cli: CommandLine) -> None:
     searched = Searched([])
     with answering(searched.of_jaeger) as (url, _):
         replay(cli, "--from", "jaeger", url, *WINDOW, code=2)
-        assert "Jaeger has no traces from 2026-03-01 00:00:00Z to 2026-03-01 01:00:00Z: is that within" in cli.err
+        assert (
+            "Jaeger has no traces from 2026-03-01 00:00:00Z to 2026-03-01 01:00:00Z: is that within"
+            in cli.err
+        )
         searched.starts = {0: 3_000.0}
         report = replay(cli, "--from", "jaeger", url, *WINDOW)
     assert report["notes"] == [
@@ -92,7 +109,9 @@ def test_an_empty_window_is_said(cli: CommandLine) -> None:
 
 
 def test_a_failing_window_is_tried_and_named_and_read_by_the_next_start(cli: CommandLine) -> None:
-    """Four tries; the others are read; exit code 1; the same command then reads what is missing, and nothing else."""
+    """Four tries; the others are read; exit code 1; the same command then reads what is missing,
+    and nothing else.
+    """
     searched = Searched([float(number) for number in range(0, 3_600, 100)])
     wrong: list[Any] = [(503, b""), (200, b"<html>"), (200, {"result": {"resourceSpans": 7}})]
     searched.fault = lambda number: wrong[number % 3] if 3 <= number <= 6 else None
@@ -123,7 +142,9 @@ def test_what_is_away_ends_the_replay(cli: CommandLine) -> None:
             assert f"query port ({port})" in cli.err
 
 
-def test_a_response_beyond_the_limit_is_asked_for_in_parts(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_beyond_the_limit_is_asked_for_in_parts(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A shorter window has a smaller response."""
     searched = Searched([float(number) for number in range(0, 3_600, 450)])
     size = len(json.dumps({"result": rec.traces([searched.span(0)])}))
@@ -145,7 +166,9 @@ def test_backends_are_searched_by_time(cli: CommandLine) -> None:
 def test_a_compressed_response_is_not_taken_for_a_long_one(cli: CommandLine) -> None:
     """A proxy's: the window is named, and not halved until nothing is left of it."""
     searched = Searched([1.0])
-    with answering(searched.of_jaeger, lambda path: {} if "services" in path else {"content-encoding": "gzip"}) as (
+    with answering(
+        searched.of_jaeger, lambda path: {} if "services" in path else {"content-encoding": "gzip"}
+    ) as (
         url,
         _,
     ):

@@ -1,4 +1,6 @@
-"""`agenteval-otel replay --from file`: what a Collector's file has, scored again beside the recorded scores."""
+"""`agenteval-otel replay --from file`: what a Collector's file has, scored again beside the
+recorded scores.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ evaluators:
 """
 
 
-def replay(cli: CommandLine, *arguments: Any, code: int = 0, settings: str = SETTINGS) -> dict[str, Any]:
+def replay(
+    cli: CommandLine, *arguments: Any, code: int = 0, settings: str = SETTINGS
+) -> dict[str, Any]:
     """The report of a replay."""
-    printed = cli("replay", "--settings", cli.settings(settings), "--report", "json", *arguments, code=code)
+    printed = cli(
+        "replay", "--settings", cli.settings(settings), "--report", "json", *arguments, code=code
+    )
     report: dict[str, Any] = json.loads(printed) if printed else {}
     return report
 
@@ -39,24 +45,41 @@ def polite(number: int) -> str:
 
 
 def test_recorded_and_new_scores_stand_side_by_side(cli: CommandLine) -> None:
-    """Of the answers that have both: means, pass rates, what passes and fails now; events say which version it was."""
-    spans = [rec.answer_span(0, polite(0)), rec.answer_span(1, "Wait."), rec.answer_span(2, polite(2))]
+    """Of the answers that have both: means, pass rates, what passes and fails now; events say which
+    version it was.
+    """
+    spans = [
+        rec.answer_span(0, polite(0)),
+        rec.answer_span(1, "Wait."),
+        rec.answer_span(2, polite(2)),
+    ]
     events = [
-        rec.result_event(0, "polite", 0.0, "fail", **{"gen_ai.evaluation.evaluator.version": "old"}),
-        rec.result_event(1, "polite", 0.0, "fail", **{"gen_ai.evaluation.evaluator.version": "old"}),
+        rec.result_event(
+            0, "polite", 0.0, "fail", **{"gen_ai.evaluation.evaluator.version": "old"}
+        ),
+        rec.result_event(
+            1, "polite", 0.0, "fail", **{"gen_ai.evaluation.evaluator.version": "old"}
+        ),
         rec.result_event(2, "other", 1.0),
     ]
     cli.file("otlp.jsonl", rec.lines(rec.traces(spans), rec.logs(events)))
     report = replay(cli, "--from", "file", "otlp.jsonl")
     assert (report["answers"], report["with_recorded_scores"], report["failing"]) == (3, 3, 1)
     [compared] = report["compared"]
-    assert (compared["name"], compared["answers"], compared["now_pass"], compared["now_fail"]) == ("polite", 2, 1, 0)
+    assert (compared["name"], compared["answers"], compared["now_pass"], compared["now_fail"]) == (
+        "polite",
+        2,
+        1,
+        0,
+    )
     assert (compared["recorded"]["mean"]["mean"], compared["new"]["mean"]["mean"]) == (0.0, 0.5)
     assert compared["recorded"]["pass_rate"]["mean"] == 0.0
     assert compared["recorded"]["evaluators"] == ["recorded old"]
     cli("replay", "--settings", cli.settings(SETTINGS), "otlp.jsonl", "--results", "other.jsonl")
     assert "Recorded and new, of the answers that have both" in cli.out
-    [row] = [line for line in cli.out.splitlines() if line.startswith("polite") and line.endswith("1")]
+    [row] = [
+        line for line in cli.out.splitlines() if line.startswith("polite") and line.endswith("1")
+    ]
     assert row.split() == ["polite", "2", "0.00", "0.50", "0", "%", "50", "%", "1", "0", "1"]
 
 
@@ -66,43 +89,65 @@ def test_results_say_whose_they_are(cli: CommandLine) -> None:
     replay(cli, "otlp.jsonl")
     [line] = results(cli.folder)
     trace_id, span_id = rec.ids(4)
-    assert (line["span"]["traceId"], line["span"]["spanId"], line["replayed"]) == (trace_id, span_id, True)
+    assert (line["span"]["traceId"], line["span"]["spanId"], line["replayed"]) == (
+        trace_id,
+        span_id,
+        True,
+    )
     assert (line["service"], line["agent"], "inputSnapshot" in line) == ("shop", "support", False)
     assert (cli.folder / "replay.jsonl").stat().st_mode & 0o077 == 0
 
 
 def test_parts_of_a_trace_come_from_anywhere(cli: CommandLine) -> None:
-    """Events in a file of their own, before their spans, children long after, a span twice: one answer each."""
+    """Events in a file of their own, before their spans, children long after, a span twice: one
+    answer each.
+    """
     agents = [rec.answer_span(number, polite(number)) for number in range(40)]
     runs = [rec.run_span(number, {"gen_ai.evaluation.polite.score": 0.0}) for number in range(40)]
-    cli.file("logs.jsonl", rec.lines(rec.logs([rec.result_event(n, "polite", 1.0, "pass") for n in range(20)])))
-    cli.file("traces.jsonl", rec.lines(*(rec.traces([agent]) for agent in [*agents, *agents[:5]]), rec.ours(runs)))
+    cli.file(
+        "logs.jsonl",
+        rec.lines(rec.logs([rec.result_event(n, "polite", 1.0, "pass") for n in range(20)])),
+    )
+    cli.file(
+        "traces.jsonl",
+        rec.lines(*(rec.traces([agent]) for agent in [*agents, *agents[:5]]), rec.ours(runs)),
+    )
     report = replay(cli, "logs.jsonl", "traces.jsonl")
     assert report["answers"] == 40
     [compared] = report["compared"]
-    assert (compared["answers"], compared["differ"]) == (40, 20)  # where there is an event, it says more
+    # where there is an event, it says more
+    assert (compared["answers"], compared["differ"]) == (40, 20)
     assert compared["recorded"]["mean"]["mean"] == 0.5
 
 
 def test_what_earlier_replays_wrote_is_no_recorded_score(cli: CommandLine) -> None:
     """Neither their events nor their run spans; they are no answers either."""
     replayed = {"agenteval.evaluation.replayed": True}
-    cli.file("otlp.jsonl", rec.lines(
-        rec.traces([rec.answer_span(0, polite(0))]),
-        rec.ours([rec.run_span(0, {"gen_ai.evaluation.polite.score": 0.0}, **replayed)]),
-        rec.logs([rec.result_event(0, "polite", 0.0, "fail", **replayed)]),
-    ))  # fmt: skip
+    cli.file(
+        "otlp.jsonl",
+        rec.lines(
+            rec.traces([rec.answer_span(0, polite(0))]),
+            rec.ours([rec.run_span(0, {"gen_ai.evaluation.polite.score": 0.0}, **replayed)]),
+            rec.logs([rec.result_event(0, "polite", 0.0, "fail", **replayed)]),
+        ),
+    )
     report = replay(cli, "otlp.jsonl")
     assert (report["answers"], report["with_recorded_scores"]) == (1, 0)
-    assert "No recorded scores" in cli("replay", "--settings", cli.settings(SETTINGS), "otlp.jsonl", "--results", "b")
+    assert "No recorded scores" in cli(
+        "replay", "--settings", cli.settings(SETTINGS), "otlp.jsonl", "--results", "b"
+    )
 
 
 def test_broken_lines_are_named_and_counted(cli: CommandLine) -> None:
     """By file and line, without their text; what stands around them is read, of a cut .gz too."""
     good = rec.lines(rec.traces([rec.answer_span(0, polite(0))]))
     cut = rec.lines(rec.traces([rec.answer_span(1, "secret")]))[:-20] + "\n"
-    cli.file("otlp.jsonl", good + cut + "[]\n" + '{"other": 1}\n\n' + rec.lines({"resourceMetrics": []}))
-    packed = gzip.compress(rec.lines(*(rec.traces([rec.answer_span(n, polite(n))]) for n in range(2, 2_000))).encode())
+    cli.file(
+        "otlp.jsonl", good + cut + "[]\n" + '{"other": 1}\n\n' + rec.lines({"resourceMetrics": []})
+    )
+    packed = gzip.compress(
+        rec.lines(*(rec.traces([rec.answer_span(n, polite(n))]) for n in range(2, 2_000))).encode()
+    )
     (cli.folder / "more.jsonl.gz").write_bytes(packed[: len(packed) // 2])
     report = replay(cli, "otlp.jsonl", "more.jsonl.gz")
     assert report["left_out"]["broken lines"] == 4
@@ -133,20 +178,32 @@ def test_files_of_one_request_are_read_as_the_sidecar_reads_them(cli: CommandLin
 
 
 def test_answers_are_chosen_by_time_service_agent_and_recorded_score(cli: CommandLine) -> None:
-    """Times are those of the host that answered, whatever the order; a clock that is wrong by days changes no other."""
+    """Times are those of the host that answered, whatever the order; a clock that is wrong by days
+    changes no other.
+    """
     spans = [rec.answer_span(number, polite(number), at_s=number * 86_400) for number in range(4)]
     spans[0]["endTimeUnixNano"] = "1"  # before it began
     events = [rec.result_event(number, "polite", number / 4) for number in range(4)]
-    cli.file("otlp.jsonl", rec.lines(
-        rec.traces([rec.answer_span(9, polite(9), agent="sales", at_s=86_400)], service="desk"), rec.logs(events),
-        rec.traces(spans),
-    ))  # fmt: skip
-    for number, (options, count) in enumerate((
-        (("--since", "2026-03-02", "--until", "2026-03-03T00:00Z"), 2), (("--until", "2026-03-01T00:00:01"), 1),
-        (("--service", "desk"), 1), (("--agent", "support"), 4), (("--agent", "support", "--agent", "sales"), 5),
-        (("--below", "polite=0.5"), 2), (("--at-least", "polite=0.25", "--below", "polite=0.75"), 2),
-        (("--limit", 3), 3),
-    )):  # fmt: skip
+    cli.file(
+        "otlp.jsonl",
+        rec.lines(
+            rec.traces([rec.answer_span(9, polite(9), agent="sales", at_s=86_400)], service="desk"),
+            rec.logs(events),
+            rec.traces(spans),
+        ),
+    )
+    for number, (options, count) in enumerate(
+        (
+            (("--since", "2026-03-02", "--until", "2026-03-03T00:00Z"), 2),
+            (("--until", "2026-03-01T00:00:01"), 1),
+            (("--service", "desk"), 1),
+            (("--agent", "support"), 4),
+            (("--agent", "support", "--agent", "sales"), 5),
+            (("--below", "polite=0.5"), 2),
+            (("--at-least", "polite=0.25", "--below", "polite=0.75"), 2),
+            (("--limit", 3), 3),
+        )
+    ):
         report = replay(cli, "otlp.jsonl", *options, "--results", f"{number}.jsonl")
         assert report["answers"] == count, options
     replay(cli, "otlp.jsonl", "--since", "2035-01-01", "--results", "none.jsonl", code=2)
@@ -157,10 +214,15 @@ def test_answers_are_chosen_by_time_service_agent_and_recorded_score(cli: Comman
 def test_scores_of_other_scales_are_compared_normalized(cli: CommandLine) -> None:
     """A run span has the raw score alone: the criterion's scale, as it is now, says what it means."""
     settings = SETTINGS + "criteria: {default: [{name: polite, scale: likert5}]}"
-    cli.file("otlp.jsonl", rec.lines(
-        rec.traces([rec.answer_span(n, polite(n)) for n in range(2)]),
-        rec.ours([rec.run_span(n, {"gen_ai.evaluation.polite.score": 1.0 + 4 * n}) for n in range(2)]),
-    ))  # fmt: skip
+    cli.file(
+        "otlp.jsonl",
+        rec.lines(
+            rec.traces([rec.answer_span(n, polite(n)) for n in range(2)]),
+            rec.ours(
+                [rec.run_span(n, {"gen_ai.evaluation.polite.score": 1.0 + 4 * n}) for n in range(2)]
+            ),
+        ),
+    )
     report = replay(cli, "otlp.jsonl", "--below", "polite=0.5", settings=settings)
     assert report["answers"] == 1
 
@@ -168,9 +230,18 @@ def test_scores_of_other_scales_are_compared_normalized(cli: CommandLine) -> Non
 def test_failing_answers_become_a_dataset(cli: CommandLine) -> None:
     """`evaluate` reads it; secrets are out of it, and where each comes from is in it."""
     secret = "sk-ant-api03-" + "a1B2" * 12
-    cli.file("otlp.jsonl", rec.lines(rec.traces([
-        rec.answer_span(0, polite(0)), rec.answer_span(1, f"The key is {secret}."), rec.answer_span(2, "No."),
-    ])))  # fmt: skip
+    cli.file(
+        "otlp.jsonl",
+        rec.lines(
+            rec.traces(
+                [
+                    rec.answer_span(0, polite(0)),
+                    rec.answer_span(1, f"The key is {secret}."),
+                    rec.answer_span(2, "No."),
+                ]
+            )
+        ),
+    )
     replay(cli, "otlp.jsonl", "--dataset", "failing.jsonl")
     assert "2 failing answers in failing.jsonl: agenteval-otel evaluate failing.jsonl" in cli.err
     text = (cli.folder / "failing.jsonl").read_text()
@@ -180,9 +251,18 @@ def test_failing_answers_become_a_dataset(cli: CommandLine) -> None:
         rows = list(dataset)
     assert [row.evaluation_input.prompt for row in rows] == ["Question 1?", "Question 2?"]
     assert [(row.evaluation_input.metadata or {})[REPLAY].partition("-")[0] for row in rows] == [
-        rec.ids(1)[0], rec.ids(2)[0],
-    ]  # fmt: skip
-    cli("evaluate", "failing.jsonl", "--settings", cli.settings(SETTINGS), "--fail-under", "polite=0.5", code=1)
+        rec.ids(1)[0],
+        rec.ids(2)[0],
+    ]
+    cli(
+        "evaluate",
+        "failing.jsonl",
+        "--settings",
+        cli.settings(SETTINGS),
+        "--fail-under",
+        "polite=0.5",
+        code=1,
+    )
 
 
 def test_an_agent_has_the_evaluators_of_its_settings(cli: CommandLine) -> None:
@@ -192,8 +272,9 @@ def test_an_agent_has_the_evaluators_of_its_settings(cli: CommandLine) -> None:
     cli.file("otlp.jsonl", rec.lines(rec.traces(spans)))
     replay(cli, "otlp.jsonl", settings=settings)
     assert {line["agent"]: line["results"][0]["criterionName"] for line in results(cli.folder)} == {
-        "support": "polite", "sales": "response_health",
-    }  # fmt: skip
+        "support": "polite",
+        "sales": "response_health",
+    }
 
 
 def test_an_agent_without_evaluators_of_answers_is_left_out(cli: CommandLine) -> None:
@@ -213,9 +294,15 @@ def test_recorded_scores_of_any_type_are_read(cli: CommandLine) -> None:
     event = rec.result_event(0, "polite", 0.5)
     event["attributes"] += [
         {"key": key, "value": {"arrayValue": {"values": [{"stringValue": "x"}]}}}
-        for key in ("gen_ai.evaluation.score.label", "gen_ai.evaluation.evaluator.version", "error.type")
+        for key in (
+            "gen_ai.evaluation.score.label",
+            "gen_ai.evaluation.evaluator.version",
+            "error.type",
+        )
     ]
-    cli.file("otlp.jsonl", rec.lines(rec.traces([rec.answer_span(0, polite(0))]), rec.logs([event])))
+    cli.file(
+        "otlp.jsonl", rec.lines(rec.traces([rec.answer_span(0, polite(0))]), rec.logs([event]))
+    )
     [compared] = replay(cli, "otlp.jsonl")["compared"]
     assert (compared["answers"], compared["recorded"]["mean"]["mean"]) == (1, 0.5)
 
@@ -229,15 +316,23 @@ def test_answers_without_content_are_counted(cli: CommandLine) -> None:
     assert "answers without content: 1" in cli.err
 
 
-@pytest.mark.parametrize(("options", "error"), [
-    (("--since", "yesterday"), "--since: expected 2026-03-01"),
-    (("--below", "tone"), "--below: expected CRITERION=LIMIT"),
-    (("--below", "tone=7"), "--below: expected"), (("--header", "a b=c"), "--header: expected"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--since", "yesterday"), "--since: expected 2026-03-01"),
+        (("--below", "tone"), "--below: expected CRITERION=LIMIT"),
+        (("--below", "tone=7"), "--below: expected"),
+        (("--header", "a b=c"), "--header: expected"),
+    ],
+)
 def test_wrong_options_are_named(cli: CommandLine, options: tuple[str, str], error: str) -> None:
     """Before anything is read."""
     cli.file("otlp.jsonl", "")
-    kind = ("--from", "jaeger", "http://127.0.0.1:1", "--since", "1h") if options[0] == "--header" else ("otlp.jsonl",)
+    kind = (
+        ("--from", "jaeger", "http://127.0.0.1:1", "--since", "1h")
+        if options[0] == "--header"
+        else ("otlp.jsonl",)
+    )
     replay(cli, *kind, *options, code=2)
     assert error in cli.err
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from agenteval_otel.database.target import target_of
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult, SpanReference
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationInput,
+    EvaluationResult,
+    SpanReference,
+)
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.storage.sql_database import read_evaluations, read_others
 from tests.cli.conftest import CommandLine
@@ -21,16 +26,29 @@ ANSWERS = 450
 def stored(number: int, text: str | None, **more: Any) -> AggregatedEvaluationResult:
     trace_id, span_id = rec.ids(number)
     result = EvaluationResult(
-        criterion_name="polite", score=number % 2 == 0, passed=number % 2 == 0, normalized=float(number % 2 == 0),
-        evaluator_type="RuleBased", evaluator_version="old", probability=0.1,
-    )  # fmt: skip
+        criterion_name="polite",
+        score=number % 2 == 0,
+        passed=number % 2 == 0,
+        normalized=float(number % 2 == 0),
+        evaluator_type="RuleBased",
+        evaluator_version="old",
+        probability=0.1,
+    )
     at_ns = rec.BASE_NS + number * rec.SECOND
-    return AggregatedEvaluationResult.model_validate({
-        "agent": "support", "service": "shop", "results": (result,), "ended_ns": at_ns, "response_ended_ns": at_ns,
-        "span": SpanReference(trace_id=trace_id, span_id=span_id, trace_flags=1),
-        "input_snapshot": None if text is None else EvaluationInput(response=text, agent="support", service="shop"),
-        **more,
-    })  # fmt: skip
+    return AggregatedEvaluationResult.model_validate(
+        {
+            "agent": "support",
+            "service": "shop",
+            "results": (result,),
+            "ended_ns": at_ns,
+            "response_ended_ns": at_ns,
+            "span": SpanReference(trace_id=trace_id, span_id=span_id, trace_flags=1),
+            "input_snapshot": None
+            if text is None
+            else EvaluationInput(response=text, agent="support", service="shop"),
+            **more,
+        }
+    )
 
 
 def save(path: Path, *saved: AggregatedEvaluationResult) -> None:
@@ -44,25 +62,47 @@ def save(path: Path, *saved: AggregatedEvaluationResult) -> None:
 
 
 def test_stored_answers_are_scored_again(cli: CommandLine) -> None:
-    """With the stored scores beside, whatever their probability was; each span once, over several pages."""
+    """With the stored scores beside, whatever their probability was; each span once, over several
+    pages.
+    """
     without_input, replayed = stored(900, None), stored(901, "No.", replayed=True)
-    save(cli.folder / "agenteval.db", *(stored(n, polite(n)) for n in range(ANSWERS)), without_input, replayed,
-         stored(3, polite(3)))  # fmt: skip
+    save(
+        cli.folder / "agenteval.db",
+        *(stored(n, polite(n)) for n in range(ANSWERS)),
+        without_input,
+        replayed,
+        stored(3, polite(3)),
+    )
     report = replay(cli, "--from", "sql", "agenteval.db")
     assert report["left_out"] == {
-        "evaluations stored without their input": 1, "replayed answers and conversations": 1, "unselected": 0,
-    }  # fmt: skip
+        "evaluations stored without their input": 1,
+        "replayed answers and conversations": 1,
+        "unselected": 0,
+    }
     [compared] = report["compared"]
-    assert (report["answers"], compared["answers"], compared["now_pass"]) == (ANSWERS, ANSWERS, ANSWERS // 2)
+    assert (report["answers"], compared["answers"], compared["now_pass"]) == (
+        ANSWERS,
+        ANSWERS,
+        ANSWERS // 2,
+    )
     assert compared["recorded"]["mean"]["mean"] == 0.5
     assert compared["recorded"]["evaluators"] == ["RuleBased old"]
-    assert {line["span"]["traceId"] for line in results(cli.folder)} == {rec.ids(n)[0] for n in range(ANSWERS)}
+    assert {line["span"]["traceId"] for line in results(cli.folder)} == {
+        rec.ids(n)[0] for n in range(ANSWERS)
+    }
 
 
 def test_stored_answers_are_chosen(cli: CommandLine) -> None:
     """By time, agent and recorded score."""
     save(cli.folder / "agenteval.db", *(stored(n, polite(n)) for n in range(20)))
-    options = ("--since", "2026-03-01T00:00:04", "--until", "2026-03-01T00:00:10", "--below", "polite=0.5")
+    options = (
+        "--since",
+        "2026-03-01T00:00:04",
+        "--until",
+        "2026-03-01T00:00:10",
+        "--below",
+        "polite=0.5",
+    )
     assert replay(cli, "--from", "sql", "agenteval.db", *options)["answers"] == 3
     replay(cli, "--from", "sql", "agenteval.db", "--agent", "other", "--results", "b", code=2)
     replay(cli, "--from", "sql", "missing.db", "--results", "c", code=2)
@@ -70,31 +110,56 @@ def test_stored_answers_are_chosen(cli: CommandLine) -> None:
 
 
 def test_what_came_later_is_a_recorded_score(cli: CommandLine) -> None:
-    """What a person said, and what an off-peak evaluator found hours later, is stored by itself: no further answer."""
+    """What a person said, and what an off-peak evaluator found hours later, is stored by itself: no
+    further answer.
+    """
     said = EvaluationResult(
-        criterion_name="thumbs", score=False, passed=False, normalized=0.0, evaluator_type="person",
+        criterion_name="thumbs",
+        score=False,
+        passed=False,
+        normalized=0.0,
+        evaluator_type="person",
         evaluator_kind="human",
-    )  # fmt: skip
-    late = EvaluationResult(criterion_name="late", score=0.25, normalized=0.25, evaluator_type="RuleBased")
+    )
+    late = EvaluationResult(
+        criterion_name="late", score=0.25, normalized=0.25, evaluator_type="RuleBased"
+    )
     empty = EvaluationInput(response="", agent="support", service="shop")
     hour = 3_600 * rec.SECOND
     unjoined = stored(2, "", results=(said,), input_snapshot=empty, span=None)
-    save(cli.folder / "agenteval.db", *(stored(n, polite(n)) for n in range(3)), unjoined,
-         stored(1, "", results=(said,), input_snapshot=empty, ended_ns=rec.BASE_NS + hour),
-         stored(2, polite(2), results=(late,), ended_ns=rec.BASE_NS + hour))  # fmt: skip
+    save(
+        cli.folder / "agenteval.db",
+        *(stored(n, polite(n)) for n in range(3)),
+        unjoined,
+        stored(1, "", results=(said,), input_snapshot=empty, ended_ns=rec.BASE_NS + hour),
+        stored(2, polite(2), results=(late,), ended_ns=rec.BASE_NS + hour),
+    )
     assert replay(cli, "--from", "sql", "agenteval.db")["answers"] == 3
-    recorded = {line["span"]["traceId"]: line["metadata"]["replay"]["recorded"] for line in results(cli.folder)}
+    recorded = {
+        line["span"]["traceId"]: line["metadata"]["replay"]["recorded"]
+        for line in results(cli.folder)
+    }
     names = [{entry["criterion_name"] for entry in recorded[rec.ids(n)[0]]} for n in range(3)]
     assert names == [{"polite"}, {"polite", "thumbs"}, {"polite", "late"}]
-    chosen = replay(cli, "--from", "sql", "agenteval.db", "--below", "thumbs=0.5", "--results", "said.jsonl")
+    chosen = replay(
+        cli, "--from", "sql", "agenteval.db", "--below", "thumbs=0.5", "--results", "said.jsonl"
+    )
     assert chosen["answers"] == 1
 
 
 def test_one_trace_of_very_many_answers_is_read_in_pages(tmp_path: Path) -> None:
-    """Of a process that lives within one trace: beside an answer stand the results of its own span alone."""
+    """Of a process that lives within one trace: beside an answer stand the results of its own span
+    alone.
+    """
     trace_id, _ = rec.ids(1)
-    spans = [SpanReference(trace_id=trace_id, span_id=f"{number:016x}", trace_flags=1) for number in (1, 2, 2)]
-    save(tmp_path / "a.db", *(stored(number, polite(number), span=span) for number, span in enumerate(spans)))
+    spans = [
+        SpanReference(trace_id=trace_id, span_id=f"{number:016x}", trace_flags=1)
+        for number in (1, 2, 2)
+    ]
+    save(
+        tmp_path / "a.db",
+        *(stored(number, polite(number), span=span) for number, span in enumerate(spans)),
+    )
     target = target_of(tmp_path / "a.db", None)
     keys = [key for key, _ in read_evaluations(target)]
     assert len(read_others(target, {keys[1]: (trace_id, spans[1].span_id)})) == 1

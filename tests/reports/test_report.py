@@ -34,15 +34,24 @@ def results(*answers: str) -> list[AggregatedEvaluationResult]:
 
 
 def test_a_printed_result_has_a_line_for_each_criterion() -> None:
-    """The overall score, then criterion, outcome, score and reason, cut to fit; control characters stay out."""
+    """The overall score, then criterion, outcome, score and reason, cut to fit; control characters
+    stay out.
+    """
     good, broken = results("Paris", "!")
     assert str(good).splitlines() == [
-        "overall score 0.62", "  response_health  pass  True", "  shouts           fail  0.25",
-    ]  # fmt: skip
-    assert str(broken).splitlines()[2] == "  shouts           failed        ValueError: <b>loud</b>?[2J"
+        "overall score 0.62",
+        "  response_health  pass  True",
+        "  shouts           fail  0.25",
+    ]
+    assert (
+        str(broken).splitlines()[2]
+        == "  shouts           failed        ValueError: <b>loud</b>?[2J"
+    )
     assert repr(good) == "<AggregatedEvaluationResult 0.62: response_health pass, shouts fail>"
     assert str(good.results[1]) == "shouts fail 0.25"
-    long = EvaluationResult(criterion_name="c", evaluator_type="T", score=1, reasoning="word " * 1000)
+    long = EvaluationResult(
+        criterion_name="c", evaluator_type="T", score=1, reasoning="word " * 1000
+    )
     assert max(map(len, str(AggregatedEvaluationResult(results=(long,) * 3)).splitlines())) < 120
 
 
@@ -56,11 +65,15 @@ def test_a_printed_result_shows_what_broke_beside_the_evaluators() -> None:
 
 
 def test_a_report_is_a_table_of_the_criteria() -> None:
-    """Means and rates with intervals, counts, and why results failed; a single result is a report of one."""
+    """Means and rates with intervals, counts, and why results failed; a single result is a report
+    of one.
+    """
     text = str(report(results("Paris", "", "!")))
     assert text == repr(report(results("Paris", "", "!")))
     assert text.startswith("3 inputs, 1 with failures\n")
-    assert re.search(r"^response_health +0\.67 \(0\.21.0\.94\) +67 % \(21.94\) +3 +0 +0$", text, re.MULTILINE)
+    assert re.search(
+        r"^response_health +0\.67 \(0\.21.0\.94\) +67 % \(21.94\) +3 +0 +0$", text, re.MULTILINE
+    )
     assert re.search(r"^Failed +shouts +ValueError 1$", text, re.MULTILINE)
     assert "results[1]" in text
     assert str(report(results("Paris")[0])).startswith("1 input\n")
@@ -92,13 +105,19 @@ class Tags(HTMLParser):
 
 
 def test_a_notebook_shows_a_table() -> None:
-    """Well-formed HTML with a row for each criterion; names and reasons are text, whatever they contain."""
+    """Well-formed HTML with a row for each criterion; names and reasons are text, whatever they
+    contain.
+    """
     made = [
-        AggregatedEvaluationResult(results=(
-            EvaluationResult(criterion_name="<script>", evaluator_type="T", error="x", error_type="<img>"),
-            EvaluationResult(criterion_name="b", evaluator_type="T", score=0.5, normalized=0.5),
-        ))
-    ]  # fmt: skip
+        AggregatedEvaluationResult(
+            results=(
+                EvaluationResult(
+                    criterion_name="<script>", evaluator_type="T", error="x", error_type="<img>"
+                ),
+                EvaluationResult(criterion_name="b", evaluator_type="T", score=0.5, normalized=0.5),
+            )
+        )
+    ]
     html, tags = report(made)._repr_html_(), Tags()
     tags.feed(html)
     assert (tags.open, tags.rows) == ([], 4)
@@ -107,15 +126,24 @@ def test_a_notebook_shows_a_table() -> None:
     assert "&lt;script&gt;" in html
 
 
-def test_the_figures_are_those_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`to_dict` is what `--report json` prints for the same answers, apart from the names of the inputs."""
+def test_the_figures_are_those_of_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`to_dict` is what `--report json` prints for the same answers, apart from the names of the
+    inputs.
+    """
     dataset, settings = tmp_path / "answers.jsonl", tmp_path / "agenteval.yaml"
     answers = ["Paris", "", "Rome"]
     dataset.write_text("".join(json.dumps({"response": answer}) + "\n" for answer in answers))
     settings.write_text("evaluators:\n  - type: ResponseHealth\n")
-    assert main(["evaluate", str(dataset), "--settings", str(settings), "--report", "json", "--quiet"]) == 0
+    assert (
+        main(["evaluate", str(dataset), "--settings", str(settings), "--report", "json", "--quiet"])
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
-    made = run_evaluations_sync([{"response": answer} for answer in answers], config_of(ResponseHealth()))
+    made = run_evaluations_sync(
+        [{"response": answer} for answer in answers], config_of(ResponseHealth())
+    )
     figures = Report(made, [f"answers.jsonl:{line}" for line in (1, 2, 3)]).to_dict()
     assert json.loads(json.dumps(figures)) == {name: printed[name] for name in figures}
 
@@ -142,5 +170,7 @@ def test_without_pandas_the_message_says_what_to_install(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("wrong", [[EvaluationInput(response="x")], ["text"], [None], None, 7])
 def test_only_results_are_reported(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"results\[0\]: expected what run_evaluations returns, found"):
+    with pytest.raises(
+        ConfigurationError, match=r"results\[0\]: expected what run_evaluations returns, found"
+    ):
         report(wrong)

@@ -1,4 +1,6 @@
-"""The package's one fork hook: what is registered is reset in each child, in order, and is not kept alive by that."""
+"""The package's one fork hook: what is registered is reset in each child, in order, and is not kept
+alive by that.
+"""
 
 from __future__ import annotations
 
@@ -53,16 +55,21 @@ PROGRAM = """
 
 
 def test_parts_are_reset_in_order_and_each_on_its_own() -> None:
-    """Hooks run in the order of registration (before a fork: backwards); one that raises is logged by type alone.
+    """Hooks run in the order of registration (before a fork: backwards); one that raises is logged
+    by type alone.
 
-    Two children and their parent draw different numbers, and the host's generator stays where it was.
+    Two children and their parent draw different numbers, and the host's generator stays where it
+    was.
     """
     finished = run_program(PROGRAM)
     assert finished.code == 0, finished.stderr
     assert finished.lines("before") == ["c", "b", "a"] * 2
     assert finished.lines("parent") == ["a", "b", "c"] * 2
     assert finished.lines("child") == ["a", "b", "c"] * 2
-    assert finished.lines("line") == ["event='fork_hook_failed' part='Part.child' error_type='OSError'"] * 2
+    assert (
+        finished.lines("line")
+        == ["event='fork_hook_failed' part='Part.child' error_type='OSError'"] * 2
+    )
     assert finished.lines("numbers") == ["2 2 True True"]
 
 

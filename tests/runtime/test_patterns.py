@@ -40,17 +40,26 @@ EDGES = ["^", "$", r"\b", r"\A", r"\Z"]
 
 def patterns() -> st.SearchStrategy[str]:
     repeated = st.builds(str.__add__, st.sampled_from(ATOMS), st.sampled_from(COUNTS))
-    leaf = st.lists(st.one_of(repeated, repeated, repeated, st.sampled_from(EDGES)), max_size=3).map("".join)
+    leaf = st.lists(
+        st.one_of(repeated, repeated, repeated, st.sampled_from(EDGES)), max_size=3
+    ).map("".join)
 
     def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         opening = st.sampled_from(["(", "(?:", "(?P<name>"])
         group = st.builds("{}{}){}".format, opening, inner, st.sampled_from(COUNTS))
-        return st.one_of(st.lists(inner, min_size=2, max_size=3).map("|".join), st.builds(str.__add__, leaf, group))
+        return st.one_of(
+            st.lists(inner, min_size=2, max_size=3).map("|".join),
+            st.builds(str.__add__, leaf, group),
+        )
 
     return st.recursive(leaf, larger, max_leaves=4)
 
 
-TEXTS = st.lists(st.text(alphabet="aabBkK_1- .{\n\x0b\u2028éÉ\U0001f600\ud800A\0", max_size=10), min_size=1, max_size=6)
+TEXTS = st.lists(
+    st.text(alphabet="aabBkK_1- .{\n\x0b\u2028éÉ\U0001f600\ud800A\0", max_size=10),
+    min_size=1,
+    max_size=6,
+)
 
 
 @given(pattern=patterns(), flags=st.sampled_from(["", "", "i", "m", "s", "ims"]), texts=TEXTS)
@@ -68,12 +77,25 @@ def test_both_engines_give_the_same_answers(pattern: str, flags: str, texts: lis
 @pytest.mark.parametrize(
     ("pattern", "flags"),
     [
-        ("(a+)+$", ""), ("(x+x+)+y", ""), ("^(([a-z])+.)+$", ""), ("sorry", ""), ("", ""), (r"\.", ""), ("4-2", "i"),
-        (r"[\w.+-]+@[\w-]+\.\w+", "i"), (r"\b(?:cannot|can't|won't) (?:help|assist)\b", "i"), ("^- .+$", "m"),
-        ("(?:^a|b$)", "m"), (r"\p{Lu}+", ""), ("a??b*?", ""), ("(?P<name>a)b", ""), ("a{40}", ""),
-        ("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", ""), ("|".join(f"word {n:03}" for n in range(400)), "i"),
+        ("(a+)+$", ""),
+        ("(x+x+)+y", ""),
+        ("^(([a-z])+.)+$", ""),
+        ("sorry", ""),
+        ("", ""),
+        (r"\.", ""),
+        ("4-2", "i"),
+        (r"[\w.+-]+@[\w-]+\.\w+", "i"),
+        (r"\b(?:cannot|can't|won't) (?:help|assist)\b", "i"),
+        ("^- .+$", "m"),
+        ("(?:^a|b$)", "m"),
+        (r"\p{Lu}+", ""),
+        ("a??b*?", ""),
+        ("(?P<name>a)b", ""),
+        ("a{40}", ""),
+        ("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", ""),
+        ("|".join(f"word {n:03}" for n in range(400)), "i"),
     ],
-)  # fmt: skip
+)
 def test_ordinary_patterns_are_linear(pattern: str, flags: str) -> None:
     assert compile_pattern(pattern, flags).obstacle is None
 
@@ -81,13 +103,17 @@ def test_ordinary_patterns_are_linear(pattern: str, flags: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "obstacle", "never"),
     [
-        ("a(?=b)", "looking around, (?=...)", True), ("(?<!a)b", "looking around, (?<!...)", True),
-        (r"(a)\1", "a reference to a group", True), (r"(?P<n>a)(?P=n)", "a reference to a group", True),
-        (r"a*\B", r"\B", False), ("a[ab]{900}c", "too many repetitions", False),
-        ("(?:a{40}){30}", "RE2: invalid repetition size", False), ("(?>a)", "RE2: invalid", False),
+        ("a(?=b)", "looking around, (?=...)", True),
+        ("(?<!a)b", "looking around, (?<!...)", True),
+        (r"(a)\1", "a reference to a group", True),
+        (r"(?P<n>a)(?P=n)", "a reference to a group", True),
+        (r"a*\B", r"\B", False),
+        ("a[ab]{900}c", "too many repetitions", False),
+        ("(?:a{40}){30}", "RE2: invalid repetition size", False),
+        ("(?>a)", "RE2: invalid", False),
         ("(?m)a$", "flags inside", False),
     ],
-)  # fmt: skip
+)
 def test_what_re2_cannot_run_says_why(pattern: str, obstacle: str, never: bool) -> None:
     compiled = compile_pattern(pattern)
     assert (compiled.obstacle or "").startswith(obstacle)
@@ -98,17 +124,30 @@ def test_what_re2_cannot_run_says_why(pattern: str, obstacle: str, never: bool) 
 @pytest.mark.parametrize(
     ("pattern", "flags", "text", "occurs"),
     [
-        (r"\w", "", "é", False), (r"\bfoo\b", "", "éfoo", True), (r"\d", "", "\u0663", False), (r"\s", "",
-        "\x0b", True),
-        ("a$", "", "a\n", False), ("a$", "m", "a\nb", True), (".", "", "\n", False), (".", "s", "\n", True),
-        ("é", "i", "É", True), ("a{,2}b", "", "aab", True), ("a{e<=1}", "", "b", False), ("a{e<=1}", "",
-        "a{e<=1}", True),
-        ("[[:alpha:]]", "", "a]", True), ("(?=a)*b", "", "b", True), (r"(?<!\w)a", "", "éa", True), ("[]a]", "",
-        "]", True),
+        (r"\w", "", "é", False),
+        (r"\bfoo\b", "", "éfoo", True),
+        (r"\d", "", "\u0663", False),
+        (r"\s", "", "\x0b", True),
+        ("a$", "", "a\n", False),
+        ("a$", "m", "a\nb", True),
+        (".", "", "\n", False),
+        (".", "s", "\n", True),
+        ("é", "i", "É", True),
+        ("a{,2}b", "", "aab", True),
+        ("a{e<=1}", "", "b", False),
+        ("a{e<=1}", "", "a{e<=1}", True),
+        ("[[:alpha:]]", "", "a]", True),
+        ("(?=a)*b", "", "b", True),
+        (r"(?<!\w)a", "", "éa", True),
+        ("[]a]", "", "]", True),
     ],
-)  # fmt: skip
-def test_patterns_are_pythons_with_ascii_classes(pattern: str, flags: str, text: str, occurs: bool) -> None:
-    """Classes and borders know ASCII, ``$`` is the very end, and syntax that only one engine has is literal."""
+)
+def test_patterns_are_pythons_with_ascii_classes(
+    pattern: str, flags: str, text: str, occurs: bool
+) -> None:
+    """Classes and borders know ASCII, ``$`` is the very end, and syntax that only one engine has is
+    literal.
+    """
     assert compile_pattern(pattern, flags).occurs_in(text) is occurs
 
 
@@ -140,7 +179,9 @@ def test_spans_count_characters() -> None:
 
 
 def test_without_the_extra_every_pattern_has_a_time_limit(without_re2: None) -> None:
-    """Patterns still work, `RuleBased` then prefers a worker process, and the obstacle names the extra."""
+    """Patterns still work, `RuleBased` then prefers a worker process, and the obstacle names the
+    extra.
+    """
     pattern = compile_pattern("[0-9]+")
     assert (pattern.is_linear, pattern.obstacle) == (False, "the extra re2 is not installed")
     assert pattern.occurs_in("a1")
@@ -148,7 +189,9 @@ def test_without_the_extra_every_pattern_has_a_time_limit(without_re2: None) -> 
     assert PatternSampler(pattern="refund(s|ed)?").ratio == 1.0
 
 
-def test_another_package_of_that_name_is_not_taken(without_re2: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_package_of_that_name_is_not_taken(
+    without_re2: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "re2", __import__("re"))
     assert not compile_pattern("[0-9]+").is_linear
 

@@ -1,4 +1,6 @@
-"""The background worker: jobs in order on one thread, bounded, ended within a limit, begun anew in a forked child."""
+"""The background worker: jobs in order on one thread, bounded, ended within a limit, begun anew in
+a forked child.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_jobs_run_in_order_on_one_thread() -> None:
     ran: list[tuple[int, str, bool]] = []
 
     def job(number: int) -> Callable[[], None]:
-        return lambda: ran.append((number, threading.current_thread().name, threading.current_thread().daemon))
+        return lambda: ran.append(
+            (number, threading.current_thread().name, threading.current_thread().daemon)
+        )
 
     assert all(worker.submit(job(number)) for number in range(50))
     assert worker.close(HANG_S)
@@ -41,7 +45,9 @@ def test_jobs_run_in_order_on_one_thread() -> None:
     assert worker.close(0.0)  # there is no thread to end
 
 
-def test_what_it_does_not_take_is_counted(release: threading.Event, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_it_does_not_take_is_counted(
+    release: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
     worker, ran = Worker("full", max_waiting=3), list[int]()
     holding(worker, release)
     taken = [worker.submit(lambda number=number: ran.append(number)) for number in range(10)]  # type: ignore[misc]
@@ -55,7 +61,10 @@ def test_what_it_does_not_take_is_counted(release: threading.Event, caplog: pyte
 
 @pytest.mark.parametrize("error", [ValueError("private text"), SystemExit(1), KeyboardInterrupt()])
 def test_an_error_ends_only_its_job(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
-    worker, threads = Worker(f"failing {type(error).__name__}", max_waiting=10), list[threading.Thread]()
+    worker, threads = (
+        Worker(f"failing {type(error).__name__}", max_waiting=10),
+        list[threading.Thread](),
+    )
 
     def fail() -> None:
         threads.append(threading.current_thread())
@@ -66,7 +75,10 @@ def test_an_error_ends_only_its_job(error: BaseException, caplog: pytest.LogCapt
     assert worker.close(HANG_S)
     assert len(threads) == 2
     assert threads[0] is threads[1]
-    assert f"event='job_failed' part='{worker.name}' error_type='{type(error).__name__}'" in caplog.text
+    assert (
+        f"event='job_failed' part='{worker.name}' error_type='{type(error).__name__}'"
+        in caplog.text
+    )
     assert "private text" not in caplog.text
 
 
@@ -113,7 +125,9 @@ def test_a_job_may_submit_and_close() -> None:
 
 def test_an_idle_thread_ends() -> None:
     idle, threads, ran = list[threading.Thread](), list[threading.Thread](), threading.Event()
-    worker = Worker("jobs", max_waiting=1, idle_s=0.0, on_idle=lambda: idle.append(threading.current_thread()))
+    worker = Worker(
+        "jobs", max_waiting=1, idle_s=0.0, on_idle=lambda: idle.append(threading.current_thread())
+    )
     worker.submit(lambda: (threads.append(threading.current_thread()), ran.set()))
     assert ran.wait(HANG_S)
     threads[0].join(HANG_S)
@@ -145,7 +159,11 @@ def test_nothing_of_a_job_or_of_its_caller_is_kept(release: threading.Event) -> 
         """Something of the caller's."""
 
     variable: contextvars.ContextVar[object] = contextvars.ContextVar("variable", default=None)
-    worker, ran, seen = Worker("jobs", max_waiting=10, stays=True), threading.Event(), list[object]()
+    worker, ran, seen = (
+        Worker("jobs", max_waiting=10, stays=True),
+        threading.Event(),
+        list[object](),
+    )
     stack = Held()
     gone = weakref.ref(stack)
     variable.set(stack)
@@ -159,8 +177,12 @@ def test_nothing_of_a_job_or_of_its_caller_is_kept(release: threading.Event) -> 
     assert worker.close(HANG_S)
 
 
-def test_a_signal_handler_may_submit_and_close_while_the_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is one thread, and both jobs run; on the thread that starts it a close cannot wait, and raises nothing."""
+def test_a_signal_handler_may_submit_and_close_while_the_thread_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There is one thread, and both jobs run; on the thread that starts it a close cannot wait, and
+    raises nothing.
+    """
     worker, ran, closed = Worker("jobs", max_waiting=10), list[threading.Thread](), list[bool]()
     start = threading.Thread.start
 
@@ -219,7 +241,8 @@ def test_a_forked_child_begins_anew() -> None:
     assert finished.lines("parent") == ["True of the parent"]
 
 
-# --- a flush in a thread of its own -----------------------------------------------------------------------------------
+# --- a flush in a thread of its own
+# -----------------------------------------------------------------------------------
 
 
 def test_each_thread_that_flushes_gets_its_own_result() -> None:

@@ -17,7 +17,9 @@ _numbers = random.Random(3)
 
 def second_of(sampler: Sampler, calls: int) -> list[SamplingDecision]:
     """The decisions on so many calls within the present second."""
-    return [sampler.decide(SamplingContext("agent", _numbers.getrandbits(64))) for _ in range(calls)]
+    return [
+        sampler.decide(SamplingContext("agent", _numbers.getrandbits(64))) for _ in range(calls)
+    ]
 
 
 @pytest.mark.parametrize("max_per_s", [1, 10, 100])
@@ -31,7 +33,9 @@ def test_never_more_than_the_limit_in_a_second(max_per_s: int) -> None:
 
 
 def test_what_the_ceiling_stops_is_a_loss() -> None:
-    """The first burst is stopped by the ceiling: counted as ``rate_limited``, of unknown probability."""
+    """The first burst is stopped by the ceiling: counted as ``rate_limited``, of unknown
+    probability.
+    """
     sampler = RateLimitSampler(clock=ManualClock())
     decisions = second_of(sampler, 50)
     assert [decision.sampled for decision in decisions] == [True] * 10 + [False] * 40
@@ -57,7 +61,9 @@ def test_steady_traffic_is_sampled_with_a_known_probability() -> None:
 
 
 def test_the_ratio_follows_the_traffic() -> None:
-    """Each second's ratio is made from the traffic of the second before; after a pause everything is taken again."""
+    """Each second's ratio is made from the traffic of the second before; after a pause everything
+    is taken again.
+    """
     clock = ManualClock()
     sampler = RateLimitSampler(clock=clock)
     seen = []
@@ -65,7 +71,13 @@ def test_the_ratio_follows_the_traffic() -> None:
         second_of(sampler, calls)
         clock.advance(pause_s)
         seen.append(sampler.decide(SamplingContext("agent", RANDOMNESS_RANGE - 1)).probability)
-    assert seen == [pytest.approx(8 / 40), pytest.approx(8 / 401), pytest.approx(8 / 4001), 1.0, 1.0]
+    assert seen == [
+        pytest.approx(8 / 40),
+        pytest.approx(8 / 401),
+        pytest.approx(8 / 4001),
+        1.0,
+        1.0,
+    ]
 
 
 def test_the_limit_only_lowers_the_own_ratio() -> None:
@@ -79,7 +91,9 @@ def test_the_limit_only_lowers_the_own_ratio() -> None:
 
 
 def test_threads_share_the_limit() -> None:
-    """Threads that decide at once never get more than the limit out of one second, least of all when it turns."""
+    """Threads that decide at once never get more than the limit out of one second, least of all
+    when it turns.
+    """
     clock = ManualClock()
     sampler = RateLimitSampler(clock=clock)
     usual = sys.getswitchinterval()

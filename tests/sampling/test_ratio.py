@@ -42,45 +42,73 @@ def test_ratios_outside_the_unit_interval_are_refused(ratio: Any) -> None:
 def test_the_decision_records_its_probability() -> None:
     """Taken or not, a decision carries the ratio as its probability and says why."""
     sampler = RatioSampler(ratio=0.25)
-    yes, no = (sampler.decide(SamplingContext("agent", randomness)) for randomness in (0, RANDOMNESS_RANGE - 1))
+    yes, no = (
+        sampler.decide(SamplingContext("agent", randomness))
+        for randomness in (0, RANDOMNESS_RANGE - 1)
+    )
     assert (yes.sampled, yes.probability, yes.reason) == (True, 0.25, "ratio")
     assert (no.sampled, no.probability, no.outcome) == (False, 0.25, "not_sampled")
 
 
 def test_the_rule_is_the_sdks() -> None:
-    """Without a threshold in the trace state the same trace ids are taken as by OpenTelemetry's own ratio sampler."""
+    """Without a threshold in the trace state the same trace ids are taken as by OpenTelemetry's own
+    ratio sampler.
+    """
     numbers = random.Random(11)
     ids = [numbers.getrandbits(128) or 1 for _ in range(10_000)]
     for ratio in RATIOS:
         theirs = TraceIdRatioBased(ratio)
         ours = RatioSampler(ratio=ratio)
         for trace_id in ids:
-            expected = theirs.should_sample(None, trace_id, "name").decision is Decision.RECORD_AND_SAMPLE
-            assert ours.decide(SamplingContext("agent", randomness_of(in_trace(trace_id)))).sampled is expected
+            expected = (
+                theirs.should_sample(None, trace_id, "name").decision is Decision.RECORD_AND_SAMPLE
+            )
+            assert (
+                ours.decide(SamplingContext("agent", randomness_of(in_trace(trace_id)))).sampled
+                is expected
+            )
 
 
 @given(trace_ids, st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0]))
-def test_a_threshold_in_the_trace_state_brings_the_conventions_rule(trace_id: int, ratio: float) -> None:
+def test_a_threshold_in_the_trace_state_brings_the_conventions_rule(
+    trace_id: int, ratio: float
+) -> None:
     """With ``ot=th`` a trace is taken when its last 56 bits reach the threshold of the ratio."""
     threshold = int((1 - ratio) * (1 << 56))
     expected = (trace_id & ((1 << 56) - 1)) >= threshold
     assert sampled(ratio, randomness_of(in_trace(trace_id, "th:8"))) is expected
 
 
-@given(trace_ids, st.integers(0, (1 << 56) - 1), st.sampled_from(["th:8;rv:{}", "rv:{};th:c", "p:1;rv:{};th:0;x:y"]))
-def test_an_explicit_random_value_takes_the_place_of_the_trace_id(trace_id: int, value: int, entry: str) -> None:
+@given(
+    trace_ids,
+    st.integers(0, (1 << 56) - 1),
+    st.sampled_from(["th:8;rv:{}", "rv:{};th:c", "p:1;rv:{};th:0;x:y"]),
+)
+def test_an_explicit_random_value_takes_the_place_of_the_trace_id(
+    trace_id: int, value: int, entry: str
+) -> None:
     """With ``rv`` the randomness is the one that the trace state names."""
     state = entry.format(f"{value:014x}")
     assert sampled(0.5, randomness_of(in_trace(trace_id, state))) is (value >= 1 << 55)
 
 
 @pytest.mark.parametrize(
-    "bad", ["rv:", "rv:+1234567890abc", "rv:1_2_3_4_5_6_78", "rv:0x1234567890ab", "rv:ABCDEFABCDEFAB",
-            "rv:123456789012345", "rv"],
-)  # fmt: skip
+    "bad",
+    [
+        "rv:",
+        "rv:+1234567890abc",
+        "rv:1_2_3_4_5_6_78",
+        "rv:0x1234567890ab",
+        "rv:ABCDEFABCDEFAB",
+        "rv:123456789012345",
+        "rv",
+    ],
+)
 def test_a_malformed_random_value_does_not_count(bad: str) -> None:
     """The randomness comes from the trace id."""
-    assert randomness_of(in_trace(TRACE_ID, f"th:8;{bad}")) == randomness_of(in_trace(TRACE_ID, "th:8"))
+    assert randomness_of(in_trace(TRACE_ID, f"th:8;{bad}")) == randomness_of(
+        in_trace(TRACE_ID, "th:8")
+    )
 
 
 @pytest.mark.parametrize("entry", ["rv:00000000000000", "p:8", "eth:8", "x:th:8"])

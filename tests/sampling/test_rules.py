@@ -52,13 +52,19 @@ SAMPLERS: dict[str, Sampler] = {
     "slow": SlowSampler(above_s=2, ratio=0.5),
     "annotation": AnnotationSampler(name="tenant", values=("acme",), ratio=0.5),
     "pattern": PatternSampler(pattern="refund", ratio=0.5),
-    "first_of": FirstOfSampler(samplers=(ErrorSampler(), SlowSampler(above_s=2, ratio=0.5), RatioSampler(ratio=0.05))),
-    "conversation": ConversationSampler(sampler=FirstOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.1)))),
+    "first_of": FirstOfSampler(
+        samplers=(ErrorSampler(), SlowSampler(above_s=2, ratio=0.5), RatioSampler(ratio=0.05))
+    ),
+    "conversation": ConversationSampler(
+        sampler=FirstOfSampler(samplers=(ErrorSampler(), RatioSampler(ratio=0.1)))
+    ),
     "result": ResultSampler(labels=("fail",), below=0.5, ratio=0.5),
 }
 
 
-def last_word(sampler: Sampler, randomness: int, facts: AnswerFacts, text: str = "") -> SamplingDecision:
+def last_word(
+    sampler: Sampler, randomness: int, facts: AnswerFacts, text: str = ""
+) -> SamplingDecision:
     """The decision in the end, asked the way a call is."""
     memo: dict[int, SamplingDecision] = {}
     decision = sampler.decide(SamplingContext("support", randomness, memo=memo))
@@ -79,7 +85,11 @@ def test_every_registered_sampler_keeps_the_contract(sampler: Sampler) -> None:
 
 def test_the_table_above_is_whole() -> None:
     """Every registered sampler of the package that a file can choose is checked above."""
-    ours = {name for name, kind in Sampler.registry.items() if kind.__module__.startswith("agenteval_otel.")}
+    ours = {
+        name
+        for name, kind in Sampler.registry.items()
+        if kind.__module__.startswith("agenteval_otel.")
+    }
     assert ours - {"function"} == set(SAMPLERS)
     check_sampler(FunctionSampler(function=lambda evaluation_input: 0.5))
 
@@ -101,11 +111,15 @@ def test_agents_by_name_and_wildcard() -> None:
     """The agent is known before the call: nothing has to wait for the answer."""
     sampler = AgentSampler(agents=("support", "sales-*"), ratio=0.5)
     decided = {
-        name: sampler.decide(SamplingContext(name, LOW)) for name in ("support", "sales-eu", "Support", "billing")
+        name: sampler.decide(SamplingContext(name, LOW))
+        for name in ("support", "sales-eu", "Support", "billing")
     }
     assert {name: decision.sampled for name, decision in decided.items()} == {
-        "support": True, "sales-eu": True, "Support": False, "billing": False
-    }  # fmt: skip
+        "support": True,
+        "sales-eu": True,
+        "Support": False,
+        "billing": False,
+    }
     assert all(decision.settled for decision in decided.values())
 
 
@@ -116,34 +130,54 @@ def test_patterns_and_functions_wait_for_the_input() -> None:
     assert last_word(pattern, HIGH, FINE, "A Refund is due").reason == "pattern"
     assert not last_word(pattern, LOW, FINE, "nothing of it").sampled
     prompt = PatternSampler(pattern="x", field="prompt")
-    assert prompt.decide(SamplingContext("a", LOW, FINE, EvaluationInput(prompt="axb", response="-"))).sampled
-    by_length = FunctionSampler(function=lambda evaluation_input: len(evaluation_input.response_text) / 10)
+    assert prompt.decide(
+        SamplingContext("a", LOW, FINE, EvaluationInput(prompt="axb", response="-"))
+    ).sampled
+    by_length = FunctionSampler(
+        function=lambda evaluation_input: len(evaluation_input.response_text) / 10
+    )
     assert last_word(by_length, MIDDLE, FINE, "123456") == SamplingDecision(True, 0.6, "function")
     assert not last_word(by_length, MIDDLE, FINE, "1234").sampled
-    output = FunctionSampler(function=lambda evaluation_input: "x" in evaluation_input.response_text, ratio=0.5)
+    output = FunctionSampler(
+        function=lambda evaluation_input: "x" in evaluation_input.response_text, ratio=0.5
+    )
     assert last_word(output, LOW, FINE, "x").probability == 0.5
     with pytest.raises(ConfigurationError, match="a ratio from 0 to 1, found 7"):
         last_word(FunctionSampler(function=lambda evaluation_input: 7), LOW, FINE)
-    with pytest.raises(ConfigurationError, match="expected a boolean or a ratio from 0 to 1, found None"):
+    with pytest.raises(
+        ConfigurationError, match="expected a boolean or a ratio from 0 to 1, found None"
+    ):
         last_word(FunctionSampler(function=lambda evaluation_input: None), LOW, FINE)
 
 
 @pytest.mark.parametrize(
     ("name", "values", "matches"),
-    [("tenant", ["acme"], True), ("agenteval.tag.tenant", ["ac*", "x"], True), ("tenant", ["ACME"], False),
-     ("prompt_version", ["3"], True), ("agenteval.prompt.version", ["2"], False), ("region", ["*"], False),
-     ("user.id", [hashed("ann")], True)],
-)  # fmt: skip
+    [
+        ("tenant", ["acme"], True),
+        ("agenteval.tag.tenant", ["ac*", "x"], True),
+        ("tenant", ["ACME"], False),
+        ("prompt_version", ["3"], True),
+        ("agenteval.prompt.version", ["2"], False),
+        ("region", ["*"], False),
+        ("user.id", [hashed("ann")], True),
+    ],
+)
 def test_annotations_by_name_and_wildcard(name: str, values: list[str], matches: bool) -> None:
-    """Named by attribute, keyword or the key of a tag; a user by the hash. What is not annotated matches nothing."""
+    """Named by attribute, keyword or the key of a tag; a user by the hash. What is not annotated
+    matches nothing.
+    """
     sampler = AnnotationSampler(name=name, values=values)
     assert not sampler.decide(SamplingContext("a", LOW, FINE)).settled
-    known = EvaluationInput(response="-", prompt_version="3", user_id=hashed("ann"), tags={"tenant": "acme"})
+    known = EvaluationInput(
+        response="-", prompt_version="3", user_id=hashed("ann"), tags={"tenant": "acme"}
+    )
     assert sampler.decide(SamplingContext("a", LOW, FINE, known)).sampled is matches
 
 
 def test_the_first_that_applies_decides() -> None:
-    """Failures all, slow ones by half, the rest by a twentieth: each with the probability of its own stratum."""
+    """Failures all, slow ones by half, the rest by a twentieth: each with the probability of its
+    own stratum.
+    """
     sampler = SAMPLERS["first_of"]
     twentieth = threshold_of(0.05)
     for facts, randomness, sampled, probability, reason in (
@@ -155,14 +189,24 @@ def test_the_first_that_applies_decides() -> None:
     ):
         result = last_word(sampler, randomness, facts)
         assert (result.sampled, result.probability, result.reason) == (sampled, probability, reason)
-    result = last_word(FirstOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))), LOW, FINE)
-    assert (result.sampled, result.outcome, result.probability) == (False, "not_sampled", None), "none applies"
+    result = last_word(
+        FirstOfSampler(samplers=(ErrorSampler(), AgentSampler(agents=("other",)))), LOW, FINE
+    )
+    assert (result.sampled, result.outcome, result.probability) == (False, "not_sampled", None), (
+        "none applies"
+    )
 
 
 def test_what_is_sure_is_known_before_the_answer() -> None:
     """A call below every ratio that may decide is known to be evaluated before it runs."""
-    before = [SAMPLERS["first_of"].decide(SamplingContext("a", randomness, memo={})) for randomness in (LOW, HIGH)]
-    assert [(decision.sampled, decision.settled) for decision in before] == [(True, False), (False, False)]
+    before = [
+        SAMPLERS["first_of"].decide(SamplingContext("a", randomness, memo={}))
+        for randomness in (LOW, HIGH)
+    ]
+    assert [(decision.sampled, decision.settled) for decision in before] == [
+        (True, False),
+        (False, False),
+    ]
     assert before[0].applies
 
 
@@ -191,7 +235,9 @@ class EveryOther(Sampler, type="every_other"):
 
 
 def test_a_counting_sampler_of_the_users_is_asked_once_a_call() -> None:
-    """A combination asks a member that declares `counts_calls` once a call, however often it is asked itself."""
+    """A combination asks a member that declares `counts_calls` once a call, however often it is
+    asked itself.
+    """
     own = EveryOther()
     sampler = FirstOfSampler(samplers=(ErrorSampler(), PatternSampler(pattern="never"), own))
     assert [last_word(sampler, LOW, FINE).sampled for _ in range(4)] == [True, False, True, False]
@@ -199,7 +245,9 @@ def test_a_counting_sampler_of_the_users_is_asked_once_a_call() -> None:
 
 
 def test_conversations_are_sampled_whole() -> None:
-    """Every turn of a conversation is decided alike, and about the asked share of conversations is taken."""
+    """Every turn of a conversation is decided alike, and about the asked share of conversations is
+    taken.
+    """
     sampler = ConversationSampler(ratio=0.3)
     numbers = random.Random(5)
     taken = 0
@@ -210,31 +258,70 @@ def test_conversations_are_sampled_whole() -> None:
         assert (decision.probability, decision.reason) == (0.3, "conversation")
         taken += decision.sampled
     assert abs(taken / 2_000 - 0.3) < 3 * (0.3 * 0.7 / 2_000) ** 0.5
-    assert last_word(sampler, LOW, FINE) == SamplingDecision(True, 0.3, "ratio"), "by the trace, without a conversation"
+    assert last_word(sampler, LOW, FINE) == SamplingDecision(True, 0.3, "ratio"), (
+        "by the trace, without a conversation"
+    )
 
 
 @pytest.mark.parametrize(
     ("mapping", "path", "message"),
     [
-        ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "slow"}]}, "sampler.samplers[1].above_s",
-         "missing"),
+        (
+            {"type": "first_of", "samplers": [{"type": "error"}, {"type": "slow"}]},
+            "sampler.samplers[1].above_s",
+            "missing",
+        ),
         ({"type": "first_of", "samplers": []}, "sampler.samplers", "at least 1"),
-        ({"type": "first_of", "samplers": {"type": "error"}}, "sampler.samplers", "expected a list"),
-        ({"type": "first_of", "samplers": [{"type": "often"}]}, "sampler.samplers[0]", "known: agent, annotation"),
-        ({"type": "conversation", "sampler": {"type": "ratio", "ratio": 2}}, "sampler.sampler.ratio", "found 2"),
-        ({"type": "first_of", "samplers": [{"type": "error"}, {"type": "conversation"}]}, "sampler.samplers[1]",
-         "has its own randomness, and probabilities of different ones do not nest: put the first_of inside of it"),
+        (
+            {"type": "first_of", "samplers": {"type": "error"}},
+            "sampler.samplers",
+            "expected a list",
+        ),
+        (
+            {"type": "first_of", "samplers": [{"type": "often"}]},
+            "sampler.samplers[0]",
+            "known: agent, annotation",
+        ),
+        (
+            {"type": "conversation", "sampler": {"type": "ratio", "ratio": 2}},
+            "sampler.sampler.ratio",
+            "found 2",
+        ),
+        (
+            {"type": "first_of", "samplers": [{"type": "error"}, {"type": "conversation"}]},
+            "sampler.samplers[1]",
+            "has its own randomness, and probabilities of different ones do not nest: put the first_of inside of it",
+        ),
         ({"type": "agent"}, "sampler.agents", "missing"),
-        ({"type": "annotation", "name": "prompt_verison", "values": ["3"]}, "sampler.name",
-         "(did you mean 'prompt_version'?); known: agenteval.prompt.name, "),
-        ({"type": "annotation", "name": "a b", "values": ["3"]}, "sampler.name", "no annotation 'a b'"),
+        (
+            {"type": "annotation", "name": "prompt_verison", "values": ["3"]},
+            "sampler.name",
+            "(did you mean 'prompt_version'?); known: agenteval.prompt.name, ",
+        ),
+        (
+            {"type": "annotation", "name": "a b", "values": ["3"]},
+            "sampler.name",
+            "no annotation 'a b'",
+        ),
         ({"type": "pattern", "pattern": "("}, "sampler.pattern", "found '('"),
-        ({"type": "pattern", "pattern": "a", "flags": "x"}, "sampler.flags", "at most once, found 'x'"),
-        ({"type": "first_of", "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}]},
-         "sampler.samplers[0].samplers[0].ratio", "found -1"),
+        (
+            {"type": "pattern", "pattern": "a", "flags": "x"},
+            "sampler.flags",
+            "at most once, found 'x'",
+        ),
+        (
+            {
+                "type": "first_of",
+                "samplers": [{"type": "first_of", "samplers": [{"type": "error", "ratio": -1}]}],
+            },
+            "sampler.samplers[0].samplers[0].ratio",
+            "found -1",
+        ),
     ],
-)  # fmt: skip
-def test_what_is_wrong_is_told_with_its_whole_path(mapping: dict[str, Any], path: str, message: str) -> None:
+)
+def test_what_is_wrong_is_told_with_its_whole_path(
+    mapping: dict[str, Any], path: str, message: str
+) -> None:
     """However deep a member stands, its error names the place in the configuration."""
     with pytest.raises(ConfigurationError) as caught:
         resolve(Sampler, mapping, path="sampler")
@@ -245,26 +332,39 @@ def test_what_is_wrong_is_told_with_its_whole_path(mapping: dict[str, Any], path
 _leaves = st.one_of(
     st.builds(lambda ratio: RatioSampler(ratio=ratio), st.floats(0, 1)),
     st.builds(lambda ratio: ErrorSampler(ratio=ratio), st.floats(0, 1)),
-    st.builds(lambda ratio, over: SlowSampler(ratio=ratio, above_s=over), st.floats(0, 1), st.sampled_from([1.0, 5.0])),
+    st.builds(
+        lambda ratio, over: SlowSampler(ratio=ratio, above_s=over),
+        st.floats(0, 1),
+        st.sampled_from([1.0, 5.0]),
+    ),
     st.builds(lambda ratio: AgentSampler(agents=("support",), ratio=ratio), st.floats(0, 1)),
     st.builds(lambda ratio: AgentSampler(agents=("other",), ratio=ratio), st.floats(0, 1)),
     st.builds(lambda ratio: PatternSampler(pattern="x", ratio=ratio), st.floats(0, 1)),
 )
 _trees = st.recursive(
     _leaves,
-    lambda inner: st.lists(inner, min_size=1, max_size=4).map(lambda members: FirstOfSampler(samplers=tuple(members))),
+    lambda inner: st.lists(inner, min_size=1, max_size=4).map(
+        lambda members: FirstOfSampler(samplers=tuple(members))
+    ),
     max_leaves=8,
 )
 
 
 @settings(max_examples=300, deadline=None)
-@given(_trees, st.sampled_from([FINE, FAILED, SLOW]), st.sampled_from(["x", "-"]), st.integers(0, RANDOMNESS_RANGE - 1))
+@given(
+    _trees,
+    st.sampled_from([FINE, FAILED, SLOW]),
+    st.sampled_from(["x", "-"]),
+    st.integers(0, RANDOMNESS_RANGE - 1),
+)
 def test_the_recorded_probability_is_the_true_one(
     tree: Sampler, facts: AnswerFacts, text: str, randomness: int
 ) -> None:
-    """Of any tree of samplers: a response is sampled exactly when its randomness lies below the recorded probability.
+    """Of any tree of samplers: a response is sampled exactly when its randomness lies below the
+    recorded probability.
 
-    So the probability of inclusion, over uniform randomness, is the recorded one; and what was foreseen comes true.
+    So the probability of inclusion, over uniform randomness, is the recorded one; and what was
+    foreseen comes true.
     """
     result = last_word(tree, randomness, facts, text)
     again = last_word(tree, LOW, facts, text)
@@ -292,20 +392,30 @@ class Late(Sampler, type="test_late"):
         return UNSETTLED if context.evaluation_input is None else self.decision
 
 
-@pytest.mark.parametrize("decision", [None, 5, SamplingDecision(False, None, "x", "no_such_outcome")], ids=str)
+@pytest.mark.parametrize(
+    "decision", [None, 5, SamplingDecision(False, None, "x", "no_such_outcome")], ids=str
+)
 def test_an_invalid_decision_is_counted(decision: Any) -> None:
-    """What cannot be understood on the background thread fails the call, which is not lost to the count."""
+    """What cannot be understood on the background thread fails the call, which is not lost to the
+    count.
+    """
     pipeline = pipeline_of(Free(), sampler=Late(decision=decision), dispatcher=InlineDispatcher())
     assert monitor(pipeline=pipeline)(str.upper)("a") == "A"
-    assert {name: count for name, count in pipeline.accounting.outcomes().items() if count} == {"pipeline_failed": 1}
+    assert {name: count for name, count in pipeline.accounting.outcomes().items() if count} == {
+        "pipeline_failed": 1
+    }
     assert pipeline.accounting.failures == {"sampler": 1}
 
 
 @pytest.mark.parametrize("claimed", [float("nan"), 2.5, 0.0, -1.0, "0.5"])
 def test_an_invalid_probability_is_unknown(claimed: Any, telemetry: RecordedTelemetry) -> None:
-    """The answer is evaluated, and its scores have no weight: one that is no number would spoil every sum for good."""
+    """The answer is evaluated, and its scores have no weight: one that is no number would spoil
+    every sum for good.
+    """
     sampler = Late(decision=SamplingDecision(True, claimed, "odd"))
-    pipeline = pipeline_of(Free(), sampler=sampler, storage=[telemetry.storage()], dispatcher=InlineDispatcher())
+    pipeline = pipeline_of(
+        Free(), sampler=sampler, storage=[telemetry.storage()], dispatcher=InlineDispatcher()
+    )
     monitor(pipeline=pipeline)(str.upper)("a")
     (event,) = telemetry.events()
     assert "agenteval.sampling.probability" not in event.attributes
@@ -315,7 +425,11 @@ def test_an_invalid_probability_is_unknown(claimed: Any, telemetry: RecordedTele
 def test_a_very_long_conversation_id_is_cut() -> None:
     """Whole or cut, such an id has the same randomness."""
     whole = "c" * 10_000_000
-    assert randomness_of_conversation(whole) == randomness_of_conversation("c" * 600) < RANDOMNESS_RANGE
+    assert (
+        randomness_of_conversation(whole)
+        == randomness_of_conversation("c" * 600)
+        < RANDOMNESS_RANGE
+    )
     assert randomness_of_conversation("c" * 512) != randomness_of_conversation("c" * 511)
 
 
@@ -328,7 +442,9 @@ def test_a_conversations_id_counts_for_the_queue() -> None:
             sizes.append(size_bytes)
             return super().submit(call, size_bytes)
 
-    pipeline = pipeline_of(Free(), sampler=FunctionSampler(function=lambda given: True), dispatcher=Weighing())
+    pipeline = pipeline_of(
+        Free(), sampler=FunctionSampler(function=lambda given: True), dispatcher=Weighing()
+    )
     for conversation_id in ("c", "c" * 1_000_000):
         monitor(pipeline=pipeline)(lambda prompt, conversation_id: prompt)("a", conversation_id)
     assert sizes[1] - sizes[0] == 999_999

@@ -35,12 +35,24 @@ class Served:
         settings: Of the pipeline; `sidecar` are those of the receiver.
     """
 
-    def __init__(self, *evaluators: Any, sidecar: dict[str, Any] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *evaluators: Any, sidecar: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
         self.kept, self.telemetry = Keeping(), RecordedTelemetry()
         storage = [self.kept, self.telemetry.storage(content="span_and_event")]
         sampling = {} if "sampler" in settings else {"sample_rate": 0.0}
-        configure(**{"evaluators": evaluators, "storage": storage, "dispatcher": "inline", **sampling, **settings})
-        self.sidecar = Sidecar(SidecarSettings(**{"grpc_port": 0, "http_port": 0, "quiet_s": 0.0, **(sidecar or {})}))
+        configure(
+            **{
+                "evaluators": evaluators,
+                "storage": storage,
+                "dispatcher": "inline",
+                **sampling,
+                **settings,
+            }
+        )
+        self.sidecar = Sidecar(
+            SidecarSettings(**{"grpc_port": 0, "http_port": 0, "quiet_s": 0.0, **(sidecar or {})})
+        )
         self.addresses = self.sidecar.start()
 
     def endpoint(self, *, is_http: bool = False) -> str:
@@ -63,18 +75,29 @@ class Application:
     def __init__(self, endpoint: str, **settings: Any) -> None:
         self.telemetry = RecordedTelemetry()
         self.pipeline = build(
-            Settings(**{
-                "evaluate_in": "sidecar", "endpoint": endpoint, "sample_rate": 1.0,
-                "load_shedding": LoadSheddingSettings(enabled=False), "telemetry": self.telemetry.storage(), **settings,
-            }), is_live=True,
-        )  # fmt: skip
+            Settings(
+                **{
+                    "evaluate_in": "sidecar",
+                    "endpoint": endpoint,
+                    "sample_rate": 1.0,
+                    "load_shedding": LoadSheddingSettings(enabled=False),
+                    "telemetry": self.telemetry.storage(),
+                    **settings,
+                }
+            ),
+            is_live=True,
+        )
 
     def monitor(self, function: Any, **arguments: Any) -> Any:
         return monitor(pipeline=self.pipeline, **arguments)(function)
 
     @property
     def outcomes(self) -> dict[str, int]:
-        return {outcome: count for outcome, count in self.pipeline.accounting.outcomes().items() if count}
+        return {
+            outcome: count
+            for outcome, count in self.pipeline.accounting.outcomes().items()
+            if count
+        }
 
     def flush(self) -> bool:
         return self.pipeline.flush(PATIENCE_S)

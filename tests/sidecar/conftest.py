@@ -1,4 +1,6 @@
-"""What the sidecar's tests have: a log in which no cause waits for its minute; sidecars and applications."""
+"""What the sidecar's tests have: a log in which no cause waits for its minute; sidecars and
+applications.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ MESSAGES = OtlpMessages("trace")
 
 @pytest.mark.parametrize("size", [0, 1, 300_000, 3_000_000])
 def test_gzip_is_unpacked_up_to_the_limit(size: int) -> None:
-    """Exactly the limit is accepted, a byte more is not; text and noise of every size come back as they were."""
+    """Exactly the limit is accepted, a byte more is not; text and noise of every size come back as
+    they were.
+    """
     for data in (random.Random(1).randbytes(size), b"x" * size):
         packed = gzip.compress(data)
         assert unpacked(packed, "gzip", size) == data
@@ -41,11 +43,19 @@ def test_gzip_is_unpacked_up_to_the_limit(size: int) -> None:
     assert unpacked(b"plain", "", 1) == b"plain"
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda packed: packed[:-1], lambda packed: packed + b"x", lambda packed: packed + packed, lambda packed: b"",
-    lambda packed: packed + b"\0" * 600_000, lambda packed: b"x" + packed, lambda packed: zlib.compress(b"x"),
-    lambda packed: packed[:100] + bytes([packed[100] ^ 255]) + packed[101:],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda packed: packed[:-1],
+        lambda packed: packed + b"x",
+        lambda packed: packed + packed,
+        lambda packed: b"",
+        lambda packed: packed + b"\0" * 600_000,
+        lambda packed: b"x" + packed,
+        lambda packed: zlib.compress(b"x"),
+        lambda packed: packed[:100] + bytes([packed[100] ^ 255]) + packed[101:],
+    ],
+)
 def test_what_is_no_whole_gzip_is_refused(spoil: object) -> None:
     """Cut off, with something behind its end, damaged, or another format: 400."""
     packed = gzip.compress(random.Random(1).randbytes(300_000))
@@ -55,7 +65,9 @@ def test_what_is_no_whole_gzip_is_refused(spoil: object) -> None:
 
 
 def test_a_large_request_of_an_ordinary_kind_is_accepted() -> None:
-    """Eight thousand spans, or a few with megabytes of text, fit; as many spans as can never wait do not."""
+    """Eight thousand spans, or a few with megabytes of text, fit; as many spans as can never wait
+    do not.
+    """
     request = MESSAGES.request.FromString(trace_request(*range(1, 8_000), text="x" * 500))
     data = request.SerializeToString()
     assert len(data) > 5 * MIB
@@ -66,13 +78,20 @@ def test_a_large_request_of_an_ordinary_kind_is_accepted() -> None:
 
 
 def _field(tag: bytes, content: bytes) -> bytes:
-    return tag + bytes(len(content) >> shift & 0x7F | 0x80 for shift in (0, 7, 14, 21)) + b"\0" + content
+    return (
+        tag
+        + bytes(len(content) >> shift & 0x7F | 0x80 for shift in (0, 7, 14, 21))
+        + b"\0"
+        + content
+    )
 
 
 @pytest.mark.parametrize("tag", [b"\x12", b"\x92\0", b"\x92\x80\0"])
 def test_spans_that_can_never_wait_are_refused_however_their_tags_are_written(tag: bytes) -> None:
     """A tag of one byte and one of more mean the same to the parser, and to the limit."""
-    few, many = (_field(b"\n", _field(b"\x12", (tag + b"\0") * count)) for count in (1_000, 500_000))
+    few, many = (
+        _field(b"\n", _field(b"\x12", (tag + b"\0") * count)) for count in (1_000, 500_000)
+    )
     assert len(decoded(few, MESSAGES, 64 * MIB).resource_spans[0].scope_spans[0].spans) == 1_000
     with pytest.raises(BodyError) as caught:
         decoded(many, MESSAGES, 64 * MIB)
@@ -83,22 +102,41 @@ def test_json_is_read_as_protobuf_is() -> None:
     """With hexadecimal ids, of links and events too."""
     trace_id = new_trace_id()
     text = {
-        "traceId": f"{trace_id:032x}", "spanId": "00000000000000ff", "parentSpanId": "", "name": "chat",
-        "links": [{"traceId": f"{trace_id:032X}", "spanId": "0000000000000001"}], "startTimeUnixNano": "12",
-        "attributes": [{"key": "a", "value": {"intValue": "7"}}], "unknown": 1, "kind": 3,
-    }  # fmt: skip
+        "traceId": f"{trace_id:032x}",
+        "spanId": "00000000000000ff",
+        "parentSpanId": "",
+        "name": "chat",
+        "links": [{"traceId": f"{trace_id:032X}", "spanId": "0000000000000001"}],
+        "startTimeUnixNano": "12",
+        "attributes": [{"key": "a", "value": {"intValue": "7"}}],
+        "unknown": 1,
+        "kind": 3,
+    }
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [text]}]}]}).encode()
     (span,) = spans_of_otlp(decoded_json(body, MESSAGES, MIB).resource_spans)
     assert (span.trace_id, span.span_id, span.parent_id, span.kind) == (trace_id, 255, None, 3)
     assert (span.start_ns, span.attributes) == (12, {"a": 7})
 
 
-@pytest.mark.parametrize("body", [
-    b"", b"null", b"[]", b"1", b'"x"', b"{", b'{"resourceSpans": 1}', b'{"resourceSpans": [1]}',
-    b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}', b"\xff\xfe",
-    b'{"resourceSpans": {"a": 1}}',
-    b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 7}]}]}]}', b'{"resourceSpans":' * 10_000, b"9" * 10_000,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"1",
+        b'"x"',
+        b"{",
+        b'{"resourceSpans": 1}',
+        b'{"resourceSpans": [1]}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}',
+        b"\xff\xfe",
+        b'{"resourceSpans": {"a": 1}}',
+        b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": 7}]}]}]}',
+        b'{"resourceSpans":' * 10_000,
+        b"9" * 10_000,
+    ],
+)
 def test_json_that_is_no_request_is_refused(body: bytes) -> None:
     """With 400, and no word of it in the message."""
     with pytest.raises(BodyError) as caught:
@@ -107,13 +145,19 @@ def test_json_that_is_no_request_is_refused(body: bytes) -> None:
 
 
 def test_values_of_every_type_are_read() -> None:
-    """Text, truth, numbers, bytes, lists, mappings, nothing; and what is nested deeper than 32 levels is left out."""
+    """Text, truth, numbers, bytes, lists, mappings, nothing; and what is nested deeper than 32
+    levels is left out.
+    """
     request = MESSAGES.request()
     span = add_span(request.resource_spans.add().scope_spans.add().spans, 1, 2)
     values: dict[str, AnyValue] = {
-        "text": AnyValue(string_value="x"), "truth": AnyValue(bool_value=False), "int": AnyValue(int_value=-(2**63)),
-        "float": AnyValue(double_value=float("inf")), "bytes": AnyValue(bytes_value=b"\xff"), "none": AnyValue(),
-    }  # fmt: skip
+        "text": AnyValue(string_value="x"),
+        "truth": AnyValue(bool_value=False),
+        "int": AnyValue(int_value=-(2**63)),
+        "float": AnyValue(double_value=float("inf")),
+        "bytes": AnyValue(bytes_value=b"\xff"),
+        "none": AnyValue(),
+    }
     deep = AnyValue(int_value=1)
     for _ in range(40):
         outer = AnyValue()
@@ -123,7 +167,11 @@ def test_values_of_every_type_are_read() -> None:
         span.attributes.add(key=key).value.CopyFrom(value)
     (read,) = spans_of_otlp(decoded(request.SerializeToString(), MESSAGES, MIB).resource_spans)
     assert read.attributes["int"] == -(2**63)
-    assert (read.attributes["none"], read.attributes["truth"], read.attributes["bytes"]) == (None, False, "\ufffd")
+    assert (read.attributes["none"], read.attributes["truth"], read.attributes["bytes"]) == (
+        None,
+        False,
+        "\ufffd",
+    )
     assert repr(read.attributes["deep"]).count("[") == 32
 
 

@@ -1,4 +1,6 @@
-"""Conversations, feedback and late ground truth where the sidecar evaluates: as in the application's own process."""
+"""Conversations, feedback and late ground truth where the sidecar evaluates: as in the
+application's own process.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ OF_CONVERSATIONS = (
     ToolLoops(evaluates="conversation"),
 )
 SAME = "It is on its way to you, and arrives on Tuesday."
-TURNS = [("When does it come?", SAME), ("But when does it come?", SAME), ("Thanks, that was all.", "You are welcome.")]
+TURNS = [
+    ("When does it come?", SAME),
+    ("But when does it come?", SAME),
+    ("Thanks, that was all.", "You are welcome."),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -71,23 +77,33 @@ def wholes(kept: Keeping) -> list[Any]:
 
 
 def test_a_conversation_has_the_scores_of_the_process(serve: Serve, run: Run) -> None:
-    """`@monitor` in the application, evaluators of answers and of conversations in the sidecar: every score is that of
-    a process that evaluates by itself, of all turns, in the last turn's trace, with links to the turns before."""
+    """`@monitor` in the application, evaluators of answers and of conversations in the sidecar:
+    every score is that of a process that evaluates by itself, of all turns, in the last turn's
+    trace, with links to the turns before.
+    """
     settled = ConversationSettings(settle_s=0.0)
     kept, telemetry = Keeping(), RecordedTelemetry()
     storage = kept, telemetry.storage(content="span_and_event")
     process = pipeline_of(
-        ResponseHealth(), *OF_CONVERSATIONS, storage=storage, sampler=ConversationSampler(), sheds=False,
-        conversations=settled, dispatcher=PoolDispatcher(linger_s=0),
-    )  # fmt: skip
+        ResponseHealth(),
+        *OF_CONVERSATIONS,
+        storage=storage,
+        sampler=ConversationSampler(),
+        sheds=False,
+        conversations=settled,
+        dispatcher=PoolDispatcher(linger_s=0),
+    )
     talk(monitor(pipeline=process, agent="shop")(chat), "c-1", "c-2")
     assert process.flush(PATIENCE_S)
     assert until(lambda: len(wholes(kept)) == 2)
     process.shutdown(5.0)
     served = serve(
-        ResponseHealth(), *OF_CONVERSATIONS, sampler=ConversationSampler(), conversations=settled,
+        ResponseHealth(),
+        *OF_CONVERSATIONS,
+        sampler=ConversationSampler(),
+        conversations=settled,
         dispatcher=PoolDispatcher(linger_s=0),
-    )  # fmt: skip
+    )
     app = run(served.endpoint(), sampler={"type": "conversation"}, sample_rate=None)
     talk(app.monitor(chat, agent="shop"), "c-1", "c-2")
     assert app.flush()
@@ -96,8 +112,11 @@ def test_a_conversation_has_the_scores_of_the_process(serve: Serve, run: Run) ->
     ours, theirs = wholes(kept), wholes(served.kept)
     assert [_scores(each) for each in theirs] == [_scores(each) for each in ours]
     assert {part.criterion_name for part in theirs[0].results} == {
-        "repetition", "turns_to_resolution", "unanswered_questions", "tool_loops",
-    }  # fmt: skip
+        "repetition",
+        "turns_to_resolution",
+        "unanswered_questions",
+        "tool_loops",
+    }
     assert {part.status for part in theirs[0].results} == {"scored"}
     assert [each.metadata["conversation"] for each in theirs] == [{"turns": 3, "end": "marked"}] * 2
     agent_spans = [span for span in app.telemetry.spans() if span.name == "invoke_agent shop"]
@@ -105,17 +124,32 @@ def test_a_conversation_has_the_scores_of_the_process(serve: Serve, run: Run) ->
     of_first = [f"{span.context.span_id:016x}" for span in agent_spans[::2]]
     assert theirs[0].span.span_id == of_first[-1]
     [of_whole, *_] = [
-        span for span in served.telemetry.spans()
-        if f"{span.parent.span_id:016x}" == of_first[-1] and "agenteval.conversation.turns" in span.attributes
-    ]  # fmt: skip
+        span
+        for span in served.telemetry.spans()
+        if f"{span.parent.span_id:016x}" == of_first[-1]
+        and "agenteval.conversation.turns" in span.attributes
+    ]
     assert [f"{link.context.span_id:016x}" for link in of_whole.links] == of_first[:-1]
 
 
 def _scores(whole: Any) -> Any:
-    return (whole.agent, whole.conversation_id, whole.sampling_probability, whole.overall_score, [
-        (part.criterion_name, part.status, part.score, part.label, part.reasoning, part.probability)
-        for part in whole.results
-    ])  # fmt: skip
+    return (
+        whole.agent,
+        whole.conversation_id,
+        whole.sampling_probability,
+        whole.overall_score,
+        [
+            (
+                part.criterion_name,
+                part.status,
+                part.score,
+                part.label,
+                part.reasoning,
+                part.probability,
+            )
+            for part in whole.results
+        ],
+    )
 
 
 def test_an_application_that_shares_the_file_samples_by_conversation() -> None:
@@ -126,7 +160,8 @@ def test_an_application_that_shares_the_file_samples_by_conversation() -> None:
         pipeline.shutdown(1.0)
 
 
-# --- references -------------------------------------------------------------------------------------------------------
+# --- references
+# -------------------------------------------------------------------------------------------------------
 
 
 def post(served: Served, body: dict[str, Any]) -> int:
@@ -143,8 +178,12 @@ def of_people(served: Served) -> list[Any]:
 
 
 @pytest.mark.parametrize("agent_span", ["sampled", "never"])
-def test_a_reference_of_the_application_leads_to_its_answer(serve: Serve, run: Run, agent_span: str) -> None:
-    """With the span that it names, and without any span: by the id of the call, which the answer brought along."""
+def test_a_reference_of_the_application_leads_to_its_answer(
+    serve: Serve, run: Run, agent_span: str
+) -> None:
+    """With the span that it names, and without any span: by the id of the call, which the answer
+    brought along.
+    """
     served = serve(ResponseHealth())
     app = run(served.endpoint(), agent_span=agent_span)
     references: list[str] = []
@@ -159,23 +198,37 @@ def test_a_reference_of_the_application_leads_to_its_answer(serve: Serve, run: R
     [first] = served.results()
     assert post(served, {"reference": references[0], "thumbs": "down"}) == 202
     [feedback] = of_people(served)
-    assert (feedback.agent, feedback.conversation_id, feedback.response_id) == ("support", "conv-1", "r-1")
+    assert (feedback.agent, feedback.conversation_id, feedback.response_id) == (
+        "support",
+        "conv-1",
+        "r-1",
+    )
     assert feedback.span == first.span
-    assert len(app.telemetry.spans()) == (agent_span == "sampled"), "else it is a span that the sidecar has made"
+    assert len(app.telemetry.spans()) == (agent_span == "sampled"), (
+        "else it is a span that the sidecar has made"
+    )
 
 
 def spans_of_another_library() -> tuple[Any, str, str]:
-    """A request of an application without this package, with a model call in it; its trace and its own span."""
+    """A request of an application without this package, with a model call in it; its trace and its
+    own span.
+    """
     recorded = RecordedTelemetry()
-    output = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "On Monday."}]}])
+    output = json.dumps(
+        [{"role": "assistant", "parts": [{"type": "text", "content": "On Monday."}]}]
+    )
     with (
         recorded.tracer("web").start_as_current_span("POST /chat") as request,
         recorded.tracer("a-model-library").start_as_current_span("chat m") as span,
     ):
-        span.set_attributes({
-            "gen_ai.operation.name": "chat", "gen_ai.conversation.id": "conv-9", "gen_ai.response.id": "r-9",
-            "gen_ai.output.messages": output,
-        })  # fmt: skip
+        span.set_attributes(
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.conversation.id": "conv-9",
+                "gen_ai.response.id": "r-9",
+                "gen_ai.output.messages": output,
+            }
+        )
     context = request.get_span_context()
     encoded = encode_spans(recorded.spans())
     recorded.shutdown()
@@ -184,7 +237,9 @@ def spans_of_another_library() -> tuple[Any, str, str]:
 
 @pytest.mark.parametrize("by", ["trace", "span"])
 def test_spans_are_the_reference_of_other_applications(serve: Serve, by: str) -> None:
-    """What an application knows of its own request, the ids of trace and span, leads to the answer in it."""
+    """What an application knows of its own request, the ids of trace and span, leads to the answer
+    in it.
+    """
     served = serve(ResponseHealth(), feedback_window_s=60.0)
     request, trace_id, span_id = spans_of_another_library()
     served.sidecar.intake.take(TRACES, request)
@@ -194,19 +249,27 @@ def test_spans_are_the_reference_of_other_applications(serve: Serve, by: str) ->
     people = of_people(served)
     if not people:  # by the trace alone it waits for the answer, which is evaluated now
         people = of_people(served)
-    assert [each.results[0].criterion_name for each in served.kept.saved if each not in people] == ["response_health"]
+    assert [each.results[0].criterion_name for each in served.kept.saved if each not in people] == [
+        "response_health"
+    ]
     assert accounting()["evaluated"] == 1
     assert people[0].span.trace_id == trace_id
     assert post(served, {**ids, "score": 0.1}) == 202
     again = of_people(served)[-1]
-    assert (again.conversation_id, again.response_id, again.span.trace_id) == ("conv-9", "r-9", trace_id)
+    assert (again.conversation_id, again.response_id, again.span.trace_id) == (
+        "conv-9",
+        "r-9",
+        trace_id,
+    )
     assert again.agent is not None
 
 
 def test_late_truth_comes_over_http_and_from_the_command_line(
     serve: Serve, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the reference of an application that sends its answers, and by the trace of one that sends spans."""
+    """By the reference of an application that sends its answers, and by the trace of one that sends
+    spans.
+    """
     served = serve(ExactMatch(), ground_truth_window_s=600.0)
     app = run(served.endpoint())
     references: list[str] = []
@@ -220,7 +283,10 @@ def test_late_truth_comes_over_http_and_from_the_command_line(
     assert app.flush()
     assert [each.results[0].status for each in served.results()] == ["skipped", "skipped"]
     served.kept.saved.clear()
-    assert post(served, {"reference": references[0], "ground_truth": "On Monday.", "prompt": "When?"}) == 202
+    assert (
+        post(served, {"reference": references[0], "ground_truth": "On Monday.", "prompt": "When?"})
+        == 202
+    )
     url = served.addresses.http
     command = ["feedback", "--url", url, "--reference", references[1], "--ground-truth", "At home."]
     assert main(command) == 0
@@ -228,7 +294,10 @@ def test_late_truth_comes_over_http_and_from_the_command_line(
     assert "thumbs" in capsys.readouterr().err
     assert RECORDER.drain(5.0)
     assert flush(PATIENCE_S)
-    assert [(each.results[0].score, each.has_ground_truth) for each in served.kept.saved] == [(1.0, True), (0.0, True)]
+    assert [(each.results[0].score, each.has_ground_truth) for each in served.kept.saved] == [
+        (1.0, True),
+        (0.0, True),
+    ]
     assert {each.span.span_id for each in served.kept.saved} == {
         f"{span.context.span_id:016x}" for span in app.telemetry.spans()
-    }  # fmt: skip
+    }

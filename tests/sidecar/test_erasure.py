@@ -1,4 +1,6 @@
-"""Erasing from a running sidecar: spans that wait, and its journal, over HTTP and by the command line."""
+"""Erasing from a running sidecar: spans that wait, and its journal, over HTTP and by the command
+line.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ PROTOBUF = "application/x-protobuf"
 
 
 def files_with(folder: Path, text: str) -> list[str]:
-    return [file.name for file in folder.rglob("*") if file.is_file() and text.encode() in file.read_bytes()]
+    return [
+        file.name
+        for file in folder.rglob("*")
+        if file.is_file() and text.encode() in file.read_bytes()
+    ]
 
 
 def request_of(*spans: tuple[int, str | None], text: str = "text") -> bytes:
@@ -34,10 +40,17 @@ def request_of(*spans: tuple[int, str | None], text: str = "text") -> bytes:
     scope = request.resource_spans.add().scope_spans.add()
     for number, (trace, conversation) in enumerate(spans, 1):
         span = scope.spans.add(
-            trace_id=trace.to_bytes(16), span_id=(trace * 100 + number).to_bytes(8), name="chat m",
-            start_time_unix_nano=10**18, end_time_unix_nano=10**18 + 1,
-        )  # fmt: skip
-        values = {"gen_ai.operation.name": "chat", "gen_ai.conversation.id": conversation, "note": text}
+            trace_id=trace.to_bytes(16),
+            span_id=(trace * 100 + number).to_bytes(8),
+            name="chat m",
+            start_time_unix_nano=10**18,
+            end_time_unix_nano=10**18 + 1,
+        )
+        values = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.conversation.id": conversation,
+            "note": text,
+        }
         for key, value in values.items():
             if value is not None:
                 span.attributes.add(key=key).value.string_value = value
@@ -49,16 +62,20 @@ def request_of(*spans: tuple[int, str | None], text: str = "text") -> bytes:
 def sidecar(tmp_path: Path, telemetry: RecordedTelemetry) -> Iterator[str]:
     RECORDER._reset()
     configure(storage=[telemetry.storage()], sample_rate=1.0)
-    running = Sidecar(SidecarSettings(
-        grpc_port=0, http_port=0, token=TOKEN, quiet_s=3_600, durable=str(tmp_path / "durable")
-    ))  # fmt: skip
+    running = Sidecar(
+        SidecarSettings(
+            grpc_port=0, http_port=0, token=TOKEN, quiet_s=3_600, durable=str(tmp_path / "durable")
+        )
+    )
     url = running.start().http
     running.read_left(threading.Event())
     yield url
     running.stop(5.0)
 
 
-def post(url: str, path: str, body: bytes, content_type: str, token: str = TOKEN) -> tuple[int, str]:
+def post(
+    url: str, path: str, body: bytes, content_type: str, token: str = TOKEN
+) -> tuple[int, str]:
     headers = {"authorization": f"Bearer {token}", "content-type": content_type}
     try:
         with urlopen(Request(f"{url}{path}", body, headers), timeout=30) as reply:
@@ -68,14 +85,30 @@ def post(url: str, path: str, body: bytes, content_type: str, token: str = TOKEN
 
 
 def test_what_waits_in_a_running_sidecar(
-    tmp_path: Path, sidecar: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    sidecar: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Spans that wait, in memory and in the journal's bytes; the other conversation goes on waiting."""
+    """Spans that wait, in memory and in the journal's bytes; the other conversation goes on
+    waiting.
+    """
     for number, (conversation, text) in enumerate((("c-1", CANARY), ("c-2", "of another")), 1):
-        assert post(sidecar, "/v1/traces", request_of((number, conversation), text=text), PROTOBUF)[0] == 200
+        assert (
+            post(sidecar, "/v1/traces", request_of((number, conversation), text=text), PROTOBUF)[0]
+            == 200
+        )
     assert files_with(tmp_path / "durable", CANARY)
     (tmp_path / "settings.yaml").write_text("{}")
-    arguments = ["erase", "--conversation", "c-1", "--settings", str(tmp_path / "settings.yaml"), "--yes", "--url"]
+    arguments = [
+        "erase",
+        "--conversation",
+        "c-1",
+        "--settings",
+        str(tmp_path / "settings.yaml"),
+        "--yes",
+        "--url",
+    ]
     assert main([*arguments, sidecar]) == 1
     assert "refused: 401" in capsys.readouterr().out
     monkeypatch.setenv("AGENTEVAL_SIDECAR__TOKEN", TOKEN)
@@ -91,11 +124,15 @@ def test_what_waits_in_a_running_sidecar(
 @pytest.mark.parametrize(
     ("body", "content_type", "status", "answer"),
     [
-        (b"{", "application/json", 400, "not JSON"), (b"{}", "application/json", 400, "expected"),
-        (b'{"before": 5}', "application/json", 400, "found int"), (b" " * 1_100_000, "application/json", 413, "larger"),
+        (b"{", "application/json", 400, "not JSON"),
+        (b"{}", "application/json", 400, "expected"),
+        (b'{"before": 5}', "application/json", 400, "found int"),
+        (b" " * 1_100_000, "application/json", 413, "larger"),
     ],
-)  # fmt: skip
-def test_wrong_requests_are_refused(sidecar: str, body: bytes, content_type: str, status: int, answer: str) -> None:
+)
+def test_wrong_requests_are_refused(
+    sidecar: str, body: bytes, content_type: str, status: int, answer: str
+) -> None:
     """With the reason."""
     code, text = post(sidecar, "/v1/erase", body, content_type)
     assert (code, answer in text) == (status, True), text

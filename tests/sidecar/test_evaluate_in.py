@@ -1,4 +1,6 @@
-"""`evaluate_in="sidecar"`: sampled answers go to the sidecar and nowhere else, and get the scores of this process."""
+"""`evaluate_in="sidecar"`: sampled answers go to the sidecar and nowhere else, and get the scores
+of this process.
+"""
 
 from __future__ import annotations
 
@@ -56,40 +58,80 @@ def polite(question: str) -> str:
 
 @pytest.mark.parametrize("is_http", [False, True])
 def test_an_answer_is_scored_in_its_trace(serve: Serve, run: Run, is_http: bool) -> None:
-    """By gRPC and by HTTP; counted as sent where it was asked, as evaluated where it is scored; the run span lies below
-    the agent's span, and the result names the service."""
+    """By gRPC and by HTTP; counted as sent where it was asked, as evaluated where it is scored; the
+    run span lies below the agent's span, and the result names the service."""
     served = serve(POLITE)
     app = run(served.endpoint(is_http=is_http))
     app.monitor(polite, agent="support")("When?")
     assert app.flush()
     assert app.outcomes == {"sent": 1}
     (result,) = served.results()
-    assert (result.agent, result.service, result.results[0].label) == ("support", "recorded", "pass")
+    assert (result.agent, result.service, result.results[0].label) == (
+        "support",
+        "recorded",
+        "pass",
+    )
     (agent_span,) = app.telemetry.spans()
     (run_span,) = served.telemetry.spans()
     assert run_span.parent is not None
     assert (run_span.parent.span_id, run_span.context.trace_id) == (
-        agent_span.context.span_id, agent_span.context.trace_id,
-    )  # fmt: skip
+        agent_span.context.span_id,
+        agent_span.context.trace_id,
+    )
     assert dict(agent_span.attributes or {})["agenteval.evaluation.sampled"] is True
     assert "agenteval.evaluation.criteria" not in (agent_span.attributes or {})
 
 
-# --- equal scores -----------------------------------------------------------------------------------------------------
+# --- equal scores
+# -----------------------------------------------------------------------------------------------------
 
 
 def _with_facts(question: str) -> dict[str, Any]:
     annotate(
-        context=["Paris is the capital.", {"id": 3}], ground_truth={"city": "Paris", "since": 987.5}, cost=0.002,
-        tool_calls=[{"name": "search", "arguments": {"q": question}, "result": {"hits": [1, None, 2.5]}, "id": "c1"}],
-        usage={"input_tokens": 12, "output_tokens": 40}, conversation_id="conv-1", session_id="s", turns=2,
-        metadata={"module": "geo"}, agent_config={"tools": [{"name": "search"}]}, prompt_name="city",
-        prompt_version="3", environment="production", tags={"tenant": "acme"}, user_id="ann", model="m-1",
-        memory_stats={"keys": 3}, finish_reason="stop", response_id="r-1",
-    )  # fmt: skip
-    return {"choices": [{"message": {"role": "assistant", "content": "Paris, the capital.", "tool_calls": [
-        {"id": "c2", "type": "function", "function": {"name": "look", "arguments": '{"at": "Seine"}'}},
-    ]}}]}  # fmt: skip
+        context=["Paris is the capital.", {"id": 3}],
+        ground_truth={"city": "Paris", "since": 987.5},
+        cost=0.002,
+        tool_calls=[
+            {
+                "name": "search",
+                "arguments": {"q": question},
+                "result": {"hits": [1, None, 2.5]},
+                "id": "c1",
+            }
+        ],
+        usage={"input_tokens": 12, "output_tokens": 40},
+        conversation_id="conv-1",
+        session_id="s",
+        turns=2,
+        metadata={"module": "geo"},
+        agent_config={"tools": [{"name": "search"}]},
+        prompt_name="city",
+        prompt_version="3",
+        environment="production",
+        tags={"tenant": "acme"},
+        user_id="ann",
+        model="m-1",
+        memory_stats={"keys": 3},
+        finish_reason="stop",
+        response_id="r-1",
+    )
+    return {
+        "choices": [
+            {
+                "message": {
+                    "role": "assistant",
+                    "content": "Paris, the capital.",
+                    "tool_calls": [
+                        {
+                            "id": "c2",
+                            "type": "function",
+                            "function": {"name": "look", "arguments": '{"at": "Seine"}'},
+                        },
+                    ],
+                }
+            }
+        ]
+    }
 
 
 def _failing(question: str) -> str:
@@ -109,18 +151,29 @@ def _empty(question: str) -> str:
 
 
 HISTORY = [
-    {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"},
-    {"role": "assistant", "content": None, "tool_calls": [
-        {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}},
-    ]},
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Hello"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "clock", "arguments": "{}"}},
+        ],
+    },
     {"role": "tool", "tool_call_id": "c1", "content": "nine"},
     {"role": "user", "content": [{"type": "text", "text": "And in Paris?"}]},
-]  # fmt: skip
+]
 CALLS: list[tuple[Callable[[Any], Any], Any]] = [
-    (polite, "Que veut dire « guarantee »? é, 漢, 🙂"), (_with_facts, "capital"), (_failing, "x"),
-    (_streaming, "1889."), (_structured, "city"), (_empty, "x"), (polite, HISTORY), (_with_facts, HISTORY),
+    (polite, "Que veut dire « guarantee »? é, 漢, 🙂"),
+    (_with_facts, "capital"),
+    (_failing, "x"),
+    (_streaming, "1889."),
+    (_structured, "city"),
+    (_empty, "x"),
+    (polite, HISTORY),
+    (_with_facts, HISTORY),
     (polite, ""),
-]  # fmt: skip
+]
 
 
 def _call(handler: Callable[[Any], Any], question: Any) -> None:
@@ -148,12 +201,14 @@ def _seen_by(inputs: list[EvaluationInput]) -> Evaluator:
 
 
 def test_scores_are_those_of_the_process(serve: Serve, run: Run) -> None:
-    """Texts, histories, tool calls, facts, errors, streams and data: every deterministic evaluator says the same, of an
-    equal input, with the same probability and reasons."""
+    """Texts, histories, tool calls, facts, errors, streams and data: every deterministic evaluator
+    says the same, of an equal input, with the same probability and reasons."""
     here, there = list[EvaluationInput](), list[EvaluationInput]()
     kept, telemetry = Keeping(), RecordedTelemetry()
     storage = kept, telemetry.storage(content="span_and_event")
-    process = pipeline_of(_seen_by(here), *eight(), storage=storage, sampler=RatioSampler(ratio=1.0), sheds=False)
+    process = pipeline_of(
+        _seen_by(here), *eight(), storage=storage, sampler=RatioSampler(ratio=1.0), sheds=False
+    )
     served = serve(_seen_by(there), *eight())
     app = run(served.endpoint())
     for function, question in CALLS:
@@ -180,14 +235,23 @@ def _facts(value: EvaluationInput) -> dict[str, Any]:
 
 def _score(result: Any) -> tuple[Any, ...]:
     return (
-        result.criterion_name, result.status, result.score, result.normalized, result.label, result.reason_code,
-        result.reasoning, result.error_type, result.skip_reason, result.probability, result.sampling_reason,
-    )  # fmt: skip
+        result.criterion_name,
+        result.status,
+        result.score,
+        result.normalized,
+        result.label,
+        result.reason_code,
+        result.reasoning,
+        result.error_type,
+        result.skip_reason,
+        result.probability,
+        result.sampling_reason,
+    )
 
 
 def test_the_decision_comes_with_the_answer(serve: Serve, run: Run) -> None:
-    """A sidecar that samples nothing itself evaluates it; weights are by the application's own probability, and that of
-    sampling before it."""
+    """A sidecar that samples nothing itself evaluates it; weights are by the application's own
+    probability, and that of sampling before it."""
     served = serve(POLITE)
     app = run(served.endpoint(), sample_rate=0.5, sampling={"upstream_ratio": 0.5})
     handler = app.monitor(polite, agent="a")
@@ -197,13 +261,16 @@ def test_the_decision_comes_with_the_answer(serve: Serve, run: Run) -> None:
     assert app.flush()
     assert app.outcomes == {"sent": 200}  # small trace ids are below every threshold
     stored = served.results()
-    assert {(each.sampling_probability, each.sampling_reason, each.sampling_scope) for each in stored} == {
-        (0.25, "ratio", None)
+    assert {
+        (each.sampling_probability, each.sampling_reason, each.sampling_scope) for each in stored
+    } == {(0.25, "ratio", None)}
+    assert {each.span.trace_id for each in stored} == {
+        f"{number + 1:032x}" for number in range(200)
     }
-    assert {each.span.trace_id for each in stored} == {f"{number + 1:032x}" for number in range(200)}
 
 
-# --- content goes to the sidecar alone --------------------------------------------------------------------------------
+# --- content goes to the sidecar alone
+# --------------------------------------------------------------------------------
 
 
 class _Received:
@@ -218,7 +285,9 @@ class _Received:
         class Handler(PostHandler):
             def do_POST(self) -> None:
                 received.paths.append(self.path)
-                received.headers.append({name.lower(): value for name, value in self.headers.items()})
+                received.headers.append(
+                    {name.lower(): value for name, value in self.headers.items()}
+                )
                 received.requests.append(ExportLogsServiceRequest.FromString(self.body()))
                 self.answer()
 
@@ -226,7 +295,9 @@ class _Received:
 
 
 def test_content_goes_to_the_sidecar_alone(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past proxies, without the keys of other receivers; the application's own telemetry has none of it."""
+    """Past proxies, without the keys of other receivers; the application's own telemetry has none
+    of it.
+    """
     received = _Received()
     with refused_port() as nowhere, serving(received.handler) as port:
         for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "ALL_PROXY", "grpc_proxy"):
@@ -260,7 +331,9 @@ def test_grpc_passes_no_proxy(serve: Serve, run: Run, monkeypatch: pytest.Monkey
 
 
 def test_the_sidecar_redacts_what_leaves_it(serve: Serve, run: Run) -> None:
-    """On this machine content comes as it is, evaluators see it, and neither storage nor telemetry lets it out."""
+    """On this machine content comes as it is, evaluators see it, and neither storage nor telemetry
+    lets it out.
+    """
     inputs: list[EvaluationInput] = []
     served = serve(_seen_by(inputs))
     app = run(served.endpoint())
@@ -278,13 +351,17 @@ def test_the_sidecar_redacts_what_leaves_it(serve: Serve, run: Run) -> None:
 def test_beyond_this_machine_the_application_redacts(
     serve: Serve, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over TLS, with the authority that the settings name; what arrives was redacted before it left."""
+    """Over TLS, with the authority that the settings name; what arrives was redacted before it
+    left.
+    """
     certificate, key = _certificate(tmp_path)
     inputs: list[EvaluationInput] = []
     sidecar = {"host": "0.0.0.0", "certificate": certificate, "key": key, "token": TOKEN}
     served = serve(_seen_by(inputs), sidecar=sidecar)
     for is_http in (False, True):
-        app = run(served.endpoint(is_http=is_http), endpoint_ca=certificate, sidecar={"token": TOKEN})
+        app = run(
+            served.endpoint(is_http=is_http), endpoint_ca=certificate, sidecar={"token": TOKEN}
+        )
         app.monitor(lambda question: SECRET, agent="a")(SECRET)
         assert app.flush(), is_http
     served.results()
@@ -297,13 +374,33 @@ def test_beyond_this_machine_the_application_redacts(
 def _certificate(folder: Path) -> tuple[str, str]:
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=sidecar", "-addext",
-         "subjectAltName=IP:0.0.0.0", "-keyout", key, "-out", certificate], check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "1",
+            "-subj",
+            "/CN=sidecar",
+            "-addext",
+            "subjectAltName=IP:0.0.0.0",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+        ],
+        check=True,
+        capture_output=True,
+    )
     return str(certificate), str(key)
 
 
-@pytest.mark.parametrize("host", ["sidecar", "10.0.0.7", "127.0.0.1.example.com", "[fe80::1]", "0.0.0.0"])
+@pytest.mark.parametrize(
+    "host", ["sidecar", "10.0.0.7", "127.0.0.1.example.com", "[fe80::1]", "0.0.0.0"]
+)
 def test_plain_http_ends_at_this_machine(host: str) -> None:
     """Beyond the loopback it is refused at start, with the way out."""
     with pytest.raises(ConfigurationError, match="https://") as raised:
@@ -318,7 +415,8 @@ def test_plain_http_is_enough_on_this_machine(host: str) -> None:
     assert Settings(evaluate_in="sidecar", endpoint=f"http://{host}:4327").is_endpoint_local
 
 
-# --- the sidecar is away ----------------------------------------------------------------------------------------------
+# --- the sidecar is away
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_sidecar_that_is_away_is_counted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,11 +494,17 @@ def test_a_sidecar_that_refuses_is_counted(serve: Serve, run: Run) -> None:
     assert len(served.results()) == 1
 
 
-# --- what a handler and the settings may say --------------------------------------------------------------------------
+# --- what a handler and the settings may say
+# --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "asked", [{"evaluators": [POLITE]}, {"storage": "console"}, {"escalation": {"baseline_rate": 0.1, "rules": []}}]
+    "asked",
+    [
+        {"evaluators": [POLITE]},
+        {"storage": "console"},
+        {"escalation": {"baseline_rate": 0.1, "rules": []}},
+    ],
 )
 def test_what_the_sidecar_would_not_know_is_refused(run: Run, asked: dict[str, Any]) -> None:
     """A decorator's own evaluators would be ignored: the error says where they belong."""
@@ -413,7 +517,10 @@ def test_what_the_sidecar_would_not_know_is_refused(run: Run, asked: dict[str, A
 def test_fields_of_the_sidecar_are_named(caplog: pytest.LogCaptureFixture) -> None:
     """They may stand in the file that both read; the line says which are not read here."""
     settings = configure(
-        evaluate_in="sidecar", evaluators=[POLITE], storage=["console"], agents={"a": {"evaluators": [POLITE]}}
+        evaluate_in="sidecar",
+        evaluators=[POLITE],
+        storage=["console"],
+        agents={"a": {"evaluators": [POLITE]}},
     )
     assert settings.evaluation_fields() == ["evaluators", "storage", "agents.a.evaluators"]
     assert "fields='evaluators, storage, agents.a.evaluators'" in caplog.text
@@ -447,11 +554,16 @@ def test_async_handlers_and_streams_are_sent(serve: Serve, run: Run) -> None:
     stream.close()
     assert app.flush()
     served.results()
-    assert [(each.response, each.stream_end) for each in inputs] == [("x", None), ("Par", "abandoned")]
+    assert [(each.response, each.stream_end) for each in inputs] == [
+        ("x", None),
+        ("Par", "abandoned"),
+    ]
 
 
 def test_reload_moves_the_evaluation(tmp_path: Path) -> None:
-    """A file that is changed moves it to the sidecar and back; every call is counted once, and threads end."""
+    """A file that is changed moves it to the sidecar and back; every call is counted once, and
+    threads end.
+    """
     received, file, before = _Received(), tmp_path / "settings.yaml", exporting()
 
     def written(text: str) -> None:
@@ -505,14 +617,17 @@ def test_a_forked_child_sends_its_own(tmp_path: Path) -> None:
         command = [sys.executable, "-c", FORKED, f"http://127.0.0.1:{port}/v1/logs"]
         subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=tmp_path)
     agents = [
-        pair.value.string_value for request in received.requests
+        pair.value.string_value
+        for request in received.requests
         for record in request.resource_logs[0].scope_logs[0].log_records
-        for pair in record.attributes if pair.key == "gen_ai.agent.name"
-    ]  # fmt: skip
+        for pair in record.attributes
+        if pair.key == "gen_ai.agent.name"
+    ]
     assert Counter(agents) == {"parent": 12, "child": 21}
 
 
-# --- in the sidecar ---------------------------------------------------------------------------------------------------
+# --- in the sidecar
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_what_is_unreadable_is_counted(serve: Serve) -> None:
@@ -533,7 +648,9 @@ def test_what_is_unreadable_is_counted(serve: Serve) -> None:
 def _request(answer: str) -> Any:
     """The request that an application sends for an answer outside of any trace."""
     signal = forward._EventSignal(lambda: None)
-    attributes = attributes_of(EvaluationInput(response=answer, agent="a"), Sampled(1.0, "ratio", 1))
+    attributes = attributes_of(
+        EvaluationInput(response=answer, agent="a"), Sampled(1.0, "ratio", 1)
+    )
     return signal.encode([("a", signal.event(attributes, None, 17))])
 
 
@@ -545,7 +662,9 @@ def started(settings: SidecarSettings) -> tuple[Intake, int]:
 
 
 def test_an_acknowledged_answer_survives_a_crash(serve: Serve, tmp_path: Path) -> None:
-    """With `durable`: what was written and not exported is evaluated by the next process, what was exported is not."""
+    """With `durable`: what was written and not exported is evaluated by the next process, what was
+    exported is not.
+    """
     served = serve(POLITE)
     settings = SidecarSettings(durable=str(tmp_path / "first"), quiet_s=0.0)
     intake = started(settings)[0]
@@ -588,16 +707,28 @@ def test_an_answer_that_was_exported_is_not_read_again(serve: Serve, tmp_path: P
 
 
 def test_the_spans_of_an_answer_that_was_sent_are_passed_by(serve: Serve, run: Run) -> None:
-    """Where the application's spans come to the sidecar too, what they show is counted as monitored already."""
+    """Where the application's spans come to the sidecar too, what they show is counted as monitored
+    already.
+    """
     served = serve(POLITE)
     app = run(served.endpoint())
 
     def answer(question: str) -> str:
         tracer = app.telemetry.tracer("a-model-library")
         with tracer.start_as_current_span("chat m") as span:
-            span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps([
-                {"role": "assistant", "parts": [{"type": "text", "content": "Wait, please."}]},
-            ])})  # fmt: skip
+            span.set_attributes(
+                {
+                    "gen_ai.operation.name": "chat",
+                    "gen_ai.output.messages": json.dumps(
+                        [
+                            {
+                                "role": "assistant",
+                                "parts": [{"type": "text", "content": "Wait, please."}],
+                            },
+                        ]
+                    ),
+                }
+            )
         return "Wait, please."
 
     app.monitor(answer, agent="a")("x")
@@ -605,8 +736,9 @@ def test_the_spans_of_an_answer_that_was_sent_are_passed_by(serve: Serve, run: R
     assert served.sidecar.intake.take(TRACES, encode_spans(app.telemetry.spans())) == 0
     assert len(served.results()) == 1
     assert {outcome: count for outcome, count in accounting().items() if count} == {
-        "evaluated": 1, "already_monitored": 1,
-    }  # fmt: skip
+        "evaluated": 1,
+        "already_monitored": 1,
+    }
 
 
 def test_threads_end(serve: Serve, run: Run) -> None:

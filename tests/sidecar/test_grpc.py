@@ -23,7 +23,9 @@ def test_the_oldest_of_many_slow_calls_is_cut_off(
     """Before its time is up, so that a call that comes later is answered; the others go on."""
     monkeypatch.setattr(receiver, "_MOST_READ", 3)
     waiting, make_room = threading.Semaphore(0), receiver.GrpcReceiver._make_room
-    monkeypatch.setattr(receiver.GrpcReceiver, "_make_room", lambda self: (make_room(self), waiting.release()))
+    monkeypatch.setattr(
+        receiver.GrpcReceiver, "_make_room", lambda self: (make_room(self), waiting.release())
+    )
     configure(storage=[telemetry.storage()], evaluators=["ResponseHealth"])
     sidecar = Sidecar(SidecarSettings(grpc_port=0, http_port=0))
     address = sidecar.start().grpc
@@ -36,7 +38,9 @@ def test_the_oldest_of_many_slow_calls_is_cut_off(
             await channel.unary_unary(TRACES)(trace_request(new_trace_id()), timeout=5)
             # They arrive in any order.
             ended, going_on = await asyncio.wait(
-                [asyncio.ensure_future(call.code()) for call in slow], timeout=5, return_when=asyncio.FIRST_COMPLETED
+                [asyncio.ensure_future(call.code()) for call in slow],
+                timeout=5,
+                return_when=asyncio.FIRST_COMPLETED,
             )
             for call in slow:
                 call.cancel()

@@ -34,9 +34,11 @@ MIB = 1024 * 1024
 def process(telemetry: RecordedTelemetry) -> Pipeline:
     """The process's pipeline, on a background thread as in the sidecar."""
     made = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(telemetry.storage(),),
+        sampler=RatioSampler(),
+        evaluators=(ResponseHealth(),),
+        storage=(telemetry.storage(),),
         dispatcher=PoolDispatcher(),
-    )  # fmt: skip
+    )
     set_current_pipeline(made)
     return made
 
@@ -52,7 +54,9 @@ def intake(process: Pipeline) -> Iterator[Intake]:
 def taken(intake: Intake, *requests: bytes | Any, kind: int = TRACES) -> dict[str, int]:
     """What the process has counted once these requests are evaluated."""
     for request in requests:
-        message = ExportTraceServiceRequest.FromString(request) if isinstance(request, bytes) else request
+        message = (
+            ExportTraceServiceRequest.FromString(request) if isinstance(request, bytes) else request
+        )
         intake.take(kind, message)
     assert intake.close(60.0)
     pipeline = next(iter(intake_pipelines(intake)))
@@ -73,10 +77,11 @@ def one_span(**more: Any) -> tuple[ExportTraceServiceRequest, Any]:
     request = ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans
     attributes = {
-        "gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support",
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "support",
         "gen_ai.input.messages": messages("user", "A question?"),
         "gen_ai.output.messages": messages("assistant", "An answer."),
-    }  # fmt: skip
+    }
     return request, add_span(spans, new_trace_id(), 1, attributes=attributes, **more)
 
 
@@ -117,15 +122,24 @@ def many_events(span: Any) -> None:
 
 
 ODD: dict[str, Callable[[Any], None]] = {
-    "ends before it starts": spoil_times, "in the year 2262": spoil_future, "no times": no_times,
-    "its own parent": own_parent, "odd texts": odd_texts, "the same key twice": twice_the_same_key,
-    "largest ids": long_ids, "thousands of events": many_events,
-}  # fmt: skip
+    "ends before it starts": spoil_times,
+    "in the year 2262": spoil_future,
+    "no times": no_times,
+    "its own parent": own_parent,
+    "odd texts": odd_texts,
+    "the same key twice": twice_the_same_key,
+    "largest ids": long_ids,
+    "thousands of events": many_events,
+}
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_an_odd_span_is_evaluated_as_any_other(name: str, intake: Intake, telemetry: RecordedTelemetry) -> None:
-    """Clocks that disagree, times in the future, circles, texts with NUL: one answer, scored, with no negative time."""
+def test_an_odd_span_is_evaluated_as_any_other(
+    name: str, intake: Intake, telemetry: RecordedTelemetry
+) -> None:
+    """Clocks that disagree, times in the future, circles, texts with NUL: one answer, scored, with
+    no negative time.
+    """
     request, span = one_span()
     ODD[name](span)
     assert taken(intake, request) == {"evaluated": 1}
@@ -139,20 +153,34 @@ def test_spans_in_any_order_and_sent_again_are_one_answer(intake: Intake) -> Non
     for number in range(2, 6):
         child = ExportTraceServiceRequest()
         add_span(
-            child.resource_spans.add().scope_spans.add().spans, int.from_bytes(agent.trace_id), number, parent_id=1,
-            attributes={"gen_ai.operation.name": "chat", "gen_ai.output.messages": messages("assistant", "Yes.")},
-        )  # fmt: skip
+            child.resource_spans.add().scope_spans.add().spans,
+            int.from_bytes(agent.trace_id),
+            number,
+            parent_id=1,
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.output.messages": messages("assistant", "Yes."),
+            },
+        )
         parts.insert(0, child)
     assert taken(intake, *parts, *parts, *reversed(parts)) == {"evaluated": 1}
 
 
-def test_a_span_without_content_says_what_to_set(intake: Intake, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_span_without_content_says_what_to_set(
+    intake: Intake, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is no score and no silence: one outcome, and one line that names the switch."""
     request = ExportTraceServiceRequest()
     add_span(
-        request.resource_spans.add().scope_spans.add().spans, new_trace_id(), 1,
-        attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.provider.name": "openai"},
-    )  # fmt: skip
+        request.resource_spans.add().scope_spans.add().spans,
+        new_trace_id(),
+        1,
+        attributes={
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": "m",
+            "gen_ai.provider.name": "openai",
+        },
+    )
     with caplog.at_level("WARNING"):
         assert taken(intake, request) == {"capture_failed": 1}
     assert "no content captured: " in caplog.text
@@ -189,7 +217,12 @@ def test_events_without_ids_are_ordinary_lines_of_a_log(intake: Intake) -> None:
     """Nothing is made of them, nothing is rejected; with ids of no span they wait and are let go."""
     request = ExportLogsServiceRequest()
     records = request.resource_logs.add().scope_logs.add().log_records
-    for trace_id, span_id in ((b"", b""), (b"\1" * 16, b""), (b"", b"\1" * 8), (b"\1" * 16, b"\1" * 8)):
+    for trace_id, span_id in (
+        (b"", b""),
+        (b"\1" * 16, b""),
+        (b"", b"\1" * 8),
+        (b"\1" * 16, b"\1" * 8),
+    ):
         records.add(trace_id=trace_id, span_id=span_id).body.string_value = "a line"
     assert intake.take(LOGS, request) == 0
     assert taken(intake) == {}
@@ -197,22 +230,33 @@ def test_events_without_ids_are_ordinary_lines_of_a_log(intake: Intake) -> None:
 
 def test_ids_of_zeros_are_rejected(intake: Intake) -> None:
     """They name no trace, and the reply counts them."""
-    assert intake.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(0, new_trace_id()))) == 1
+    assert (
+        intake.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(0, new_trace_id())))
+        == 1
+    )
     assert taken(intake) == {"evaluated": 1}
 
 
 def test_a_span_of_ten_megabytes_is_evaluated(intake: Intake) -> None:
     """Its text is cut where every text is cut."""
-    assert taken(intake, trace_request(new_trace_id(), text="word " * 2_000_000)) == {"evaluated": 1}
+    assert taken(intake, trace_request(new_trace_id(), text="word " * 2_000_000)) == {
+        "evaluated": 1
+    }
 
 
 def test_names_without_end_make_few_series_and_handlers(
     intake: Intake, process: Pipeline, telemetry: RecordedTelemetry
 ) -> None:
-    """Thousands of services and agents: bounded handlers, at most 64 agents and services as attributes."""
+    """Thousands of services and agents: bounded handlers, at most 64 agents and services as
+    attributes.
+    """
     for number in range(3_000):
-        request = ExportTraceServiceRequest.FromString(trace_request(new_trace_id(), agent=f"agent-{number}"))
-        request.resource_spans[0].resource.attributes.add(key="service.name").value.string_value = f"service-{number}"
+        request = ExportTraceServiceRequest.FromString(
+            trace_request(new_trace_id(), agent=f"agent-{number}")
+        )
+        request.resource_spans[0].resource.attributes.add(
+            key="service.name"
+        ).value.string_value = f"service-{number}"
         intake.take(TRACES, request)
     assert taken(intake) == {"evaluated": 3_000}
     assert len(intake._evaluation._handlers) <= 201
@@ -225,7 +269,9 @@ def test_names_without_end_make_few_series_and_handlers(
 
 
 def test_what_waits_takes_no_more_than_it_may(process: Pipeline) -> None:
-    """Small attributes take far more memory than their bytes, and count as such; without room requests are refused."""
+    """Small attributes take far more memory than their bytes, and count as such; without room
+    requests are refused.
+    """
     small = Intake(SidecarSettings(quiet_s=60, max_waiting_bytes=MIB))
     small.start()
     request, span = one_span()
@@ -253,7 +299,9 @@ def test_what_waits_takes_no_more_than_it_may(process: Pipeline) -> None:
     assert process.accounting.outcomes()["evaluated"] == count
 
 
-def test_the_queue_shows_what_waits_for_its_trace(process: Pipeline, telemetry: RecordedTelemetry) -> None:
+def test_the_queue_shows_what_waits_for_its_trace(
+    process: Pipeline, telemetry: RecordedTelemetry
+) -> None:
     """What a kill would lose is in `agenteval.queue.size` from the moment of the acknowledgement."""
     waits = Intake(SidecarSettings(quiet_s=60))
     waits.start()
@@ -274,14 +322,24 @@ def durable(folder: Path) -> Intake:
     return made
 
 
-def test_what_an_earlier_process_evaluated_is_not_evaluated_again(tmp_path: Path, process: Pipeline) -> None:
-    """Nor is a span an answer of its own that came late to such a trace; what was not done is evaluated."""
+def test_what_an_earlier_process_evaluated_is_not_evaluated_again(
+    tmp_path: Path, process: Pipeline
+) -> None:
+    """Nor is a span an answer of its own that came late to such a trace; what was not done is
+    evaluated.
+    """
     request, agent = one_span()
     late = ExportTraceServiceRequest()
     add_span(
-        late.resource_spans.add().scope_spans.add().spans, int.from_bytes(agent.trace_id), 2, parent_id=1,
-        attributes={"gen_ai.operation.name": "chat", "gen_ai.output.messages": messages("assistant", "Yes.")},
-    )  # fmt: skip
+        late.resource_spans.add().scope_spans.add().spans,
+        int.from_bytes(agent.trace_id),
+        2,
+        parent_id=1,
+        attributes={
+            "gen_ai.operation.name": "chat",
+            "gen_ai.output.messages": messages("assistant", "Yes."),
+        },
+    )
     journal = Journal(tmp_path, 64 * MIB)
     journal.write(TRACES, trace_request(new_trace_id()))
     journal.write(TRACES, request.SerializeToString())
@@ -305,9 +363,7 @@ def test_an_end_in_the_middle_of_reading_keeps_the_rest(tmp_path: Path, process:
         journal.write(TRACES, trace_request(new_trace_id(), text="x" * 600_000))
     journal.close()
     before = sum(file.stat().st_size for file in tmp_path.glob("*.otlp"))
-    intake = Intake(
-        SidecarSettings(quiet_s=60, max_waiting_bytes=MIB, durable=str(tmp_path))
-    )  # fmt: skip
+    intake = Intake(SidecarSettings(quiet_s=60, max_waiting_bytes=MIB, durable=str(tmp_path)))
     intake.start()
     ending = threading.Event()
     ending.set()
@@ -322,7 +378,9 @@ def test_an_end_in_the_middle_of_reading_keeps_the_rest(tmp_path: Path, process:
 def test_a_trace_is_needed_until_its_answer_is_with_the_pipeline(
     tmp_path: Path, process: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkpoint while it is taken out of the assembler and not yet submitted drops nothing of it."""
+    """A checkpoint while it is taken out of the assembler and not yet submitted drops nothing of
+    it.
+    """
     intake = durable(tmp_path)
     intake.read_left(threading.Event())
     evaluate, begun, goes_on = intake._evaluation.evaluate, threading.Event(), threading.Event()
@@ -345,7 +403,9 @@ def test_a_trace_is_needed_until_its_answer_is_with_the_pipeline(
 def test_calls_are_counted_by_the_service_that_made_them(
     process: Pipeline, intake: Intake, telemetry: RecordedTelemetry
 ) -> None:
-    """Agents of one name in two services have outcomes of their own in the metric, and are one in the accounting."""
+    """Agents of one name in two services have outcomes of their own in the metric, and are one in
+    the accounting.
+    """
     requests = []
     for service, environment in (("shop", "production"), ("bank", "staging"), ("bank", "staging")):
         request, _ = one_span()
@@ -355,14 +415,22 @@ def test_calls_are_counted_by_the_service_that_made_them(
     assert taken(intake, *requests) == {"evaluated": 3}
     assert [outcomes["evaluated"] for outcomes in process.accounting.by_agent().values()] == [3]
     evaluated = {
-        (point.attributes["service.name"], point.attributes["deployment.environment.name"]): point.value
-        for point in telemetry.points(METRIC_RESPONSES.name) if point.attributes["agenteval.outcome"] == "evaluated"
-    }  # fmt: skip
+        (
+            point.attributes["service.name"],
+            point.attributes["deployment.environment.name"],
+        ): point.value
+        for point in telemetry.points(METRIC_RESPONSES.name)
+        if point.attributes["agenteval.outcome"] == "evaluated"
+    }
     assert evaluated == {("shop", "production"): 1, ("bank", "staging"): 2}
 
 
-def test_an_answer_that_was_not_sampled_is_evaluated_after_a_complaint(telemetry: RecordedTelemetry) -> None:
-    """With a feedback window, an answer that spans showed waits for feedback by its trace, and is counted once."""
+def test_an_answer_that_was_not_sampled_is_evaluated_after_a_complaint(
+    telemetry: RecordedTelemetry,
+) -> None:
+    """With a feedback window, an answer that spans showed waits for feedback by its trace, and is
+    counted once.
+    """
     RECORDER._reset()
     configure(storage=[telemetry.storage()], sample_rate=0.0, feedback_window_s=600)
     intake = Intake(SidecarSettings(quiet_s=0.05, parent_wait_s=0.1))
@@ -375,4 +443,7 @@ def test_an_answer_that_was_not_sampled_is_evaluated_after_a_complaint(telemetry
     assert flush(10.0)
     assert {name: count for name, count in accounting().items() if count} == {"evaluated": 1}
     assert shutdown(10.0)
-    assert {name: count for name, count in accounting().items() if count} == {"evaluated": 1, "not_sampled": 1}
+    assert {name: count for name, count in accounting().items() if count} == {
+        "evaluated": 1,
+        "not_sampled": 1,
+    }

@@ -1,4 +1,6 @@
-"""The journal: what was written is there again, whatever a crash, a full disk or a bad sector did to its files."""
+"""The journal: what was written is there again, whatever a crash, a full disk or a bad sector did
+to its files.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def segments(folder: Path) -> list[Path]:
 def test_requests_are_there_again_in_their_order(tmp_path: Path) -> None:
     """With their kinds and numbers; and the next process goes on behind them."""
     first = opened(tmp_path)
-    assert [first.write(TRACES, b"one"), first.write(LOGS, b""), first.write(TRACES, b"three")] == [1, 2, 3]
+    assert [first.write(TRACES, b"one"), first.write(LOGS, b""), first.write(TRACES, b"three")] == [
+        1,
+        2,
+        3,
+    ]
     first.close()
     second = opened(tmp_path)
     assert list(second.left()) == [(1, TRACES, b"one"), (2, LOGS, b""), (3, TRACES, b"three")]
@@ -48,15 +54,20 @@ def test_requests_are_there_again_in_their_order(tmp_path: Path) -> None:
     assert contents(tmp_path) == [b"one", b"", b"three", b"four"]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    sizes=st.lists(st.integers(0, 200), min_size=1, max_size=6), cut=st.floats(0, 1),
+    sizes=st.lists(st.integers(0, 200), min_size=1, max_size=6),
+    cut=st.floats(0, 1),
     later=st.lists(st.binary(max_size=50)),
-)  # fmt: skip
+)
 def test_a_power_cut_at_any_byte_costs_no_whole_record(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], cut: float, later: list[bytes]
 ) -> None:
-    """The newest segment ends anywhere: the records before it are there, and what is written afterwards too."""
+    """The newest segment ends anywhere: the records before it are there, and what is written
+    afterwards too.
+    """
     folder = tmp_path_factory.mktemp("journal")
     journal, ends = opened(folder), [0]
     written = [bytes([number]) * size for number, size in enumerate(sizes)]
@@ -75,9 +86,13 @@ def test_a_power_cut_at_any_byte_costs_no_whole_record(
     assert contents(folder) == whole + later
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(place=st.floats(0, 1, exclude_max=True), value=st.integers(1, 255))
-def test_a_damaged_byte_costs_one_record(tmp_path_factory: pytest.TempPathFactory, place: float, value: int) -> None:
+def test_a_damaged_byte_costs_one_record(
+    tmp_path_factory: pytest.TempPathFactory, place: float, value: int
+) -> None:
     """Wherever it is, in a mark, a length, a number, a checksum or a payload; the others are there."""
     folder = tmp_path_factory.mktemp("journal")
     journal = opened(folder)
@@ -95,8 +110,12 @@ def test_a_damaged_byte_costs_one_record(tmp_path_factory: pytest.TempPathFactor
     assert left == [data for number, data in enumerate(written) if number != lost]
 
 
-def test_what_is_done_is_known_and_its_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A note is in force for the next process; segments go from the oldest on, and their disk with them."""
+def test_what_is_done_is_known_and_its_segments_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A note is in force for the next process; segments go from the oldest on, and their disk with
+    them.
+    """
     monkeypatch.setattr(journal_module, "_SEGMENT_BYTES", 100)
     journal = opened(tmp_path)
     for _ in range(10):
@@ -145,7 +164,9 @@ def test_the_folder_is_bounded(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_request_may_be_larger_than_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_may_be_larger_than_a_segment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It has one to itself."""
     monkeypatch.setattr(journal_module, "_SEGMENT_BYTES", 100)
     journal = opened(tmp_path)
@@ -156,7 +177,9 @@ def test_a_request_may_be_larger_than_a_segment(tmp_path: Path, monkeypatch: pyt
 
 
 class FullDisk:
-    """A file that takes so many bytes more, as a disk that fills up does: a record is written in part."""
+    """A file that takes so many bytes more, as a disk that fills up does: a record is written in
+    part.
+    """
 
     def __init__(self, file: Any, room: int) -> None:
         self._file, self._room = file, room
@@ -177,7 +200,10 @@ def test_a_full_disk_leaves_no_half_record(room: int, tmp_path: Path) -> None:
     """Neither of a request nor of a note: what is written once there is room again can be read."""
     journal = opened(tmp_path)
     journal.write(TRACES, b"before")
-    for write in (lambda: journal.write(TRACES, b"x" * 100), lambda: journal.finish({(1, 0): 1, (2, 0): 1}, 1)):
+    for write in (
+        lambda: journal.write(TRACES, b"x" * 100),
+        lambda: journal.finish({(1, 0): 1, (2, 0): 1}, 1),
+    ):
         journal._file = FullDisk(journal._file, room)  # type: ignore[assignment]
         refused = failed(write)
         assert refused
@@ -195,21 +221,28 @@ def failed(write: Callable[[], object]) -> bool:
         return True
 
 
-def test_on_a_full_disk_what_is_done_still_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments are dropped although the note about others cannot be written: nothing else makes room."""
+def test_on_a_full_disk_what_is_done_still_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments are dropped although the note about others cannot be written: nothing else makes
+    room.
+    """
     monkeypatch.setattr(journal_module, "_SEGMENT_BYTES", 50)
     journal = opened(tmp_path)
     for _ in range(3):
         journal.write(TRACES, b"x" * 60)
     with open(os.devnull, "wb", buffering=0) as null:
-        monkeypatch.setattr(journal, "_next", lambda: FullDisk(null, 0))  # the note would begin another segment
+        # the note would begin another segment
+        monkeypatch.setattr(journal, "_next", lambda: FullDisk(null, 0))
         assert not journal.finish({(1, 0): 3}, needed_from=3)
     assert len(segments(tmp_path)) == 1
     journal.close()
 
 
 def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
-    """Files of other names, folders, and names that no segment has are neither read nor removed nor counted."""
+    """Files of other names, folders, and names that no segment has are neither read nor removed nor
+    counted.
+    """
     names = ["notes.otlp", "x", "1.otlp", "ffffffffffffffff.otlp", "000000000000000g.otlp"]
     for name in names:
         (tmp_path / name).write_bytes(b"foreign")
@@ -222,12 +255,21 @@ def test_foreign_files_are_left_alone(tmp_path: Path) -> None:
     assert all((tmp_path / name).read_bytes() == b"foreign" for name in names)
 
 
-def test_garbage_with_a_segments_name_is_not_fatal(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """An empty file, one of noise, one of a foreign format: the others are read, and the log says how much was lost."""
+def test_garbage_with_a_segments_name_is_not_fatal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty file, one of noise, one of a foreign format: the others are read, and the log says
+    how much was lost.
+    """
     journal = opened(tmp_path)
     journal.write(TRACES, b"good")
     journal.close()
-    for number, data in ((100, b""), (101, b"\xf7OTL" * 50), (102, os.urandom(5_000)), (103, b"PK\3\4")):
+    for number, data in (
+        (100, b""),
+        (101, b"\xf7OTL" * 50),
+        (102, os.urandom(5_000)),
+        (103, b"PK\3\4"),
+    ):
         (tmp_path / f"{number:016x}.otlp").write_bytes(data)
     with caplog.at_level("WARNING"):
         again = opened(tmp_path)
@@ -268,7 +310,9 @@ def test_others_cannot_read_it(tmp_path: Path) -> None:
     assert segments(folder)[0].stat().st_mode & 0o777 == 0o600
 
 
-def test_an_erasure_that_failed_leaves_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_erasure_that_failed_leaves_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither where the disk refuses, nor of a process that was killed in between."""
     journal = opened(tmp_path)
     number = journal.write(TRACES, b"of a person")

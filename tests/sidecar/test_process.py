@@ -34,13 +34,17 @@ def receiver() -> object:
 
 def names(receiver: Receiver) -> set[str]:
     return {
-        pair.value.string_value for record in receiver.events() for pair in record.attributes
+        pair.value.string_value
+        for record in receiver.events()
+        for pair in record.attributes
         if pair.key == "gen_ai.evaluation.name"
-    }  # fmt: skip
+    }
 
 
 def through_a_link(folder: Path) -> Callable[[str], None]:
-    """A settings file as a ConfigMap mounts it: a link to a link to a folder, and the one in the middle is swapped."""
+    """A settings file as a ConfigMap mounts it: a link to a link to a folder, and the one in the
+    middle is swapped.
+    """
     versions = iter(range(100))
 
     def write(text: str) -> None:
@@ -58,8 +62,12 @@ def through_a_link(folder: Path) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("mounted", [False, True])
-def test_settings_are_in_force_within_seconds(mounted: bool, tmp_path: Path, receiver: Receiver) -> None:
-    """Written in place or swapped by a link as a ConfigMap is; wrong, gone or empty ones change nothing."""
+def test_settings_are_in_force_within_seconds(
+    mounted: bool, tmp_path: Path, receiver: Receiver
+) -> None:
+    """Written in place or swapped by a link as a ConfigMap is; wrong, gone or empty ones change
+    nothing.
+    """
     served = Served(tmp_path, settings=QUICK, endpoint=receiver.endpoint)
     write = through_a_link(tmp_path) if mounted else served.settings.write_text
     write(QUICK)
@@ -67,7 +75,9 @@ def test_settings_are_in_force_within_seconds(mounted: bool, tmp_path: Path, rec
         ask(served)
         served.wait_for(lambda: names(receiver) == {"response_health"}, "the first criterion")
         write("evaluators: [Nothing]\n")
-        served.wait_for(lambda: "wrong, the ones from before are kept" in served.printed, "a refusal", 10)
+        served.wait_for(
+            lambda: "wrong, the ones from before are kept" in served.printed, "a refusal", 10
+        )
         ask(served)
         if not mounted:
             served.settings.unlink()
@@ -93,12 +103,16 @@ def test_sighup_reads_the_settings_at_once(tmp_path: Path, receiver: Receiver) -
 
 def test_options_leave_the_other_settings_as_they_are(tmp_path: Path) -> None:
     """`--http-port` does not take back the token that stands in the file beside it."""
-    with Served(tmp_path, settings=SETTINGS + "sidecar: {token: a-long-enough-token-here}\n") as served:
+    with Served(
+        tmp_path, settings=SETTINGS + "sidecar: {token: a-long-enough-token-here}\n"
+    ) as served:
         assert served.post(trace_request(new_trace_id())).status == 401
 
 
 def test_sigterm_during_the_start_ends_it(tmp_path: Path) -> None:
-    """At whatever moment: nothing was taken, so it ends by the signal or by itself, and prints no traceback."""
+    """At whatever moment: nothing was taken, so it ends by the signal or by itself, and prints no
+    traceback.
+    """
     for pause_s in (0.0, 0.3, 0.6, 1.0, 1.5):
         served = Served(tmp_path, settings=QUICK)
         with suppress(AssertionError):
@@ -113,7 +127,10 @@ def test_sigterm_during_the_start_ends_it(tmp_path: Path) -> None:
 def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
     """Where the drain waits for what does not come, the operator need not."""
     settings = SETTINGS + "sidecar: {quiet_s: 0.1, drain_s: 60}\n"
-    with refused_port() as port, Served(tmp_path, settings=settings, endpoint=f"http://127.0.0.1:{port}") as served:
+    with (
+        refused_port() as port,
+        Served(tmp_path, settings=settings, endpoint=f"http://127.0.0.1:{port}") as served,
+    ):
         for _ in range(5):
             ask(served)
         served.process.send_signal(signal.SIGTERM)
@@ -132,21 +149,32 @@ def test_its_log_holds_no_content(tmp_path: Path, receiver: Receiver) -> None:
         good = trace_request(new_trace_id(), text=CANARY)
         assert served.post(good).status == 200
         for body, headers in (
-            (canary, {}), (canary, {"Content_Type": "application/json"}), (canary, {"Content_Encoding": "gzip"}),
+            (canary, {}),
+            (canary, {"Content_Type": "application/json"}),
+            (canary, {"Content_Encoding": "gzip"}),
             (b'{"resourceSpans": "%s"}' % canary, {"Content_Type": "application/json"}),
-            (good, {"Content_Type": CANARY}), (good, {"Content_Encoding": CANARY}), (good, {"Authorization": CANARY}),
-        ):  # fmt: skip
+            (good, {"Content_Type": CANARY}),
+            (good, {"Content_Encoding": CANARY}),
+            (good, {"Authorization": CANARY}),
+        ):
             served.post(body, **headers)
         served.post(good, path=f"/{CANARY}")
         served.export(canary)
         served.export(canary, metadata=(("x-canary", CANARY), ("x-canary-bin", canary)))
         served.export(good, compression=grpc.Compression.Deflate)
         for port in (served.http_port, served.grpc_port):
-            for data in (canary, b"GET /%s HTTP/9.9\r\n\r\n" % canary, b"\x16\x03\x01" + canary,
-                         b"POST /v1/traces HTTP/1.1\r\nHost: %s\r\nX Y: %s\r\n\r\n" % (canary, canary),
-                         b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: %s\r\nConnection: upgrade\r\n\r\n" % canary,
-                         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + canary * 100):  # fmt: skip
-                with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as client:
+            for data in (
+                canary,
+                b"GET /%s HTTP/9.9\r\n\r\n" % canary,
+                b"\x16\x03\x01" + canary,
+                b"POST /v1/traces HTTP/1.1\r\nHost: %s\r\nX Y: %s\r\n\r\n" % (canary, canary),
+                b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: %s\r\nConnection: upgrade\r\n\r\n" % canary,
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + canary * 100,
+            ):
+                with (
+                    suppress(OSError),
+                    socket.create_connection(("127.0.0.1", port), timeout=2) as client,
+                ):
                     client.sendall(data)
                     client.shutdown(socket.SHUT_WR)
                     client.recv(65_536)

@@ -47,7 +47,9 @@ class Receiver:
             def do_POST(self) -> None:
                 raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                request = Request(self.command, self.path, headers, json.loads(raw), time.monotonic())
+                request = Request(
+                    self.command, self.path, headers, json.loads(raw), time.monotonic()
+                )
                 owner.requests.append(request)
                 owner.arrived.set()
                 reply = answer(request)
@@ -94,7 +96,9 @@ def receiving(*answers: Answer) -> Iterator[Receiver]:
         yield receiver
 
 
-def of_span(*results: EvaluationResult, span_id: str = SPAN, **fields: Any) -> AggregatedEvaluationResult:
+def of_span(
+    *results: EvaluationResult, span_id: str = SPAN, **fields: Any
+) -> AggregatedEvaluationResult:
     """The results of an evaluated span."""
     span = SpanReference(trace_id=TRACE, span_id=span_id, trace_flags=1)
     return aggregated(*results, span=span, **fields)

@@ -30,7 +30,14 @@ _TIMES: dict[str, Any] = {"started_ns": 1_000, "ended_ns": 2_000}
 
 
 def scored(name: str = "tone", **fields: Any) -> EvaluationResult:
-    value: dict[str, Any] = {"score": 0.5, "normalized": 0.5, "label": "pass", "passed": True, **_TIMES, **fields}
+    value: dict[str, Any] = {
+        "score": 0.5,
+        "normalized": 0.5,
+        "label": "pass",
+        "passed": True,
+        **_TIMES,
+        **fields,
+    }
     return EvaluationResult(criterion_name=name, evaluator_type="T", **value)
 
 
@@ -40,11 +47,19 @@ def failed(name: str = "length", **fields: Any) -> EvaluationResult:
 
 
 def skipped(name: str = "facts", **fields: Any) -> EvaluationResult:
-    return EvaluationResult(criterion_name=name, evaluator_type="T", skip_reason="no ground truth", **fields)
+    return EvaluationResult(
+        criterion_name=name, evaluator_type="T", skip_reason="no ground truth", **fields
+    )
 
 
 def aggregated(*results: EvaluationResult, **fields: Any) -> AggregatedEvaluationResult:
-    value: dict[str, Any] = {"agent": "support", "overall_score": 0.5, "started_ns": 1_000, "ended_ns": 3_000, **fields}
+    value: dict[str, Any] = {
+        "agent": "support",
+        "overall_score": 0.5,
+        "started_ns": 1_000,
+        "ended_ns": 3_000,
+        **fields,
+    }
     return AggregatedEvaluationResult(results=results or (scored(), failed(), skipped()), **value)
 
 

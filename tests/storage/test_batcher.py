@@ -1,4 +1,6 @@
-"""The background writer: saves that are cancelled, hang, share memory, or come when no thread can be started."""
+"""The background writer: saves that are cancelled, hang, share memory, or come when no thread can
+be started.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_a_save_that_is_cancelled_leaves_no_error_behind(tmp_path: Path) -> None
     reported: list[dict[str, Any]] = []
 
     async def work() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: reported.append(context)
+        )
         await storage.save_result(aggregated())
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -68,7 +72,9 @@ def test_a_save_that_is_cancelled_leaves_no_error_behind(tmp_path: Path) -> None
 
 
 def test_waiting_results_share_the_memory_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results that do not fit beside captured calls are refused; a single one is saved all the same."""
+    """Results that do not fit beside captured calls are refused; a single one is saved all the
+    same.
+    """
     monkeypatch.setattr(MEMORY, "max_bytes", MEMORY.used_bytes + 1_000)
     before, sink = MEMORY.results.used_bytes, BlockedSink()
 
@@ -91,7 +97,9 @@ def test_waiting_results_share_the_memory_of_the_process(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("type_", ["json_file", "sql"])
-def test_results_are_saved_without_a_thread(type_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_saved_without_a_thread(
+    type_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At the process's exit, or at its limit of threads, the thread that saves a result writes it."""
     path = tmp_path / "results"
 

@@ -45,18 +45,24 @@ class Named(EvaluationStorageProvider, type="named_in_this_test"):
 
 
 def test_one_that_breaks_does_not_touch_the_others() -> None:
-    """Every provider gets the result; one that raises, or hangs beyond the time limit, is reported by its name."""
+    """Every provider gets the result; one that raises, or hangs beyond the time limit, is reported
+    by its name.
+    """
     failures: list[tuple[str, str]] = []
     first, last = Keeping(), Closing()
     fan_out = FanOutStorage(
-        [first, Broken(), Named(), Hanging(), last], lambda name, error: failures.append((name, repr(error))),
+        [first, Broken(), Named(), Hanging(), last],
+        lambda name, error: failures.append((name, repr(error))),
         timeout_s=0.02,
-    )  # fmt: skip
+    )
     value = aggregated()
     assert asyncio.run(fan_out.save_result(value)) == 2
     assert first.saved == last.saved == [value]
     broken, named, hanging = failures
-    assert (broken, named) == (("Broken", "OSError('disk full')"), ("named_in_this_test", "ValueError()"))
+    assert (broken, named) == (
+        ("Broken", "OSError('disk full')"),
+        ("named_in_this_test", "ValueError()"),
+    )
     assert hanging == ("Hanging", "TimeoutError()")
     failures.clear()
     asyncio.run(fan_out.close())
@@ -65,10 +71,14 @@ def test_one_that_breaks_does_not_touch_the_others() -> None:
 
 
 def test_the_pipeline_counts_what_failed_and_closes() -> None:
-    """A storage that breaks is counted by its name, the answer is evaluated; a shutdown closes the storage, once."""
+    """A storage that breaks is counted by its name, the answer is evaluated; a shutdown closes the
+    storage, once.
+    """
     closing: Any = Closing()
     storage = (Broken(), closing)
-    made = Pipeline(sampler=RatioSampler(), evaluators=(Free(),), storage=storage, dispatcher=InlineDispatcher())
+    made = Pipeline(
+        sampler=RatioSampler(), evaluators=(Free(),), storage=storage, dispatcher=InlineDispatcher()
+    )
     assert monitor(pipeline=made)(str.upper)("q") == "Q"
     assert len(closing.saved) == 1
     assert made.accounting.failures == {"storage:Broken": 1}

@@ -46,9 +46,15 @@ def numbered(*numbers: int) -> list[bytes]:
 
 
 def test_one_line_a_result(tmp_path: Path) -> None:
-    """Each result is one JSON line in camelCase that reads back as the same result; a file is continued."""
+    """Each result is one JSON line in camelCase that reads back as the same result; a file is
+    continued.
+    """
     path = tmp_path / "deep" / "er" / "results.jsonl"
-    results = [aggregated(), aggregated(scored(metadata={"n": [1, {"a": None}]}), session_id="s"), aggregated()]
+    results = [
+        aggregated(),
+        aggregated(scored(metadata={"n": [1, {"a": None}]}), session_id="s"),
+        aggregated(),
+    ]
     storage = JsonFileStorageProvider(path=path)
     save(storage, results[0])
     save(storage, results[1])
@@ -61,9 +67,14 @@ def test_one_line_a_result(tmp_path: Path) -> None:
 
 
 def test_every_reader_sees_one_line(path: Path) -> None:
-    """Line separators of any kind inside a text do not end the line; NaN and infinities become null."""
+    """Line separators of any kind inside a text do not end the line; NaN and infinities become
+    null.
+    """
     text = "a\nb\r\nc\u2028d\u2029e\u0085f\x0bg\x0ch\x1ci\x1dj\x1ek"
-    save(JsonFileStorageProvider(path=path), aggregated(scored(reasoning=text, metadata={"x": float("nan")})))
+    save(
+        JsonFileStorageProvider(path=path),
+        aggregated(scored(reasoning=text, metadata={"x": float("nan")})),
+    )
     raw = path.read_text(encoding="utf-8")
     assert len(raw.splitlines()) == raw.count("\n") == 1
     (line,) = lines_of(path)
@@ -73,8 +84,15 @@ def test_every_reader_sees_one_line(path: Path) -> None:
 
 def test_values_without_json_are_written(path: Path) -> None:
     """Lone surrogates and objects, which offline inputs may hold, do not lose the result."""
-    config = config_of(Free(), metadata={"host": object()}, storage=JsonFileStorageProvider(path=path))
-    assert run_evaluation_sync(EvaluationInput(response="a\ud800b", prompt="c\udfff"), config).run_errors is None
+    config = config_of(
+        Free(), metadata={"host": object()}, storage=JsonFileStorageProvider(path=path)
+    )
+    assert (
+        run_evaluation_sync(
+            EvaluationInput(response="a\ud800b", prompt="c\udfff"), config
+        ).run_errors
+        is None
+    )
     (line,) = lines_of(path)
     assert (line["overallScore"], line["inputSnapshot"]["response"][0]) == (0.5, "a")
 
@@ -106,10 +124,18 @@ def at_most(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_fails_line_by_line(path: Path) -> None:
-    """Of a batch that did not fit whole the first lines are saved, the others not; afterwards it goes on."""
+    """Of a batch that did not fit whole the first lines are saved, the others not; afterwards it
+    goes on.
+    """
     file, lines = LineFile(path), numbered(*range(5))
     with at_most(22):
-        assert [outcome is None for outcome in file.write(lines)] == [True, True, False, False, False]
+        assert [outcome is None for outcome in file.write(lines)] == [
+            True,
+            True,
+            False,
+            False,
+            False,
+        ]
         assert isinstance(file.write(lines)[0], OSError)
     assert file.write(numbered(9)) == [None]
     assert whole_of(path) == ['{"n": 0}', '{"n": 1}', '{"n": 9}']
@@ -117,7 +143,9 @@ def test_a_full_disk_fails_line_by_line(path: Path) -> None:
 
 @pytest.mark.parametrize("torn", ['{"n"', '{"cut of', '{"n": 2}'])
 def test_a_line_that_was_cut_off_stays_alone(torn: str, path: Path) -> None:
-    """The next line ends what a killed process left behind; on a full disk no lost line counts as saved."""
+    """The next line ends what a killed process left behind; on a full disk no lost line counts as
+    saved.
+    """
     file = LineFile(path)
     assert file.write(numbered(0)) == [None]
     with path.open("a") as other:
@@ -129,10 +157,13 @@ def test_a_line_that_was_cut_off_stays_alone(torn: str, path: Path) -> None:
 
 
 def test_files_rotate(tmp_path: Path) -> None:
-    """Above the size a file is moved away, so many are kept, the oldest goes; all are their owner's alone."""
+    """Above the size a file is moved away, so many are kept, the oldest goes; all are their owner's
+    alone.
+    """
     path = tmp_path / "deep" / "results.jsonl"
     file = LineFile(path, max_bytes=40, keep=3)
-    assert file.write(numbered(*range(100, 110))) == [None] * 10  # lines that wait together are spread over files
+    # lines that wait together are spread over files
+    assert file.write(numbered(*range(100, 110))) == [None] * 10
     for number in range(110, 120):
         assert file.write(numbered(number)) == [None]
     kept = [path.with_name(f"results.jsonl.{number}") for number in (3, 2, 1)]
@@ -143,16 +174,24 @@ def test_files_rotate(tmp_path: Path) -> None:
     assert {stat.S_IMODE(item.stat().st_mode) for item in path.parent.iterdir()} == {0o600}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert file.write([b'"%s"\n' % (b"x" * 100), *numbered(1)]) == [None, None]
-    assert sorted(item.stat().st_size for item in (path, kept[-1])) == [9, 103], "a line that is too long stays alone"
+    assert sorted(item.stat().st_size for item in (path, kept[-1])) == [9, 103], (
+        "a line that is too long stays alone"
+    )
 
 
 def test_a_gap_among_the_moved_files_is_filled(path: Path) -> None:
-    """A process killed while it renamed files loses none: the next rotation renames only up to the gap."""
+    """A process killed while it renamed files loses none: the next rotation renames only up to the
+    gap.
+    """
     for number in (1, 3):
         path.with_name(f"results.jsonl.{number}").write_text(f"{number}\n")
     path.write_text("0\n" * 30)
     assert LineFile(path, max_bytes=40, keep=3).write([b"new\n"]) == [None]
-    kept = {item.name[-1]: item.read_text()[:2] for item in path.parent.iterdir() if item.name[-1].isdecimal()}
+    kept = {
+        item.name[-1]: item.read_text()[:2]
+        for item in path.parent.iterdir()
+        if item.name[-1].isdecimal()
+    }
     assert kept == {"1": "0\n", "2": "1\n", "3": "3\n"}
 
 
@@ -164,19 +203,29 @@ def test_a_link_is_kept_where_files_rotate(tmp_path: Path, path: Path) -> None:
     for _ in range(5):
         assert file.write([b'"' + b"x" * 700 + b'"\n']) == [None]
     assert path.is_symlink()
-    assert {item.name for item in (tmp_path / "disk").iterdir()} == {"real.jsonl", "real.jsonl.1", "real.jsonl.2"}
+    assert {item.name for item in (tmp_path / "disk").iterdir()} == {
+        "real.jsonl",
+        "real.jsonl.1",
+        "real.jsonl.2",
+    }
 
 
 def test_a_lock_fails_the_save_where_nothing_may_block(path: Path) -> None:
-    """Where the event loop's thread writes the line itself, a lock that another holds is a failed save."""
+    """Where the event loop's thread writes the line itself, a lock that another holds is a failed
+    save.
+    """
     file = LineFile(path)
     with open_locked(path):
-        assert [type(outcome) for outcome in file.write(numbered(1), may_wait=False)] == [StorageError]
+        assert [type(outcome) for outcome in file.write(numbered(1), may_wait=False)] == [
+            StorageError
+        ]
     assert file.write(numbered(1), may_wait=False) == [None]
 
 
 def test_a_child_does_not_keep_its_parents_lock(path: Path) -> None:
-    """A lock that was held while the process was forked is free again when the parent lets go of it."""
+    """A lock that was held while the process was forked is free again when the parent lets go of
+    it.
+    """
     reads, writes = os.pipe()
     with open_locked(path):
         child = os.fork()
@@ -192,7 +241,9 @@ def test_a_child_does_not_keep_its_parents_lock(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("fsync", "syncs"), [("never", 0), ("batch", 3)])
-def test_lines_are_synced(fsync: str, syncs: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_synced(
+    fsync: str, syncs: int, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Never by default; with ``batch`` before each save returns."""
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
@@ -201,8 +252,12 @@ def test_lines_are_synced(fsync: str, syncs: int, path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "close"])
-def test_an_error_of_the_disk_fails_one_save_at_most(call: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of a write or of a sync fails its saves, one of the closing none; the next save goes on."""
+def test_an_error_of_the_disk_fails_one_save_at_most(
+    call: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of a write or of a sync fails its saves, one of the closing none; the next save goes
+    on.
+    """
     original = getattr(os, call)
 
     def fail(descriptor: int, *_: bytes) -> None:
@@ -214,5 +269,7 @@ def test_an_error_of_the_disk_fails_one_save_at_most(call: str, path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(os, call, fail)
         outcomes = file.write(numbered(1, 2))
-    assert [type(outcome) for outcome in outcomes] == [type(None) if call == "close" else OSError] * 2
+    assert [type(outcome) for outcome in outcomes] == [
+        type(None) if call == "close" else OSError
+    ] * 2
     assert file.write(numbered(3)) == [None]

@@ -1,4 +1,6 @@
-"""A real PostgreSQL: restarts, hang-ups, servers that hang or are not there, several writers, secrets."""
+"""A real PostgreSQL: restarts, hang-ups, servers that hang or are not there, several writers,
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def server(postgresql: PostgreSQL) -> Iterator[PostgreSQL]:
 
 
 def test_a_connection_that_was_lost_is_made_anew(server: PostgreSQL) -> None:
-    """After a hang-up or a restart the next result is stored, once; without a server a save names the place alone."""
+    """After a hang-up or a restart the next result is stored, once; without a server a save names
+    the place alone.
+    """
     storage = SqlStorageProvider(url=server.url)
 
     async def work() -> None:
@@ -39,15 +43,23 @@ def test_a_connection_that_was_lost_is_made_anew(server: PostgreSQL) -> None:
         server.hang_up()
         await storage.save_result(aggregated(agent="hang-up"))
         server.stop()
-        with pytest.raises(StorageError, match=r"postgresql\+psycopg://\*\*\*@127\.0\.0\.1") as caught:
+        with pytest.raises(
+            StorageError, match=r"postgresql\+psycopg://\*\*\*@127\.0\.0\.1"
+        ) as caught:
             await storage.save_result(aggregated())
-        assert not any(secret in f"{caught.value!r}{caught.value.__cause__!r}" for secret in SECRETS)
+        assert not any(
+            secret in f"{caught.value!r}{caught.value.__cause__!r}" for secret in SECRETS
+        )
         server.start()
         await storage.save_result(aggregated(agent="restart"))
         await storage.close()
 
     asyncio.run(work())
-    assert [item.agent for item in storage.query(criterion="tone")][::-1] == ["first", "hang-up", "restart"]
+    assert [item.agent for item in storage.query(criterion="tone")][::-1] == [
+        "first",
+        "hang-up",
+        "restart",
+    ]
 
 
 def test_nobody_shows_the_password(server: PostgreSQL) -> None:
@@ -59,8 +71,15 @@ def test_nobody_shows_the_password(server: PostgreSQL) -> None:
     (port,) = free_ports(1)
     with pytest.raises(StorageError) as nobody:
         SqlStorageProvider(url=f"postgresql://u:{SECRETS[1]}@127.0.0.1:{port}/x").query()
-    shown = [repr(storage), str(storage.model_dump()), storage.model_dump_json(), storage.fingerprint,
-             repr(storage.batcher), str(refused.value), str(nobody.value)]  # fmt: skip
+    shown = [
+        repr(storage),
+        str(storage.model_dump()),
+        storage.model_dump_json(),
+        storage.fingerprint,
+        repr(storage.batcher),
+        str(refused.value),
+        str(nobody.value),
+    ]
     assert not [text for text in shown if "canary" in text]
     assert "canary" in str(storage.model_dump(context={"secrets": True}))
 
@@ -89,7 +108,9 @@ def test_several_make_the_tables_at_once(server: PostgreSQL) -> None:
 
 
 def test_its_lock_is_taken_only_where_a_table_is_missing(server: PostgreSQL) -> None:
-    """The first writer, and one after a table was dropped, takes the advisory lock; all others do without."""
+    """The first writer, and one after a table was dropped, takes the advisory lock; all others do
+    without.
+    """
     statements: list[str] = []
 
     def keep(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
@@ -108,19 +129,33 @@ def test_its_lock_is_taken_only_where_a_table_is_missing(server: PostgreSQL) -> 
 
 
 def test_times_are_times(server: PostgreSQL) -> None:
-    """A dashboard filters by a column of moments; indices stand on what is asked for; a query cannot write."""
+    """A dashboard filters by a column of moments; indices stand on what is asked for; a query
+    cannot write.
+    """
     storage = SqlStorageProvider(url=server.url)
     save(storage, aggregated(ended_ns=1_700_000_000 * 10**9))
-    requests = "SELECT count(*) FROM agenteval_results WHERE evaluated_at = to_timestamp(1700000000)"
+    requests = (
+        "SELECT count(*) FROM agenteval_results WHERE evaluated_at = to_timestamp(1700000000)"
+    )
     assert server.query(requests) == [(3,)]
-    indices = {name for (name,) in server.query("SELECT indexname FROM pg_indexes WHERE schemaname = 'public'")}
-    assert {f"agenteval_results_{name}" for name in ("time", "criterion", "agent", "score", "trace")} <= indices
-    with pytest.raises(StorageError, match="ReadOnly"), connect_reader(storage.target) as connection:
+    indices = {
+        name
+        for (name,) in server.query("SELECT indexname FROM pg_indexes WHERE schemaname = 'public'")
+    }
+    assert {
+        f"agenteval_results_{name}" for name in ("time", "criterion", "agent", "score", "trace")
+    } <= indices
+    with (
+        pytest.raises(StorageError, match="ReadOnly"),
+        connect_reader(storage.target) as connection,
+    ):
         connection.execute(sa.text("CREATE TABLE x (y int)"))
 
 
 def test_a_fork_leaves_the_connection_alone(server: PostgreSQL) -> None:
-    """A forked child connects by itself and closes nothing of its parent's, whose connection goes on."""
+    """A forked child connects by itself and closes nothing of its parent's, whose connection goes
+    on.
+    """
     finished = run_saving(
         """
         save()

@@ -1,4 +1,6 @@
-"""The servers of MLflow and Phoenix: scores at the spans that came by OTLP, once, also when they come before these."""
+"""The servers of MLflow and Phoenix: scores at the spans that came by OTLP, once, also when they
+come before these.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,11 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, E
 from agenteval_otel.models.results import SpanReference
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.storage import MlflowStorageProvider, OtlpStorageProvider, PhoenixStorageProvider
+from agenteval_otel.storage import (
+    MlflowStorageProvider,
+    OtlpStorageProvider,
+    PhoenixStorageProvider,
+)
 from agenteval_otel.storage.scores import ScoreStorageProvider
 from tests.backends.fixtures import Receivers
 
@@ -35,7 +41,9 @@ def exporters(receivers: Receivers) -> tuple[SpanExporter, SpanExporter]:
     return mlflow, OTLPSpanExporter(receivers.phoenix.traces_endpoint)
 
 
-def providers(receivers: Receivers, **fields: Any) -> tuple[ScoreStorageProvider, ScoreStorageProvider]:
+def providers(
+    receivers: Receivers, **fields: Any
+) -> tuple[ScoreStorageProvider, ScoreStorageProvider]:
     mlflow = MlflowStorageProvider(tracking_uri=receivers.mlflow.address, **fields)
     return mlflow, PhoenixStorageProvider(endpoint=receivers.phoenix.address, **fields)
 
@@ -86,7 +94,9 @@ def ended_span() -> ReadableSpan:
 def result_of(span: ReadableSpan, **fields: Any) -> AggregatedEvaluationResult:
     context = span.get_span_context()
     assert context is not None
-    reference = SpanReference(trace_id=f"{context.trace_id:032x}", span_id=f"{context.span_id:016x}", trace_flags=1)
+    reference = SpanReference(
+        trace_id=f"{context.trace_id:032x}", span_id=f"{context.span_id:016x}", trace_flags=1
+    )
     value = {"score": 0.25, "evaluator_id": "Tone", "evaluator_version": "v1", **fields}
     result = EvaluationResult(criterion_name="tone", evaluator_type="T", **value)
     return AggregatedEvaluationResult(results=(result,), span=reference, ended_ns=time.time_ns())
@@ -101,13 +111,20 @@ def broken(evaluation_input: EvaluationInput) -> Score:
 
 
 def test_scores_of_a_monitored_answer_are_at_its_span(receivers: Receivers) -> None:
-    """The agent's span comes by OTLP, its scores by each receiver's own API: both show them there after one flush."""
+    """The agent's span comes by OTLP, its scores by each receiver's own API: both show them there
+    after one flush.
+    """
     tracers, kept = TracerProvider(), Kept()
     for exporter in (kept, *exporters(receivers)):
         tracers.add_span_processor(BatchSpanProcessor(exporter))
     storage = providers(receivers)
-    evaluators = (Func(function=rude, criterion_name="tone"), Func(function=broken, criterion_name="facts"))
-    emitting = OtlpStorageProvider(tracer_provider=tracers, signals={"traces"}, content="span_and_event")
+    evaluators = (
+        Func(function=rude, criterion_name="tone"),
+        Func(function=broken, criterion_name="facts"),
+    )
+    emitting = OtlpStorageProvider(
+        tracer_provider=tracers, signals={"traces"}, content="span_and_event"
+    )
     pipeline = Pipeline(sampler=RatioSampler(), evaluators=evaluators, storage=(emitting, *storage))
     try:
         assert monitor(agent="support", pipeline=pipeline)(str.upper)("hello") == "HELLO"
@@ -119,9 +136,17 @@ def test_scores_of_a_monitored_answer_are_at_its_span(receivers: Receivers) -> N
     trace_id, span_id = spans_named(kept, "invoke_agent support")
     assessments = {part["assessment_name"]: part for part in receivers.mlflow.assessments(trace_id)}
     tone, facts = assessments["tone"], assessments["facts"]
-    assert (tone["span_id"], tone["feedback"], tone["rationale"]) == (span_id, {"value": 0.25}, "It scolds.")
+    assert (tone["span_id"], tone["feedback"], tone["rationale"]) == (
+        span_id,
+        {"value": 0.25},
+        "It scolds.",
+    )
     assert tone["source"] == {"source_type": "CODE", "source_id": "Func:tone"}
-    assert {"reason_code": "rude", "passed": "false", "sampling_probability": "1.0"}.items() <= tone["metadata"].items()
+    assert {
+        "reason_code": "rude",
+        "passed": "false",
+        "sampling_probability": "1.0",
+    }.items() <= tone["metadata"].items()
     assert facts["feedback"]["error"]["error_code"] == "TimeoutError"
     assert len(assessments) == 2
 
@@ -159,13 +184,19 @@ def test_a_score_that_is_sent_again_replaces_itself(receivers: Receivers) -> Non
     assert values == {(0.75, "second"), (0.5, None)}
     assert len(assessments) == 2
     (annotation,) = wait_for(
-        lambda: [part for part in receivers.phoenix.annotations(other.span.span_id) if part["result"]["score"] == 0.75]
+        lambda: [
+            part
+            for part in receivers.phoenix.annotations(other.span.span_id)
+            if part["result"]["score"] == 0.75
+        ]
     )
     assert annotation["result"]["explanation"] == "second"
 
 
 def test_a_score_waits_for_its_span(receivers: Receivers) -> None:
-    """MLflow takes no score before the trace, so it comes again; Phoenix keeps it; a trace that never comes is lost."""
+    """MLflow takes no score before the trace, so it comes again; Phoenix keeps it; a trace that
+    never comes is lost.
+    """
     span, never_sent = ended_span(), ended_span()
     storage = providers(receivers)
     patience = MlflowStorageProvider(tracking_uri=receivers.mlflow.address, give_up_s=0.5)

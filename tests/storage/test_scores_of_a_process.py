@@ -1,4 +1,6 @@
-"""Scores of monitored answers on their way to a receiver: content, counts, log lines, flush, exit, new settings."""
+"""Scores of monitored answers on their way to a receiver: content, counts, log lines, flush, exit,
+new settings.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ from agenteval_otel.config import default_pipeline
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider, PhoenixStorageProvider
+from agenteval_otel.storage import (
+    EvaluationStorageProvider,
+    OtlpStorageProvider,
+    PhoenixStorageProvider,
+)
 from agenteval_otel.storage.base import FanOutStorage
 from tests.backends.faults import free_ports
 from tests.promises.programs import run_program
@@ -32,14 +38,20 @@ def tracers() -> TracerProvider:
 
 
 def pipeline_to(url: str, content: str = "no_content", **fields: Any) -> Pipeline:
-    emitting: Any = OtlpStorageProvider(tracer_provider=tracers(), signals={"traces"}, content=content)
+    emitting: Any = OtlpStorageProvider(
+        tracer_provider=tracers(), signals={"traces"}, content=content
+    )
     storage = (emitting, PhoenixStorageProvider(endpoint=url, **fields))
     evaluators = (Free(reasoning="quotes-the-canary", reason_code="rude"),)
     return Pipeline(sampler=RatioSampler(), evaluators=evaluators, storage=storage)
 
 
-@pytest.mark.parametrize(("content", "explanation"), [("no_content", None), ("span_and_event", "quotes-the-canary")])
-def test_reasoning_leaves_only_where_content_is_captured(content: str, explanation: str | None) -> None:
+@pytest.mark.parametrize(
+    ("content", "explanation"), [("no_content", None), ("span_and_event", "quotes-the-canary")]
+)
+def test_reasoning_leaves_only_where_content_is_captured(
+    content: str, explanation: str | None
+) -> None:
     """Without content capture a score comes with its reason code, and without the reasoning."""
     with receiving(TAKEN) as receiver:
         pipeline = pipeline_to(receiver.url, content)
@@ -63,7 +75,9 @@ def test_what_is_lost_later_is_counted_and_logged(caplog: pytest.LogCaptureFixtu
         assert pipeline.accounting.outcomes()["evaluated"] == 3
         assert pipeline.flush(30)
         assert pipeline.shutdown(30)
-    (line,) = [record.getMessage() for record in caplog.records if "storage_failed" in record.getMessage()]
+    (line,) = [
+        record.getMessage() for record in caplog.records if "storage_failed" in record.getMessage()
+    ]
     assert "part='phoenix'" in line
     assert "error_type='authentication'" in line
     assert "problem='phoenix: answered with status 401'" in line
@@ -71,7 +85,9 @@ def test_what_is_lost_later_is_counted_and_logged(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_receiver_that_is_away_holds_up_no_evaluation() -> None:
-    """Every answer is evaluated while the receiver hangs; flush and shutdown say that the scores are not sent."""
+    """Every answer is evaluated while the receiver hangs; flush and shutdown say that the scores
+    are not sent.
+    """
     release = threading.Event()
     with receiving(Answer(wait=release)) as receiver:
         pipeline = pipeline_to(receiver.url)
@@ -86,7 +102,9 @@ def test_a_receiver_that_is_away_holds_up_no_evaluation() -> None:
 
 
 def test_a_process_ends_in_time_with_a_receiver_that_hangs() -> None:
-    """Neither what waits nor a request on its way keeps a process from its end, and its exit code is its own."""
+    """Neither what waits nor a request on its way keeps a process from its end, and its exit code
+    is its own.
+    """
     source = """
         import sys
         from opentelemetry.sdk.trace import TracerProvider
@@ -124,17 +142,25 @@ def test_scores_of_the_settings_before_are_sent() -> None:
         assert default_pipeline().accounting.failures == {}
 
 
-def test_a_missing_key_is_said_at_the_start(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_key_is_said_at_the_start(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The line names the setting and the variable; nothing keeps from starting."""
     monkeypatch.delenv("LANGFUSE_PUBLIC_KEY", raising=False)
     log.forget()  # the line of an earlier test would keep this one back
     configure(evaluators=["ResponseHealth"], storage={"type": "langfuse", "secret_key": SECRET})
-    (line,) = [record.getMessage() for record in caplog.records if "storage_not_ready" in record.getMessage()]
+    (line,) = [
+        record.getMessage()
+        for record in caplog.records
+        if "storage_not_ready" in record.getMessage()
+    ]
     assert "storage[0]: public_key is missing, and so is the variable LANGFUSE_PUBLIC_KEY" in line
 
 
 def test_a_flush_gives_each_provider_its_share() -> None:
-    """One that never ends leaves time for the others; one that raises is counted; objects of users are not asked."""
+    """One that never ends leaves time for the others; one that raises is counted; objects of users
+    are not asked.
+    """
     limits: list[float] = []
     failures: list[str] = []
 
@@ -147,22 +173,32 @@ def test_a_flush_gives_each_provider_its_share() -> None:
         def flush(self, timeout_s: float) -> bool:
             raise OSError
 
-    fan_out = FanOutStorage([Late(), object(), Late(), Raising()], lambda name, _: failures.append(name))
+    fan_out = FanOutStorage(
+        [Late(), object(), Late(), Raising()], lambda name, _: failures.append(name)
+    )
     assert not fan_out.flush(3.0)
     assert failures == ["raising_in_this_test"]
     assert 0.9 < limits[0] <= 1.0 < limits[1] <= 1.5
     (port,) = free_ports(1)
-    assert FanOutStorage([PhoenixStorageProvider(endpoint=f"http://127.0.0.1:{port}")], print).flush(0.0)
+    assert FanOutStorage(
+        [PhoenixStorageProvider(endpoint=f"http://127.0.0.1:{port}")], print
+    ).flush(0.0)
 
 
 def test_a_missing_key_is_said_beside_monitored_handlers(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line comes as well where handlers were decorated before, which prepare their own judges alone."""
+    """The line comes as well where handlers were decorated before, which prepare their own judges
+    alone.
+    """
     monkeypatch.delenv("LANGFUSE_PUBLIC_KEY", raising=False)
     handler = monitor(lambda question: question)
     log.forget()
     configure(evaluators=["ResponseHealth"], storage={"type": "langfuse", "secret_key": SECRET})
     assert handler("hello") == "hello"
-    (line,) = [record.getMessage() for record in caplog.records if "storage_not_ready" in record.getMessage()]
+    (line,) = [
+        record.getMessage()
+        for record in caplog.records
+        if "storage_not_ready" in record.getMessage()
+    ]
     assert "public_key is missing" in line

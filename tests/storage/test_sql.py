@@ -47,29 +47,57 @@ def at(days_ago: float) -> datetime:
 def test_what_is_saved_is_read_back(storage: SqlStorageProvider) -> None:
     """Scores of every type, skips, failures, spans, snapshots and metadata come back as they were."""
     value = aggregated(
-        scored("flag", score=True), scored("number", score=4), scored("share", score=0.25),
-        scored("word", score="good"), scored("huge", score=10**30),
+        scored("flag", score=True),
+        scored("number", score=4),
+        scored("share", score=0.25),
+        scored("word", score="good"),
+        scored("huge", score=10**30),
         scored("text", reasoning="a\nb \u2028 \U0001f600", metadata={"n": [1, {"a": None}]}),
-        scored("judged", evaluator_id="judge-1", evaluator_version="2", evaluator_kind="llm_judge", calls_model=True,
-               threshold=0.7, probability=0.25, reason_code="too_long"),
-        failed(raised=True), skipped(),
-        span=SpanReference(trace_id=TRACE, span_id="b7ad6b7169203331", trace_flags=1, trace_state="a=b"),
-        input_snapshot=EvaluationInput(prompt="q", response="a", context={"documents": ["d"]}), session_id="s",
-        run_errors=(RunError(message="broke", evaluator_type="T"),), metadata={"durationMs": 3}, model="m",
-        conversation_id="c", sampling_probability=0.25, sampling_reason="ratio", has_ground_truth=True,
-        evaluation_config_snapshot={"criteriaNames": ["flag"]}, stream_end="completed", timestamp=1_700_000_000_000,
-    )  # fmt: skip
+        scored(
+            "judged",
+            evaluator_id="judge-1",
+            evaluator_version="2",
+            evaluator_kind="llm_judge",
+            calls_model=True,
+            threshold=0.7,
+            probability=0.25,
+            reason_code="too_long",
+        ),
+        failed(raised=True),
+        skipped(),
+        span=SpanReference(
+            trace_id=TRACE, span_id="b7ad6b7169203331", trace_flags=1, trace_state="a=b"
+        ),
+        input_snapshot=EvaluationInput(prompt="q", response="a", context={"documents": ["d"]}),
+        session_id="s",
+        run_errors=(RunError(message="broke", evaluator_type="T"),),
+        metadata={"durationMs": 3},
+        model="m",
+        conversation_id="c",
+        sampling_probability=0.25,
+        sampling_reason="ratio",
+        has_ground_truth=True,
+        evaluation_config_snapshot={"criteriaNames": ["flag"]},
+        stream_end="completed",
+        timestamp=1_700_000_000_000,
+    )
     save(storage, value, aggregated(scored("other")))
     actual = storage.query(criterion="judged")
     assert len(actual) == 1
     assert actual[0].result == value.results[6]
-    assert (actual[0].trace_id, actual[0].span_id, actual[0].weight) == (TRACE, "b7ad6b7169203331", 4.0)
+    assert (actual[0].trace_id, actual[0].span_id, actual[0].weight) == (
+        TRACE,
+        "b7ad6b7169203331",
+        4.0,
+    )
     assert storage.read(actual[0].evaluation_id) == value
     assert storage.read("0" * 32) is None
 
 
 def test_results_are_found(storage: SqlStorageProvider) -> None:
-    """By criterion, agent, time, score, verdict, status and trace, and by several at once; the newest come first."""
+    """By criterion, agent, time, score, verdict, status and trace, and by several at once; the
+    newest come first.
+    """
     span = SpanReference(trace_id=TRACE, span_id="b7ad6b7169203331")
     save(
         storage,
@@ -82,7 +110,8 @@ def test_results_are_found(storage: SqlStorageProvider) -> None:
         actual = storage.query(**filters)
         assert all(item.evaluated_at.tzinfo is not None for item in actual)
         return [
-            (item.result.criterion_name, round((at(0) - item.evaluated_at) / timedelta(days=1), 3)) for item in actual
+            (item.result.criterion_name, round((at(0) - item.evaluated_at) / timedelta(days=1), 3))
+            for item in actual
         ]
 
     everything = [("tone", 1), ("facts", 1), ("tone", 2), ("length", 2), ("tone", 3), ("facts", 3)]
@@ -106,9 +135,19 @@ def test_results_are_found(storage: SqlStorageProvider) -> None:
 
 def test_results_are_found_by_annotation(storage: SqlStorageProvider) -> None:
     """By prompt, user, environment and tags, all of them together; what comes back has them all."""
-    said: dict[str, Any] = {"prompt_name": "p", "prompt_version": "3", "user_id": "u", "environment": "test"}
+    said: dict[str, Any] = {
+        "prompt_name": "p",
+        "prompt_version": "3",
+        "user_id": "u",
+        "environment": "test",
+    }
     value = aggregated(scored("tone"), **said, tags={"tenant": "acme", "plan.tier-1": "yes"})
-    save(storage, value, aggregated(scored("tone"), prompt_version="4", tags={"tenant": "other"}), aggregated())
+    save(
+        storage,
+        value,
+        aggregated(scored("tone"), prompt_version="4", tags={"tenant": "other"}),
+        aggregated(),
+    )
     (stored,) = storage.query(**said, tags={"tenant": "acme", "plan.tier-1": "yes"})
     assert (stored.prompt_version, stored.user_id, stored.tags) == ("3", "u", value.tags)
     assert storage.read(stored.evaluation_id) == value
@@ -119,7 +158,11 @@ def test_results_are_found_by_annotation(storage: SqlStorageProvider) -> None:
 def test_values_are_bound(storage: SqlStorageProvider) -> None:
     """What looks like SQL is a value like any other, stored and asked for."""
     evil = "'); DROP TABLE agenteval_results; --"
-    save(storage, aggregated(scored(evil, reasoning=evil, label=evil), agent=evil), aggregated(scored("tone")))
+    save(
+        storage,
+        aggregated(scored(evil, reasoning=evil, label=evil), agent=evil),
+        aggregated(scored("tone")),
+    )
     assert [item.agent for item in storage.query(criterion=evil, agent=evil)] == [evil]
     assert storage.query(criterion="' OR '1'='1", agent="x' OR 1=1 --", trace_id="%") == []
     assert len(storage.query()) == 2
@@ -137,8 +180,14 @@ def test_anything_is_stored(storage: SqlStorageProvider) -> None:
     """Surrogates, NUL, NaN, endless names, times that no calendar has and objects cost no result."""
     save(
         storage,
-        aggregated(scored("a\ud800b\0c", reasoning="r\udfff\0", label="l\0"), agent="x" * 5_000, ended_ns=10**30),
-        aggregated(scored("nan", score=float("nan"), normalized=float("inf"), metadata={"x": float("nan")})),
+        aggregated(
+            scored("a\ud800b\0c", reasoning="r\udfff\0", label="l\0"),
+            agent="x" * 5_000,
+            ended_ns=10**30,
+        ),
+        aggregated(
+            scored("nan", score=float("nan"), normalized=float("inf"), metadata={"x": float("nan")})
+        ),
         aggregated(scored("huge", score=10**400, started_ns=2**70)),
         aggregated(scored("object", metadata={"host": object()})),
         aggregated(overall_score=float("-inf"), timestamp=-(10**30), ended_ns=None),
@@ -174,7 +223,9 @@ def test_old_results_are_deleted(where: dict[str, Any]) -> None:
     save(SqlStorageProvider(**where, keep_days=10), aggregated(ended_ns=int(now)))
     left = {item.evaluation_id for item in keeping.query(limit=1000)}
     assert len(left) == 4
-    assert min(item.evaluated_at for item in keeping.query(limit=1000)) > datetime.now(UTC) - timedelta(days=10)
+    assert min(item.evaluated_at for item in keeping.query(limit=1000)) > datetime.now(
+        UTC
+    ) - timedelta(days=10)
 
 
 def test_a_newer_version_is_refused(where: dict[str, Any], raw: Callable[[str], Any]) -> None:
@@ -213,8 +264,9 @@ def test_the_documented_sql_works(where: dict[str, Any], raw: Callable[[str], An
     """The tables are asked in plain SQL: a weighted mean by criterion, joined with the evaluations."""
     save(
         SqlStorageProvider(**where),
-        aggregated(scored(normalized=1.0, probability=0.5)), aggregated(scored(normalized=0.0), model="m"),
-    )  # fmt: skip
+        aggregated(scored(normalized=1.0, probability=0.5)),
+        aggregated(scored(normalized=0.0), model="m"),
+    )
     mean = "SELECT criterion, sum(weight * normalized) / sum(weight) FROM agenteval_results GROUP BY criterion"
     ((name, value),) = raw(mean)
     assert (name, round(value, 6)) == ("tone", round(2 / 3, 6))

@@ -1,4 +1,6 @@
-"""SQLite files: rights, several processes, forks, locks, files that go away; and what is refused at load."""
+"""SQLite files: rights, several processes, forks, locks, files that go away; and what is refused at
+load.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,21 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
         await storage.close()
         return {file.name for file in files}
 
-    assert asyncio.run(work()) == {"results.db", "results.db-wal", "results.db-shm", "results.db.lock"}
-    assert {stat.S_IMODE(file.stat().st_mode) for file in (path.parent, path.parent.parent)} == {0o700}
+    assert asyncio.run(work()) == {
+        "results.db",
+        "results.db-wal",
+        "results.db-shm",
+        "results.db.lock",
+    }
+    assert {stat.S_IMODE(file.stat().st_mode) for file in (path.parent, path.parent.parent)} == {
+        0o700
+    }
 
 
 def test_nothing_is_loaded_before_the_first_result(tmp_path: Path) -> None:
-    """Neither the package, the room nor a provider loads SQLAlchemy or a driver; the first result does."""
+    """Neither the package, the room nor a provider loads SQLAlchemy or a driver; the first result
+    does.
+    """
     finished = run_program(
         """
         import asyncio, sys
@@ -65,10 +76,14 @@ def test_nothing_is_loaded_before_the_first_result(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("sqlalchemy", "sql"), ("psycopg", "postgresql")])
-def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named_at_load(
+    missing: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without SQLAlchemy, or without PostgreSQL's driver, the error names the extra to install."""
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else find(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == missing else find(name)
+    )
     with pytest.raises(ConfigurationError, match=rf'pip install "agenteval-otel\[{extra}\]"'):
         SqlStorageProvider.load({"url": "postgresql://u@127.0.0.1/x"})
 
@@ -76,14 +91,19 @@ def test_a_missing_extra_is_named_at_load(missing: str, extra: str, monkeypatch:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({}, "either 'path'"), ({"path": "x.db", "url": "sqlite:///x.db"}, "either 'path'"),
-        ({"url": "mysql://u@h/x"}, "postgresql://"), ({"url": "results.db"}, "sqlite:///<file>"),
-        ({"url": "sqlite://"}, "in memory"), ({"url": "sqlite:///:memory:"}, "in memory"),
-        ({"url": "postgresql://u:secret-word@h:x/d"}, "port"), ({"path": "x.db", "keep_days": 0}, "keep_days"),
+        ({}, "either 'path'"),
+        ({"path": "x.db", "url": "sqlite:///x.db"}, "either 'path'"),
+        ({"url": "mysql://u@h/x"}, "postgresql://"),
+        ({"url": "results.db"}, "sqlite:///<file>"),
+        ({"url": "sqlite://"}, "in memory"),
+        ({"url": "sqlite:///:memory:"}, "in memory"),
+        ({"url": "postgresql://u:secret-word@h:x/d"}, "port"),
+        ({"path": "x.db", "keep_days": 0}, "keep_days"),
         ({"url": "postgresql://u:secret-word/@h/d"}, "%2F"),
-        ({"path": "x.db", "fsync": "always"}, "fsync"), ({"path": "x.db", "table": "t"}, "unknown field"),
+        ({"path": "x.db", "fsync": "always"}, "fsync"),
+        ({"path": "x.db", "table": "t"}, "unknown field"),
     ],
-)  # fmt: skip
+)
 def test_wrong_options_are_refused(wrong: dict[str, Any], message: str) -> None:
     """Each is an error at load that names what is expected, without a secret."""
     with pytest.raises(ConfigurationError) as caught:
@@ -101,7 +121,9 @@ def test_an_address_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
-    """Querying a missing file is an error and does not create it; another program's database has no tables."""
+    """Querying a missing file is an error and does not create it; another program's database has no
+    tables.
+    """
     path = tmp_path / "x.db"
     with pytest.raises(StorageError, match="no such database"):
         SqlStorageProvider(path=path).query()
@@ -131,7 +153,9 @@ def test_tables_without_the_newest_columns_get_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gone", ["file", "table"])
 def test_what_goes_away_is_made_anew(tmp_path: Path, gone: str) -> None:
-    """No result goes into a file that nobody sees any more; a table that is missing costs the saves that meet it."""
+    """No result goes into a file that nobody sees any more; a table that is missing costs the saves
+    that meet it.
+    """
     path = tmp_path / "x.db"
     storage = SqlStorageProvider(path=path)
 
@@ -154,7 +178,9 @@ def test_what_goes_away_is_made_anew(tmp_path: Path, gone: str) -> None:
 
 
 def test_a_fork_within_a_write_leaves_the_child_without_it(tmp_path: Path) -> None:
-    """A child that was forked while a write hung does not touch the file: its saves fail and say why."""
+    """A child that was forked while a write hung does not touch the file: its saves fail and say
+    why.
+    """
     finished = run_saving(
         """
         entered, goes_on, insert = threading.Event(), threading.Event(), sql_database.insert_rows
@@ -196,7 +222,9 @@ def test_a_durable_one_waits_for_the_disk(tmp_path: Path) -> None:
 
 
 def test_a_fork_moves_no_log_into_the_database(tmp_path: Path) -> None:
-    """Closing the connection before a fork leaves the log for our own thread: the host's thread waits for no disk."""
+    """Closing the connection before a fork leaves the log for our own thread: the host's thread
+    waits for no disk.
+    """
     finished = run_saving(
         """
         files = lambda: (os.stat(path + "-wal").st_size, os.stat(path).st_mtime_ns)
@@ -219,7 +247,9 @@ def test_a_fork_moves_no_log_into_the_database(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_row_is_an_error(tmp_path: Path) -> None:
-    """Endless names and lone surrogates are found under what was made of them; a row that somebody spoilt is named."""
+    """Endless names and lone surrogates are found under what was made of them; a row that somebody
+    spoilt is named.
+    """
     path, name = tmp_path / "x.db", "long \ud800" * 100
     storage = SqlStorageProvider(path=path)
     save(storage, aggregated(scored(name, probability=1e-320), agent=name))
@@ -233,7 +263,9 @@ def test_an_unreadable_row_is_an_error(tmp_path: Path) -> None:
 
 
 def test_two_that_write_one_file_in_a_process_lose_nothing(tmp_path: Path) -> None:
-    """A second provider of the file, in the same process, does not cost the first one its locks at the file."""
+    """A second provider of the file, in the same process, does not cost the first one its locks at
+    the file.
+    """
     finished = run_saving(
         """
         if len(sys.argv) > 2:  # another process, which closes the database

@@ -17,27 +17,46 @@ __all__ = ["Watch", "points", "trace_of"]
 
 
 class Watch:
-    """Builds one pipeline on recorded telemetry, calls monitored handlers on it and gives what was emitted."""
+    """Builds one pipeline on recorded telemetry, calls monitored handlers on it and gives what was
+    emitted.
+    """
 
     def __init__(self, telemetry: RecordedTelemetry, **storage: Any) -> None:
         self.telemetry = telemetry
         self.emitter = telemetry.storage(**storage)
         self.pipelines: list[Pipeline] = []
 
-    def pipeline(self, evaluators: Sequence[Any], *, agent_span: str = "sampled", ratio: float = 1.0,
-                 more: Sequence[Any] = ()) -> Pipeline:  # fmt: skip
+    def pipeline(
+        self,
+        evaluators: Sequence[Any],
+        *,
+        agent_span: str = "sampled",
+        ratio: float = 1.0,
+        more: Sequence[Any] = (),
+    ) -> Pipeline:
         made = Pipeline(
-            sampler=RatioSampler(ratio=ratio), evaluators=tuple(evaluators), storage=(self.emitter, *more),
-            dispatcher=InlineDispatcher(), agent_span=agent_span,
-        )  # fmt: skip
+            sampler=RatioSampler(ratio=ratio),
+            evaluators=tuple(evaluators),
+            storage=(self.emitter, *more),
+            dispatcher=InlineDispatcher(),
+            agent_span=agent_span,
+        )
         self.pipelines.append(made)
         return made
 
     def answer(
-        self, *evaluators: Any, answer: Any = "An answer.", error: BaseException | None = None, traced: bool = True,
-        facts: dict[str, Any] | None = None, agent: str = "support", **settings: Any,
-    ) -> Any:  # fmt: skip
-        """One call of a handler that answers so, in a trace of the host's unless told otherwise; gives its span."""
+        self,
+        *evaluators: Any,
+        answer: Any = "An answer.",
+        error: BaseException | None = None,
+        traced: bool = True,
+        facts: dict[str, Any] | None = None,
+        agent: str = "support",
+        **settings: Any,
+    ) -> Any:
+        """One call of a handler that answers so, in a trace of the host's unless told otherwise;
+        gives its span.
+        """
 
         @monitor(agent=agent, pipeline=self.pipeline(evaluators, **settings))
         def handler(question: str) -> Any:
@@ -77,10 +96,14 @@ def trace_of(span: Any) -> tuple[int, int]:
 
 
 def points(telemetry: RecordedTelemetry, name: str) -> dict[tuple[Any, ...], Any]:
-    """Values by those of the attributes, sorted by the attributes' names; every attribute is a declared one."""
+    """Values by those of the attributes, sorted by the attributes' names; every attribute is a
+    declared one.
+    """
     (instrument,) = (item for item in INSTRUMENTS if item.name == name)
     actual = {}
     for point in telemetry.points(name):
         assert set(point.attributes) <= set(instrument.attributes)
-        actual[tuple(value for _, value in sorted(point.attributes.items()))] = getattr(point, "value", point)
+        actual[tuple(value for _, value in sorted(point.attributes.items()))] = getattr(
+            point, "value", point
+        )
     return actual

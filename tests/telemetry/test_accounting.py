@@ -9,7 +9,9 @@ from agenteval_otel.telemetry import Accounting
 
 
 def test_outcomes_are_counted_by_agent_and_added_up() -> None:
-    """Before the first call every outcome is there with 0; counts are kept by agent and added up over all."""
+    """Before the first call every outcome is there with 0; counts are kept by agent and added up
+    over all.
+    """
     accounting = Accounting()
     assert accounting.outcomes() == dict.fromkeys(OUTCOMES, 0)
     assert repr(accounting) == "<Accounting no calls>"

@@ -1,4 +1,6 @@
-"""Spans of other libraries: what became of them is counted, in few series whatever their scopes are called."""
+"""Spans of other libraries: what became of them is counted, in few series whatever their scopes are
+called.
+"""
 
 from __future__ import annotations
 
@@ -40,16 +42,21 @@ def test_spans_that_are_lost_are_failures_too(outcome: str) -> None:
 def test_the_metric_shows_every_outcome(telemetry: RecordedTelemetry) -> None:
     """From the first span on, each from 0; before it there is no series."""
     made = Pipeline(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), storage=(telemetry.storage(),),
+        sampler=RatioSampler(),
+        evaluators=(ResponseHealth(),),
+        storage=(telemetry.storage(),),
         dispatcher=InlineDispatcher(),
-    )  # fmt: skip
+    )
     made.handler("support")
     for emitter in made.engine.emitters:
         emitter.prepare()
     assert METRIC_SPANS.name not in {name for name, _ in all_series(telemetry)}
     made.accounting.count_spans("read", 5)
     made.accounting.count_spans("not_understood", 1, "acme.agents")
-    values = {tuple(point.attributes.values()): point.value for point in telemetry.points(METRIC_SPANS.name)}
+    values = {
+        tuple(point.attributes.values()): point.value
+        for point in telemetry.points(METRIC_SPANS.name)
+    }
     assert values[("read",)] == 5
     assert values["not_understood", "acme.agents"] == 1
     assert all(values[(outcome,)] == 0 for outcome in SPANS_LOST)

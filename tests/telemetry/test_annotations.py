@@ -1,4 +1,6 @@
-"""What results are sliced by: annotations on spans, events, metrics and in files, short, hashed and redacted."""
+"""What results are sliced by: annotations on spans, events, metrics and in files, short, hashed and
+redacted.
+"""
 
 from __future__ import annotations
 
@@ -18,33 +20,55 @@ from tests.telemetry.support import Watch, trace_of
 from tests.testing.doubles import Free
 
 SAID: dict[str, Any] = {
-    "prompt_name": "refunds", "prompt_version": 3, "user_id": "ann@mail.example", "environment": "production",
-    "experiment": "short", "arm": "new", "tags": {"tenant": "acme", "beta": True, "contact": "ann@mail.example"},
-}  # fmt: skip
+    "prompt_name": "refunds",
+    "prompt_version": 3,
+    "user_id": "ann@mail.example",
+    "environment": "production",
+    "experiment": "short",
+    "arm": "new",
+    "tags": {"tenant": "acme", "beta": True, "contact": "ann@mail.example"},
+}
 HASHED = hashlib.sha256(b"ann@mail.example").hexdigest()[:32]
 ATTRIBUTES = {
-    "agenteval.prompt.name": "refunds", "agenteval.prompt.version": "3", "user.id": HASHED,
-    "deployment.environment.name": "production", "agenteval.experiment.name": "short",
-    "agenteval.experiment.arm": "new", "agenteval.tag.tenant": "acme", "agenteval.tag.beta": "true",
+    "agenteval.prompt.name": "refunds",
+    "agenteval.prompt.version": "3",
+    "user.id": HASHED,
+    "deployment.environment.name": "production",
+    "agenteval.experiment.name": "short",
+    "agenteval.experiment.arm": "new",
+    "agenteval.tag.tenant": "acme",
+    "agenteval.tag.beta": "true",
     "agenteval.tag.contact": "[EMAIL]",
-}  # fmt: skip
+}
 
 
 def test_every_carrier_has_them(telemetry: RecordedTelemetry, tmp_path: Path) -> None:
-    """Event, run span, result span and file have the same values: the user's id as its hash, all else redacted."""
+    """Event, run span, result span and file have the same values: the user's id as its hash, all
+    else redacted.
+    """
     watch = Watch(telemetry, detail="result")
-    watch.answer(Free(criterion_name="tone"), facts=SAID, more=[JsonFileStorageProvider(path=tmp_path / "a.jsonl")])
+    watch.answer(
+        Free(criterion_name="tone"),
+        facts=SAID,
+        more=[JsonFileStorageProvider(path=tmp_path / "a.jsonl")],
+    )
     (event,) = telemetry.events()
     for carrier in (event, watch.span("evaluation support"), watch.span("evaluation tone")):
         assert ATTRIBUTES.items() <= dict(carrier.attributes).items()
     assert not any(
-        name in point.attributes for name in ATTRIBUTES for point in telemetry.points("gen_ai.evaluation.score")
+        name in point.attributes
+        for name in ATTRIBUTES
+        for point in telemetry.points("gen_ai.evaluation.score")
     )
     watch.shutdown()
     text = (tmp_path / "a.jsonl").read_text()
     stored = json.loads(text)
     assert "ann@mail" not in text
-    assert (stored["promptName"], stored["promptVersion"], stored["userId"]) == ("refunds", "3", HASHED)
+    assert (stored["promptName"], stored["promptVersion"], stored["userId"]) == (
+        "refunds",
+        "3",
+        HASHED,
+    )
     assert stored["tags"] == {"tenant": "acme", "beta": "true", "contact": "[EMAIL]"}
 
 
@@ -61,9 +85,12 @@ def ask(**said: Any) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "user_id"),
-    [({"user_id": "plain"}, "u-1"), ({"user_id": "plain", "user_id_salt": "s"}, "u-1"),
-     ({"user_id_salt": "s"}, "9703a548ab3cdccb5ca05e8bbad52302")],
-)  # fmt: skip
+    [
+        ({"user_id": "plain"}, "u-1"),
+        ({"user_id": "plain", "user_id_salt": "s"}, "u-1"),
+        ({"user_id_salt": "s"}, "9703a548ab3cdccb5ca05e8bbad52302"),
+    ],
+)
 def test_the_settings_say_what_leaves_of_a_users_id(
     settings: dict[str, Any], user_id: str, telemetry: RecordedTelemetry
 ) -> None:
@@ -74,8 +101,12 @@ def test_the_settings_say_what_leaves_of_a_users_id(
     assert event.attributes["user.id"] == user_id
 
 
-def test_metric_dimensions_come_from_the_settings(telemetry: RecordedTelemetry, tmp_path: Path) -> None:
-    """Scores, results and weights have the listed ones, with exemplars; a reload adds one and no count is lost."""
+def test_metric_dimensions_come_from_the_settings(
+    telemetry: RecordedTelemetry, tmp_path: Path
+) -> None:
+    """Scores, results and weights have the listed ones, with exemplars; a reload adds one and no
+    count is lost.
+    """
     file = tmp_path / "settings.yaml"
     file.write_text("metric_dimensions: [tenant]")
     configure(file, storage=[telemetry.storage()], dispatcher="inline", sample_rate=1.0)
@@ -93,15 +124,20 @@ def test_metric_dimensions_come_from_the_settings(telemetry: RecordedTelemetry, 
     ask(**SAID)
     counts = {
         point.attributes.get("agenteval.prompt.version"): point.value
-        for point in telemetry.points("agenteval.evaluation.results") if point.value
-    }  # fmt: skip
+        for point in telemetry.points("agenteval.evaluation.results")
+        if point.value
+    }
     assert counts == {None: 1, "3": 1}
 
 
 def test_they_are_right_under_delta_temporality() -> None:
     """Each collection has what was added since the one before, by dimension."""
-    reader = InMemoryMetricReader(preferred_temporality={ObservableCounter: AggregationTemporality.DELTA})
-    storage = OtlpStorageProvider(meter_provider=MeterProvider([reader], shutdown_on_exit=False), signals={"metrics"})
+    reader = InMemoryMetricReader(
+        preferred_temporality={ObservableCounter: AggregationTemporality.DELTA}
+    )
+    storage = OtlpStorageProvider(
+        meter_provider=MeterProvider([reader], shutdown_on_exit=False), signals={"metrics"}
+    )
     configure(metric_dimensions=["tenant"], storage=[storage], dispatcher="inline", sample_rate=1.0)
     seen = []
     for tenants in (("a", "a", "b"), ("b",)):
@@ -111,5 +147,11 @@ def test_they_are_right_under_delta_temporality() -> None:
         metrics = data.resource_metrics[0].scope_metrics[0].metrics
         (results,) = (metric for metric in metrics if metric.name == "agenteval.evaluation.results")
         points = results.data.data_points
-        seen.append({point.attributes["agenteval.tag.tenant"]: point.value for point in points if point.value})
+        seen.append(
+            {
+                point.attributes["agenteval.tag.tenant"]: point.value
+                for point in points
+                if point.value
+            }
+        )
     assert seen == [{"a": 2, "b": 1}, {"b": 1}]

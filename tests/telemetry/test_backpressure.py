@@ -10,13 +10,23 @@ import pytest
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, InMemoryLogRecordExporter
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SimpleSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import monitor
 from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.storage import OtlpStorageProvider
-from agenteval_otel.telemetry.providers import Backpressure, Providers, is_batch_processor, processors_of
+from agenteval_otel.telemetry.providers import (
+    Backpressure,
+    Providers,
+    is_batch_processor,
+    processors_of,
+)
 from agenteval_otel.testing import ManualClock, RecordedTelemetry
 from tests.pipeline.support import eventually
 from tests.promises.bench import pipeline_of
@@ -46,7 +56,10 @@ class Host:
     def __init__(self, *, capacity: int = 2_048, batch: int = 512) -> None:
         self.exporter = Held()
         self.processor = BatchSpanProcessor(
-            self.exporter, max_queue_size=capacity, max_export_batch_size=batch, schedule_delay_millis=_NEVER_MS
+            self.exporter,
+            max_queue_size=capacity,
+            max_export_batch_size=batch,
+            schedule_delay_millis=_NEVER_MS,
         )
         self.provider = TracerProvider(shutdown_on_exit=False)
         self.provider.add_span_processor(self.processor)
@@ -81,8 +94,12 @@ def hosts() -> Iterator[Any]:
     ("capacity", "batch", "limit"),
     [(2_048, 512, 512), (4_096, 512, 1_024), (1_024, 512, 512), (100, 100, 50), (4, 1, 1)],
 )
-def test_there_is_room_below_a_quarter_or_a_batch(hosts: Any, capacity: int, batch: int, limit: int) -> None:
-    """Up to a quarter of the queue, or a whole batch where that is more, but never above half of it."""
+def test_there_is_room_below_a_quarter_or_a_batch(
+    hosts: Any, capacity: int, batch: int, limit: int
+) -> None:
+    """Up to a quarter of the queue, or a whole batch where that is more, but never above half of
+    it.
+    """
     host, pressure = hosts(capacity=capacity, batch=batch), Backpressure(ManualClock(100.0))
     assert pressure.has_room([host.provider])
     host.end(limit - 1)
@@ -92,7 +109,9 @@ def test_there_is_room_below_a_quarter_or_a_batch(hosts: Any, capacity: int, bat
 
 
 def test_the_fullest_of_several_processors_decides(hosts: Any) -> None:
-    """Of two providers one is full: nothing is emitted to either. A processor that is added later counts too."""
+    """Of two providers one is full: nothing is emitted to either. A processor that is added later
+    counts too.
+    """
     full, free, pressure = hosts(), hosts(), Backpressure(ManualClock(100.0))
     late = TracerProvider(shutdown_on_exit=False)
     full.end(512)
@@ -104,7 +123,9 @@ def test_the_fullest_of_several_processors_decides(hosts: Any) -> None:
 
 
 def test_one_answer_goes_out_each_tenth_of_a_second_below_half(hosts: Any) -> None:
-    """The SDK's thread can miss that a batch is full: the next item wakes it. Above half of the queue none goes out."""
+    """The SDK's thread can miss that a batch is full: the next item wakes it. Above half of the
+    queue none goes out.
+    """
     clock = ManualClock(100.0)
     host, pressure = hosts(), Backpressure(clock)
     host.end(600)
@@ -121,7 +142,9 @@ def test_one_answer_goes_out_each_tenth_of_a_second_below_half(hosts: Any) -> No
 
 @pytest.mark.parametrize("progress", [0, 100])
 def test_five_seconds_without_progress_are_stuck(hosts: Any, progress: int) -> None:
-    """A queue that gets rid of something is not stuck, however full it is; nor is one that has room again."""
+    """A queue that gets rid of something is not stuck, however full it is; nor is one that has room
+    again.
+    """
     clock = ManualClock(100.0)
     host, pressure = hosts(), Backpressure(clock)
     host.end(1_536)
@@ -152,7 +175,9 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> Iterator[TracerProvider]:
     provider.shutdown()
 
 
-def test_a_queue_that_cannot_be_seen_takes_512_items_a_schedule_delay(unseen: TracerProvider) -> None:
+def test_a_queue_that_cannot_be_seen_takes_512_items_a_schedule_delay(
+    unseen: TracerProvider,
+) -> None:
     """Five seconds are the SDK's delay; no wake-up lets more through, and waiting is no standstill."""
     clock = ManualClock(100.0)
     pressure = Backpressure(clock)
@@ -170,11 +195,16 @@ def test_a_queue_that_cannot_be_seen_takes_512_items_a_schedule_delay(unseen: Tr
 
 
 def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerProvider) -> None:
-    """Spans and events of answers are what the rate is about: the rest waits for the next five seconds."""
+    """Spans and events of answers are what the rate is about: the rest waits for the next five
+    seconds.
+    """
     recorded = RecordedTelemetry()
     emits = OtlpStorageProvider(tracer_provider=unseen, logger_provider=recorded.logger_provider)
-    emits.emitter.providers.backpressure = Backpressure(clock=lambda: 0.0)  # the first five seconds do not end
-    pipeline = pipeline_of(Free(), storage=(emits,), dispatcher=PoolDispatcher(), agent_span="never")
+    # the first five seconds do not end
+    emits.emitter.providers.backpressure = Backpressure(clock=lambda: 0.0)
+    pipeline = pipeline_of(
+        Free(), storage=(emits,), dispatcher=PoolDispatcher(), agent_span="never"
+    )
     handler = monitor(agent="support", pipeline=pipeline)(str.upper)
     for _ in range(1_000):
         handler("answer")
@@ -189,7 +219,9 @@ def test_what_is_emitted_counts_for_a_queue_that_cannot_be_seen(unseen: TracerPr
 def test_the_queue_of_log_records_counts_too() -> None:
     """Events go to the host's log processor, which drops the oldest as well."""
     provider, exporter = LoggerProvider(shutdown_on_exit=False), InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
-    provider.add_log_record_processor(BatchLogRecordProcessor(exporter, _NEVER_MS, 2_048, max_queue_size=2_048))
+    provider.add_log_record_processor(
+        BatchLogRecordProcessor(exporter, _NEVER_MS, 2_048, max_queue_size=2_048)
+    )
     pressure, logger = Backpressure(ManualClock(100.0)), provider.get_logger("host")
     for _ in range(1_023):
         logger.emit(body="host")

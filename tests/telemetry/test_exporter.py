@@ -1,4 +1,6 @@
-"""What waits for export: encoded once, bounded, split where it is too large, sent again as the same bytes, counted."""
+"""What waits for export: encoded once, bounded, split where it is too large, sent again as the same
+bytes, counted.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,11 @@ class Receiver:
 def names_of(body: bytes) -> list[str]:
     """The names of a request's spans, in order."""
     return [
-        span.name for resource in ExportTraceServiceRequest.FromString(body).resource_spans
-        for scope in resource.scope_spans for span in scope.spans
-    ]  # fmt: skip
+        span.name
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +69,9 @@ def spans() -> list[Any]:
 
 
 class Sending:
-    """An exporter of spans without a thread, which sends when it is flushed; its receiver, and what was lost."""
+    """An exporter of spans without a thread, which sends when it is flushed; its receiver, and what
+    was lost.
+    """
 
     def __init__(self) -> None:
         self.receiver, self.lost = Receiver(), dict[str, int]()
@@ -117,7 +123,9 @@ def test_a_failed_export_says_what_to_look_at(
 
 
 def test_a_retry_sends_the_same_bytes(sending: Sending, spans: list[Any]) -> None:
-    """A batch that may be sent again waits, packed, and the next flush sends the same bytes; nothing is lost."""
+    """A batch that may be sent again waits, packed, and the next flush sends the same bytes;
+    nothing is lost.
+    """
     receiver = sending.receiver
     sending.put(spans[:100])
     receiver.delivery = AWAY
@@ -130,7 +138,9 @@ def test_a_retry_sends_the_same_bytes(sending: Sending, spans: list[Any]) -> Non
     assert sending.lost == {}
 
 
-def test_a_receiver_that_names_a_time_gets_no_request_before_it(sending: Sending, spans: list[Any]) -> None:
+def test_a_receiver_that_names_a_time_gets_no_request_before_it(
+    sending: Sending, spans: list[Any]
+) -> None:
     """No flush sends before that time; what comes meanwhile waits too."""
     receiver = sending.receiver
     sending.put(spans[:1])
@@ -146,7 +156,9 @@ def test_a_receiver_that_names_a_time_gets_no_request_before_it(sending: Sending
 
 
 @pytest.mark.parametrize("count", [2, 3, 17, 100])
-def test_a_request_that_is_too_large_is_halved(sending: Sending, spans: list[Any], count: int) -> None:
+def test_a_request_that_is_too_large_is_halved(
+    sending: Sending, spans: list[Any], count: int
+) -> None:
     """It is sent in halves until the receiver takes them; a single item that is too large is lost."""
     sending.receiver.largest = 3
     sending.put(spans[:count])
@@ -177,7 +189,9 @@ def test_a_sender_that_raises_loses_its_batch_only(
 
 
 def test_an_item_that_cannot_be_encoded_costs_itself(sending: Sending, spans: list[Any]) -> None:
-    """One item that the encoder refuses, or that no memory has room for, is counted, and its neighbours arrive."""
+    """One item that the encoder refuses, or that no memory has room for, is counted, and its
+    neighbours arrive.
+    """
     sending.put(spans[:1], MEMORY.encoded_batches.max_bytes + 1)
     sending.put([*spans[:5], object(), *spans[5:10]])
     assert sending.flush()
@@ -186,7 +200,9 @@ def test_an_item_that_cannot_be_encoded_costs_itself(sending: Sending, spans: li
 
 
 def test_its_thread_sends_and_ends(spans: list[Any], no_thread_left: None) -> None:
-    """The first item starts the thread, a well filled queue wakes it, closing ends it, and what comes later is lost."""
+    """The first item starts the thread, a well filled queue wakes it, closing ends it, and what
+    comes later is lost.
+    """
     lost: list[tuple[str, str, int]] = []
     receiver = Receiver()
     exporter = Exporter(lambda *loss: lost.append(loss))

@@ -1,4 +1,5 @@
-"""The emitter's two forms: what the SDK makes of spans and events, and messages filled without it, are equal.
+"""The emitter's two forms: what the SDK makes of spans and events, and messages filled without it,
+are equal.
 
 CI runs this file with the newest SDK and with the oldest that is supported (.ci/run).
 """
@@ -67,8 +68,12 @@ class Receiver(OtlpTarget):
         return Sender()
 
 
-def emitted(case: dict[str, Any], *, is_sidecar: bool) -> tuple[list[Any], dict[tuple[str, str], int]]:
-    """The requests of one response in one of the forms, and what was lost; what has no fixed value is numbered."""
+def emitted(
+    case: dict[str, Any], *, is_sidecar: bool
+) -> tuple[list[Any], dict[tuple[str, str], int]]:
+    """The requests of one response in one of the forms, and what was lost; what has no fixed value
+    is numbered.
+    """
     receiver, before = Receiver(), PROCESS.is_sidecar
     PROCESS.is_sidecar = is_sidecar
     logging.disable()  # what cannot be encoded is logged, hundreds of times here
@@ -77,7 +82,9 @@ def emitted(case: dict[str, Any], *, is_sidecar: bool) -> tuple[list[Any], dict[
             patch.delenv(name)
         for name, value in case["environment"].items():
             patch.setenv(name, value)
-        emitter = Emitter(Providers(target=receiver), **case["emitter"], signals=frozenset({"traces", "events"}))
+        emitter = Emitter(
+            Providers(target=receiver), **case["emitter"], signals=frozenset({"traces", "events"})
+        )
         try:
             emitter.tracer(), emitter.providers.events()
             exporter = emitter.providers._exporter
@@ -92,8 +99,8 @@ def emitted(case: dict[str, Any], *, is_sidecar: bool) -> tuple[list[Any], dict[
 
 
 def run(emitter: Emitter, case: dict[str, Any]) -> None:
-    """What the engine and an evaluator do with the emitter for one response, or for several that are alike: a sidecar's
-    are sent together."""
+    """What the engine and an evaluator do with the emitter for one response, or for several that
+    are alike: a sidecar's are sent together."""
     response, evaluated, run_span = case["response"], case["evaluated"], None
     if case["begins"]:
         run_span = emitter.open_run_span(response.agent or "", evaluated, response.started_ns)
@@ -101,34 +108,55 @@ def run(emitter: Emitter, case: dict[str, Any]) -> None:
         run_span.set_attributes(case["of_evaluator"])
         tracer = emitter.tracer()
         assert tracer is not None
-        tracer.start_span("judge", context=trace.set_span_in_context(run_span), start_time=NOW_NS).end(NOW_NS)
+        tracer.start_span(
+            "judge", context=trace.set_span_in_context(run_span), start_time=NOW_NS
+        ).end(NOW_NS)
     scores = score_attributes(response.results)
     begun = [run_span, *[None] * (case["responses"] - 1)]
     if PROCESS.is_sidecar:
-        emissions = [emitter.emission(response, evaluated, scores, span, str.upper) for span in begun]
+        emissions = [
+            emitter.emission(response, evaluated, scores, span, str.upper) for span in begun
+        ]
         emitter.send(emissions, spans=case["spans"])
     else:
         for span in begun:
             emitter.emit(
-                response, evaluated=evaluated, scores=scores, run_span=span, redact=str.upper, spans=case["spans"]
+                response,
+                evaluated=evaluated,
+                scores=scores,
+                run_span=span,
+                redact=str.upper,
+                spans=case["spans"],
             )
     emitter.emit_event(
-        "agenteval.objective.breached", span=None, body="tone is breached",
-        attributes={"agenteval.objective.criterion": "tone", "agenteval.objective.rate": 0.5}, warn=True,
-    )  # fmt: skip
+        "agenteval.objective.breached",
+        span=None,
+        body="tone is breached",
+        attributes={"agenteval.objective.criterion": "tone", "agenteval.objective.rate": 0.5},
+        warn=True,
+    )
 
 
 def normalised(requests: list[Any], evaluated: SpanContext | None) -> list[Any]:
-    known = {} if evaluated is None else {bytes_of(evaluated.trace_id, 16): b"", bytes_of(evaluated.span_id, 8): b""}
+    known = (
+        {}
+        if evaluated is None
+        else {bytes_of(evaluated.trace_id, 16): b"", bytes_of(evaluated.span_id, 8): b""}
+    )
 
     def numbered(generated: bytes) -> bytes:
         known.setdefault(generated, b"%d" % len(known))
         return known[generated] or generated
 
     for request in requests:
-        for records in Signal("LOGS" if hasattr(request, "resource_logs") else "TRACES")._records_of(request):
+        for records in Signal(
+            "LOGS" if hasattr(request, "resource_logs") else "TRACES"
+        )._records_of(request):
             for record in records:
-                record.trace_id, record.span_id = numbered(record.trace_id), numbered(record.span_id)
+                record.trace_id, record.span_id = (
+                    numbered(record.trace_id),
+                    numbered(record.span_id),
+                )
                 if hasattr(record, "parent_span_id"):
                     record.parent_span_id = numbered(record.parent_span_id)
                 else:
@@ -163,64 +191,134 @@ def constructed(kind: Any, /, **fields: st.SearchStrategy[Any]) -> st.SearchStra
 
 
 JUDGEMENTS = constructed(
-    Judgement, model=TEXTS, response_id=some(TEXTS), input_tokens=TOKENS, output_tokens=TOKENS,
-    cost_usd=some(st.floats()), cache_read_tokens=TOKENS, cache_write_tokens=TOKENS, from_cache=st.booleans(),
+    Judgement,
+    model=TEXTS,
+    response_id=some(TEXTS),
+    input_tokens=TOKENS,
+    output_tokens=TOKENS,
+    cost_usd=some(st.floats()),
+    cache_read_tokens=TOKENS,
+    cache_write_tokens=TOKENS,
+    from_cache=st.booleans(),
     left_out_chars=TOKENS,
-)  # fmt: skip
+)
 RESULTS = constructed(
-    EvaluationResult, criterion_name=WORDS, evaluator_type=WORDS, score=some(NUMBERS | TEXTS), error=some(TEXTS),
-    skip_reason=some(TEXTS), reasoning=some(TEXTS), normalized=some(st.floats(0, 1)), label=some(TEXTS),
-    passed=some(st.booleans()), threshold=some(st.floats()), reason_code=some(TEXTS), error_type=some(TEXTS),
-    evaluator_id=some(TEXTS), evaluator_version=some(WORDS), calls_model=st.booleans(), shadow=st.booleans(),
-    suspected_injection=st.booleans(), probability=some(st.floats(0, 1)), sampling_reason=some(TEXTS),
-    judgement=some(JUDGEMENTS), started_ns=some(TIMES), ended_ns=TIMES,
-)  # fmt: skip
+    EvaluationResult,
+    criterion_name=WORDS,
+    evaluator_type=WORDS,
+    score=some(NUMBERS | TEXTS),
+    error=some(TEXTS),
+    skip_reason=some(TEXTS),
+    reasoning=some(TEXTS),
+    normalized=some(st.floats(0, 1)),
+    label=some(TEXTS),
+    passed=some(st.booleans()),
+    threshold=some(st.floats()),
+    reason_code=some(TEXTS),
+    error_type=some(TEXTS),
+    evaluator_id=some(TEXTS),
+    evaluator_version=some(WORDS),
+    calls_model=st.booleans(),
+    shadow=st.booleans(),
+    suspected_injection=st.booleans(),
+    probability=some(st.floats(0, 1)),
+    sampling_reason=some(TEXTS),
+    judgement=some(JUDGEMENTS),
+    started_ns=some(TIMES),
+    ended_ns=TIMES,
+)
 RESPONSES = constructed(
-    AggregatedEvaluationResult, results=st.lists(RESULTS, max_size=4), overall_score=some(st.floats(0, 1)),
-    agent=some(TEXTS), model=some(TEXTS), response_id=some(TEXTS), conversation_id=some(TEXTS), started_ns=TIMES,
-    ended_ns=TIMES, response_ended_ns=some(TIMES), sampling_probability=some(st.floats(0, 1)),
-    sampling_reason=some(TEXTS), sampling_scope=some(WORDS), sampling_clustered=st.booleans(),
-    has_ground_truth=st.booleans(), stream_end=some(WORDS), prompt_name=some(TEXTS), user_id=some(TEXTS),
-    service=some(TEXTS), tags=some(st.dictionaries(TEXTS, TEXTS, max_size=3)),
+    AggregatedEvaluationResult,
+    results=st.lists(RESULTS, max_size=4),
+    overall_score=some(st.floats(0, 1)),
+    agent=some(TEXTS),
+    model=some(TEXTS),
+    response_id=some(TEXTS),
+    conversation_id=some(TEXTS),
+    started_ns=TIMES,
+    ended_ns=TIMES,
+    response_ended_ns=some(TIMES),
+    sampling_probability=some(st.floats(0, 1)),
+    sampling_reason=some(TEXTS),
+    sampling_scope=some(WORDS),
+    sampling_clustered=st.booleans(),
+    has_ground_truth=st.booleans(),
+    stream_end=some(WORDS),
+    prompt_name=some(TEXTS),
+    user_id=some(TEXTS),
+    service=some(TEXTS),
+    tags=some(st.dictionaries(TEXTS, TEXTS, max_size=3)),
     input_snapshot=some(constructed(EvaluationInput, prompt=some(TEXTS), response=some(TEXTS))),
-)  # fmt: skip
+)
 IDS = st.tuples(st.integers(1, 2**128 - 1), st.integers(1, 2**64 - 1))
 CONTEXTS = st.builds(
-    lambda ids, *others: SpanContext(*ids, *others), IDS | st.sampled_from([(0, 0), (7, 0)]), st.booleans(),
+    lambda ids, *others: SpanContext(*ids, *others),
+    IDS | st.sampled_from([(0, 0), (7, 0)]),
+    st.booleans(),
     st.sampled_from([1, 1, 1, 3, 2, 0]).map(TraceFlags),
     st.sampled_from([None, TraceState(), TraceState([("ot", "th:8"), ("vendor", "a=b")])]),
-)  # fmt: skip
+)
 ENVIRONMENTS: list[dict[str, str]] = [
     {},
     {"OTEL_RESOURCE_ATTRIBUTES": "team=agents,empty=", "OTEL_SERVICE_NAME": "shop"},
     {"OTEL_ATTRIBUTE_COUNT_LIMIT": "7", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "3"},
     {"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "3", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT": "1"},
-    {"OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT": "3", "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT": "1"},
-    {"OTEL_ATTRIBUTE_COUNT_LIMIT": "0", "OTEL_SPAN_LINK_COUNT_LIMIT": "0", "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "0"},
+    {
+        "OTEL_LOGRECORD_ATTRIBUTE_COUNT_LIMIT": "3",
+        "OTEL_LOGRECORD_ATTRIBUTE_VALUE_LENGTH_LIMIT": "1",
+    },
+    {
+        "OTEL_ATTRIBUTE_COUNT_LIMIT": "0",
+        "OTEL_SPAN_LINK_COUNT_LIMIT": "0",
+        "OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "0",
+    },
     {"OTEL_TRACES_SAMPLER": "always_on"},
     {"OTEL_TRACES_SAMPLER": "parentbased_always_off"},
     {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"},
 ]
-CASES = st.fixed_dictionaries({
-    "response": RESPONSES, "responses": st.integers(1, 3), "evaluated": some(CONTEXTS),
-    "begins": st.booleans(), "spans": st.booleans(),
-    "of_evaluator": st.dictionaries(WORDS, NUMBERS | st.lists(WORDS, max_size=2), max_size=2),
-    "emitter": st.fixed_dictionaries({
-        "detail": st.sampled_from(["auto", "result", "response", "none"]),
-        "placement": st.sampled_from(["child", "linked"]),
-        "content": st.sampled_from(["no_content", "span_only", "event_only", "span_and_event"]),
-    }),
-})  # fmt: skip
+CASES = st.fixed_dictionaries(
+    {
+        "response": RESPONSES,
+        "responses": st.integers(1, 3),
+        "evaluated": some(CONTEXTS),
+        "begins": st.booleans(),
+        "spans": st.booleans(),
+        "of_evaluator": st.dictionaries(WORDS, NUMBERS | st.lists(WORDS, max_size=2), max_size=2),
+        "emitter": st.fixed_dictionaries(
+            {
+                "detail": st.sampled_from(["auto", "result", "response", "none"]),
+                "placement": st.sampled_from(["child", "linked"]),
+                "content": st.sampled_from(
+                    ["no_content", "span_only", "event_only", "span_and_event"]
+                ),
+            }
+        ),
+    }
+)
 
 
 PLAIN: dict[str, Any] = {
-    "response": construct(AggregatedEvaluationResult, {
-        "agent": "support", "started_ns": NOW_NS, "ended_ns": NOW_NS,
-        "results": [EvaluationResult(criterion_name="t", evaluator_type="T", score=1, label="pass", ended_ns=NOW_NS)],
-    }),
-    "responses": 1, "evaluated": SpanContext(7, 7, True, TraceFlags(1)), "begins": True, "spans": True,
-    "environment": {}, "of_evaluator": {}, "emitter": {},
-}  # fmt: skip
+    "response": construct(
+        AggregatedEvaluationResult,
+        {
+            "agent": "support",
+            "started_ns": NOW_NS,
+            "ended_ns": NOW_NS,
+            "results": [
+                EvaluationResult(
+                    criterion_name="t", evaluator_type="T", score=1, label="pass", ended_ns=NOW_NS
+                )
+            ],
+        },
+    ),
+    "responses": 1,
+    "evaluated": SpanContext(7, 7, True, TraceFlags(1)),
+    "begins": True,
+    "spans": True,
+    "environment": {},
+    "of_evaluator": {},
+    "emitter": {},
+}
 LINKED: dict[str, Any] = {**PLAIN, "emitter": {"placement": "linked"}}
 INVALID = {"evaluated": SpanContext(7, 0, False, TraceFlags(1))}
 
@@ -232,7 +330,9 @@ INVALID = {"evaluated": SpanContext(7, 0, False, TraceFlags(1))}
 @example(case={**LINKED, **INVALID})
 @example(case={**PLAIN, **INVALID})
 def test_both_forms_are_equal(environment: dict[str, str], case: dict[str, Any]) -> None:
-    """Request by request, message by message, lost item by lost item, whatever is emitted and however it is limited."""
+    """Request by request, message by message, lost item by lost item, whatever is emitted and
+    however it is limited.
+    """
     case = {**case, "environment": environment}
     assert emitted(case, is_sidecar=True) == emitted(case, is_sidecar=False)
 
@@ -245,25 +345,45 @@ def test_a_single_wrong_attribute_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
         "ExportTraceServiceRequest",
     ]
     fill = messages.fill_attributes
-    monkeypatch.setattr(messages, "fill_attributes", lambda pairs, attributes, longest: fill(
-        pairs, {**attributes, names.SCORE_LABEL: "fail"} if names.SCORE_LABEL in attributes else attributes, longest
-    ))  # fmt: skip
+    monkeypatch.setattr(
+        messages,
+        "fill_attributes",
+        lambda pairs, attributes, longest: fill(
+            pairs,
+            {**attributes, names.SCORE_LABEL: "fail"}
+            if names.SCORE_LABEL in attributes
+            else attributes,
+            longest,
+        ),
+    )
     assert emitted(PLAIN, is_sidecar=True) != right == emitted(PLAIN, is_sidecar=False)
 
 
-FILTERS: list[dict[str, str]] = [{"OTEL_METRICS_EXEMPLAR_FILTER": name} for name in ("always_on", "always_off")]
+FILTERS: list[dict[str, str]] = [
+    {"OTEL_METRICS_EXEMPLAR_FILTER": name} for name in ("always_on", "always_off")
+]
 # Their sums are exact in any order. Older SDKs count NaN.
-AMOUNTS = st.integers(-1, 1_024).map(lambda number: number / 1_024) | st.sampled_from([0.5, 0.75, 1e9])
+AMOUNTS = st.integers(-1, 1_024).map(lambda number: number / 1_024) | st.sampled_from(
+    [0.5, 0.75, 1e9]
+)
 MEASUREMENTS = st.tuples(
-    st.sampled_from([names.METRIC_SCORE, names.METRIC_LAG]), AMOUNTS,
-    st.dictionaries(st.sampled_from(["a", "b"]), WORDS, max_size=2), some(CONTEXTS),
-)  # fmt: skip
+    st.sampled_from([names.METRIC_SCORE, names.METRIC_LAG]),
+    AMOUNTS,
+    st.dictionaries(st.sampled_from(["a", "b"]), WORDS, max_size=2),
+    some(CONTEXTS),
+)
 
 
-def collected(case: Sequence[Sequence[Any]], environment: dict[str, str], *, is_sidecar: bool) -> list[Any]:
-    """What is sent of the measurements, after each of their lists; times are 0, and points in one order."""
+def collected(
+    case: Sequence[Sequence[Any]], environment: dict[str, str], *, is_sidecar: bool
+) -> list[Any]:
+    """What is sent of the measurements, after each of their lists; times are 0, and points in one
+    order.
+    """
     sent: list[Any] = []
-    sender = SimpleNamespace(send=lambda body: sent.append(body) or Delivery(True, "200"), close=bool)
+    sender = SimpleNamespace(
+        send=lambda body: sent.append(body) or Delivery(True, "200"), close=bool
+    )
     target: Any = SimpleNamespace(sender=lambda _: sender)
     exporter = Exporter(lambda *_: None)
     exporter.collect_with = lambda collect, every_s: setattr(exporter, "_collect", collect)  # type: ignore[method-assign]
@@ -271,30 +391,41 @@ def collected(case: Sequence[Sequence[Any]], environment: dict[str, str], *, is_
         patch.setattr(PROCESS, "is_sidecar", is_sidecar)
         for name, value in environment.items():
             patch.setenv(name, value)
-        meter = private_provider("METRICS", target, exporter, Resource({})).get_meter(names.SCOPE_NAME, "1")
+        meter = private_provider("METRICS", target, exporter, Resource({})).get_meter(
+            names.SCOPE_NAME, "1"
+        )
         meter.create_observable_gauge("g", [lambda _: [Observation(1)]])
         instruments = {
             name: meter.create_histogram(
-                name.name, unit=name.unit, description=name.description,
+                name.name,
+                unit=name.unit,
+                description=name.description,
                 explicit_bucket_boundaries_advisory=list(name.boundaries or ()),
             )
             for name in (names.METRIC_SCORE, names.METRIC_LAG)
-        }  # fmt: skip
+        }
         for measurements in case:
             for instrument, amount, attributes, evaluated in measurements:
                 ordered = dict(sorted(attributes.items()))
-                instruments[instrument].record(amount, ordered or None, context=context_of_span(evaluated))
+                instruments[instrument].record(
+                    amount, ordered or None, context=context_of_span(evaluated)
+                )
             exporter.flush()
     return [_without_times(ExportMetricsServiceRequest.FromString(body)) for body in sent]
 
 
 def _without_times(request: Any) -> list[str]:
     [metrics] = [
-        metrics for metrics in request.resource_metrics[0].scope_metrics if metrics.scope.name == names.SCOPE_NAME
+        metrics
+        for metrics in request.resource_metrics[0].scope_metrics
+        if metrics.scope.name == names.SCOPE_NAME
     ]  # an SDK may have metrics of itself
     for metric in metrics.metrics:
         points = metric.histogram.data_points or metric.gauge.data_points
-        for message in (*points, *(exemplar for point in points for exemplar in getattr(point, "exemplars", ()))):
+        for message in (
+            *points,
+            *(exemplar for point in points for exemplar in getattr(point, "exemplars", ())),
+        ):
             assert message.time_unix_nano > NOW_NS
             message.time_unix_nano = 0
         for point in metric.histogram.data_points:
@@ -308,11 +439,15 @@ def _without_times(request: Any) -> list[str]:
 @pytest.mark.parametrize("environment", [{}, *FILTERS], ids=str)
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(case=st.lists(st.lists(MEASUREMENTS, max_size=6), min_size=1, max_size=3))
-def test_both_forms_of_histograms_are_equal(environment: dict[str, str], case: Sequence[Sequence[Any]]) -> None:
+def test_both_forms_of_histograms_are_equal(
+    environment: dict[str, str], case: Sequence[Sequence[Any]]
+) -> None:
     """Points, buckets, sums and exemplars, in each of several collections, whatever is measured."""
     if environment.get("OTEL_METRICS_EXEMPLAR_FILTER") == "always_on":
         # Outside any span the SDK's exemplar has the ids of the one before it; ours has none.
-        case = [[item for item in items if item[3] is not None and item[3].is_valid] for items in case]
+        case = [
+            [item for item in items if item[3] is not None and item[3].is_valid] for items in case
+        ]
     of_ours = collected(case, environment, is_sidecar=True)
     assert of_ours == collected(case, environment, is_sidecar=False)
     assert len(of_ours) == len(case)
@@ -328,8 +463,12 @@ def test_a_wrong_bucket_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_sidecar", [True, False])
-def test_messages_are_filled_in_a_process_of_our_own_alone(is_sidecar: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any other process has the SDK's provider, and an application's provider stays in use in ours as well."""
+def test_messages_are_filled_in_a_process_of_our_own_alone(
+    is_sidecar: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any other process has the SDK's provider, and an application's provider stays in use in ours
+    as well.
+    """
     monkeypatch.setattr(PROCESS, "is_sidecar", is_sidecar)
     providers, application = Providers(target=Receiver()), TracerProvider(shutdown_on_exit=False)
     assert isinstance(providers.tracer(), messages.SpanMessages) is is_sidecar
@@ -338,12 +477,20 @@ def test_messages_are_filled_in_a_process_of_our_own_alone(is_sidecar: bool, mon
 
 
 def test_no_redactor_runs_while_several_are_sent() -> None:
-    """A redactor may hang: with one response, while that one's emission is made, not while all of them are sent."""
+    """A redactor may hang: with one response, while that one's emission is made, not while all of
+    them are sent.
+    """
     seen: list[str] = []
-    result = EvaluationResult(criterion_name="t", evaluator_type="T", score=1, reasoning="a secret", ended_ns=NOW_NS)
-    response = construct(AggregatedEvaluationResult, {"results": [result], "started_ns": NOW_NS, "ended_ns": NOW_NS})
+    result = EvaluationResult(
+        criterion_name="t", evaluator_type="T", score=1, reasoning="a secret", ended_ns=NOW_NS
+    )
+    response = construct(
+        AggregatedEvaluationResult, {"results": [result], "started_ns": NOW_NS, "ended_ns": NOW_NS}
+    )
     receiver = Receiver()
-    emitter = Emitter(Providers(target=receiver), content="event_only", signals=frozenset({"events"}))
+    emitter = Emitter(
+        Providers(target=receiver), content="event_only", signals=frozenset({"events"})
+    )
 
     def redact(text: str) -> str:
         seen.append(text)

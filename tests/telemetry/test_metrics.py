@@ -19,7 +19,8 @@ SPECIFIED = {
     "agenteval.evaluation.weighted_score_w2": "1", "agenteval.evaluation.weighted_score_squared_w2": "1",
     "agenteval.evaluation.errors": "{error}", "agenteval.evaluation.duration": "s", "agenteval.evaluation.lag": "s",
     "agenteval.responses": "{response}", "agenteval.last_success": "s",
-    # agenteval.host.loop_lag comes with a host's event loop: tests/promises/test_d3_self_metrics.py.
+    # agenteval.host.loop_lag comes with a host's event loop:
+    # tests/promises/test_d3_self_metrics.py.
     "agenteval.sampling.level": "{level}",
     "agenteval.export.lost": "{item}",
     "agenteval.export.signals": "{signal}",
@@ -38,19 +39,34 @@ def fail(_: EvaluationInput) -> Score:
 
 
 def test_names_and_units_are_the_specified_ones(watch: Watch) -> None:
-    """Every specified metric is there with its unit and boundaries, and no other; no name has a unit or ``_total``."""
-    watch.answer(Thinking(), Free(criterion_name="a", threshold=0.1), Free(criterion_name="bad", action=fail))
+    """Every specified metric is there with its unit and boundaries, and no other; no name has a
+    unit or ``_total``.
+    """
+    watch.answer(
+        Thinking(), Free(criterion_name="a", threshold=0.1), Free(criterion_name="bad", action=fail)
+    )
     result = {metric.name: metric for metric in watch.telemetry._collected()}
-    durations = result["agenteval.evaluation.duration"].data.data_points  # of models and of the whole run
-    assert {point.attributes.get("gen_ai.evaluation.name") for point in durations} == {"thinking", None}
+    # of models and of the whole run
+    durations = result["agenteval.evaluation.duration"].data.data_points
+    assert {point.attributes.get("gen_ai.evaluation.name") for point in durations} == {
+        "thinking",
+        None,
+    }
     (lag,) = result["agenteval.evaluation.lag"].data.data_points
     assert (lag.count, dict(lag.attributes)) == (1, {"gen_ai.agent.name": "support"})
     for name, boundaries in BOUNDARIES.items():
         assert {point.explicit_bounds for point in result[name].data.data_points} == {boundaries}
-    assert {name: metric.unit for name, metric in result.items() if not name.startswith("agenteval.queue")} == SPECIFIED
+    assert {
+        name: metric.unit
+        for name, metric in result.items()
+        if not name.startswith("agenteval.queue")
+    } == SPECIFIED
     assert {name for name in result if name.startswith("agenteval.queue")} == {
-        "agenteval.queue.size", "agenteval.queue.max_bytes", "agenteval.queue.bytes", "agenteval.queue.drain_time"
-    }  # fmt: skip
+        "agenteval.queue.size",
+        "agenteval.queue.max_bytes",
+        "agenteval.queue.bytes",
+        "agenteval.queue.drain_time",
+    }
     units = {item.name: item.unit for item in semconv.INSTRUMENTS}
     for name, metric in result.items():
         assert metric.unit == units[name]
@@ -59,12 +75,16 @@ def test_names_and_units_are_the_specified_ones(watch: Watch) -> None:
 
 
 def test_the_score_is_normalized_and_has_an_exemplar(watch: Watch) -> None:
-    """The histogram holds the normalized score by criterion, agent and model, and names the trace it came from."""
+    """The histogram holds the normalized score by criterion, agent and model, and names the trace
+    it came from.
+    """
     host = watch.answer(Free(criterion_name="tone", value=4, scale="likert5"), facts={"model": "m"})
     (point,) = watch.telemetry.points("gen_ai.evaluation.score")
     assert dict(point.attributes) == {
-        "gen_ai.evaluation.name": "tone", "gen_ai.agent.name": "support", "gen_ai.request.model": "m"
-    }  # fmt: skip
+        "gen_ai.evaluation.name": "tone",
+        "gen_ai.agent.name": "support",
+        "gen_ai.request.model": "m",
+    }
     assert (point.count, point.sum) == (1, 0.75)
     (exemplar,) = point.exemplars
     assert (exemplar.trace_id, exemplar.span_id) == trace_of(host)
@@ -72,10 +92,14 @@ def test_the_score_is_normalized_and_has_an_exemplar(watch: Watch) -> None:
 
 
 def test_errors_are_counted_by_their_word(watch: Watch) -> None:
-    """A failed evaluator counts as an error of its criterion, and as no result; like a category it has no score."""
+    """A failed evaluator counts as an error of its criterion, and as no result; like a category it
+    has no score.
+    """
     watch.answer(Free(action=fail), Free(criterion_name="kind", value="warm", scale="words"))
     assert points(watch.telemetry, "agenteval.evaluation.errors") == {("rate_limited", "fixed"): 1}
-    assert points(watch.telemetry, "agenteval.evaluation.results") == {("support", "kind", "warm"): 1}
+    assert points(watch.telemetry, "agenteval.evaluation.results") == {
+        ("support", "kind", "warm"): 1
+    }
     assert watch.telemetry.points("gen_ai.evaluation.score") == []
 
 
@@ -87,29 +111,42 @@ def test_weights_are_the_inverse_of_the_probability(watch: Watch) -> None:
         watch.call(handler)
     taken = made.accounting.outcomes()["evaluated"]
     assert 0 < taken < 60
-    passed, failed, of_agent = ("support", "half", "pass"), ("support", "half", "fail"), {("support", "half")}
+    passed, failed, of_agent = (
+        ("support", "half", "pass"),
+        ("support", "half", "fail"),
+        {("support", "half")},
+    )
     for name, keys, each in [
-        ("weight", {passed, failed}, 2.0), ("weight_squared", {passed, failed}, 4.0), ("weighted_score", of_agent, 0.5),
-        ("weighted_score_w2", of_agent, 1.0), ("weighted_score_squared_w2", of_agent, 0.25),
-    ]:  # fmt: skip
+        ("weight", {passed, failed}, 2.0),
+        ("weight_squared", {passed, failed}, 4.0),
+        ("weighted_score", of_agent, 0.5),
+        ("weighted_score_w2", of_agent, 1.0),
+        ("weighted_score_squared_w2", of_agent, 0.25),
+    ]:
         actual = points(watch.telemetry, f"agenteval.evaluation.{name}")
         assert actual.keys() == keys
         assert sum(actual.values()) == pytest.approx(each * taken)
 
 
 def test_both_verdicts_begin_at_zero_and_a_category_stands_alone(watch: Watch) -> None:
-    """The first failure after many passes is an increase, of its weight too; a category or a number has no verdicts."""
+    """The first failure after many passes is an increase, of its weight too; a category or a number
+    has no verdicts.
+    """
     calm = Free(criterion_name="sorted", action=lambda _: Score(value=1.0, label="calm"))
     watch.answer(ResponseHealth(), calm, Free(criterion_name="plain"))
     for name in ("results", "weight", "weight_squared"):
         assert points(watch.telemetry, f"agenteval.evaluation.{name}") == {
-            ("support", "response_health", "pass"): 1, ("support", "response_health", "fail"): 0,
-            ("support", "sorted", "calm"): 1, ("support", "plain"): 1,
-        }  # fmt: skip
+            ("support", "response_health", "pass"): 1,
+            ("support", "response_health", "fail"): 0,
+            ("support", "sorted", "calm"): 1,
+            ("support", "plain"): 1,
+        }
 
 
 def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
-    """Calls are counted by agent and outcome, every outcome named; the queue shows its state; success its time."""
+    """Calls are counted by agent and outcome, every outcome named; the queue shows its state;
+    success its time.
+    """
     watch.answer(ResponseHealth())
     actual = points(watch.telemetry, "agenteval.responses")
     assert {outcome for outcome, _ in actual} == set(semconv.OUTCOMES)
@@ -122,7 +159,15 @@ def test_responses_by_outcome_and_the_queue(watch: Watch) -> None:
 
 
 def test_no_id_becomes_a_metric_attribute(watch: Watch) -> None:
-    """Ids of conversations and responses, explanations and error messages are never attributes of a metric."""
-    facts = {"conversation_id": "conversation-7", "response_id": "response-7", "session_id": "session-7"}
-    watch.answer(Free(reasoning="reason-7"), Free(criterion_name="bad", action=fail), Thinking(), facts=facts)
+    """Ids of conversations and responses, explanations and error messages are never attributes of a
+    metric.
+    """
+    facts = {
+        "conversation_id": "conversation-7",
+        "response_id": "response-7",
+        "session_id": "session-7",
+    }
+    watch.answer(
+        Free(reasoning="reason-7"), Free(criterion_name="bad", action=fail), Thinking(), facts=facts
+    )
     assert "-7" not in repr([watch.telemetry.points(name) for name in watch.telemetry.metrics()])

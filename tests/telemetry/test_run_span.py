@@ -25,37 +25,61 @@ def skip(_: EvaluationInput) -> Score:
 
 
 def test_it_is_a_child_of_the_evaluated_span(watch: Watch) -> None:
-    """The run span is INTERNAL, of our scope, as long as the run, and a child of the span around the handler."""
+    """The run span is INTERNAL, of our scope, as long as the run, and a child of the span around
+    the handler.
+    """
     before = time.time_ns()
     host = watch.answer(Fixed())
     run = watch.span()
     assert before - 10**9 < run.start_time <= run.end_time < time.time_ns() + 10**9
-    for unknown in ("gen_ai.request.model", "gen_ai.conversation.id", "gen_ai.response.id", "agenteval.stream.end"):
+    for unknown in (
+        "gen_ai.request.model",
+        "gen_ai.conversation.id",
+        "gen_ai.response.id",
+        "agenteval.stream.end",
+    ):
         assert unknown not in run.attributes
     assert run.attributes["gen_ai.evaluation.has_ground_truth"] is False
     assert (run.parent.trace_id, run.parent.span_id) == trace_of(host)
-    assert (run.kind, run.name, run.status.status_code) == (SpanKind.INTERNAL, "evaluation support", StatusCode.UNSET)
+    assert (run.kind, run.name, run.status.status_code) == (
+        SpanKind.INTERNAL,
+        "evaluation support",
+        StatusCode.UNSET,
+    )
     assert run.instrumentation_scope.name == "agenteval_otel"
     assert run.instrumentation_scope.schema_url
     assert run.attributes["gen_ai.operation.name"] == "evaluation"
 
 
 def test_it_carries_scores_and_labels(watch: Watch) -> None:
-    """Every scored criterion has its raw score and label, skips and failures neither; annotated facts stand beside."""
+    """Every scored criterion has its raw score and label, skips and failures neither; annotated
+    facts stand beside.
+    """
     watch.answer(
-        Free(criterion_name="tone", value=4, scale="likert5", threshold=4), Free(criterion_name="flag", value=False),
-        Free(criterion_name="kind", value="polite", scale="words"), Free(criterion_name="bad", action=fail),
-        Free(criterion_name="none", action=skip), ResponseHealth(),
-        facts={"ground_truth": "so", "model": "m-1", "conversation_id": "c-1", "response_id": "r-1"},
-    )  # fmt: skip
+        Free(criterion_name="tone", value=4, scale="likert5", threshold=4),
+        Free(criterion_name="flag", value=False),
+        Free(criterion_name="kind", value="polite", scale="words"),
+        Free(criterion_name="bad", action=fail),
+        Free(criterion_name="none", action=skip),
+        ResponseHealth(),
+        facts={
+            "ground_truth": "so",
+            "model": "m-1",
+            "conversation_id": "c-1",
+            "response_id": "r-1",
+        },
+    )
     result = dict(watch.span().attributes)
     scores = {name: value for name, value in result.items() if name.endswith((".score", ".label"))}
     assert scores == {
-        "gen_ai.evaluation.tone.score": 4.0, "gen_ai.evaluation.tone.label": "pass",
-        "gen_ai.evaluation.flag.score": 0.0, "gen_ai.evaluation.flag.label": "fail",
+        "gen_ai.evaluation.tone.score": 4.0,
+        "gen_ai.evaluation.tone.label": "pass",
+        "gen_ai.evaluation.flag.score": 0.0,
+        "gen_ai.evaluation.flag.label": "fail",
         "gen_ai.evaluation.kind.label": "polite",
-        "gen_ai.evaluation.response_health.score": 1.0, "gen_ai.evaluation.response_health.label": "pass",
-    }  # fmt: skip
+        "gen_ai.evaluation.response_health.score": 1.0,
+        "gen_ai.evaluation.response_health.label": "pass",
+    }
     assert type(result["gen_ai.evaluation.tone.score"]) is float
     assert result["agenteval.evaluation.overall_score"] == pytest.approx((0.75 + 0 + 1) / 3)
     assert result["agenteval.evaluation.failed_criteria"] == ("flag",)
@@ -77,25 +101,45 @@ def test_the_module_follows_what_is_annotated(watch: Watch) -> None:
 @pytest.mark.parametrize("count", [50, 51, 70, 130])
 def test_many_criteria_do_not_push_the_core_out(watch: Watch, count: int) -> None:
     """With more criteria than a span takes, scores are left out and the core attributes stand."""
-    watch.answer(*(Free(criterion_name=f"c{index}", value=0.2, threshold=0.5) for index in range(count)))
+    watch.answer(
+        *(Free(criterion_name=f"c{index}", value=0.2, threshold=0.5) for index in range(count))
+    )
     actual = watch.span().attributes
-    for name in ("gen_ai.evaluation.module", "gen_ai.evaluation.has_ground_truth", "agenteval.evaluation.overall_score",
-                 "agenteval.sampling.probability", "agenteval.evaluation.failed_criteria"):  # fmt: skip
+    for name in (
+        "gen_ai.evaluation.module",
+        "gen_ai.evaluation.has_ground_truth",
+        "agenteval.evaluation.overall_score",
+        "agenteval.sampling.probability",
+        "agenteval.evaluation.failed_criteria",
+    ):
         assert name in actual
     assert len([name for name in actual if name.endswith(".score")]) >= 50
     assert watch.span().dropped_attributes == 0
 
 
-@pytest.mark.parametrize(("detail", "written"), [
-    ("auto", {"thinking", "bad"}), ("result", {"thinking", "bad", "free", "cpu"}), ("response", set()), ("none", None),
-])  # fmt: skip
-def test_result_spans_by_detail(telemetry: RecordedTelemetry, detail: str, written: set[str] | None) -> None:
-    """``auto`` writes them for models and failures, ``result`` for all but skips; ``none`` leaves out the run span."""
+@pytest.mark.parametrize(
+    ("detail", "written"),
+    [
+        ("auto", {"thinking", "bad"}),
+        ("result", {"thinking", "bad", "free", "cpu"}),
+        ("response", set()),
+        ("none", None),
+    ],
+)
+def test_result_spans_by_detail(
+    telemetry: RecordedTelemetry, detail: str, written: set[str] | None
+) -> None:
+    """``auto`` writes them for models and failures, ``result`` for all but skips; ``none`` leaves
+    out the run span.
+    """
     watch = Watch(telemetry, detail=detail)
     watch.answer(
-        Thinking(), Free(criterion_name="bad", action=fail), Free(criterion_name="free"), Fixed(criterion_name="cpu"),
+        Thinking(),
+        Free(criterion_name="bad", action=fail),
+        Free(criterion_name="free"),
+        Fixed(criterion_name="cpu"),
         Free(criterion_name="none", action=skip),
-    )  # fmt: skip
+    )
     watch.shutdown()
     assert len(telemetry.events()) == 4
     if written is None:
@@ -116,7 +160,9 @@ def test_result_spans_by_detail(telemetry: RecordedTelemetry, detail: str, writt
 
 @pytest.mark.parametrize("sampled", [True, False])
 def test_linked_placement(sampled: bool) -> None:
-    """``linked`` puts the run span into a trace of its own, with one link; an unsampled trace gets events only."""
+    """``linked`` puts the run span into a trace of its own, with one link; an unsampled trace gets
+    events only.
+    """
     telemetry = RecordedTelemetry(sampler=ALWAYS_ON if sampled else ALWAYS_OFF)
     watch = Watch(telemetry, placement="linked")
     host = watch.answer(ResponseHealth())
@@ -133,7 +179,9 @@ def test_linked_placement(sampled: bool) -> None:
 
 
 def test_spans_of_judges_nest_below_it(watch: Watch) -> None:
-    """The run span is the current span while evaluators run, so a judge's own model call is its child."""
+    """The run span is the current span while evaluators run, so a judge's own model call is its
+    child.
+    """
 
     async def judge(_: EvaluationInput) -> None:
         watch.telemetry.tracer().start_span("chat judge").end()

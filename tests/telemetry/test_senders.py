@@ -55,23 +55,41 @@ def _post(server: Server, compression: str = "none") -> Delivery:
         sender.close()
 
 
-@pytest.mark.parametrize("headers", [{}, {"content_length": str(10**9)}, {"content_encoding": "gzip"}])
+@pytest.mark.parametrize(
+    "headers", [{}, {"content_length": str(10**9)}, {"content_encoding": "gzip"}]
+)
 def test_an_endless_reply_is_not_read(server: Server, headers: dict[str, str]) -> None:
-    """A reply that is large, endless or packed is no OTLP reply; its connection is closed, it is not asked again."""
+    """A reply that is large, endless or packed is no OTLP reply; its connection is closed, it is
+    not asked again.
+    """
     server.answers(200, endless=True, **headers)
     assert _post(server) == Delivery(False, "200, not an OTLP reply")
 
 
 @pytest.mark.parametrize(
     ("status", "header", "wait_s"),
-    [(429, "7", 7.0), (503, "0", 0.0), (503, "100000", target.MAX_WAIT_S), (429, "soon", None), (429, "nan", None),
-     (400, "7", None), (413, "7", None), (200, "7", None)],
-)  # fmt: skip
+    [
+        (429, "7", 7.0),
+        (503, "0", 0.0),
+        (503, "100000", target.MAX_WAIT_S),
+        (429, "soon", None),
+        (429, "nan", None),
+        (400, "7", None),
+        (413, "7", None),
+        (200, "7", None),
+    ],
+)
 def test_retry_after(server: Server, status: int, header: str, wait_s: float | None) -> None:
-    """Only a receiver that asks to come later is waited for, as long as it asks for and a minute at most."""
+    """Only a receiver that asks to come later is waited for, as long as it asks for and a minute at
+    most.
+    """
     server.answers(status, retry_after=header, content_length="0")
     delivery = _post(server)
-    assert (delivery.status, delivery.wait_s, delivery.retryable) == (str(status), wait_s, status in (429, 503))
+    assert (delivery.status, delivery.wait_s, delivery.retryable) == (
+        str(status),
+        wait_s,
+        status in (429, 503),
+    )
 
 
 def test_compression(server: Server) -> None:

@@ -1,5 +1,5 @@
-"""The budget of series: whatever comes from outside, a criterion of an agent, and with metric dimensions the whole
-process, stays within it and loses no count."""
+"""The budget of series: whatever comes from outside, a criterion of an agent, and with metric
+dimensions the whole process, stays within it and loses no count."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ TENANT, VERSION = "agenteval.tag.tenant", "agenteval.prompt.version"
 
 
 def test_what_came_first_keeps_its_series() -> None:
-    """Three models with verdicts have their own series, in the order in which they came; the others share one.
+    """Three models with verdicts have their own series, in the order in which they came; the others
+    share one.
 
     Each criterion of each agent has a budget of its own.
     """
@@ -25,7 +26,10 @@ def test_what_came_first_keeps_its_series() -> None:
 
     def add(criterion: str, agent: str, model: str, label: str) -> str:
         facts: dict[str, Any] = {"criterion_name": criterion, "evaluator_type": "T", "score": 1.0}
-        scores = totals.add(EvaluationResult(**facts, label=label, passed=label == "pass"), agent, model) or {}
+        scores = (
+            totals.add(EvaluationResult(**facts, label=label, passed=label == "pass"), agent, model)
+            or {}
+        )
         return scores["gen_ai.request.model"]
 
     for criterion, agent in (("one", "a"), ("two", "a"), ("one", "b")):
@@ -34,17 +38,33 @@ def test_what_came_first_keeps_its_series() -> None:
         assert add(criterion, agent, "m1", "fail") == "m1"
 
 
-def add(totals: ResultTotals, *, agent: str = "a", model: str | None = "m", label: str = "pass", **said: str) -> Any:
+def add(
+    totals: ResultTotals,
+    *,
+    agent: str = "a",
+    model: str | None = "m",
+    label: str = "pass",
+    **said: str,
+) -> Any:
     """One scored result of a response that says so; gives the attributes of its score."""
-    attributes = {{"tenant": TENANT, "version": VERSION}[name]: value for name, value in said.items()}
-    facts: dict[str, Any] = {"criterion_name": "one", "evaluator_type": "T", "score": 1.0, "normalized": 1.0}
+    attributes = {
+        {"tenant": TENANT, "version": VERSION}[name]: value for name, value in said.items()
+    }
+    facts: dict[str, Any] = {
+        "criterion_name": "one",
+        "evaluator_type": "T",
+        "score": 1.0,
+        "normalized": 1.0,
+    }
     passed = label == "pass" if label in ("pass", "fail") else None
     result = EvaluationResult(**facts, label=label, passed=passed, probability=0.5)
     return totals.add(result, agent, model, totals.dimensions_of(attributes))
 
 
 def test_dimensions_have_series_of_their_own_up_to_their_number_of_values() -> None:
-    """The first values of each are kept, others share ``_other``; what is not annotated has no such attribute."""
+    """The first values of each are kept, others share ``_other``; what is not annotated has no such
+    attribute.
+    """
     totals = ResultTotals()
     totals.dimensions = {TENANT: 2, VERSION: 1}
     said = [add(totals, tenant=f"t{index}", version="v1") for index in range(4)]
@@ -61,7 +81,8 @@ def test_dimensions_have_series_of_their_own_up_to_their_number_of_values() -> N
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.tuples(*(st.integers(1, most) for most in (4, 20, 20, 200, 200))))
 def test_the_process_stays_within_its_series(seed: int, most: tuple[int, ...]) -> None:
-    """Whatever agents, models, labels and values of dimensions come in whatever order: at most 2,000 series.
+    """Whatever agents, models, labels and values of dimensions come in whatever order: at most
+    2,000 series.
 
     No count is lost, each agent keeps its own, and a forked child begins with all of its room.
     """
@@ -71,12 +92,18 @@ def test_the_process_stays_within_its_series(seed: int, most: tuple[int, ...]) -
     for _ in range(1_000):
         agent, model, label, tenant, version = map(numbers.randrange, most)
         said = add(
-            totals, agent=f"a{agent}", model=f"m{min(model, 8)}", label=("pass", "fail", f"l{label}")[min(label, 2)],
-            tenant=f"t{tenant}", version=f"v{version}",
-        )  # fmt: skip
+            totals,
+            agent=f"a{agent}",
+            model=f"m{min(model, 8)}",
+            label=("pass", "fail", f"l{label}")[min(label, 2)],
+            tenant=f"t{tenant}",
+            version=f"v{version}",
+        )
         scores.add(tuple(said.items()))
     assert sum(totals.results.values()) == 1_000
-    assert {dict(key)["gen_ai.agent.name"] for key in totals.results} == {f"a{agent}" for agent in range(most[0])}
+    assert {dict(key)["gen_ai.agent.name"] for key in totals.results} == {
+        f"a{agent}" for agent in range(most[0])
+    }
     series = len(scores) + len(totals.results) + sum(map(len, totals.sums.values()))
     assert series <= MAX_PROCESS_SERIES
     shared = any(dict(key)[TENANT] == OTHER for key in totals.results)

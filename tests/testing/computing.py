@@ -14,7 +14,17 @@ from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution, failure_of
 from agenteval_otel.models import EvaluationInput, Score
 
-__all__ = ["Computing", "Filling", "Free", "Looking", "Secretive", "Troubled", "compute", "is_elsewhere", "is_long"]
+__all__ = [
+    "Computing",
+    "Filling",
+    "Free",
+    "Looking",
+    "Secretive",
+    "Troubled",
+    "compute",
+    "is_elsewhere",
+    "is_long",
+]
 
 
 def compute(cpu_s: float) -> int:
@@ -39,7 +49,9 @@ class Computing(CriterionEvaluator, type="Computing"):
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         compute(self.cpu_s)
-        return Score(value=0.5, metadata={"pid": os.getpid(), "length": len(evaluation_input.response_text)})
+        return Score(
+            value=0.5, metadata={"pid": os.getpid(), "length": len(evaluation_input.response_text)}
+        )
 
 
 class Free(Computing, type="ComputingFree"):
@@ -68,9 +80,14 @@ class Troubled(CriterionEvaluator, type="Troubled"):
         if word == "_exit":
             os._exit(3)
         errors = {
-            "exit": SystemExit(3), "value": ValueError("no use"), "key": KeyError("k"), "skip": EvaluationSkipped("no"),
-            "word": EvaluationError("broke", error_type="own_word"), "own": Peculiar("p"), "unicode": OSError("\ud800"),
-        }  # fmt: skip
+            "exit": SystemExit(3),
+            "value": ValueError("no use"),
+            "key": KeyError("k"),
+            "skip": EvaluationSkipped("no"),
+            "word": EvaluationError("broke", error_type="own_word"),
+            "own": Peculiar("p"),
+            "unicode": OSError("\ud800"),
+        }
         if word in errors:
             raise errors[word]
         return Score(value=1.0, reasoning=word, reason_code="fine")
@@ -81,19 +98,25 @@ class Peculiar(EvaluationError):
 
 
 class Filling(Troubled, type="Filling"):
-    """Gives a failed result with a filler, a list of nothing that is known, or metadata without a JSON form."""
+    """Gives a failed result with a filler, a list of nothing that is known, or metadata without a
+    JSON form.
+    """
 
     def score(self, evaluation_input: EvaluationInput) -> Any:
         word = evaluation_input.response_text
         if word == "filler":
             return failure_of(self, self.criterion_name, "broke", error_type="x", filler=False)
         if word == "metadata":
-            return Score(value="good", metadata={"half": "\ud800", "n": 1, "list": [1, None, 2.5, True]})
+            return Score(
+                value="good", metadata={"half": "\ud800", "n": 1, "list": [1, None, 2.5, True]}
+            )
         return 7
 
 
 class Looking(CriterionEvaluator, type="Looking"):
-    """Tells the environment that it sees, its priority, and whether a monitored handler is evaluated here."""
+    """Tells the environment that it sees, its priority, and whether a monitored handler is
+    evaluated here.
+    """
 
     criterion_name: str = "looking"
     execution: Execution | None = "process"
@@ -112,7 +135,9 @@ class Secretive(Looking, type="Secretive"):
     child_environment: ClassVar[tuple[str, ...]] = ("COMPUTING_KEY",)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        return Score(value=1.0, metadata={"key": self.api_key, "variable": os.environ.get("COMPUTING_KEY")})
+        return Score(
+            value=1.0, metadata={"key": self.api_key, "variable": os.environ.get("COMPUTING_KEY")}
+        )
 
 
 @monitor

@@ -1,4 +1,6 @@
-"""Small real parts that several rooms' tests use: evaluators that do what they are told, storage that keeps."""
+"""Small real parts that several rooms' tests use: evaluators that do what they are told, storage
+that keeps.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ _numbers = itertools.count()
 
 
 def raw(**fields: Any) -> Raw:
-    return Raw(results=(EvaluationResult(**{"criterion_name": "raw", "evaluator_type": "Raw", **fields}),))
+    return Raw(
+        results=(EvaluationResult(**{"criterion_name": "raw", "evaluator_type": "Raw", **fields}),)
+    )
 
 
 class Overeager(CriterionEvaluator):
@@ -72,7 +74,9 @@ class Store(EvaluationStorageProvider):
     fails_on: str = ""
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        assert all(result.status != self.fails_on for result in aggregated.results), "cannot save that"
+        assert all(result.status != self.fails_on for result in aggregated.results), (
+            "cannot save that"
+        )
 
     async def close(self) -> None:
         assert not self.__dict__.get("closed") or self.fails_on != "closing", "closed twice"
@@ -115,7 +119,10 @@ BAD: list[tuple[Callable[[Any], None], Any, str]] = [
     (check_sampler, Sampling(probability=-1.0), "a probability lies"),
     (check_sampler, Sampling(reason=""), "has a reason"),
     (check_sampler, Sampling(outcome="lost"), "is no outcome"),
-    *((check_storage, Store(fails_on=status), "cannot save") for status in ("failed", "skipped", "scored")),
+    *(
+        (check_storage, Store(fails_on=status), "cannot save")
+        for status in ("failed", "skipped", "scored")
+    ),
     (check_storage, Store(fails_on="closing"), "closed twice"),
     (lambda part: check_component(part, Evaluator), RatioSampler(), "not a Evaluator"),
     (lambda part: check_component(part, Sampler), Sampling(), "registry"),
@@ -124,20 +131,40 @@ BAD: list[tuple[Callable[[Any], None], Any, str]] = [
     (check_embedder, Rows(row=lambda text, texts: [math.nan]), "finite"),
     (check_embedder, Rows(row=lambda text, texts: [float(bool(text)) * 2]), "length 1"),
     (check_embedder, Rows(row=lambda text, texts: [1.0]), "empty"),
-    (check_embedder, Rows(row=lambda text, texts: unit(text, texts) if len(texts) > 1 else [0.0, 1.0]), "same row"),
-    (check_ground_truth, Answers(answer=lambda prompt: "a"), "expected a GroundTruth or None, found 'a'"),
-    (check_ground_truth, Answers(answer=lambda prompt: GroundTruth(answer="a")), "nothing to answer"),
+    (
+        check_embedder,
+        Rows(row=lambda text, texts: unit(text, texts) if len(texts) > 1 else [0.0, 1.0]),
+        "same row",
+    ),
+    (
+        check_ground_truth,
+        Answers(answer=lambda prompt: "a"),
+        "expected a GroundTruth or None, found 'a'",
+    ),
+    (
+        check_ground_truth,
+        Answers(answer=lambda prompt: GroundTruth(answer="a")),
+        "nothing to answer",
+    ),
     (
         check_ground_truth,
         Answers(answer=lambda prompt: GroundTruth(answer="a", share=2.0) if prompt else None),
         "share",
     ),
-    (check_ground_truth, Answers(answer=lambda prompt: GroundTruth(answer=next(_numbers)) if prompt else None), "same"),
+    (
+        check_ground_truth,
+        Answers(answer=lambda prompt: GroundTruth(answer=next(_numbers)) if prompt else None),
+        "same",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("check", "part", "message"), BAD, ids=lambda value: value if isinstance(value, str) else "")
-def test_a_part_that_breaks_its_contract_is_refused(check: Callable[[Any], None], part: Any, message: str) -> None:
+@pytest.mark.parametrize(
+    ("check", "part", "message"), BAD, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_a_part_that_breaks_its_contract_is_refused(
+    check: Callable[[Any], None], part: Any, message: str
+) -> None:
     """Each of them breaks one condition, which the error names."""
     with pytest.raises(AssertionError, match=message):
         check(part)
@@ -153,4 +180,6 @@ def test_parts_that_keep_their_contract_pass(tmp_path: Path) -> None:
     check_component(RatioSampler(ratio=0.5), Sampler)
     check_embedder(HashingEmbedder())
     check_embedder(Rows(row=unit))
-    check_ground_truth(FileGroundTruthStore(path=written(tmp_path / "rows.csv", [("how do i how do i", "a")])))
+    check_ground_truth(
+        FileGroundTruthStore(path=written(tmp_path / "rows.csv", [("how do i how do i", "a")]))
+    )

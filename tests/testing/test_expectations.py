@@ -27,24 +27,38 @@ RESULTS: dict[str, dict[str, Any]] = {
 
 
 def result_of(*names: str, **fields: Any) -> AggregatedEvaluationResult:
-    results = [EvaluationResult(criterion_name=name, evaluator_type="T", **RESULTS[name]) for name in names]
+    results = [
+        EvaluationResult(criterion_name=name, evaluator_type="T", **RESULTS[name]) for name in names
+    ]
     return AggregatedEvaluationResult(results=results, **fields)
 
 
 @pytest.mark.parametrize(
     ("name", "expected", "got"),
     [
-        ("passed", None, None), ("passed", True, None), ("passed", 0.9, None), ("passed", "pass", None),
-        ("passed", False, "fail pass 0.90"), ("passed", 0.95, "at least 0.95 pass 0.90"),
-        ("low", None, "pass from 0.5 fail 0.20"), ("low", False, None), ("low", 0.2, None),
-        ("best", None, None), ("middling", None, "pass 0.75 without a threshold only the best score passes"),
-        ("middling", 0.75, None), ("category", "refusal", None), ("category", None, "pass refusal"),
-        ("category", 0.5, "at least 0.50 refusal"), ("skipped", "skipped", None),
-        ("skipped", True, "pass skipped no ground truth"), ("skipped", 0.0, "at least 0.00 skipped"),
-        ("failed", None, "pass failed the judge is away"), ("failed", False, "fail failed the judge is away"),
+        ("passed", None, None),
+        ("passed", True, None),
+        ("passed", 0.9, None),
+        ("passed", "pass", None),
+        ("passed", False, "fail pass 0.90"),
+        ("passed", 0.95, "at least 0.95 pass 0.90"),
+        ("low", None, "pass from 0.5 fail 0.20"),
+        ("low", False, None),
+        ("low", 0.2, None),
+        ("best", None, None),
+        ("middling", None, "pass 0.75 without a threshold only the best score passes"),
+        ("middling", 0.75, None),
+        ("category", "refusal", None),
+        ("category", None, "pass refusal"),
+        ("category", 0.5, "at least 0.50 refusal"),
+        ("skipped", "skipped", None),
+        ("skipped", True, "pass skipped no ground truth"),
+        ("skipped", 0.0, "at least 0.00 skipped"),
+        ("failed", None, "pass failed the judge is away"),
+        ("failed", False, "fail failed the judge is away"),
         ("failed", "failed", None),
     ],
-)  # fmt: skip
+)
 def test_each_result_is_compared(name: str, expected: Expected | None, got: str | None) -> None:
     """A verdict, a least score or a label; a failure is neither a pass nor a fail."""
     expect = {} if expected is None else {name: expected}
@@ -69,7 +83,9 @@ def test_what_broke_beside_the_evaluators_is_a_difference() -> None:
         check_expected(result_of("passed", run_errors=(error,)))
 
 
-@pytest.mark.parametrize(("expect", "message"), [({"pased": True}, "did you mean 'passed'"), ({"passed": 4}, "0 to 1")])
+@pytest.mark.parametrize(
+    ("expect", "message"), [({"pased": True}, "did you mean 'passed'"), ({"passed": 4}, "0 to 1")]
+)
 def test_an_impossible_expectation_is_refused(expect: dict[str, Expected], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         check_expected(result_of("passed"), expect)
@@ -80,16 +96,30 @@ def ask(judge: CassetteJudge, prompt: str) -> Verdict:
 
 
 def test_a_cassette_answers_as_its_judge_did(tmp_path: Path) -> None:
-    """Recorded once, behind the judge's own limits; read back without a call, by any judge with the same settings."""
-    path, script = tmp_path / "new" / "tone.jsonl", ScriptedJudge(replies=[{"score": 4}], input_tokens=7)
+    """Recorded once, behind the judge's own limits; read back without a call, by any judge with the
+    same settings.
+    """
+    path, script = (
+        tmp_path / "new" / "tone.jsonl",
+        ScriptedJudge(replies=[{"score": 4}], input_tokens=7),
+    )
     recording = CassetteJudge(recorded=script, path=path, record=True)
     assert [ask(recording, "a").answer, ask(recording, "a").answer] == [{"score": 4}, {"score": 4}]
     assert script.calls == 1
-    other = ScriptedJudge(replies=[{"score": 4}], input_tokens=7, spend=SpendLimits(tokens_per_minute=9_000))
+    other = ScriptedJudge(
+        replies=[{"score": 4}], input_tokens=7, spend=SpendLimits(tokens_per_minute=9_000)
+    )
     replayed = ask(CassetteJudge(recorded=other, path=path), "a")
-    assert (replayed.answer, replayed.from_cache, replayed.usage.calls, other.calls) == ({"score": 4}, True, 0, 0)
+    assert (replayed.answer, replayed.from_cache, replayed.usage.calls, other.calls) == (
+        {"score": 4},
+        True,
+        0,
+        0,
+    )
     for judge, prompt in ((other, "b"), (ScriptedJudge(model="other"), "a")):
-        with pytest.raises(JudgeError, match=r"has no verdict on this question.*--agenteval-record") as caught:
+        with pytest.raises(
+            JudgeError, match=r"has no verdict on this question.*--agenteval-record"
+        ) as caught:
             ask(CassetteJudge(recorded=judge, path=path), prompt)
         assert caught.value.error_type == "not_found"
 

@@ -23,13 +23,19 @@ Open = Callable[..., TestClient]
 
 @pytest.fixture(autouse=True)
 def _vendor(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """In a clone without the fetched scripts the pages are the same; the browser's tests fetch them."""
+    """In a clone without the fetched scripts the pages are the same; the browser's tests fetch
+    them.
+    """
     if not assets.VENDOR.is_dir():
         folder = tmp_path_factory.mktemp("vendor")
         for asset in assets.pinned().values():
             for name in asset["files"].values():
                 (folder / name).write_text("/* stands for a fetched script */")
-        for module in ("agenteval_otel.ui.assets", "agenteval_otel.ui.app", "agenteval_otel.ui.report"):
+        for module in (
+            "agenteval_otel.ui.assets",
+            "agenteval_otel.ui.app",
+            "agenteval_otel.ui.report",
+        ):
             monkeypatch.setattr(f"{module}.VENDOR", folder)
 
 
@@ -42,14 +48,18 @@ def fetched_scripts() -> None:
 
 @pytest.fixture
 def open_pages(tmp_path: Path) -> Open:
-    """Store answers, and give a client of their pages that has the cookie; `client.pages` are the pages."""
+    """Store answers, and give a client of their pages that has the cookie; `client.pages` are the
+    pages.
+    """
 
     def open_(answers: Iterable[AggregatedEvaluationResult], **settings: Any) -> TestClient:
         target = store(tmp_path / "results.db", answers)
         columns, access = ResultColumns(target), Access(PORT)
         columns.refresh()
         pages = Pages(UiSettings(target, target.place, **settings), columns, access)
-        client = TestClient(application(pages), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=True)
+        client = TestClient(
+            application(pages), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=True
+        )
         assert client.get(f"/?token={access.token}").status_code == 200
         client.pages = pages  # type: ignore[attr-defined]
         return client

@@ -20,12 +20,28 @@ END_LIMIT_S = 20.0
 
 @contextmanager
 def served(*arguments: Path | str) -> Iterator[str]:
-    """The address with its token, of places and options, until the block ends; on SIGTERM it ends with exit code 0."""
-    command = [sys.executable, "-m", "agenteval_otel", "ui", *map(str, arguments), "--port", "0", "--no-open"]
+    """The address with its token, of places and options, until the block ends; on SIGTERM it ends
+    with exit code 0.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "agenteval_otel",
+        "ui",
+        *map(str, arguments),
+        "--port",
+        "0",
+        "--no-open",
+    ]
     process = subprocess.Popen(
-        command, cwd=ROOT, env=bare_environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        command,
+        cwd=ROOT,
+        env=bare_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert process.stdout is not None
         opened = next((line for line in process.stdout if line.startswith("open ")), None)
@@ -43,7 +59,9 @@ def served(*arguments: Path | str) -> Iterator[str]:
 def client_of(address: str) -> Iterator[httpx.Client]:
     """A client that has exchanged the token for the cookie."""
     parts = urlsplit(address)
-    with httpx.Client(base_url=f"http://{parts.netloc}", follow_redirects=True, timeout=30.0) as client:
+    with httpx.Client(
+        base_url=f"http://{parts.netloc}", follow_redirects=True, timeout=30.0
+    ) as client:
         assert client.get(address).status_code == 200
         yield client
 

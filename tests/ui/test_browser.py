@@ -1,4 +1,6 @@
-"""The pages in headless Chromium, from the real server over a real SQLite: every page, labels by keys, what is new."""
+"""The pages in headless Chromium, from the real server over a real SQLite: every page, labels by
+keys, what is new.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,19 @@ from tests.ui.stored import answer, score, store, traffic, write_run
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 AXE = {
-    "version": "4.14.1", "files": {"axe.min.js": "axe.js"},
+    "version": "4.14.1",
+    "files": {"axe.min.js": "axe.js"},
     "integrity": "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
-}  # fmt: skip
-PAGES = ("/", "/criterion?name=helpfulness", "/label?criterion=helpfulness", "/conversation?id=conversation-1",
-         "/compare?by=prompt_version", "/compare?by=arm", "/health")  # fmt: skip
+}
+PAGES = (
+    "/",
+    "/criterion?name=helpfulness",
+    "/label?criterion=helpfulness",
+    "/conversation?id=conversation-1",
+    "/compare?by=prompt_version",
+    "/compare?by=arm",
+    "/health",
+)
 SIZES = ((1600, "light"), (375, "dark"))
 _RUN_AXE = """() => axe.run().then(found => found.violations
     .filter(rule => ["serious", "critical"].includes(rule.impact))
@@ -68,11 +78,20 @@ def visit(browser: Any) -> Iterator[Any]:
     contexts: list[Any] = []
 
     def visit_(address: str, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
-        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, **options))
+        contexts.append(
+            browser.new_context(
+                viewport={"width": width, "height": 900}, color_scheme=scheme, **options
+            )
+        )
         page = contexts[-1].new_page()
         page.set_default_timeout(_LIMIT_MS)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("console", lambda line: complaints.append(line.text) if line.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda line: (
+                complaints.append(line.text) if line.type in ("error", "warning") else None
+            ),
+        )
         page.goto(address)
         return page
 
@@ -83,7 +102,9 @@ def visit(browser: Any) -> Iterator[Any]:
 
 
 def test_every_page_is_whole_in_both_themes(visit: Any, axe: str, tmp_path: Path) -> None:
-    """At 375 and 1,600 pixels: nothing is wider than the window, charts are drawn, axe has no serious complaint."""
+    """At 375 and 1,600 pixels: nothing is wider than the window, charts are drawn, axe has no
+    serious complaint.
+    """
     store(tmp_path / "a.db", traffic())
     with served(tmp_path / "a.db") as address:
         base = address.split("/?")[0]
@@ -92,7 +113,10 @@ def test_every_page_is_whole_in_both_themes(visit: Any, axe: str, tmp_path: Path
             for path in PAGES:
                 page.goto(base + path)
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-                assert page.locator("[data-chart]").count() == page.locator("[data-chart] canvas").count(), path
+                assert (
+                    page.locator("[data-chart]").count()
+                    == page.locator("[data-chart] canvas").count()
+                ), path
                 page.evaluate(axe)
                 assert page.evaluate(_RUN_AXE) == [], f"{path} {scheme}"
             page.goto(f"{base}/criterion?name=helpfulness")
@@ -103,8 +127,13 @@ def test_every_page_is_whole_in_both_themes(visit: Any, axe: str, tmp_path: Path
 
 
 def test_runs_are_looked_at_side_by_side(visit: Any, axe: str, tmp_path: Path) -> None:
-    """Two files open their comparison, whole at both sizes; an answer is one click away, also of pass rates."""
-    files = [write_run(tmp_path / "main.jsonl"), write_run(tmp_path / "branch.jsonl", rate=0.7, version="2")]
+    """Two files open their comparison, whole at both sizes; an answer is one click away, also of
+    pass rates.
+    """
+    files = [
+        write_run(tmp_path / "main.jsonl"),
+        write_run(tmp_path / "branch.jsonl", rate=0.7, version="2"),
+    ]
     with served(*files) as address:
         for width, scheme in SIZES:
             page = visit(address, width, scheme, bypass_csp=True)
@@ -122,7 +151,9 @@ def test_runs_are_looked_at_side_by_side(visit: Any, axe: str, tmp_path: Path) -
 
 
 def test_fifty_answers_are_labelled_with_keys(visit: Any, tmp_path: Path) -> None:
-    """p, f and s, a comment after c; the labels are in the database, and the page shows the agreement."""
+    """p, f and s, a comment after c; the labels are in the database, and the page shows the
+    agreement.
+    """
     target = store(tmp_path / "a.db", traffic(60))
     with served(tmp_path / "a.db") as address:
         page = visit(address)
@@ -184,13 +215,18 @@ def test_hostile_answers_run_nothing(visit: Any, tmp_path: Path) -> None:
 
 
 def test_the_pictures_of_the_documents_can_be_made(browser: Any, tmp_path: Path) -> None:
-    """Each page in both themes, of the demo's traffic; the words beside them are compared in test_pictures.py."""
+    """Each page in both themes, of the demo's traffic; the words beside them are compared in
+    test_pictures.py.
+    """
     pictures = load_script("ui_pictures")
     (tmp_path / "pictures").mkdir()
     names = list(pictures.take(browser, pictures.Stored(tmp_path), tmp_path / "pictures"))
     assert len(names) == len(pictures.PAGES) * len(pictures.THEMES)
     for name in pictures.PAGES:
-        light, dark = ((tmp_path / "pictures" / f"ui-{name}-{theme}.png").read_bytes() for theme in pictures.THEMES)
+        light, dark = (
+            (tmp_path / "pictures" / f"ui-{name}-{theme}.png").read_bytes()
+            for theme in pictures.THEMES
+        )
         assert light != dark
         assert min(len(light), len(dark)) > 20_000, name
 

@@ -1,4 +1,6 @@
-"""Columns: figures equal those of the package, conversations count together, and what is new is read."""
+"""Columns: figures equal those of the package, conversations count together, and what is new is
+read.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ scored = st.lists(st.tuples(st.floats(0, 1), st.floats(1, 100)), min_size=1, max
 
 
 @given(scored)
-def test_figures_of_independent_answers_are_those_of_the_package(pairs: list[tuple[float, float]]) -> None:
+def test_figures_of_independent_answers_are_those_of_the_package(
+    pairs: list[tuple[float, float]],
+) -> None:
     """Mean and interval by columns are those of `estimate_of`."""
     values, weights = (np.array(part) for part in zip(*pairs, strict=True))
     estimate, _, clusters = _estimate(values, weights, np.arange(len(pairs)))
@@ -44,7 +48,9 @@ def test_answers_of_one_conversation_are_less_certain() -> None:
 
 
 def test_weights_undo_uneven_sampling(tmp_path: Path) -> None:
-    """Nine failures that were all sampled and a pass that stands for ninety make a pass rate of 90 / 99."""
+    """Nine failures that were all sampled and a pass that stands for ninety make a pass rate of 90
+    / 99.
+    """
     low = [answer(score(value=0.1, passed=False), number=number) for number in range(9)]
     target = store(tmp_path / "a.db", [*low, answer(score(probability=1 / 90), number=9)])
     columns = ResultColumns(target)
@@ -59,17 +65,24 @@ def test_weights_undo_uneven_sampling(tmp_path: Path) -> None:
 def test_failures_skips_and_shadows_are_no_scores(tmp_path: Path) -> None:
     """They are counted apart; a shadow's results are nowhere, a person's in a row of their own."""
     results = (
-        score(), score(shadow=True, value=0.0, passed=False),
-        EvaluationResult(criterion_name="helpfulness", evaluator_type="J", error="timed out", error_type="timeout"),
+        score(),
+        score(shadow=True, value=0.0, passed=False),
+        EvaluationResult(
+            criterion_name="helpfulness",
+            evaluator_type="J",
+            error="timed out",
+            error_type="timeout",
+        ),
         EvaluationResult(criterion_name="helpfulness", evaluator_type="J", skip_reason="no answer"),
         score(value=0.0, passed=False).model_copy(update={"evaluator_kind": "human"}),
-    )  # fmt: skip
+    )
     columns = ResultColumns(store(tmp_path / "a.db", [answer(*results)]))
     columns.refresh()
     views = overview(columns, "all", {})
     assert [(view.is_human, view.scored, view.skipped, view.failed) for view in views] == [
-        (False, 1, 1, 1), (True, 1, 0, 0),
-    ]  # fmt: skip
+        (False, 1, 1, 1),
+        (True, 1, 0, 0),
+    ]
     assert views[0].passes is not None
     assert views[0].passes.estimate.mean == 1.0
 
@@ -82,10 +95,14 @@ def test_what_is_stored_later_is_read_once(tmp_path: Path) -> None:
     assert (columns.count, columns.version) == (3, 1)
     columns.refresh(at_once=True)
     assert (columns.count, columns.version) == (3, 1)
-    store(path, [answer(score("tone"), number=number) for number in range(3, 2_500)])  # beyond the room that was made
+    # beyond the room that was made
+    store(path, [answer(score("tone"), number=number) for number in range(3, 2_500)])
     columns.refresh(at_once=True)
     assert (columns.count, columns.version) == (2_500, 2)
-    assert {view.name: view.scored for view in overview(columns, "all", {})} == {"helpfulness": 3, "tone": 2_497}
+    assert {view.name: view.scored for view in overview(columns, "all", {})} == {
+        "helpfulness": 3,
+        "tone": 2_497,
+    }
 
 
 def test_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,17 +134,25 @@ def test_the_lowest_scores_come_first(tmp_path: Path) -> None:
     """Those that did not pass before those that did, whatever their scores are."""
     values = [(0.2, True), (0.9, False), (0.5, False), (0.1, True)]
     columns = ResultColumns(
-        store(tmp_path / "a.db", [answer(score(value=v, passed=p), number=n) for n, (v, p) in enumerate(values)])
+        store(
+            tmp_path / "a.db",
+            [answer(score(value=v, passed=p), number=n) for n, (v, p) in enumerate(values)],
+        )
     )
     columns.refresh()
-    order = [round(float(columns["normalized"][row]), 1) for row in worst(columns, rows_in(columns, "all"), 4)]
+    order = [
+        round(float(columns["normalized"][row]), 1)
+        for row in worst(columns, rows_in(columns, "all"), 4)
+    ]
     assert order == [0.5, 0.9, 0.1, 0.2]
 
 
 def test_times_far_apart_make_few_steps(tmp_path: Path) -> None:
     """A clock that is decades off makes a long chart, and no endless one."""
     moments = [0, 4 * 10**18]
-    columns = ResultColumns(store(tmp_path / "a.db", [answer(score(), ended_ns=moment or 1) for moment in moments]))
+    columns = ResultColumns(
+        store(tmp_path / "a.db", [answer(score(), ended_ns=moment or 1) for moment in moments])
+    )
     columns.refresh()
     (view,) = overview(columns, "all", {})
     assert len(view.series.times) <= 2_000

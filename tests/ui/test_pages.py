@@ -1,4 +1,6 @@
-"""The pages: what they show, what they say where there is nothing, and what can be taken away from them."""
+"""The pages: what they show, what they say where there is nothing, and what can be taken away from
+them.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,20 @@ from tests.ui.stored import DAY_NS, answer, score, store, traffic
 
 
 def test_every_figure_says_how_it_was_estimated(open_pages: Open) -> None:
-    """The overview and the criterion show pass rate and interval, and from how many answers they come."""
+    """The overview and the criterion show pass rate and interval, and from how many answers they
+    come.
+    """
     client = open_pages(traffic(), objectives={"tone": 0.9})
     page = Structure(client.get("/").text)
-    for words in ("helpfulness", "weighted share of passing answers", "95 % Wilson interval", "1 / probability",
-                  "objective 90.0 %: met", "worse", "taken together"):  # fmt: skip
+    for words in (
+        "helpfulness",
+        "weighted share of passing answers",
+        "95 % Wilson interval",
+        "1 / probability",
+        "objective 90.0 %: met",
+        "worse",
+        "taken together",
+    ):
         assert words in page.text, words
     page = Structure(client.get("/criterion?name=helpfulness").text)
     for words in ("By prompt version", "Lowest scores", "incomplete", "Over time", "By model"):
@@ -38,23 +49,35 @@ def test_every_figure_says_how_it_was_estimated(open_pages: Open) -> None:
 
 
 def test_another_evaluator_is_no_change_of_the_agent(open_pages: Open) -> None:
-    """A criterion that another version scores since is not called worse; one that the same version scores is."""
+    """A criterion that another version scores since is not called worse; one that the same version
+    scores is.
+    """
     answers = [
         answer(
             score("kept", float(is_good), passed=is_good, evaluator_version="1"),
-            score("changed", float(is_good), passed=is_good, evaluator_version="1" if number < 100 else "2"),
-            number=number, ended_ns=time.time_ns() - (200 - number) * DAY_NS, prompt_version=str(number // 100),
+            score(
+                "changed",
+                float(is_good),
+                passed=is_good,
+                evaluator_version="1" if number < 100 else "2",
+            ),
+            number=number,
+            ended_ns=time.time_ns() - (200 - number) * DAY_NS,
+            prompt_version=str(number // 100),
         )
         for number in range(200)
         for is_good in [number < 100]
-    ]  # fmt: skip
+    ]
     client = open_pages(answers)
     shown = {"kept": "▼ worse", "changed": "evaluator changed"}
     for path in ("/", "/compare?by=prompt_version", "/export/compare.html?by=prompt_version"):
         rows = client.get(path).text.partition("<tbody>")[2].split("<tr")
         for name, words in shown.items():
             (row,) = (row for row in rows if f">{name}<" in row or f">{name} " in row)
-            assert [other for other in (*shown.values(), "▲ better") if other in row] == [words], (path, name)
+            assert [other for other in (*shown.values(), "▲ better") if other in row] == [words], (
+                path,
+                name,
+            )
     by_evaluator = client.get("/compare?by=evaluator_version").text
     assert "evaluator changed" not in by_evaluator, "there the evaluators are what is compared"
     assert "▼ worse" in by_evaluator
@@ -89,7 +112,15 @@ def test_an_empty_database_says_what_to_do(open_pages: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/criterion?name=nothing", "/answer/0", "/answer/..%2f..", "/conversation?id=x", "/none", "/export/x.html"]
+    "path",
+    [
+        "/criterion?name=nothing",
+        "/answer/0",
+        "/answer/..%2f..",
+        "/conversation?id=x",
+        "/none",
+        "/export/x.html",
+    ],
 )
 def test_what_is_not_stored_is_named(open_pages: Open, path: str) -> None:
     """It is not found, in a page like all others."""
@@ -111,17 +142,27 @@ def test_a_database_that_goes_away_is_named(open_pages: Open, tmp_path: Path) ->
 
 
 def test_a_label_is_feedback_and_counts_in_the_agreement(
-    open_pages: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    open_pages: Open,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Answers with and without a span are labelled, changed labels count last, and `calibrate` measures by them."""
+    """Answers with and without a span are labelled, changed labels count last, and `calibrate`
+    measures by them.
+    """
     from agenteval_otel import configure
 
-    client = open_pages([
-        answer(score(), number=0), answer(score(value=0.2, passed=False), number=1, with_span=False),
-        answer(score(), number=2, with_span=False),
-    ])  # fmt: skip
-    configure(storage=[{"type": "sql", "path": str(tmp_path / "results.db")}],
-              telemetry={"signals": [], "content": "span_and_event"})  # fmt: skip
+    client = open_pages(
+        [
+            answer(score(), number=0),
+            answer(score(value=0.2, passed=False), number=1, with_span=False),
+            answer(score(), number=2, with_span=False),
+        ]
+    )
+    configure(
+        storage=[{"type": "sql", "path": str(tmp_path / "results.db")}],
+        telemetry={"signals": [], "content": "span_and_event"},
+    )
     pages = client.pages  # type: ignore[attr-defined]
     csrf = pages.access.csrf
     for verdict in ("fail", "pass", "fail", "pass"):  # the first answer is changed once
@@ -129,7 +170,13 @@ def test_a_label_is_feedback_and_counts_in_the_agreement(
         if "No answer is left here" in page:
             break
         key = page.split('name="key" value="')[1].split('"')[0]
-        form = {"csrf": csrf, "key": key, "criterion": "helpfulness", "verdict": verdict, "comment": "because"}
+        form = {
+            "csrf": csrf,
+            "key": key,
+            "criterion": "helpfulness",
+            "verdict": verdict,
+            "comment": "because",
+        }
         reply = client.post("/label", data=form, follow_redirects=False)
         assert (reply.status_code, reply.headers["location"]) == (303, f"/answer/{key}")
     agreement = pages.labels.agreement("helpfulness")
@@ -153,7 +200,11 @@ def test_forms_of_other_pages_are_refused(open_pages: Open) -> None:
     access, key = client.pages.access, client.pages.columns.id_of(0)  # type: ignore[attr-defined]
     form = {"csrf": access.csrf, "key": key, "criterion": "helpfulness", "verdict": "pass"}
     assert client.post("/label", data={**form, "csrf": "0"}).status_code == 403
-    for headers in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
+    for headers in (
+        {"origin": "http://evil.example"},
+        {"sec-fetch-site": "cross-site"},
+        {"origin": "null"},
+    ):
         assert client.post("/label", data=form, headers=headers).status_code == 403, headers
     assert client.post("/label", content=b"x" * 70_000).status_code == 413
     assert client.put("/label", data=form).status_code == 405
@@ -207,7 +258,9 @@ def test_a_view_is_one_file_that_reaches_nothing(open_pages: Open) -> None:
         text = client.get(f"/export/{page}").text
         structure = Structure(text)
         assert "script" in structure.tags
-        assert not [tag for tag in structure.tags if tag.startswith(("script src", "link", "form"))], page
+        assert not [
+            tag for tag in structure.tags if tag.startswith(("script src", "link", "form"))
+        ], page
         assert "sha256-" in text
         assert client.pages.access.csrf not in text  # type: ignore[attr-defined]
 
@@ -222,7 +275,10 @@ def test_a_file_of_json_lines_is_read(tmp_path: Path) -> None:
         assert target.path is not None
         assert target.path.is_file()
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(ConfigurationError, match="is no file of results"), opened(str(tmp_path / "notes.txt")):
+    with (
+        pytest.raises(ConfigurationError, match="is no file of results"),
+        opened(str(tmp_path / "notes.txt")),
+    ):
         pass
 
 
@@ -254,7 +310,9 @@ def test_the_command_exports_and_names_what_is_missing(
     assert "python -m agenteval_otel.ui.assets" in capsys.readouterr().err
 
 
-def test_a_package_that_is_another_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_another_one_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """npm gives it, its hash is not the pinned one, and nothing of it is kept."""
     npm = tmp_path / "bin" / "npm"
     npm.parent.mkdir()

@@ -1,4 +1,6 @@
-"""The pictures in the documents show what the pages show now: compared by their words, without a browser."""
+"""The pictures in the documents show what the pages show now: compared by their words, without a
+browser.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def _pictures() -> Any:
 
 
 def differences(pictures: Any, folder: Path) -> list[str]:
-    """What the pages say now and did not when their pictures were made (+), and the other way round (-)."""
+    """What the pages say now and did not when their pictures were made (+), and the other way round
+    (-).
+    """
     kept, now = pictures.kept_words(), pictures.words(pictures.Stored(folder))
     return [
         f"{name}: {line}"
@@ -29,20 +33,30 @@ def differences(pictures: Any, folder: Path) -> list[str]:
 
 
 def test_the_pictures_are_of_todays_pages(pictures: Any, tmp_path: Path) -> None:
-    """The words of each page are those of its picture; a difference is named, with the command for new pictures."""
+    """The words of each page are those of its picture; a difference is named, with the command for
+    new pictures.
+    """
     changed = differences(pictures, tmp_path)
-    assert changed == [], f"pictures of the pages are out of date, make them again: {pictures.COMMAND}"
+    assert changed == [], (
+        f"pictures of the pages are out of date, make them again: {pictures.COMMAND}"
+    )
 
 
-def test_a_changed_word_is_named(pictures: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_word_is_named(
+    pictures: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another word in a template is a difference of the page that has it."""
     templates = tmp_path / "templates"
     templates.mkdir()
     for template in (pictures.ROOT / "agenteval_otel" / "ui" / "templates").iterdir():
-        templates.joinpath(template.name).write_text(template.read_text().replace("Lowest scores", "Worst scores"))
+        templates.joinpath(template.name).write_text(
+            template.read_text().replace("Lowest scores", "Worst scores")
+        )
     monkeypatch.setattr("agenteval_otel.ui.app.HERE", tmp_path)
     (tmp_path / "static").symlink_to(pictures.ROOT / "agenteval_otel" / "ui" / "static")
-    assert {"criterion: - Lowest scores", "criterion: + Worst scores"} <= set(differences(pictures, tmp_path))
+    assert {"criterion: - Lowest scores", "criterion: + Worst scores"} <= set(
+        differences(pictures, tmp_path)
+    )
 
 
 def test_each_page_is_pictured_in_both_themes(pictures: Any) -> None:

@@ -13,7 +13,11 @@ from agenteval_otel.storage.sql_rows import rows_of
 from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.labels import Labels
 from agenteval_otel.ui.views import overview
-from tests.storage.conftest import postgresql_binary_fixture, postgresql_fixture, postgresql_server_fixture
+from tests.storage.conftest import (
+    postgresql_binary_fixture,
+    postgresql_fixture,
+    postgresql_server_fixture,
+)
 from tests.ui.served import client_of, served
 from tests.ui.stored import store, traffic
 
@@ -32,11 +36,19 @@ def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path)
     views = [_views(chosen) for chosen in (target, store(tmp_path / "a.db", answers))]
     assert views[0] == views[1]
     with served(postgresql.url) as address, client_of(address) as client:
-        for path in ("/", "/criterion?name=helpfulness", "/compare?by=prompt_version", "/health", "/export.csv",
-                     "/conversation?id=conversation-3"):  # fmt: skip
+        for path in (
+            "/",
+            "/criterion?name=helpfulness",
+            "/compare?by=prompt_version",
+            "/health",
+            "/export.csv",
+            "/conversation?id=conversation-3",
+        ):
             assert client.get(path).status_code == 200, path
         page = client.get("/label?criterion=helpfulness").text
-        form = {name: page.split(f'name="{name}" value="')[1].split('"')[0] for name in ("csrf", "key")}
+        form = {
+            name: page.split(f'name="{name}" value="')[1].split('"')[0] for name in ("csrf", "key")
+        }
         reply = client.post("/label", data={**form, "criterion": "helpfulness", "verdict": "fail"})
         assert reply.status_code == 200
     columns = ResultColumns(target)
@@ -49,7 +61,13 @@ def _views(target: Target) -> list[Any]:
     columns = ResultColumns(target)
     columns.refresh()
     return [
-        (view.name, view.scored, view.skipped, view.series.times, view.series.counts,
-         [round(end, 6) for end in view.passes.estimate] if view.passes else None)
+        (
+            view.name,
+            view.scored,
+            view.skipped,
+            view.series.times,
+            view.series.counts,
+            [round(end, 6) for end in view.passes.estimate] if view.passes else None,
+        )
         for view in overview(columns, "all", {})
-    ]  # fmt: skip
+    ]

@@ -1,4 +1,6 @@
-"""Runs of `evaluate` side by side: from their files, with the figures of the command line, over the real server."""
+"""Runs of `evaluate` side by side: from their files, with the figures of the command line, over the
+real server.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,12 @@ def files(tmp_path: Path) -> list[Path]:
     return [write_run(main), write_run(branch, rate=0.7, version="2", first=5)]
 
 
-def test_runs_are_compared_as_on_the_command_line(files: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    """Means, intervals, p-values and outcomes of the page are those of `compare`, for means and for pass rates."""
+def test_runs_are_compared_as_on_the_command_line(
+    files: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Means, intervals, p-values and outcomes of the page are those of `compare`, for means and for
+    pass rates.
+    """
     with served(*files) as address, client_of(address) as client:
         assert urlsplit(address).path == "/compare", "several files open the comparison"
         for figure, options in (("mean", []), ("pass_rate", ["--pass-rate"])):
@@ -42,7 +48,8 @@ def test_runs_are_compared_as_on_the_command_line(files: list[Path], capsys: pyt
             expected = json.loads(capsys.readouterr().out)
             page = client.get(f"/compare?by=run&figure={figure}").text
             rows = [
-                Structure(row).text for row in page.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]
+                Structure(row).text
+                for row in page.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]
             ]
             assert len(rows) == len(expected["criteria"])
             for row, item in zip(rows, expected["criteria"], strict=True):
@@ -56,8 +63,15 @@ def test_runs_are_compared_as_on_the_command_line(files: list[Path], capsys: pyt
                     p = item["p_corrected"]
                     assert ("p < 0.001" if p < 0.001 else f"p = {p:.3f}") in row
                     assert f"{item['pairs']} inputs scored in both runs" in row
-            assert {item["outcome"] for item in expected["criteria"]} >= {"drop", "evaluator changed"}
-            for words in ("115 inputs in both", "5 inputs only in main.jsonl", "the evaluators differ"):
+            assert {item["outcome"] for item in expected["criteria"]} >= {
+                "drop",
+                "evaluator changed",
+            }
+            for words in (
+                "115 inputs in both",
+                "5 inputs only in main.jsonl",
+                "the evaluators differ",
+            ):
                 assert words in Structure(page).text
 
 
@@ -88,26 +102,39 @@ def test_what_cannot_be_compared_is_named_with_the_choices(files: list[Path]) ->
     """An unknown run, side or field says what there is; equal sides ask for two."""
     with served(*files) as address, client_of(address) as client:
         for path, field in (
-            ("/compare?left=mian.jsonl", "left"), ("/compare?right=x", "right"), ("/compare?by=colour", "by"),
+            ("/compare?left=mian.jsonl", "left"),
+            ("/compare?right=x", "right"),
+            ("/compare?by=colour", "by"),
             ("/?run=x", "run"),
-        ):  # fmt: skip
+        ):
             reply = client.get(path)
             text = Structure(reply.text).text
             assert reply.status_code == 400, path
             assert f"{field}: no" in text, text
             assert ("known: run" if field == "by" else "known: main.jsonl, branch.jsonl") in text
-        assert "did you mean 'main.jsonl'" in Structure(client.get("/compare?left=mian.jsonl").text).text
-        assert "Both sides are the same" in client.get("/compare?left=main.jsonl&right=main.jsonl").text
+        assert (
+            "did you mean 'main.jsonl'"
+            in Structure(client.get("/compare?left=mian.jsonl").text).text
+        )
+        assert (
+            "Both sides are the same"
+            in client.get("/compare?left=main.jsonl&right=main.jsonl").text
+        )
 
 
 def test_the_command_takes_files_of_runs_and_no_databases(
     files: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Several places are files of results with names of their own; `--export` writes their comparison."""
+    """Several places are files of results with names of their own; `--export` writes their
+    comparison.
+    """
     store(tmp_path / "a.db", traffic(3))
     (tmp_path / "empty.jsonl").write_text("")
     for places, words in (
-        ([files[0], tmp_path / "a.db"], "PLACE: " + str(tmp_path / "a.db") + " is no file of results"),
+        (
+            [files[0], tmp_path / "a.db"],
+            "PLACE: " + str(tmp_path / "a.db") + " is no file of results",
+        ),
         ([files[0], tmp_path / "empty.jsonl"], "is no file of results"),
         ([files[0], tmp_path / "none.jsonl"], "none.jsonl cannot be read"),
         ([files[0], files[0]], "is named twice"),
@@ -120,16 +147,22 @@ def test_the_command_takes_files_of_runs_and_no_databases(
     report = tmp_path / "report.html"
     assert cli.main(["ui", str(files[0]), str(same_name), "--export", str(report)]) == 0
     assert "▼ worse" in report.read_text()
-    assert str(same_name) in Structure(report.read_text()).text, "files of one name are told apart by their places"
+    assert str(same_name) in Structure(report.read_text()).text, (
+        "files of one name are told apart by their places"
+    )
 
 
 def test_hostile_answers_of_a_run_are_text(tmp_path: Path) -> None:
-    """The comparison of runs with hostile texts everywhere has the tags and attributes of one with plain words."""
+    """The comparison of runs with hostile texts everywhere has the tags and attributes of one with
+    plain words.
+    """
     structures = []
     for text in (" ".join(HOSTILE), PLAIN):
         files = [tmp_path / f"{side}.jsonl" for side in ("a", "b")]
         for file in files:
-            file.write_text("".join(f"{everywhere(text).model_dump_json(by_alias=True)}\n" for _ in range(3)))
+            file.write_text(
+                "".join(f"{everywhere(text).model_dump_json(by_alias=True)}\n" for _ in range(3))
+            )
         with served(*files) as address, client_of(address) as client:
             pages = [client.get(path).text for path in ("/compare", "/", "/export/compare.html")]
             structures.append([Structure(page).tags for page in pages])

@@ -21,7 +21,9 @@ STORED = f"{SETTINGS}storage: sqlite\nsidecar: {{quiet_s: 0.1}}\n"
 
 @pytest.mark.usefixtures("fetched_scripts")
 def test_the_pages_of_a_sidecar_show_answers_and_its_health(tmp_path: Path) -> None:
-    """An answer that came as spans is on the overview; its call and the queue are on the health page."""
+    """An answer that came as spans is on the overview; its call and the queue are on the health
+    page.
+    """
     with Served(tmp_path, "--ui", "0", settings=STORED) as served:
         address = re.search(r"^pages +(\S+)$", served.printed, re.MULTILINE)
         assert address, served.told
@@ -52,9 +54,13 @@ def test_an_offline_run_is_opened(tmp_path: Path) -> None:
     command = ["evaluate", "d.jsonl", "--settings", "s.yaml", "--results", "r.jsonl", "--open"]
     environment = bare_environment(PYTHONPATH=str(PROJECT), BROWSER="true")
     with subprocess.Popen(
-        [sys.executable, "-m", "agenteval_otel", *command], cwd=tmp_path, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+        [sys.executable, "-m", "agenteval_otel", *command],
+        cwd=tmp_path,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         assert process.stdout
         printed = ""
         while "open  " not in printed and (line := process.stdout.readline()):
@@ -67,7 +73,9 @@ def test_an_offline_run_is_opened(tmp_path: Path) -> None:
     assert "response_health" in page
 
 
-def test_results_that_are_opened_have_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_that_are_opened_have_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "d.jsonl").write_text('{"prompt": "Where?", "response": "In Lyon."}\n')
     monkeypatch.chdir(tmp_path)
     assert main(["evaluate", "d.jsonl", "--open"]) == 2

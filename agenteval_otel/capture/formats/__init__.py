@@ -1,4 +1,6 @@
-"""The built-in response formats: every module of this package registers its own when it is imported."""
+"""The built-in response formats: every module of this package registers its own when it is
+imported.
+"""
 
 import pkgutil
 from importlib import import_module

@@ -13,7 +13,10 @@ _ECHOES = frozenset({"text", "input_json", "thinking", "citation", "compaction"}
 
 
 @response_format(
-    "anthropic", stream=True, libraries=("anthropic",), fields=("content_block", "partial_json", "snapshot")
+    "anthropic",
+    stream=True,
+    libraries=("anthropic",),
+    fields=("content_block", "partial_json", "snapshot"),
 )
 def read_message_event(reading: Reading, event: Any) -> bool:
     """An event of the Messages API."""
@@ -22,17 +25,23 @@ def read_message_event(reading: Reading, event: Any) -> bool:
         message = field(event, "message")
         id, usage = first(message, "id"), usage_of(field(message, "usage"))
         usage = usage and (usage[0], None)  # the output has only begun
-        reading.update(reading.begin_turn(id), usage=usage, model=first(message, "model"), response_id=id)
+        reading.update(
+            reading.begin_turn(id), usage=usage, model=first(message, "model"), response_id=id
+        )
     elif kind == "message_delta":
         usage = usage_of(field(event, "usage"))
-        usage = usage and (usage[0] or None, usage[1])  # input is repeated only together with the cache's
+        # input is repeated only together with the cache's
+        usage = usage and (usage[0] or None, usage[1])
         stopped = first(field(event, "delta"), "stop_reason")
         reading.update(reading.open_turn(), usage=usage, finish_reason=stopped)
     elif kind == "content_block_start":
         block = field(event, "content_block")
         if kind_of(block) == "text":
             reading.extend(reading.open_turn(), field(block, "text"))
-        elif kind_of(block) in ("tool_use", "server_tool_use") and (call := call_of(block)) is not None:
+        elif (
+            kind_of(block) in ("tool_use", "server_tool_use")
+            and (call := call_of(block)) is not None
+        ):
             call.arguments = call.arguments or None
             reading.add_call(reading.open_turn(), call, field(event, "index"))
     elif kind == "content_block_delta":
@@ -40,7 +49,9 @@ def read_message_event(reading: Reading, event: Any) -> bool:
         if kind_of(delta) == "text_delta":
             reading.extend(reading.open_turn(), field(delta, "text"))
         elif kind_of(delta) == "input_json_delta":
-            reading.extend_call(reading.open_turn(), field(event, "index"), piece=field(delta, "partial_json"))
+            reading.extend_call(
+                reading.open_turn(), field(event, "index"), piece=field(delta, "partial_json")
+            )
     elif kind in _ECHOES and field(event, "snapshot") is not None:
         reading.echo(field(event, "text"))
     else:

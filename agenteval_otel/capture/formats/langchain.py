@@ -43,21 +43,28 @@ def read_message_chunk(reading: Reading, chunk: Any) -> bool:
         for position, piece in enumerate(items(pieces)):
             index = field(piece, "index")
             reading.extend_call(
-                open_turn, index if isinstance(index, int | str) else position, id=first(piece, "id"),
-                name=first(piece, "name"), piece=field(piece, "args"),
-            )  # fmt: skip
+                open_turn,
+                index if isinstance(index, int | str) else position,
+                id=first(piece, "id"),
+                name=first(piece, "name"),
+                piece=field(piece, "args"),
+            )
         # The counts of a message's chunks add up to the message's.
         usage = add_tokens(open_turn.usage, turn.usage) if turn.usage is not None else None
         reading.update(
-            open_turn, usage=usage, model=turn.model, response_id=turn.response_id, finish_reason=turn.finish_reason
+            open_turn,
+            usage=usage,
+            model=turn.model,
+            response_id=turn.response_id,
+            finish_reason=turn.finish_reason,
         )
     return True
 
 
 @response_format("langgraph", stream=True)
 def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
-    """What a graph streams: ``(message, metadata)``, ``(mode, payload)``, with a namespace before it, an update of some
-    nodes, or the whole state as it is now."""
+    """What a graph streams: ``(message, metadata)``, ``(mode, payload)``, with a namespace before
+    it, an update of some nodes, or the whole state as it is now."""
     if kind_of(chunk) in _MODES and field(chunk, "ns") is not None:
         return read_graph_chunk(reading, field(chunk, "data"))
     if not isinstance(chunk, tuple):
@@ -75,7 +82,9 @@ def _add_payload(reading: Reading, payload: dict[Any, Any]) -> bool:
         return True
     updates = list(islice(payload.values(), _MAX_UPDATES))
     updated = [update for update in updates if isinstance(field(update, "messages"), list)]
-    if not updated or any(update is not None and not isinstance(update, dict) for update in updates):
+    if not updated or any(
+        update is not None and not isinstance(update, dict) for update in updates
+    ):
         return False
     for update in updated:
         for turn in all_turns(field(update, "messages")):

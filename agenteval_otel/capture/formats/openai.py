@@ -1,19 +1,41 @@
-"""OpenAI, and LiteLLM: chat completions, the Responses API and runs of the Agents SDK, whole and streamed."""
+"""OpenAI, and LiteLLM: chat completions, the Responses API and runs of the Agents SDK, whole and
+streamed.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from agenteval_otel.capture.answers import add_answer, add_chunk, must_be_complete
-from agenteval_otel.capture.fields import field, first, items, kind_of, last_items, total_usage, usage_of
-from agenteval_otel.capture.messages import Call, Turn, content_text, part_calls, real_id, result_of, turns_of
+from agenteval_otel.capture.fields import (
+    field,
+    first,
+    items,
+    kind_of,
+    last_items,
+    total_usage,
+    usage_of,
+)
+from agenteval_otel.capture.messages import (
+    Call,
+    Turn,
+    content_text,
+    part_calls,
+    real_id,
+    result_of,
+    turns_of,
+)
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
 _OF_ONE: Final = frozenset({"message", "function_call", "reasoning", "custom_tool_call"})
-"""Items of one response of a model; `_ITEMS` are those of several, with the results of tools between them."""
+"""Items of one response of a model; `_ITEMS` are those of several, with the results of tools
+between them.
+"""
 _ITEMS: Final = _OF_ONE | {"function_call_output", "custom_tool_call_output"}
-_HELPER_EVENTS: Final = frozenset({"content", "refusal", "tool_calls.function.arguments", "logprobs.content"})
+_HELPER_EVENTS: Final = frozenset(
+    {"content", "refusal", "tool_calls.function.arguments", "logprobs.content"}
+)
 _RUN_FIELDS: Final = (
     "context_wrapper", "data", "final_output", "is_complete", "item", "last_agent", "new_items", "raw_item",
     "raw_responses", "_last_agent",
@@ -21,7 +43,9 @@ _RUN_FIELDS: Final = (
 
 
 @response_format(
-    "openai_completion", libraries=("openai", "litellm"), fields=("choices", "message", "delta", "function", "refusal")
+    "openai_completion",
+    libraries=("openai", "litellm"),
+    fields=("choices", "message", "delta", "function", "refusal"),
 )
 def read_completion(reading: Reading, answer: Any) -> bool:
     """A chat completion: its first choice."""
@@ -29,7 +53,9 @@ def read_completion(reading: Reading, answer: Any) -> bool:
     message, text = field(choice, "message"), field(choice, "text")
     if message is None and not isinstance(text, str):
         return False
-    turn = next(iter(turns_of(message)), Turn("assistant", content_text(field(message, "content") or text)))
+    turn = next(
+        iter(turns_of(message)), Turn("assistant", content_text(field(message, "content") or text))
+    )
     turn.text = turn.text or ""
     turn.usage = usage_of(field(answer, "usage")) or turn.usage
     turn.model = first(answer, "model")
@@ -44,23 +70,38 @@ def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
     """A chunk of a chat completion; the first choice's delta, and usage where it comes."""
     if not isinstance(field(chunk, "choices"), list):
         return False
-    choice = next((choice for choice in items(field(chunk, "choices")) if field(choice, "index") in (0, None)), None)
+    choice = next(
+        (
+            choice
+            for choice in items(field(chunk, "choices"))
+            if field(choice, "index") in (0, None)
+        ),
+        None,
+    )
     delta = field(choice, "delta")
     if choice is not None and delta is None:
         return False  # a whole completion
     id = first(chunk, "id")
     turn = reading.open_turn(id)
-    reading.extend(turn, content_text(field(delta, "content")) or content_text(field(delta, "refusal")))
+    reading.extend(
+        turn, content_text(field(delta, "content")) or content_text(field(delta, "refusal"))
+    )
     for position, call in enumerate(items(field(delta, "tool_calls"))):
         function, index = field(call, "function"), field(call, "index")
         reading.extend_call(
-            turn, index if isinstance(index, int) else position, id=first(call, "id"), name=first(function, "name"),
+            turn,
+            index if isinstance(index, int) else position,
+            id=first(call, "id"),
+            name=first(function, "name"),
             piece=field(function, "arguments"),
-        )  # fmt: skip
+        )
     reading.update(
-        turn, usage=usage_of(field(chunk, "usage")), model=first(chunk, "model"), response_id=id,
+        turn,
+        usage=usage_of(field(chunk, "usage")),
+        model=first(chunk, "model"),
+        response_id=id,
         finish_reason=first(choice, "finish_reason"),
-    )  # fmt: skip
+    )
     return True
 
 
@@ -69,15 +110,21 @@ def read_response(reading: Reading, answer: Any) -> bool:
     """A response of the Responses API, or the list of its output items."""
     if isinstance(answer, list):
         output = last_items(answer)
-        if not output or any(kind_of(i) not in _OF_ONE or kind_of(i, "role") not in ("", "assistant") for i in output):
+        if not output or any(
+            kind_of(i) not in _OF_ONE or kind_of(i, "role") not in ("", "assistant") for i in output
+        ):
             return False
         _add_items(reading, output, Turn("assistant"))
         return True
     output = items(field(answer, "output"))
-    is_named = kind_of(answer, "object") == "response" and isinstance(field(answer, "output"), list | tuple)
+    is_named = kind_of(answer, "object") == "response" and isinstance(
+        field(answer, "output"), list | tuple
+    )
     if not is_named and not (output and all(kind_of(item) in _ITEMS for item in output)):
         return False
-    turn = Turn("assistant", usage=total_usage(field(answer, "usage")), model=first(answer, "model"))
+    turn = Turn(
+        "assistant", usage=total_usage(field(answer, "usage")), model=first(answer, "model")
+    )
     turn.key = turn.response_id = real_id(first(answer, "id", "response_id"))
     stopped = first(field(answer, "incomplete_details"), "reason")
     turn.finish_reason = stopped or first(answer, "status")
@@ -136,7 +183,9 @@ def read_response_event(reading: Reading, event: Any) -> bool:
 
 @response_format("openai_helper", stream=True, fields=("chunk", "snapshot"))
 def read_helper_event(reading: Reading, event: Any) -> bool:
-    """An event of the client's stream helper: a chunk with the answer so far beside it, or an echo of the chunks."""
+    """An event of the client's stream helper: a chunk with the answer so far beside it, or an echo
+    of the chunks.
+    """
     kind, has_snapshot = kind_of(event), field(event, "snapshot") is not None
     if kind == "chunk" and has_snapshot:
         return add_chunk(reading, field(event, "chunk"))
@@ -163,7 +212,9 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
     if output is not None:
         turn = reading.add_turn(Turn("assistant", to_text(output)))
         last_agent = field(answer, "last_agent") or field(answer, "_last_agent")
-        turn.model = turn.model or first(last_agent, "model") or first(field(last_agent, "model"), "model")
+        turn.model = (
+            turn.model or first(last_agent, "model") or first(field(last_agent, "model"), "model")
+        )
     reading.usage_total = total_usage(field(field(answer, "context_wrapper"), "usage"))
     return True
 

@@ -69,4 +69,6 @@ def _extend_part(reading: Reading, delta: Any, index: Any) -> None:
     if kind_of(delta, "part_delta_kind") == "text":
         reading.extend(turn, field(delta, "content_delta"))
     elif kind_of(delta, "part_delta_kind") == "tool_call":
-        reading.extend_call(turn, index, name=first(delta, "tool_name_delta"), piece=field(delta, "args_delta"))
+        reading.extend_call(
+            turn, index, name=first(delta, "tool_name_delta"), piece=field(delta, "args_delta")
+        )

@@ -1,4 +1,5 @@
-"""Responses of web frameworks and HTTP clients: their body where it is at hand, and the pieces of one that is streamed.
+"""Responses of web frameworks and HTTP clients: their body where it is at hand, and the pieces of
+one that is streamed.
 
 Supports Starlette and FastAPI, Flask (Werkzeug), Django, httpx and requests, and the tuples
 ``(body, status)`` that Flask takes.
@@ -18,7 +19,8 @@ from agenteval_otel.capture.fields import field, json_object
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
-# The attribute that has a response's streamed body, and the one that sets another body; None for a file's response.
+# The attribute that has a response's streamed body, and the one that sets another body; None for a
+# file's response.
 _STREAMED: Final[dict[tuple[str, str], tuple[str, str] | None]] = {
     ("starlette", "StreamingResponse"): ("body_iterator", "body_iterator"),
     ("werkzeug", "Response"): ("response", "response"),
@@ -41,7 +43,9 @@ def _add_http_response(reading: Reading, answer: Any) -> bool:
         if not add_answer(reading, answer[0]):
             add_plain(reading, answer[0])
         return True
-    if not isinstance(field(answer, "status_code"), int) and not isinstance(field(answer, "_status_code"), int):
+    if not isinstance(field(answer, "status_code"), int) and not isinstance(
+        field(answer, "_status_code"), int
+    ):
         return False
     body = _body_in(answer)
     if body is None:
@@ -58,7 +62,9 @@ def _body_in(answer: Any) -> str | None:
         if isinstance(body, bytes):
             return to_text(body)
         if isinstance(body, list | tuple) and all(isinstance(piece, bytes | str) for piece in body):
-            return to_text(b"".join(piece if isinstance(piece, bytes) else piece.encode() for piece in body))
+            return to_text(
+                b"".join(piece if isinstance(piece, bytes) else piece.encode() for piece in body)
+            )
     return None
 
 
@@ -67,14 +73,18 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestBody:
-    """A prompt that is a request: what middleware kept of the body, and the query, both as they were sent."""
+    """A prompt that is a request: what middleware kept of the body, and the query, both as they
+    were sent.
+    """
 
     body: bytes
     query: str
     content_type: str
 
     def read(self) -> Any:
-        """Fields of JSON, of a form, or (without a body) of the query; else the body's text. Background thread only."""
+        """Fields of JSON, of a form, or (without a body) of the query; else the body's text.
+        Background thread only.
+        """
         if self.body and self.content_type != FORM:
             return body_value(self.body)
         return _fields_of(self.body.decode("utf-8", "replace") if self.body else self.query)
@@ -97,19 +107,27 @@ def _fields_of(query: str) -> dict[str, str] | None:
 
 
 def streamed_body(answer: Any) -> tuple[str, Any] | None:
-    """The name by which another body is set, and the pieces of the streamed body; None for every other object."""
+    """The name by which another body is set, and the pieces of the streamed body; None for every
+    other object.
+    """
     for base in type(answer).__mro__:
         place = base.__module__.partition(".")[0], base.__name__
         if place in _STREAMED:
             names = _STREAMED[place]
             pieces = None if names is None else getattr(answer, names[0])
-            is_file = getattr(answer, "direct_passthrough", False)  # a server may send it without Python
-            return None if names is None or is_file or isinstance(pieces, _WHOLE) else (names[1], pieces)
+            # a server may send it without Python
+            is_file = getattr(answer, "direct_passthrough", False)
+            return (
+                None
+                if names is None or is_file or isinstance(pieces, _WHOLE)
+                else (names[1], pieces)
+            )
     return None
 
 
 def app_with(function: Any, frame: FrameType | None) -> str | None:
-    """The application in the namespace of the decorating code, if the function is already one of its routes.
+    """The application in the namespace of the decorating code, if the function is already one of
+    its routes.
 
     The decorating frame is the first one outside this package.
     """
@@ -120,9 +138,14 @@ def app_with(function: Any, frame: FrameType | None) -> str | None:
         return None
     for name, value in [*frame.f_globals.items(), *frame.f_locals.items()]:
         if type(value).__module__.partition(".")[0] in ("fastapi", "flask", "starlette"):
-            routes = [getattr(route, "endpoint", None) for route in getattr(value, "routes", None) or ()]
+            routes = [
+                getattr(route, "endpoint", None) for route in getattr(value, "routes", None) or ()
+            ]
             views = getattr(value, "view_functions", None)
-            if any(known is function for known in (*routes, *(views.values() if isinstance(views, dict) else ()))):
+            if any(
+                known is function
+                for known in (*routes, *(views.values() if isinstance(views, dict) else ()))
+            ):
                 return f"{type(value).__name__} {name!r}"
     return None
 

@@ -1,4 +1,6 @@
-"""``agenteval-otel calibrate``: how the judge agrees with people, and the true pass rate once its errors are known."""
+"""``agenteval-otel calibrate``: how the judge agrees with people, and the true pass rate once its
+errors are known.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from typing import Any
 
 from agenteval_otel.calibration.measure import Measurement, measure
 from agenteval_otel.calibration.next_labels import next_labels
-from agenteval_otel.calibration.record import DEFAULT_PATH, CalibrationRecord, CalibrationRecords, load_records
+from agenteval_otel.calibration.record import (
+    DEFAULT_PATH,
+    CalibrationRecord,
+    CalibrationRecords,
+    load_records,
+)
 from agenteval_otel.cli.calibrate.collected import Collected
 from agenteval_otel.cli.calibrate.reports import REPORTS
 from agenteval_otel.cli.calibrate.sources import PROBABILITY, ROUND, USER_FEEDBACK, collect
@@ -52,43 +59,127 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = textwrap.fill(DESCRIPTION, 78)
     parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
-    parser.add_argument("files", nargs="+", metavar="FILE", help="answers, some with a label, as `evaluate` reads "
-        "them; or stored results with feedback among them")  # fmt: skip
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="answers, some with a label, as `evaluate` reads "
+        "them; or stored results with feedback among them",
+    )
     add = parser.add_argument_group("what judges").add_argument
-    add("--settings", metavar="FILE", help="the settings file (default: the file that AGENTEVAL_SETTINGS names)")
+    add(
+        "--settings",
+        metavar="FILE",
+        help="the settings file (default: the file that AGENTEVAL_SETTINGS names)",
+    )
     add("--profile", metavar="NAME", help="a profile of the settings file")
     add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
     add_labels(parser)
     add = parser.add_argument_group("what comes out").add_argument
-    add("--choose-threshold", action="store_true", help="choose the score from which on an answer passes, on half of "
-        "the prompts; all figures are of the other half")  # fmt: skip
-    add("--next", type=whole_number, metavar="N", help="print the N answers to label next as JSON lines, instead of "
-        f"the report; {PROBABILITY} and {ROUND} have to stay in them")  # fmt: skip
+    add(
+        "--choose-threshold",
+        action="store_true",
+        help="choose the score from which on an answer passes, on half of "
+        "the prompts; all figures are of the other half",
+    )
+    add(
+        "--next",
+        type=whole_number,
+        metavar="N",
+        help="print the N answers to label next as JSON lines, instead of "
+        f"the report; {PROBABILITY} and {ROUND} have to stay in them",
+    )
 
 
 def add_labels(parser: argparse.ArgumentParser) -> None:
     """The options that `judge check` has too."""
     add = parser.add_argument_group("labels").add_argument
-    add("--criterion", action="append", default=[], metavar="NAME", help="only this criterion; repeatable")
-    add("--label", action="append", default=[], metavar="[CRITERION=]COLUMN",
-        help="the column of people's labels (default: label); repeatable")  # fmt: skip
-    add("--positive", action="append", default=[], metavar="WORD", help="a label that passes; with one, all others "
-        "fail. Without: true, pass, yes, 1, or a score that reaches the criterion's threshold")  # fmt: skip
-    add("--feedback", metavar="NAME", help="of stored results: the name of the feedback that is the label (default: "
-        f"the criterion's, as `agenteval-otel ui` labels it, else {USER_FEEDBACK})")  # fmt: skip
-    add("--column", action="append", default=[], metavar="FIELD=COLUMN",
-        help="the column, or name in JSON, of a field: response=answer; repeatable")  # fmt: skip
-    add("--id", default="id", metavar="COLUMN", help="what names an answer (default: %(default)s, else its texts)")
-    add("--system", default="model", metavar="COLUMN", help="which system answered (default: %(default)s)")
-    add("--slice", action="append", default=[], metavar="COLUMN", help="figures for each of its values; repeatable")
-    add("--cluster", metavar="COLUMN", help="rows that share it are no independent evidence (default: the "
-        "conversation, else the prompt)")  # fmt: skip
+    add(
+        "--criterion",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this criterion; repeatable",
+    )
+    add(
+        "--label",
+        action="append",
+        default=[],
+        metavar="[CRITERION=]COLUMN",
+        help="the column of people's labels (default: label); repeatable",
+    )
+    add(
+        "--positive",
+        action="append",
+        default=[],
+        metavar="WORD",
+        help="a label that passes; with one, all others "
+        "fail. Without: true, pass, yes, 1, or a score that reaches the criterion's threshold",
+    )
+    add(
+        "--feedback",
+        metavar="NAME",
+        help="of stored results: the name of the feedback that is the label (default: "
+        f"the criterion's, as `agenteval-otel ui` labels it, else {USER_FEEDBACK})",
+    )
+    add(
+        "--column",
+        action="append",
+        default=[],
+        metavar="FIELD=COLUMN",
+        help="the column, or name in JSON, of a field: response=answer; repeatable",
+    )
+    add(
+        "--id",
+        default="id",
+        metavar="COLUMN",
+        help="what names an answer (default: %(default)s, else its texts)",
+    )
+    add(
+        "--system",
+        default="model",
+        metavar="COLUMN",
+        help="which system answered (default: %(default)s)",
+    )
+    add(
+        "--slice",
+        action="append",
+        default=[],
+        metavar="COLUMN",
+        help="figures for each of its values; repeatable",
+    )
+    add(
+        "--cluster",
+        metavar="COLUMN",
+        help="rows that share it are no independent evidence (default: the "
+        "conversation, else the prompt)",
+    )
     add("--limit", type=whole_number, metavar="N", help="only the first N rows")
-    add("--concurrency", type=whole_number, default=8, metavar="N", help="judged at once (default: %(default)s)")
-    add("--seed", type=int, default=0, metavar="N", help="of the halves and of --next (default: %(default)s)")
-    add("--record", metavar="FILE", help=f"where the record goes (default: `calibration` of the settings, else "
-        f"{DEFAULT_PATH})")  # fmt: skip
-    add("--report", choices=tuple(REPORTS), default="table", help="table, json or markdown (default: %(default)s)")
+    add(
+        "--concurrency",
+        type=whole_number,
+        default=8,
+        metavar="N",
+        help="judged at once (default: %(default)s)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of the halves and of --next (default: %(default)s)",
+    )
+    add(
+        "--record",
+        metavar="FILE",
+        help=f"where the record goes (default: `calibration` of the settings, else {DEFAULT_PATH})",
+    )
+    add(
+        "--report",
+        choices=tuple(REPORTS),
+        default="table",
+        help="table, json or markdown (default: %(default)s)",
+    )
     add("--quiet", action="store_true", help="no progress on standard error")
 
 
@@ -102,11 +193,17 @@ def run(arguments: argparse.Namespace) -> int:
     reported: list[tuple[Collected, Measurement, CalibrationRecord]] = []
     for collected in everything:
         if not collected.answers:
-            raise EvaluationError(f"nothing was judged by {collected.evaluator_id}: {counts_of(collected)}")
+            raise EvaluationError(
+                f"nothing was judged by {collected.evaluator_id}: {counts_of(collected)}"
+            )
         measurement = measured(collected, records, arguments)
-        record = record_of(collected, measurement, source=", ".join(Path(file).name for file in arguments.files))
+        record = record_of(
+            collected, measurement, source=", ".join(Path(file).name for file in arguments.files)
+        )
         old = records.find(record.criterion, record.evaluator_id)
-        if old is not None and (why := old.expired_because(evaluator_version=record.evaluator_version)):
+        if old is not None and (
+            why := old.expired_because(evaluator_version=record.evaluator_version)
+        ):
             _note(f"the record of {old.made[:10]} had expired: {why}")
         records = records.with_record(record)
         reported.append((collected, measurement, record))
@@ -124,18 +221,26 @@ def record_path(arguments: argparse.Namespace) -> str:
     return DEFAULT_PATH if configured is None else str(configured)
 
 
-def measured(collected: Collected, records: CalibrationRecords, arguments: argparse.Namespace) -> Measurement:
+def measured(
+    collected: Collected, records: CalibrationRecords, arguments: argparse.Namespace
+) -> Measurement:
     """The measurement, without the rows that have chosen the present threshold."""
     old = records.find(collected.criterion, collected.evaluator_id)
-    chosen_by = old.threshold_prompts if old is not None and old.threshold == collected.threshold else ()
+    chosen_by = (
+        old.threshold_prompts if old is not None and old.threshold == collected.threshold else ()
+    )
     choose = getattr(arguments, "choose_threshold", False)
     try:
-        return measure(collected.answers, choose_threshold=choose, chosen_by=chosen_by, seed=arguments.seed)
+        return measure(
+            collected.answers, choose_threshold=choose, chosen_by=chosen_by, seed=arguments.seed
+        )
     except ConfigurationError as error:
         raise error.with_prefix(collected.criterion) from None
 
 
-def record_of(collected: Collected, measurement: Measurement, *, source: str = "") -> CalibrationRecord:
+def record_of(
+    collected: Collected, measurement: Measurement, *, source: str = ""
+) -> CalibrationRecord:
     """The record of a measurement; if a threshold was chosen, of the evaluator with that threshold."""
     threshold = collected.threshold if measurement.threshold is None else measurement.threshold
     evaluator = collected.evaluator
@@ -144,20 +249,30 @@ def record_of(collected: Collected, measurement: Measurement, *, source: str = "
         version = with_threshold(evaluator, collected.criterion, threshold).fingerprint
     judge = getattr(evaluator, "judge", None)
     return CalibrationRecord(
-        **measurement.agreement.model_dump(), criterion=collected.criterion, evaluator_id=collected.evaluator_id,
-        evaluator_version=version, judge=None if judge is None else f"{judge.type}:{judge.model}",
-        judge_fingerprint=None if judge is None else judge.fingerprint, models=tuple(sorted(collected.models)),
-        made=datetime.now(UTC).isoformat(timespec="seconds"), source=source, threshold=threshold,
+        **measurement.agreement.model_dump(),
+        criterion=collected.criterion,
+        evaluator_id=collected.evaluator_id,
+        evaluator_version=version,
+        judge=None if judge is None else f"{judge.type}:{judge.model}",
+        judge_fingerprint=None if judge is None else judge.fingerprint,
+        models=tuple(sorted(collected.models)),
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        source=source,
+        threshold=threshold,
         threshold_prompts=measurement.choosing_prompts,
-        malformed_rate=collected.malformed_rate, cost_usd=collected.cost_usd, latency_s=collected.latency_s,
-    )  # fmt: skip
+        malformed_rate=collected.malformed_rate,
+        cost_usd=collected.cost_usd,
+        latency_s=collected.latency_s,
+    )
 
 
 def with_threshold(evaluator: Evaluator, criterion: str, threshold: float | None) -> Evaluator:
     """The evaluator as its settings will have it."""
     if isinstance(evaluator, LLMJudge) and evaluator.rubrics:
         rubrics = tuple(
-            rubric.model_copy(update={"threshold": threshold}) if rubric.criterion_name == criterion else rubric
+            rubric.model_copy(update={"threshold": threshold})
+            if rubric.criterion_name == criterion
+            else rubric
             for rubric in evaluator.rubrics
         )
         return evaluator.model_copy(update={"rubrics": rubrics})
@@ -167,18 +282,26 @@ def with_threshold(evaluator: Evaluator, criterion: str, threshold: float | None
 def counts_of(collected: Collected) -> str:
     """Failures and skips by their reasons."""
     counts = (("failed", collected.failed), ("skipped", collected.skipped))
-    parts = [f"{count:,} {kind} ({reason})" for kind, reasons in counts for reason, count in reasons.items()]
+    parts = [
+        f"{count:,} {kind} ({reason})"
+        for kind, reasons in counts
+        for reason, count in reasons.items()
+    ]
     return ", ".join(parts) or "no results"
 
 
 def _print_next(everything: Sequence[Collected], arguments: argparse.Namespace) -> int:
     if len(everything) > 1:
         names = ", ".join(collected.criterion for collected in everything)
-        raise ConfigurationError(f"several criteria are judged ({names}): name one with --criterion", path="--next")
+        raise ConfigurationError(
+            f"several criteria are judged ({names}): name one with --criterion", path="--next"
+        )
     collected = everything[0]
     rounds = (_round_of(original) for original in collected.originals.values())
     number = max(rounds, default=0) + 1
-    picks = next_labels(collected.answers, arguments.next, threshold=collected.threshold, seed=arguments.seed)
+    picks = next_labels(
+        collected.answers, arguments.next, threshold=collected.threshold, seed=arguments.seed
+    )
     label = next((text.rpartition("=")[2] for text in arguments.label), "label")
     for pick in picks:
         # Without the judge's verdict: people who have seen it agree with it.
@@ -186,7 +309,9 @@ def _print_next(everything: Sequence[Collected], arguments: argparse.Namespace) 
         row |= {PROBABILITY: round(pick.probability, 6), ROUND: number}
         print(json.dumps(row, ensure_ascii=False))
     waiting = sum(answer.person is None for answer in collected.answers)
-    _note(f"{count_of(len(picks), 'answer')} of {waiting:,} without a label, round {number}, seed {arguments.seed}")
+    _note(
+        f"{count_of(len(picks), 'answer')} of {waiting:,} without a label, round {number}, seed {arguments.seed}"
+    )
     return 0
 
 

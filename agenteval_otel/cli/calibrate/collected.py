@@ -1,4 +1,6 @@
-"""What was collected of one evaluator of one criterion: its verdicts, people's labels, its failures, time and cost."""
+"""What was collected of one evaluator of one criterion: its verdicts, people's labels, its
+failures, time and cost.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from agenteval_otel.scoring.scales import BOOLEAN_WORDS
 
 
 class Labelled(NamedTuple):
-    """A row of the labels file, as far as the figures need it; `original` is what `--next` writes of it."""
+    """A row of the labels file, as far as the figures need it; `original` is what `--next` writes
+    of it.
+    """
 
     key: str
     prompt: str
@@ -38,7 +42,9 @@ class Collected:
     `evaluator` is None for stored results; `versions` count its fingerprints, the newest one last.
     """
 
-    def __init__(self, criterion: str, evaluator_id: str, evaluator: Evaluator | None = None) -> None:
+    def __init__(
+        self, criterion: str, evaluator_id: str, evaluator: Evaluator | None = None
+    ) -> None:
         self.criterion, self.evaluator_id, self.evaluator = criterion, evaluator_id, evaluator
         self.answers: list[JudgedAnswer] = []
         self.originals: dict[str, Mapping[str, Any]] = {}
@@ -66,7 +72,9 @@ class Collected:
         return statistics.median(self._durations_s) if self._durations_s else None
 
     def add(self, result: EvaluationResult, row: Labelled) -> None:
-        """One result and the row that it is about. Failures and skips are counted, and are in no figure."""
+        """One result and the row that it is about. Failures and skips are counted, and are in no
+        figure.
+        """
         if result.started_ns is not None and result.ended_ns is not None:
             self._durations_s.append((result.ended_ns - result.started_ns) / 1e9)
         self._add_cost(result)
@@ -81,12 +89,26 @@ class Collected:
         version = result.evaluator_version or ""
         self.versions[version] = self.versions.pop(version, 0) + 1
         self.threshold = result.threshold if result.threshold is not None else self.threshold
-        score = None if isinstance(result.score, str | bool) or result.score is None else float(result.score)
+        score = (
+            None
+            if isinstance(result.score, str | bool) or result.score is None
+            else float(result.score)
+        )
         self.originals[row.key] = row.original
-        self.answers.append(JudgedAnswer(
-            row.key, row.prompt, score, _verdict(result), row.person, weight(result.probability), row.label_weight,
-            row.cluster, row.system, row.slices,
-        ))  # fmt: skip
+        self.answers.append(
+            JudgedAnswer(
+                row.key,
+                row.prompt,
+                score,
+                _verdict(result),
+                row.person,
+                weight(result.probability),
+                row.label_weight,
+                row.cluster,
+                row.system,
+                row.slices,
+            )
+        )
 
     def _add_cost(self, result: EvaluationResult) -> None:
         facts = (result.metadata or {}).get("judge")
@@ -103,11 +125,14 @@ def _verdict(result: EvaluationResult) -> bool | None:
     return result.score if isinstance(result.score, bool) else None
 
 
-def label_of(value: Any, criterion: EvaluationCriteria, positive: Iterable[str] = ()) -> bool | None:
+def label_of(
+    value: Any, criterion: EvaluationCriteria, positive: Iterable[str] = ()
+) -> bool | None:
     """A person's verdict from the cell of a label; None for an empty one.
 
     Raises:
-        ConfigurationError: It is no verdict: NaN, an unknown word, a number where nothing says what passes.
+        ConfigurationError: It is no verdict: NaN, an unknown word, a number where nothing says what
+            passes.
     """
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
@@ -128,7 +153,9 @@ def label_of(value: Any, criterion: EvaluationCriteria, positive: Iterable[str] 
     if isinstance(value, bool):
         return value
     if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ConfigurationError(f"the label {str(value)[:40]} is no verdict: expected true, false, or a finite number")
+        raise ConfigurationError(
+            f"the label {str(value)[:40]} is no verdict: expected true, false, or a finite number"
+        )
     verdict = passed_of(value, criterion)
     if verdict is None and value in (0, 1):
         return bool(value)
@@ -149,9 +176,16 @@ def value_of(item: EvaluationInput | Annotations, name: str) -> str:
 
 
 def labelled_row(
-    item: EvaluationInput, person: bool | None, *, id_field: str, cluster: str | None, system: str,
-    slices: Iterable[str], label_weight: float, original: Mapping[str, Any],
-) -> Labelled:  # fmt: skip
+    item: EvaluationInput,
+    person: bool | None,
+    *,
+    id_field: str,
+    cluster: str | None,
+    system: str,
+    slices: Iterable[str],
+    label_weight: float,
+    original: Mapping[str, Any],
+) -> Labelled:
     """The row of an input and its label."""
     answered_by = value_of(item, system)
     prompt = digest(item.prompt if item.prompt is not None else item.text_at("response") or "")

@@ -1,4 +1,6 @@
-"""A criterion in words: who judges it, and how that judge agrees with people, where it was measured."""
+"""A criterion in words: who judges it, and how that judge agrees with people, where it was
+measured.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def known_criteria(settings: str | None) -> list[str]:
 
 
 def criterion_in_words(name: str, settings: str | None) -> list[str] | None:
-    """Who judges the criterion, and how well; None where neither the settings nor the catalogue has it."""
+    """Who judges the criterion, and how well; None where neither the settings nor the catalogue has
+    it.
+    """
     loaded = load_settings(settings).settings
     evaluators = _evaluators(loaded).get(name, [])
     if not evaluators and name not in names():

@@ -29,7 +29,9 @@ def table(reported: Reported) -> str:
     return "\n\n".join("\n".join(_lines(*entry)) for entry in reported)
 
 
-def _lines(collected: Collected, measurement: Measurement, record: CalibrationRecord) -> Iterator[str]:
+def _lines(
+    collected: Collected, measurement: Measurement, record: CalibrationRecord
+) -> Iterator[str]:
     agreement = measurement.agreement
     yield f"{collected.criterion}: {collected.evaluator_id} beside people on {count_of(agreement.rows, 'answer')}"
     yield f"  {_run(collected)}"
@@ -46,10 +48,14 @@ def _lines(collected: Collected, measurement: Measurement, record: CalibrationRe
     yield from _indented(aligned(_agreement_rows(agreement)))
     yield ""
     yield f"  Pass rate of {'all answers' if measurement.judged is not None else 'the answers with a label'}"
-    estimates = [(name, _rate(estimate), _MEANS[name]) for name, estimate in measurement.estimates.items()]
+    estimates = [
+        (name, _rate(estimate), _MEANS[name]) for name, estimate in measurement.estimates.items()
+    ]
     yield from _indented(aligned(estimates), 4)
     yield from _warnings(collected, measurement)
-    if len(measurement.groups) > 1 or (measurement.groups[:1] and measurement.groups[0].kind != "system"):
+    if len(measurement.groups) > 1 or (
+        measurement.groups[:1] and measurement.groups[0].kind != "system"
+    ):
         yield ""
         yield from _indented(aligned([_HEAD, *map(_group_row, measurement.groups)]))
 
@@ -59,8 +65,16 @@ _HEAD = ("by", "value", "judged", "labels", "kappa", "sensitivity", "specificity
 
 def _run(collected: Collected) -> str:
     parts = [f"{collected.attempted:,} judged"]
-    parts += [f"{collected.failed.total():,} failed ({frequencies(collected.failed)})"] if collected.failed else []
-    parts += [f"{collected.skipped.total():,} left out ({frequencies(collected.skipped)})"] if collected.skipped else []
+    parts += (
+        [f"{collected.failed.total():,} failed ({frequencies(collected.failed)})"]
+        if collected.failed
+        else []
+    )
+    parts += (
+        [f"{collected.skipped.total():,} left out ({frequencies(collected.skipped)})"]
+        if collected.skipped
+        else []
+    )
     parts += [f"{collected.latency_s:.2g} s each"] if collected.latency_s is not None else []
     parts += [f"{collected.cost_usd:.4g} US dollars each"] if collected.cost_usd is not None else []
     parts += [f"models: {', '.join(sorted(collected.models))}"] if collected.models else []
@@ -69,7 +83,11 @@ def _run(collected: Collected) -> str:
 
 def _confusion(agreement: Agreement) -> list[tuple[str, ...]]:
     counts = [f"{share * agreement.rows:,.0f}" for share in agreement.shares]
-    return [("", "people pass", "people fail"), ("judge passes", *counts[:2]), ("judge fails", *counts[2:])]
+    return [
+        ("", "people pass", "people fail"),
+        ("judge passes", *counts[:2]),
+        ("judge fails", *counts[2:]),
+    ]
 
 
 def _agreement_rows(agreement: Agreement) -> list[tuple[str, ...]]:
@@ -90,7 +108,11 @@ def _warnings(collected: Collected, measurement: Measurement) -> Iterator[str]:
         )
     if len(collected.models) > 1:
         yield f"  Several models judged: {frequencies(collected.models)}. The record holds for them together."
-    large = [group.agreement for group in measurement.groups if group.agreement and group.agreement.rows >= _FEW_LABELS]
+    large = [
+        group.agreement
+        for group in measurement.groups
+        if group.agreement and group.agreement.rows >= _FEW_LABELS
+    ]
     for name in ("sensitivity", "specificity"):
         rates = [getattr(agreement, name) for agreement in large]
         if rates and max(rate.low for rate in rates) > min(rate.high for rate in rates):
@@ -119,30 +141,56 @@ def as_json(reported: Reported) -> str:
     entries: list[dict[str, Any]] = []
     for collected, measurement, record in reported:
         groups = [
-            {"by": group.kind, "value": group.value, "judged": group.judged, "labels": group.agreement.rows if
-             group.agreement else 0, "figures": group.agreement.figures() if group.agreement else None}
+            {
+                "by": group.kind,
+                "value": group.value,
+                "judged": group.judged,
+                "labels": group.agreement.rows if group.agreement else 0,
+                "figures": group.agreement.figures() if group.agreement else None,
+            }
             for group in measurement.groups
-        ]  # fmt: skip
-        entries.append({
-            "criterion": collected.criterion, "evaluator": collected.evaluator_id,
-            "record": record.model_dump(mode="json"),
-            "figures": measurement.agreement.figures(), "threshold": measurement.threshold,
-            "pass_rate": {name: estimate_json(estimate) for name, estimate in measurement.estimates.items()},
-            "groups": groups, "failed": dict(collected.failed), "skipped": dict(collected.skipped),
-            "left_out": dict(measurement.left_out),
-        })  # fmt: skip
+        ]
+        entries.append(
+            {
+                "criterion": collected.criterion,
+                "evaluator": collected.evaluator_id,
+                "record": record.model_dump(mode="json"),
+                "figures": measurement.agreement.figures(),
+                "threshold": measurement.threshold,
+                "pass_rate": {
+                    name: estimate_json(estimate)
+                    for name, estimate in measurement.estimates.items()
+                },
+                "groups": groups,
+                "failed": dict(collected.failed),
+                "skipped": dict(collected.skipped),
+                "left_out": dict(measurement.left_out),
+            }
+        )
     return json.dumps(entries, indent=2, ensure_ascii=False)
 
 
 def markdown(reported: Reported) -> str:
     parts = []
     for collected, measurement, _ in reported:
-        rows = [f"| {name} | {figure} | {means} |" for name, figure, means in _agreement_rows(measurement.agreement)]
-        rows += [f"| {name} | {_rate(estimate)} | {_MEANS[name]} |" for name, estimate in measurement.estimates.items()]
+        rows = [
+            f"| {name} | {figure} | {means} |"
+            for name, figure, means in _agreement_rows(measurement.agreement)
+        ]
+        rows += [
+            f"| {name} | {_rate(estimate)} | {_MEANS[name]} |"
+            for name, estimate in measurement.estimates.items()
+        ]
         answers = count_of(measurement.agreement.rows, "answer")
         title = f"**{collected.criterion}** beside people on {answers}; {_run(collected)}"
-        parts.append("\n".join([title, "", "| | 95 % interval in brackets | |", "|---|---|---|", *rows]))
+        parts.append(
+            "\n".join([title, "", "| | 95 % interval in brackets | |", "|---|---|---|", *rows])
+        )
     return "\n\n".join(parts)
 
 
-REPORTS: dict[str, Callable[[Reported], str]] = {"table": table, "json": as_json, "markdown": markdown}
+REPORTS: dict[str, Callable[[Reported], str]] = {
+    "table": table,
+    "json": as_json,
+    "markdown": markdown,
+}

@@ -1,4 +1,6 @@
-"""Where verdicts and labels come from: a file that the evaluators judge now, or results that were stored."""
+"""Where verdicts and labels come from: a file that the evaluators judge now, or results that were
+stored.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from agenteval_otel.calibration.measure import digest
-from agenteval_otel.cli.calibrate.collected import Collected, Labelled, label_of, labelled_row, value_of
+from agenteval_otel.cli.calibrate.collected import (
+    Collected,
+    Labelled,
+    label_of,
+    labelled_row,
+    value_of,
+)
 from agenteval_otel.cli.evaluate import configuration_of
 from agenteval_otel.cli.evaluate.dataset import Dataset, columns_of, is_database
 from agenteval_otel.components.explained import known_choices
@@ -25,7 +33,12 @@ from agenteval_otel.engine.offline import run_evaluations
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.evaluators.shadow import declared_criteria
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationCriteria,
+    EvaluationInput,
+    EvaluationResult,
+)
 
 PROBABILITY, ROUND = "label_probability", "label_round"
 USER_FEEDBACK = "user_feedback"
@@ -56,20 +69,32 @@ async def _judged_now(arguments: argparse.Namespace) -> list[Collected]:
     columns = _label_columns(arguments.label, list(subjects))
     subjects = {name: subjects[name] for name in columns}
     rows: list[tuple[EvaluationInput, dict[str, Labelled]]] = []
-    with Dataset(arguments.files, limit=arguments.limit, columns=columns_of(arguments.column),
-                 check=lambda item: _check_labels(item, columns, subjects, arguments)) as dataset:  # fmt: skip
+    with Dataset(
+        arguments.files,
+        limit=arguments.limit,
+        columns=columns_of(arguments.column),
+        check=lambda item: _check_labels(item, columns, subjects, arguments),
+    ) as dataset:
         if dataset.check() == 0:
             raise ConfigurationError(f"no rows in {', '.join(dataset.names)}")
         newest = max((_round(row.evaluation_input) for row in dataset), default=0)
         for row in dataset:
-            rows.append((row.evaluation_input, _rows_of(row.evaluation_input, columns, subjects, newest, arguments)))
+            rows.append(
+                (
+                    row.evaluation_input,
+                    _rows_of(row.evaluation_input, columns, subjects, newest, arguments),
+                )
+            )
     _check_labelled(rows, columns, dataset.names)
-    chosen = {id(evaluator): evaluator for _, evaluators in subjects.values() for evaluator in evaluators}
+    chosen = {
+        id(evaluator): evaluator for _, evaluators in subjects.values() for evaluator in evaluators
+    }
     run_config = config.model_copy(update={"evaluators": tuple(chosen.values())})
     collected = {
         (criterion.name, evaluator.label): Collected(criterion.name, evaluator.label, evaluator)
-        for criterion, evaluators in subjects.values() for evaluator in evaluators
-    }  # fmt: skip
+        for criterion, evaluators in subjects.values()
+        for evaluator in evaluators
+    }
 
     def add(position: int, aggregated: AggregatedEvaluationResult) -> None:
         for result in aggregated.results:
@@ -79,9 +104,13 @@ async def _judged_now(arguments: argparse.Namespace) -> list[Collected]:
 
     with redirect_stdout(sys.stderr):  # what evaluators print
         await run_evaluations(
-            [item for item, _ in rows], run_config, concurrency=arguments.concurrency, on_result=add,
-            keep_results=False, progress=not arguments.quiet,
-        )  # fmt: skip
+            [item for item, _ in rows],
+            run_config,
+            concurrency=arguments.concurrency,
+            on_result=add,
+            keep_results=False,
+            progress=not arguments.quiet,
+        )
     return list(collected.values())
 
 
@@ -107,7 +136,8 @@ def _subjects(config: EvaluationRunConfig, named: Sequence[str]) -> Subjects:
             subjects.setdefault(criterion.name, (definition, []))[1].append(evaluator)
     if wrong := [name for name in named if name not in subjects]:
         raise ConfigurationError(
-            f"no evaluator scores {wrong[0]!r}{known_choices(wrong[0], subjects)}", path="--criterion"
+            f"no evaluator scores {wrong[0]!r}{known_choices(wrong[0], subjects)}",
+            path="--criterion",
         )
     return {name: subject for name, subject in subjects.items() if not named or name in named}
 
@@ -118,7 +148,9 @@ def _label_columns(texts: Sequence[str], criteria: Sequence[str]) -> dict[str, s
     for text in texts:
         name, separator, column = text.rpartition("=")
         if separator and name not in criteria:
-            raise ConfigurationError(f"no criterion {name!r} is judged{known_choices(name, criteria)}", path="--label")
+            raise ConfigurationError(
+                f"no criterion {name!r} is judged{known_choices(name, criteria)}", path="--label"
+            )
         columns |= dict.fromkeys([name] if separator else criteria, column)
     if not texts and len(criteria) > 1:
         raise ConfigurationError(
@@ -129,7 +161,10 @@ def _label_columns(texts: Sequence[str], criteria: Sequence[str]) -> dict[str, s
 
 
 def _check_labels(
-    item: EvaluationInput, columns: Mapping[str, str], subjects: Subjects, arguments: argparse.Namespace
+    item: EvaluationInput,
+    columns: Mapping[str, str],
+    subjects: Subjects,
+    arguments: argparse.Namespace,
 ) -> None:
     for name, column in columns.items():
         try:
@@ -141,19 +176,29 @@ def _check_labels(
 
 
 def _rows_of(
-    item: EvaluationInput, columns: Mapping[str, str], subjects: Subjects, newest: int, arguments: argparse.Namespace
+    item: EvaluationInput,
+    columns: Mapping[str, str],
+    subjects: Subjects,
+    newest: int,
+    arguments: argparse.Namespace,
 ) -> dict[str, Labelled]:
-    # Rows of earlier rounds count once; rows of the newest round also represent the answers that were not picked.
+    # Rows of earlier rounds count once; rows of the newest round also represent the answers that
+    # were not picked.
     weight = 1.0 / _probability(item) if _round(item) == newest else 1.0
     original = item.model_dump(mode="json", exclude_unset=True, exclude={"criteria"})
     return {
         name: labelled_row(
-            item, label_of(_cell(item, column), subjects[name][0], arguments.positive), id_field=arguments.id,
-            cluster=arguments.cluster, system=arguments.system, slices=arguments.slice, label_weight=weight,
+            item,
+            label_of(_cell(item, column), subjects[name][0], arguments.positive),
+            id_field=arguments.id,
+            cluster=arguments.cluster,
+            system=arguments.system,
+            slices=arguments.slice,
+            label_weight=weight,
             original=original,
         )
         for name, column in columns.items()
-    }  # fmt: skip
+    }
 
 
 def _cell(item: EvaluationInput, column: str) -> Any:
@@ -161,11 +206,21 @@ def _cell(item: EvaluationInput, column: str) -> Any:
 
 
 def _probability(item: EvaluationInput) -> float:
-    return _number(item, PROBABILITY, 1.0, "a probability above 0 up to 1", lambda value: 0.0 < value <= 1.0)
+    return _number(
+        item, PROBABILITY, 1.0, "a probability above 0 up to 1", lambda value: 0.0 < value <= 1.0
+    )
 
 
 def _round(item: EvaluationInput) -> int:
-    return int(_number(item, ROUND, 0.0, "a whole number from 0", lambda value: value >= 0 and value == int(value)))
+    return int(
+        _number(
+            item,
+            ROUND,
+            0.0,
+            "a whole number from 0",
+            lambda value: value >= 0 and value == int(value),
+        )
+    )
 
 
 def _number(item: EvaluationInput, column: str, default: float, expected: str, fits: Any) -> float:
@@ -182,7 +237,9 @@ def _number(item: EvaluationInput, column: str, default: float, expected: str, f
 
 
 def _check_labelled(
-    rows: Sequence[tuple[EvaluationInput, Mapping[str, Labelled]]], columns: Mapping[str, str], names: Sequence[str]
+    rows: Sequence[tuple[EvaluationInput, Mapping[str, Labelled]]],
+    columns: Mapping[str, str],
+    names: Sequence[str],
 ) -> None:
     """Refuse a run that would pay judges for nothing."""
     for criterion, column in columns.items():
@@ -208,7 +265,9 @@ def _check_labelled(
 def _are_results(files: Sequence[str]) -> bool:
     kinds = {_is_results(file) for file in files}
     if len(kinds) > 1:
-        raise ConfigurationError("some files are stored results, and others rows with labels; name one kind")
+        raise ConfigurationError(
+            "some files are stored results, and others rows with labels; name one kind"
+        )
     return kinds == {True}
 
 
@@ -240,41 +299,67 @@ def _stored(arguments: argparse.Namespace) -> list[Collected]:
                 feedback[result.criterion_name].append(names)
                 by_name[result.criterion_name] |= dict.fromkeys(names, verdict)  # the newest counts
     known = {result.criterion_name for result, *_ in judged}
-    labels = {name: by_name[label] for name in known if (label := _label_name(name, by_name, arguments)) is not None}
+    labels = {
+        name: by_name[label]
+        for name in known
+        if (label := _label_name(name, by_name, arguments)) is not None
+    }
     if not labels:
         recorded = f"; there is: {', '.join(sorted(by_name))}" if by_name else ""
-        wanted = repr(arguments.feedback) if arguments.feedback else f"as a criterion or {USER_FEEDBACK!r}"
+        wanted = (
+            repr(arguments.feedback)
+            if arguments.feedback
+            else f"as a criterion or {USER_FEEDBACK!r}"
+        )
         wrong = f"no feedback of people named {wanted} is in {', '.join(arguments.files)}{recorded}"
         raise ConfigurationError(wrong, path="--feedback")
     if unknown := [name for name in arguments.criterion if name not in known]:
         wrong = f"no result of {unknown[0]!r}{known_choices(unknown[0], sorted(known))}"
         raise ConfigurationError(wrong, path="--criterion")
     matched = [
-        collected for collected in _stored_by_evaluator(judged, labels, arguments)
+        collected
+        for collected in _stored_by_evaluator(judged, labels, arguments)
         if any(answer.person is not None for answer in collected.answers)
-    ]  # fmt: skip
-    used = {label for name in labels if (label := _label_name(name, by_name, arguments)) is not None}
+    ]
+    used = {
+        label for name in labels if (label := _label_name(name, by_name, arguments)) is not None
+    }
     places = [names for label in used for names in feedback[label]]
     if not matched:
-        raise ConfigurationError(f"none of {len(places):,} labels belongs to an answer with a judge's result")
+        raise ConfigurationError(
+            f"none of {len(places):,} labels belongs to an answer with a judge's result"
+        )
     answered = {name for item in judged for name in item.names}
     if unmatched := sum(answered.isdisjoint(names) for names in places):
-        print(f"{unmatched:,} of {len(places):,} labels are of answers without a result", file=sys.stderr)
+        print(
+            f"{unmatched:,} of {len(places):,} labels are of answers without a result",
+            file=sys.stderr,
+        )
     return matched
 
 
-def _label_name(criterion: str, labels: Mapping[str, object], arguments: argparse.Namespace) -> str | None:
-    """The feedback that labels a criterion: --feedback, else its own name (the pages' labels), else users' thumbs."""
+def _label_name(
+    criterion: str, labels: Mapping[str, object], arguments: argparse.Namespace
+) -> str | None:
+    """The feedback that labels a criterion: --feedback, else its own name (the pages' labels), else
+    users' thumbs.
+    """
     names = [arguments.feedback] if arguments.feedback else [criterion, USER_FEEDBACK]
     return next((name for name in names if name in labels), None)
 
 
 def _stored_by_evaluator(
-    judged: Sequence[_Judged], labels: Mapping[str, Mapping[str, bool]], arguments: argparse.Namespace
+    judged: Sequence[_Judged],
+    labels: Mapping[str, Mapping[str, bool]],
+    arguments: argparse.Namespace,
 ) -> list[Collected]:
     """The results of each evaluator's newest version: earlier ones are of another judge."""
     by_name: dict[tuple[str, str], Collected] = {}
-    newest = {_evaluator_of(result): result.evaluator_version for result, *_ in judged if result.status == "scored"}
+    newest = {
+        _evaluator_of(result): result.evaluator_version
+        for result, *_ in judged
+        if result.status == "scored"
+    }
     for item in judged:
         result = item.result
         if arguments.criterion and result.criterion_name not in arguments.criterion:
@@ -298,26 +383,42 @@ def _verdict_of(result: EvaluationResult) -> bool | None:
     return result.normalized >= 0.5
 
 
-def _stored_row(item: _Judged, labels: Mapping[str, bool], arguments: argparse.Namespace) -> Labelled:
+def _stored_row(
+    item: _Judged, labels: Mapping[str, bool], arguments: argparse.Namespace
+) -> Labelled:
     _, aggregated, names = item
     snapshot = aggregated.input_snapshot
     prompt = snapshot.prompt if snapshot is not None else None
     key = names[0] if names else digest(aggregated.timestamp, aggregated.started_ns, prompt)
     person = next((labels[name] for name in names if name in labels), None)
-    cluster = value_of(aggregated, arguments.cluster) if arguments.cluster else aggregated.conversation_id or ""
+    cluster = (
+        value_of(aggregated, arguments.cluster)
+        if arguments.cluster
+        else aggregated.conversation_id or ""
+    )
     if not cluster and aggregated.span is not None:
         cluster = aggregated.span.trace_id
     slices = {name: value for name in arguments.slice if (value := value_of(aggregated, name))}
     original = {"prompt": prompt, "response": snapshot and snapshot.text_at("response"), "id": key}
     return Labelled(
-        key, digest(key if prompt is None else prompt), person, 1.0, cluster,
-        value_of(aggregated, arguments.system), slices, original,
-    )  # fmt: skip
+        key,
+        digest(key if prompt is None else prompt),
+        person,
+        1.0,
+        cluster,
+        value_of(aggregated, arguments.system),
+        slices,
+        original,
+    )
 
 
 def _names_of(identifier: str, aggregated: AggregatedEvaluationResult) -> list[str]:
-    """The names by which a label and an answer are known to belong together; the pages label by the evaluation's id."""
-    names = [] if aggregated.span is None else [f"{aggregated.span.trace_id}:{aggregated.span.span_id}"]
+    """The names by which a label and an answer are known to belong together; the pages label by the
+    evaluation's id.
+    """
+    names = (
+        [] if aggregated.span is None else [f"{aggregated.span.trace_id}:{aggregated.span.span_id}"]
+    )
     return [*names, *(name for name in (aggregated.response_id, identifier) if name)]
 
 
@@ -341,5 +442,8 @@ def _results_in(files: Sequence[str]) -> Iterator[tuple[str, AggregatedEvaluatio
                 try:
                     yield "", AggregatedEvaluationResult.model_validate_json(line)
                 except ValidationError:
-                    if line.strip().startswith("{") and line.endswith("}\n"):  # else a line that was cut off
-                        raise ConfigurationError("no stored result", path=f"{file}:{number}") from None
+                    # else a line that was cut off
+                    if line.strip().startswith("{") and line.endswith("}\n"):
+                        raise ConfigurationError(
+                            "no stored result", path=f"{file}:{number}"
+                        ) from None

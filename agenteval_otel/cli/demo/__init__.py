@@ -1,4 +1,6 @@
-"""``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops half-way."""
+"""``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops
+half-way.
+"""
 
 from __future__ import annotations
 
@@ -36,30 +38,49 @@ DESCRIPTION = (
 _SECONDS, _CALLS_PER_S, _REALISTIC_FROM_S, _SLOW_S = 20.0, 30, 10.0, 1.0
 _MAX_RECORDED_CHARACTERS, _MAX_QUEUED = 1_200, 256
 _EVALUATE_S, _EXPORT_S = 30.0, 3.0
-_VARIABLES = tuple(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "LOGS_", "METRICS_"))
+_VARIABLES = tuple(
+    f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "LOGS_", "METRICS_")
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     seconds = number_between(0.5, 3600, "a number of seconds between 0.5 and 3600")
     parser.add_argument("--seconds", type=seconds, help="how long the traffic lasts (default: 20)")
-    parser.add_argument("--calls", type=whole_number, help="number of calls, over --seconds (default: 30 a second)")
-    parser.add_argument("--no-drop", action="store_true", help="release a prompt that is as good as the first")
     parser.add_argument(
-        "--otlp-endpoint", metavar="URL", help="also send it to a Collector: http://localhost:4317 (gRPC) or :4318"
+        "--calls", type=whole_number, help="number of calls, over --seconds (default: 30 a second)"
     )
-    parser.add_argument("--storage", metavar="FILE.db", help="also keep the results in this SQLite file, with the "
-        "invented texts, for `agenteval-otel ui FILE.db` and `agenteval-otel compare FILE.db --by prompt_version`; "
-        "needs the extra ui, or for compare alone sql")  # fmt: skip
     parser.add_argument(
-        "--traffic", metavar="FILE.jsonl",
+        "--no-drop", action="store_true", help="release a prompt that is as good as the first"
+    )
+    parser.add_argument(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="also send it to a Collector: http://localhost:4317 (gRPC) or :4318",
+    )
+    parser.add_argument(
+        "--storage",
+        metavar="FILE.db",
+        help="also keep the results in this SQLite file, with the "
+        "invented texts, for `agenteval-otel ui FILE.db` and `agenteval-otel compare FILE.db --by prompt_version`; "
+        "needs the extra ui, or for compare alone sql",
+    )
+    parser.add_argument(
+        "--traffic",
+        metavar="FILE.jsonl",
         help='replay recorded conversations instead: lines of {"messages": [...]}, or the inputs that evaluate reads, '
         'such as {"prompt": ..., "response": ...}',
-    )  # fmt: skip
-    parser.add_argument("--settings", metavar="FILE", help="score --traffic by the evaluators, criteria and objectives "
+    )
+    parser.add_argument(
+        "--settings",
+        metavar="FILE",
+        help="score --traffic by the evaluators, criteria and objectives "
         "of this file (default: AGENTEVAL_SETTINGS, else the demo's own); its storage, sampling and telemetry do not "
-        "apply")  # fmt: skip
+        "apply",
+    )
     parser.add_argument("--profile", metavar="NAME", help="a profile of the settings file")
-    parser.add_argument("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
+    parser.add_argument(
+        "--agent", metavar="NAME", help="use the evaluators and criteria of this agent"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,13 +89,17 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigurationError(expected, path="--otlp-endpoint")
     for option in ("settings", "profile", "agent"):
         if arguments.traffic is None and getattr(arguments, option) is not None:
-            raise ConfigurationError("only applies to --traffic: the demo's agent has its own", path=f"--{option}")
+            raise ConfigurationError(
+                "only applies to --traffic: the demo's agent has its own", path=f"--{option}"
+            )
     if arguments.traffic is None:
         seconds = arguments.seconds or _SECONDS
         calls = arguments.calls or int(seconds * _CALLS_PER_S)
         turns = plan_turns(calls=calls, seconds=seconds, drop=not arguments.no_drop)
     elif arguments.seconds is not None:
-        raise ConfigurationError("a replay runs as fast as it can; --calls ends it earlier", path="--seconds")
+        raise ConfigurationError(
+            "a replay runs as fast as it can; --calls ends it earlier", path="--seconds"
+        )
     else:
         seconds, turns = None, list(recorded_turns(arguments.traffic))[: arguments.calls]
         if not turns:
@@ -90,17 +115,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _parts(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What scores the answers: the evaluators of the settings for recorded ones, else the demo's own."""
+    """What scores the answers: the evaluators of the settings for recorded ones, else the demo's
+    own.
+    """
     if arguments.traffic is None:
         return {"evaluators": demo_evaluators(), "criteria": demo_criteria()}
     fields, loaded = fields_of_settings(arguments)
     if loaded.file is None:
-        return {"evaluators": demo_evaluators(max_characters=_MAX_RECORDED_CHARACTERS), "criteria": demo_criteria()}
+        return {
+            "evaluators": demo_evaluators(max_characters=_MAX_RECORDED_CHARACTERS),
+            "criteria": demo_criteria(),
+        }
     has_breach = "breach" in loaded.settings.model_fields_set
     return {**fields, "breach": loaded.settings.breach} if has_breach else fields
 
 
-def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | None, parts: dict[str, Any]) -> int:
+def _run(
+    arguments: argparse.Namespace,
+    turns: Sequence[Turn],
+    seconds: float | None,
+    parts: dict[str, Any],
+) -> int:
     scores = Scores(parts["criteria"], parts.pop("breach", None))
     console, delivery = Console(highlight=False), _delivery(arguments.otlp_endpoint)
     telemetry, stored = _telemetry(arguments, delivery), []
@@ -109,14 +144,28 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
     pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)
     slow = SlowSampler(above_s=_SLOW_S * (pace or 1.0))
     pipeline = Pipeline(
-        sampler=FirstOfSampler(samplers=(ErrorSampler(), slow, RatioSampler(ratio=0.5 if seconds else 1.0))),
-        **parts, storage=(scores, *stored), telemetry=telemetry, objectives=scores.objectives,
+        sampler=FirstOfSampler(
+            samplers=(ErrorSampler(), slow, RatioSampler(ratio=0.5 if seconds else 1.0))
+        ),
+        **parts,
+        storage=(scores, *stored),
+        telemetry=telemetry,
+        objectives=scores.objectives,
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
-    )  # fmt: skip
-    show = Run(pipeline, scores, "errors, slow: all; rest: p = 0.50" if seconds else "everything", len(turns), seconds,
-               delivery.address and f"to {delivery.address}", has_settings="redactors" in parts)  # fmt: skip
+    )
+    show = Run(
+        pipeline,
+        scores,
+        "errors, slow: all; rest: p = 0.50" if seconds else "everything",
+        len(turns),
+        seconds,
+        delivery.address and f"to {delivery.address}",
+        has_settings="redactors" in parts,
+    )
     name = "support" if seconds else "recorded"
-    tracer = telemetry.emitter.providers.tracer() if telemetry is not None and delivery.address else None
+    tracer = (
+        telemetry.emitter.providers.tracer() if telemetry is not None and delivery.address else None
+    )
     agent = Agent(name, pipeline, tracer, pace=pace)
     try:
         try:
@@ -129,11 +178,14 @@ def _run(arguments: argparse.Namespace, turns: Sequence[Turn], seconds: float | 
             lost = {signal for signal, _ in telemetry.emitter.providers.lost}
             delivery.spans = delivery.complete or (bool(lost) and "traces" not in lost)
         planted = seconds is not None and not arguments.no_drop and show.release == 2
-        print_summary(show, console, delivery, arguments.storage, evaluated=evaluated, planted=planted)
+        print_summary(
+            show, console, delivery, arguments.storage, evaluated=evaluated, planted=planted
+        )
     finally:
         pipeline.shutdown(0.5)
     adds_up = evaluated and sum(pipeline.accounting.outcomes().values()) == show.calls
-    delivered = delivery.address is None or delivery.complete or delivery.spans  # Jaeger takes only spans
+    # Jaeger takes only spans
+    delivered = delivery.address is None or delivery.complete or delivery.spans
     failed = not adds_up or not (delivered or show.interrupted)
     return 1 if failed else 130 if show.interrupted else 0
 
@@ -159,11 +211,15 @@ def _flushed(pipeline: Pipeline) -> bool:
 
 def _delivery(endpoint: str | None) -> Delivery:
     """Where telemetry goes; sets a service name and frequent metrics, for a short run."""
-    address = endpoint or next((os.environ[name] for name in _VARIABLES if os.environ.get(name)), None)
+    address = endpoint or next(
+        (os.environ[name] for name in _VARIABLES if os.environ.get(name)), None
+    )
     if address is None or sdk_disabled():
         return Delivery()
     os.environ.setdefault("OTEL_METRIC_EXPORT_INTERVAL", "2000")
-    named = re.search(r"(?:^|,)\s*service\.name=([^,]+)", os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
+    named = re.search(
+        r"(?:^|,)\s*service\.name=([^,]+)", os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    )
     if named and "OTEL_SERVICE_NAME" not in os.environ:
         return Delivery(address, named[1])
     return Delivery(address, os.environ.setdefault("OTEL_SERVICE_NAME", "agenteval-demo"))
@@ -180,14 +236,17 @@ async def _serve_and_show(run: Run, console: Console, agent: Agent, turns: Seque
                 if run.seconds is not None:
                     await asyncio.sleep(max(0.0, run.started + turn.at_s - time.monotonic()))
                 request = requests.create_task(_serve(run, agent, turn))
-                if run.seconds is None:  # recorded turns follow each other as fast as the queue takes them
+                # recorded turns follow each other as fast as the queue takes them
+                if run.seconds is None:
                     await request
-                while run.seconds is None and run.pipeline.dispatcher.state()["size"] >= _MAX_QUEUED:  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)
+                    state = run.pipeline.dispatcher.state
+                    while state()["size"] >= _MAX_QUEUED:  # noqa: ASYNC110
+                        await asyncio.sleep(0.005)
     finally:
         run.ended = time.monotonic()
         shown.cancel()
-        await asyncio.gather(shown, return_exceptions=True)  # a terminal that went away does not end the run
+        # a terminal that went away does not end the run
+        await asyncio.gather(shown, return_exceptions=True)
 
 
 async def _serve(run: Run, agent: Agent, turn: Turn) -> None:

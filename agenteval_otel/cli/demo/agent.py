@@ -1,4 +1,6 @@
-"""The demo's traffic, planned questions with scripted answers or recorded conversations, and its agent."""
+"""The demo's traffic, planned questions with scripted answers or recorded conversations, and its
+agent.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _MESSAGES = TypeAdapter(list[Message])
 
 
 class Turn(NamedTuple):
-    """One call: `messages` end with the question. Planned calls begin `at_s` seconds after the start."""
+    """One call: `messages` end with the question. Planned calls begin `at_s` seconds after the
+    start.
+    """
 
     conversation: str
     messages: list[dict[str, Any]]
@@ -54,32 +58,54 @@ class Topic(NamedTuple):
 
 
 _TOPICS = (
-    Topic("refund", "Where is my refund for order {order}?", "lookup_order",
-          "it was approved on Monday and takes three working days to reach your account"),
-    Topic("delivery", "When will the delivery of order {order} arrive?", "track_delivery",
-          "the parcel left the depot this morning and arrives tomorrow before noon"),
-    Topic("invoice", "The invoice of order {order} has the wrong address, can you fix it?", "lookup_order",
-          "it still shows your old address, and a corrected copy is on its way to your inbox"),
-    Topic("password", "My password does not work any more, what can I do?", "search_help",
-          "it expired after ninety days, and the sign-in page sends you a fresh link"),
-)  # fmt: skip
+    Topic(
+        "refund",
+        "Where is my refund for order {order}?",
+        "lookup_order",
+        "it was approved on Monday and takes three working days to reach your account",
+    ),
+    Topic(
+        "delivery",
+        "When will the delivery of order {order} arrive?",
+        "track_delivery",
+        "the parcel left the depot this morning and arrives tomorrow before noon",
+    ),
+    Topic(
+        "invoice",
+        "The invoice of order {order} has the wrong address, can you fix it?",
+        "lookup_order",
+        "it still shows your old address, and a corrected copy is on its way to your inbox",
+    ),
+    Topic(
+        "password",
+        "My password does not work any more, what can I do?",
+        "search_help",
+        "it expired after ninety days, and the sign-in page sends you a fresh link",
+    ),
+)
 _FOLLOW_UPS = (
-    "Thanks. And what does that mean for my {topic}?", "Is there anything that I have to do about the {topic} myself?",
-)  # fmt: skip
+    "Thanks. And what does that mean for my {topic}?",
+    "Is there anything that I have to do about the {topic} myself?",
+)
 _GREETINGS = ("Thanks for waiting.", "Thank you for asking.", "Happy to look.")
 _NEXT_STEPS = (
-    "Reply here if anything is missing.", "I opened a ticket and will reply in it by tomorrow.",
+    "Reply here if anything is missing.",
+    "I opened a ticket and will reply in it by tomorrow.",
     "Please reply with a photo if it looks different on your side.",
-)  # fmt: skip
+)
 _PADDING = (
     " There are several cases to tell apart, which our general terms explain in some detail, and in most of them the"
     " answer depends on when and how things were ordered, on what was agreed, and on who looks at it first."
 )
-# Kinds of answers: their percentages with either prompt, and the answer. Version 2 fails and breaks off no more often
-# than version 1: latency and error rate stay the same, and the answers get worse.
+# Kinds of answers: their percentages with either prompt, and the answer. Version 2 fails and breaks
+# off no more often than version 1: latency and error rate stay the same, and the answers get worse.
 _KINDS = {
     "good": (84, 29, "{hello} About your {word}: {fact}. {next}"),
-    "vague": (2, 20, "{hello} We are aware of things like this and will look at it as soon as we can."),
+    "vague": (
+        2,
+        20,
+        "{hello} We are aware of things like this and will look at it as soon as we can.",
+    ),
     "long": (3, 22, f"{{hello}}{_PADDING}{_PADDING} As to your {{word}}, {{fact}}. {{next}}"),
     "open_ended": (2, 13, "{hello} About your {word}: {fact}."),
     "refused": (2, 9, "I'm sorry, but I can't help with that request. {hello}"),
@@ -109,7 +135,9 @@ def plan_turns(*, calls: int, seconds: float, drop: bool = True) -> list[Turn]:
     return turns
 
 
-def _turn(rng: random.Random, at_s: float, release: int, drop: bool, name: str, before: Turn | None) -> Turn:
+def _turn(
+    rng: random.Random, at_s: float, release: int, drop: bool, name: str, before: Turn | None
+) -> Turn:
     if before is None or before.topic is None:
         topic, messages = rng.choice(_TOPICS), [{"role": "system", "content": _SYSTEM}]
         question = topic.question.format(order=f"#{rng.randrange(4000, 9999)}")
@@ -124,23 +152,32 @@ def _turn(rng: random.Random, at_s: float, release: int, drop: bool, name: str, 
     call = {"name": topic.tool, "arguments": {"topic": topic.word}, "result": result}
     hello, next_step = rng.choice(_GREETINGS), rng.choice(_NEXT_STEPS)
     return Turn(
-        name, [*messages, {"role": "user", "content": question}],
+        name,
+        [*messages, {"role": "user", "content": question}],
         _KINDS[kind][2].format(hello=hello, word=topic.word, fact=topic.fact, next=next_step),
         tool_calls=[] if kind == "empty" else [call],  # a turn with a tool call may have no text
-        at_s=at_s, release=release, topic=topic, kind=kind,
-        streamed=rng.random() < _STREAMED and kind not in ("failed", "empty"), slow=rng.random() < _SLOW,
-    )  # fmt: skip
+        at_s=at_s,
+        release=release,
+        topic=topic,
+        kind=kind,
+        streamed=rng.random() < _STREAMED and kind not in ("failed", "empty"),
+        slow=rng.random() < _SLOW,
+    )
 
 
 def recorded_turns(path: str) -> Iterator[Turn]:
-    """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate`` reads."""
+    """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate``
+    reads.
+    """
     lines = lines_of(lambda: open(path, "rb"), path, path)  # noqa: SIM115 - `lines_of` closes it
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 yield from _turns_of(dict(named_values(line)), f"line-{number}")
             except ConfigurationError as error:
-                raise SettingsError(Problem(f"{path}:{number}", *problem) for problem in error.problems) from None
+                raise SettingsError(
+                    Problem(f"{path}:{number}", *problem) for problem in error.problems
+                ) from None
 
 
 def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
@@ -150,7 +187,9 @@ def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
         return
     recorded = input_of(list(record.items()))
     question = [{"role": "user", "content": recorded.prompt}] if recorded.prompt is not None else []
-    calls = [call.model_dump(by_alias=True, exclude_none=True) for call in recorded.tool_calls or ()]
+    calls = [
+        call.model_dump(by_alias=True, exclude_none=True) for call in recorded.tool_calls or ()
+    ]
     named = {name: getattr(recorded, name) for name in FACTS - _OF_THE_TURN}
     facts = {name: value for name, value in named.items() if value is not None}
     yield Turn(conversation, question, recorded.response_text, calls, facts=facts)
@@ -159,9 +198,13 @@ def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
 def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
     """Split a conversation before each message of the user that follows the assistant."""
     try:  # only role and content: other fields may vary, such as numeric ids
-        messages = _MESSAGES.validate_python([{"role": item["role"], "content": item.get("content")} for item in raw])
+        messages = _MESSAGES.validate_python(
+            [{"role": item["role"], "content": item.get("content")} for item in raw]
+        )
     except (ValidationError, TypeError, KeyError, AttributeError):
-        raise ConfigurationError("expected a list of objects with a role", path="messages") from None
+        raise ConfigurationError(
+            "expected a list of objects with a role", path="messages"
+        ) from None
     if not any(message.role == "assistant" for message in messages):
         raise ConfigurationError("no message of the assistant", path="messages")
     begin = 0
@@ -171,12 +214,24 @@ def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
         first = next((i for i in range(begin, end) if messages[i].role == "assistant"), None)
         if first is None:
             continue
-        answer = [message.content for message in messages[first:end] if message.role == "assistant" and message.content]
+        answer = [
+            message.content
+            for message in messages[first:end]
+            if message.role == "assistant" and message.content
+        ]
         turn = list(zip(raw[first:end], messages[first:end], strict=True))
-        results = {str(item.get("tool_call_id")): message.content for item, message in turn if message.role == "tool"}
-        calls = [{**call, "result": results.get(str(call.get("id")))}
-                 for item, _ in turn if isinstance(item.get("tool_calls"), list)
-                 for call in item["tool_calls"] if isinstance(call, dict)]  # fmt: skip
+        results = {
+            str(item.get("tool_call_id")): message.content
+            for item, message in turn
+            if message.role == "tool"
+        }
+        calls = [
+            {**call, "result": results.get(str(call.get("id")))}
+            for item, _ in turn
+            if isinstance(item.get("tool_calls"), list)
+            for call in item["tool_calls"]
+            if isinstance(call, dict)
+        ]
         yield Turn(conversation, raw[:first], answer[-1] if answer else "", calls)
         begin = end
 
@@ -188,7 +243,9 @@ class OrderSystemError(Exception):
 class Agent:
     """Answers turns. `pace` multiplies every latency."""
 
-    def __init__(self, name: str, pipeline: Pipeline, tracer: Tracer | None = None, *, pace: float = 1.0) -> None:
+    def __init__(
+        self, name: str, pipeline: Pipeline, tracer: Tracer | None = None, *, pace: float = 1.0
+    ) -> None:
         self._name, self._tracer, self._pace = name, tracer or NoOpTracer(), pace
         self._latency = random.Random(_SEED)
         monitored = monitor(agent=name, pipeline=pipeline)
@@ -198,11 +255,17 @@ class Agent:
         """Serve one request, as a web framework would call it. Failures of the agent end here."""
         span = self._tracer.start_as_current_span
         attributes: dict[str, Any] = {
-            names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: self._name,
-            names.CONVERSATION_ID: turn.conversation, "app.prompt.version": turn.release,
-        }  # fmt: skip
+            names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT,
+            names.AGENT_NAME: self._name,
+            names.CONVERSATION_ID: turn.conversation,
+            "app.prompt.version": turn.release,
+        }
         with (
-            span(f"POST /{self._name}", kind=SpanKind.SERVER, attributes={"http.request.method": "POST"}) as request,
+            span(
+                f"POST /{self._name}",
+                kind=SpanKind.SERVER,
+                attributes={"http.request.method": "POST"},
+            ) as request,
             span(f"invoke_agent {self._name}", attributes=attributes) as agent,
         ):
             try:
@@ -218,13 +281,17 @@ class Agent:
     async def _plain_answer(self, messages: list[dict[str, Any]], turn: Turn) -> str:
         await self._use_tools(turn)
         chat = {names.OPERATION_NAME: "chat", names.REQUEST_MODEL: _MODEL}
-        with self._tracer.start_as_current_span(f"chat {_MODEL}", kind=SpanKind.CLIENT, attributes=chat):
+        with self._tracer.start_as_current_span(
+            f"chat {_MODEL}", kind=SpanKind.CLIENT, attributes=chat
+        ):
             await self._wait(0.1, 0.35, turn)
         if turn.kind == "failed":
             raise OrderSystemError("no answer within 3 s")
         return self._finished(turn)
 
-    async def _streamed_answer(self, messages: list[dict[str, Any]], turn: Turn) -> AsyncGenerator[str, None]:
+    async def _streamed_answer(
+        self, messages: list[dict[str, Any]], turn: Turn
+    ) -> AsyncGenerator[str, None]:
         await self._use_tools(turn)
         await self._wait(0.05, 0.2, turn)
         words = self._finished(turn).split(" ")
@@ -233,12 +300,18 @@ class Agent:
             await self._wait(0.01, 0.03)
 
     async def _use_tools(self, turn: Turn) -> None:
-        facts = {"model": _MODEL, "conversation_id": turn.conversation, "prompt_version": turn.release}
+        facts = {
+            "model": _MODEL,
+            "conversation_id": turn.conversation,
+            "prompt_version": turn.release,
+        }
         annotate(**cast(Facts, facts | dict(turn.facts)))
         for call in turn.tool_calls:
             tool = str(call.get("function", call).get("name"))
             attributes = {names.OPERATION_NAME: "execute_tool", "gen_ai.tool.name": tool}
-            with self._tracer.start_as_current_span(f"execute_tool {tool}", attributes=attributes) as span:
+            with self._tracer.start_as_current_span(
+                f"execute_tool {tool}", attributes=attributes
+            ) as span:
                 await self._wait(0.02, 0.12)
                 if isinstance(call["result"], dict) and "error" in call["result"]:
                     _set_failed(span, "upstream_timeout")
@@ -247,7 +320,10 @@ class Agent:
 
     def _finished(self, turn: Turn) -> str:
         if turn.kind != "recorded":
-            usage = {"input_tokens": 180 + 40 * len(turn.messages), "output_tokens": len(turn.answer) // 4}
+            usage = {
+                "input_tokens": 180 + 40 * len(turn.messages),
+                "output_tokens": len(turn.answer) // 4,
+            }
             annotate(finish_reason="length" if turn.kind == "cut" else "stop", usage=usage)
         return turn.answer
 

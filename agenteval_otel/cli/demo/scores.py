@@ -18,13 +18,20 @@ from agenteval_otel.reports.totals import Target, Totals
 from agenteval_otel.scoring.intervals import Estimate, estimate_of
 
 OBJECTIVES = {
-    "response_health": 0.8, "short_enough": 0.85, "courtesy": 0.8, "names_the_topic": 0.85, "next_step": 0.8,
+    "response_health": 0.8,
+    "short_enough": 0.85,
+    "courtesy": 0.8,
+    "names_the_topic": 0.85,
+    "next_step": 0.8,
     "tools_worked": 0.8,
-}  # fmt: skip
-_BREACH = BreachSettings(false_alarm_every=1_000)  # a run has hundreds of answers: an alarm a month would be late
+}
+# a run has hundreds of answers: an alarm a month would be late
+_BREACH = BreachSettings(false_alarm_every=1_000)
 _MAX_VERDICTS = 20_000
 _LEVELS = "▁▂▃▄▅▆▇█"
-_WORD = re.compile(r"\b(?!(?:about|anything|hello|order|please|thanks?|there|where|which|would)\b)[^\W\d_]{5,}")
+_WORD = re.compile(
+    r"\b(?!(?:about|anything|hello|order|please|thanks?|there|where|which|would)\b)[^\W\d_]{5,}"
+)
 """Words that may name a topic."""
 _NEXT_STEP = re.compile(
     r"\?\s*$|\b(?:repl(?:y|ies)|ticket|let me know|please (?:confirm|provide|reply|share|send)|would you like)\b",
@@ -33,7 +40,9 @@ _NEXT_STEP = re.compile(
 
 
 def demo_criteria() -> tuple[EvaluationCriteria, ...]:
-    return tuple(EvaluationCriteria(name=name, objective=objective) for name, objective in OBJECTIVES.items())
+    return tuple(
+        EvaluationCriteria(name=name, objective=objective) for name, objective in OBJECTIVES.items()
+    )
 
 
 def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
@@ -70,7 +79,9 @@ def tools_worked(evaluation_input: EvaluationInput) -> Score:
     if not results:
         raise EvaluationSkipped("no tool was called")
     failed = sum(
-        bool(result.get("error")) if isinstance(result, dict) else str(result).lower().startswith("error")
+        bool(result.get("error"))
+        if isinstance(result, dict)
+        else str(result).lower().startswith("error")
         for result in results
     )
     return Score(value=1 - failed / len(results), reason_code="tool_failed" if failed else None)
@@ -87,12 +98,15 @@ class Verdict(NamedTuple):
 
 
 class Scores:
-    """A storage provider that keeps totals, the latest verdicts, and the first breach of each criterion's objective.
+    """A storage provider that keeps totals, the latest verdicts, and the first breach of each
+    criterion's objective.
 
     `save_result` and `on_breach` run on threads of the pipeline; the screen reads on its own.
     """
 
-    def __init__(self, criteria: Sequence[EvaluationCriteria], breach: BreachSettings | None = None) -> None:
+    def __init__(
+        self, criteria: Sequence[EvaluationCriteria], breach: BreachSettings | None = None
+    ) -> None:
         self.totals = Totals(criteria)
         self.objectives = ObjectiveSettings(breach=breach or _BREACH, on_breach=self.on_breach)
         self.breaches: dict[str, ObjectiveCrossing] = {}
@@ -106,11 +120,17 @@ class Scores:
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         self.totals.add(aggregated)
         if aggregated.ended_ns is not None and aggregated.response_ended_ns is not None:
-            self._lags_ms.append(max(0.0, (aggregated.ended_ns - aggregated.response_ended_ns) / 1e6))
+            self._lags_ms.append(
+                max(0.0, (aggregated.ended_ns - aggregated.response_ended_ns) / 1e6)
+            )
         for result in aggregated.results:
             if result.passed is not None and result.probability:
                 verdict = Verdict(
-                    self.totals.inputs, result.ended_ns or 0, result.passed, 1 / result.probability, result.reason_code
+                    self.totals.inputs,
+                    result.ended_ns or 0,
+                    result.passed,
+                    1 / result.probability,
+                    result.reason_code,
                 )
                 self._verdicts[result.criterion_name].append(verdict)
             if result.passed is False and aggregated.span:
@@ -120,8 +140,9 @@ class Scores:
         """The objectives, and whether they were never breached."""
         return [
             Target(item.name, setting(item.objective), item.name not in self.breaches)
-            for item in self.totals.criteria if item.objective is not None
-        ]  # fmt: skip
+            for item in self.totals.criteria
+            if item.objective is not None
+        ]
 
     def trends(self, width: int) -> dict[str, str]:
         """The pass rate of each criterion over time, each sign a level from 0 to 1."""
@@ -129,15 +150,28 @@ class Scores:
         for name in list(self._verdicts):
             verdicts = list(self._verdicts[name])
             count = min(width, len(verdicts) // 4)
-            bins = [verdicts[i * len(verdicts) // count : (i + 1) * len(verdicts) // count] for i in range(count)]
+            bins = [
+                verdicts[i * len(verdicts) // count : (i + 1) * len(verdicts) // count]
+                for i in range(count)
+            ]
             rates = [rate.mean for part in bins if (rate := _pass_rate(part)) is not None]
-            trends[name] = "".join(_LEVELS[min(len(_LEVELS) - 1, int(rate * len(_LEVELS)))] for rate in rates)
+            trends[name] = "".join(
+                _LEVELS[min(len(_LEVELS) - 1, int(rate * len(_LEVELS)))] for rate in rates
+            )
         return trends
 
     def around(self, breach: ObjectiveCrossing) -> tuple[int, Estimate | None, Sequence[Verdict]]:
-        """Number of answers at the alarm, the pass rate before the verdicts that raised it, and those verdicts."""
-        verdicts = [item for item in list(self._verdicts[breach.criterion]) if item.ended_ns <= breach.at_ns]
-        return verdicts[-1].answer if verdicts else 0, _pass_rate(verdicts[: -breach.count]), verdicts[-breach.count :]
+        """Number of answers at the alarm, the pass rate before the verdicts that raised it, and
+        those verdicts.
+        """
+        verdicts = [
+            item for item in list(self._verdicts[breach.criterion]) if item.ended_ns <= breach.at_ns
+        ]
+        return (
+            verdicts[-1].answer if verdicts else 0,
+            _pass_rate(verdicts[: -breach.count]),
+            verdicts[-breach.count :],
+        )
 
     def lag_ms(self) -> tuple[float, float] | None:
         """From the end of an answer to its scores: median and 95th percentile, in milliseconds."""

@@ -18,7 +18,16 @@ from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.reports.figures import BAD, DOWN, GOOD, count_of, frequencies, percent, setting, with_interval
+from agenteval_otel.reports.figures import (
+    BAD,
+    DOWN,
+    GOOD,
+    count_of,
+    frequencies,
+    percent,
+    setting,
+    with_interval,
+)
 from agenteval_otel.reports.table import criteria_table, grid_of
 from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.semconv import NOT_SAMPLED
@@ -28,8 +37,8 @@ _DRAWN_PER_S, _PROGRESS_S = 4, 4.0
 
 @dataclass
 class Run:
-    """The state of a run; `seconds` is None for a replay, `destination` None where telemetry goes nowhere, and
-    `has_settings` says that the criteria are the user's."""
+    """The state of a run; `seconds` is None for a replay, `destination` None where telemetry goes
+    nowhere, and `has_settings` says that the criteria are the user's."""
 
     pipeline: Pipeline
     scores: Scores
@@ -50,19 +59,25 @@ class Run:
 
     @property
     def done(self) -> float:
-        return min(1.0, self.elapsed_s / self.seconds if self.seconds else self.calls / max(1, self.total))
+        return min(
+            1.0, self.elapsed_s / self.seconds if self.seconds else self.calls / max(1, self.total)
+        )
 
     @property
     def news(self) -> str:
         """The prompt in force, or the progress of a replay."""
         if self.seconds is None:
             return f"{self.calls:,} of {self.total:,} recorded answers"
-        return "prompt v1" if self.release == 1 else f"prompt v2, released at {self.seconds / 2:.1f} s"
+        return (
+            "prompt v1" if self.release == 1 else f"prompt v2, released at {self.seconds / 2:.1f} s"
+        )
 
 
 @dataclass
 class Delivery:
-    """Where telemetry goes, as which service, and whether all of it, or at least the spans, arrived."""
+    """Where telemetry goes, as which service, and whether all of it, or at least the spans,
+    arrived.
+    """
 
     address: str | None = None
     service: str = ""
@@ -91,23 +106,41 @@ async def print_progress(run: Run, console: Console) -> None:
 def render(run: Run, console: Console) -> RenderableType:
     width = console.width
     end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
-    title = Text.assemble(("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end)
-    bar = ProgressBar(total=1.0, completed=run.done, width=width, complete_style="cyan", finished_style="cyan")
+    title = Text.assemble(
+        ("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end
+    )
+    bar = ProgressBar(
+        total=1.0, completed=run.done, width=width, complete_style="cyan", finished_style="cyan"
+    )
     return Group(
-        title, bar, Text(), grid_of(_facts(run)), Text(), _table(run, width), Text(),
+        title,
+        bar,
+        Text(),
+        grid_of(_facts(run)),
+        Text(),
+        _table(run, width),
+        Text(),
         grid_of(((f"{DOWN} alarm", text) for text in _breaches(run)), style="red"),
         Text("\n95 % intervals · Ctrl-C ends early, with the summary", style="dim"),
-    )  # fmt: skip
+    )
 
 
 def _facts(run: Run) -> Iterator[tuple[str, str]]:
     queue, outcomes = run.pipeline.dispatcher.state(), run.pipeline.accounting.outcomes()
     seen = sum(outcomes.values()) + queue["size"]
     sampled = seen - outcomes[NOT_SAMPLED]
-    yield "Agent", f"{run.calls:,} calls · {run.calls / max(run.elapsed_s, 0.1):,.0f} a second · {run.news}"
-    yield "Sampling", f"{sampled:,} of {seen:,} ({percent(sampled / max(1, seen))}) · {run.sampling}"
+    yield (
+        "Agent",
+        f"{run.calls:,} calls · {run.calls / max(run.elapsed_s, 0.1):,.0f} a second · {run.news}",
+    )
+    yield (
+        "Sampling",
+        f"{sampled:,} of {seen:,} ({percent(sampled / max(1, seen))}) · {run.sampling}",
+    )
     lag = run.scores.lag_ms()
-    delay = f" · scored {lag[0]:.0f} ms after the answer, 95 % within {lag[1]:.0f} ms" if lag else ""
+    delay = (
+        f" · scored {lag[0]:.0f} ms after the answer, 95 % within {lag[1]:.0f} ms" if lag else ""
+    )
     yield "Queue", f"{queue['size']:,} calls · {queue['bytes'] / 1024:,.0f} KiB{delay}"
     if run.destination:
         yield "OTLP", run.destination
@@ -120,10 +153,12 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
 def _table(run: Run, width: int) -> Table:
     bins = min(40, width - 50)
     return criteria_table(
-        run.scores.totals, run.scores.targets(), width=width,
+        run.scores.totals,
+        run.scores.targets(),
+        width=width,
         columns=("criterion", "pass rate", "scored", "target", *(["trend"] if bins > 3 else [])),
         trends=run.scores.trends(bins),
-    )  # fmt: skip
+    )
 
 
 def _breaches(run: Run) -> Iterator[str]:
@@ -131,16 +166,28 @@ def _breaches(run: Run) -> Iterator[str]:
         count, before, _ = run.scores.around(breach)
         place = f"after {count:,} of {run.total:,}"
         if run.seconds is not None:
-            place = f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
+            place = (
+                f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
+            )
         start = f"{with_interval(before, rate=True)} → " if before else ""
-        rate = with_interval(Estimate(breach.rate, breach.low, breach.high, breach.count, breach.count), rate=True)
+        rate = with_interval(
+            Estimate(breach.rate, breach.low, breach.high, breach.count, breach.count), rate=True
+        )
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
 
 
 def print_summary(
-    run: Run, console: Console, delivery: Delivery, storage: str | None = None, *, evaluated: bool, planted: bool
-) -> None:  # fmt: skip
-    """Print the last page: `planted` where a worse prompt was released, `storage` the file with the results."""
+    run: Run,
+    console: Console,
+    delivery: Delivery,
+    storage: str | None = None,
+    *,
+    evaluated: bool,
+    planted: bool,
+) -> None:
+    """Print the last page: `planted` where a worse prompt was released, `storage` the file with the
+    results.
+    """
     page = _Page(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"
     page.heading(f"The traffic is {ended} {run.elapsed_s:.1f} s", "bold cyan")
@@ -150,19 +197,30 @@ def print_summary(
     page.heading("Scores · weighted by 1 / probability, with 95 % intervals")
     page.show(_table(run, console.width - 2))
     if run.seconds is None and not run.has_settings:
-        page.line("These criteria are the demo's own; --settings FILE scores by yours (see Next).", "dim")
+        page.line(
+            "These criteria are the demo's own; --settings FILE scores by yours (see Next).", "dim"
+        )
     _print_breaches(page, run, planted=planted)
     _print_delivery(page, delivery, run.scores)
     page.heading("Next")
     for name, command in (
-        ("in the browser", f"agenteval-otel ui {storage}" if storage else "agenteval-otel demo --storage agenteval.db"),
+        (
+            "in the browser",
+            f"agenteval-otel ui {storage}"
+            if storage
+            else "agenteval-otel demo --storage agenteval.db",
+        ),
         ("your handler", "from agenteval_otel import monitor    # then @monitor above it"),
         ("your settings", "agenteval-otel init"),
-        ("your stack", f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}" if delivery.address else
-         "agenteval-otel demo --otlp-endpoint http://localhost:4317"),
+        (
+            "your stack",
+            f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}"
+            if delivery.address
+            else "agenteval-otel demo --otlp-endpoint http://localhost:4317",
+        ),
         ("your alerts", "agenteval-otel provision all --settings agenteval.yaml"),
         ("your recordings", "agenteval-otel demo --traffic conversations.jsonl"),
-    ):  # fmt: skip
+    ):
         page.command(command, f"  {name:<18}")
 
 
@@ -171,16 +229,26 @@ def _print_breaches(page: _Page, run: Run, *, planted: bool) -> None:
     if not breaches:
         page.heading(f"{GOOD} No quality drop found", "bold green")
         watched = run.scores.targets()
-        page.line("No objective was breached." if watched else "No criterion has an objective that could be breached.")
+        page.line(
+            "No objective was breached."
+            if watched
+            else "No criterion has an objective that could be breached."
+        )
         if planted:
-            page.line("A worse prompt was released half-way; more traffic (--seconds) would show it.")
+            page.line(
+                "A worse prompt was released half-way; more traffic (--seconds) would show it."
+            )
         return
     news = f" ({run.news})" if run.seconds else f" in {run.total:,} answers"
-    page.heading(f"{DOWN} Quality dropped: {count_of(len(breaches), 'objective')} breached{news}", "bold red")
+    page.heading(
+        f"{DOWN} Quality dropped: {count_of(len(breaches), 'objective')} breached{news}", "bold red"
+    )
     for breach, text in zip(list(breaches.values()), _breaches(run), strict=False):
         page.line(text)
         verdicts = run.scores.around(breach)[2]
-        reasons = Counter(verdict.reason for verdict in verdicts if not verdict.passed and verdict.reason)
+        reasons = Counter(
+            verdict.reason for verdict in verdicts if not verdict.passed and verdict.reason
+        )
         if reasons:
             page.line(f"    why: {frequencies(reasons)} of the last {len(verdicts)}", "dim")
     kept = [item.name for item in run.scores.totals.criteria if item.name not in breaches]
@@ -192,15 +260,17 @@ def _print_delivery(page: _Page, delivery: Delivery, scores: Scores) -> None:
         page.heading("Nothing left this process", "dim")
         return
     if delivery.complete:
-        page.heading(f"{GOOD} Sent to {delivery.address} as service {delivery.service}", "bold green")
+        page.heading(
+            f"{GOOD} Sent to {delivery.address} as service {delivery.service}", "bold green"
+        )
     else:
         page.heading(f"{BAD} Not everything reached {delivery.address}", "bold yellow")
         page.line(
             "The spans did; events or metrics did not. Jaeger by itself takes only spans: send to a Collector."
-            if delivery.spans else
-            "Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)? On other ports set "
+            if delivery.spans
+            else "Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)? On other ports set "
             "OTEL_EXPORTER_OTLP_PROTOCOL, to grpc or http/protobuf."
-        )  # fmt: skip
+        )
     breached = (breach.trace_id for breach in scores.breaches.values())
     trace_id = next(filter(None, breached), scores.failing_trace)
     if trace_id and delivery.spans:

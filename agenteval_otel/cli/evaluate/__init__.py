@@ -1,4 +1,6 @@
-"""``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports and an exit code."""
+"""``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports
+and an exit code.
+"""
 
 from __future__ import annotations
 
@@ -80,16 +82,30 @@ def names_of_list(text: str) -> list[str]:
 def execution_names(text: str) -> list[str]:
     for item in (items := names_of_list(text)):
         if item not in get_args(Execution):
-            raise argparse.ArgumentTypeError(f"{item!r} is none of {', '.join(get_args(Execution))}")
+            raise argparse.ArgumentTypeError(
+                f"{item!r} is none of {', '.join(get_args(Execution))}"
+            )
     return items
 
 
 def add_evaluator_filters(add: Callable[..., object]) -> None:
     """The options that take some of the evaluators of the settings."""
-    add("--tags", action="extend", type=names_of_list, default=[], metavar="TAG,...",
-        help="only evaluators with one of these tags")  # fmt: skip
-    add("--execution", action="extend", type=execution_names, default=[], metavar="MODE,...",
-        help="only evaluators with this execution: inline, thread, process, async (calls a model)")  # fmt: skip
+    add(
+        "--tags",
+        action="extend",
+        type=names_of_list,
+        default=[],
+        metavar="TAG,...",
+        help="only evaluators with one of these tags",
+    )
+    add(
+        "--execution",
+        action="extend",
+        type=execution_names,
+        default=[],
+        metavar="MODE,...",
+        help="only evaluators with this execution: inline, thread, process, async (calls a model)",
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,36 +113,94 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = textwrap.fill(DESCRIPTION, 78)
     parser.epilog = f"{textwrap.fill(_EXIT_CODES, 78)}\n{_EXAMPLES}"
     add = parser.add_argument
-    add("datasets", nargs="+", metavar="FILE", help="inputs, .jsonl, .json or .csv, or stored results, read in this "
-        "order; - for standard input")  # fmt: skip
-    add("--column", action="append", default=[], metavar="FIELD=COLUMN",
-        help="the column, or name in JSON, of a field: response=answer; repeatable")  # fmt: skip
+    add(
+        "datasets",
+        nargs="+",
+        metavar="FILE",
+        help="inputs, .jsonl, .json or .csv, or stored results, read in this "
+        "order; - for standard input",
+    )
+    add(
+        "--column",
+        action="append",
+        default=[],
+        metavar="FIELD=COLUMN",
+        help="the column, or name in JSON, of a field: response=answer; repeatable",
+    )
     add("--limit", type=whole_number, metavar="N", help="evaluate only the first N inputs")
     add = parser.add_argument_group("what runs").add_argument
-    add("--run", metavar="MODULE:FUNCTION", help="make the answers by this function, sync or async, instead of reading "
-        "them: it gets the prompt, or the EvaluationInput if its argument is so annotated")  # fmt: skip
-    add("--settings", metavar="FILE", help="a settings file (see `agenteval-otel check`), or a JSON or YAML file with "
-        "evaluatorConfigs (default: the file that AGENTEVAL_SETTINGS names)")  # fmt: skip
+    add(
+        "--run",
+        metavar="MODULE:FUNCTION",
+        help="make the answers by this function, sync or async, instead of reading "
+        "them: it gets the prompt, or the EvaluationInput if its argument is so annotated",
+    )
+    add(
+        "--settings",
+        metavar="FILE",
+        help="a settings file (see `agenteval-otel check`), or a JSON or YAML file with "
+        "evaluatorConfigs (default: the file that AGENTEVAL_SETTINGS names)",
+    )
     add("--profile", metavar="NAME", help="a profile of the settings file")
     add("--agent", metavar="NAME", help="use the evaluators and criteria of this agent")
     add_evaluator_filters(add)
-    add("--concurrency", type=whole_number, default=8, metavar="N",
-        help="inputs answered and evaluated at the same time (default: %(default)s)")  # fmt: skip
-    add("--cache", metavar="FILE", help="keep judges' verdicts in this SQLite file: a later run judges only what "
-        "changed: answers, evaluators, models")  # fmt: skip
+    add(
+        "--concurrency",
+        type=whole_number,
+        default=8,
+        metavar="N",
+        help="inputs answered and evaluated at the same time (default: %(default)s)",
+    )
+    add(
+        "--cache",
+        metavar="FILE",
+        help="keep judges' verdicts in this SQLite file: a later run judges only what "
+        "changed: answers, evaluators, models",
+    )
     add = parser.add_argument_group("what comes out").add_argument
-    add("--report", action="append", default=[], metavar="KIND[=FILE]",
-        help="table (default), json, junit or markdown; repeatable, each but one with a file")  # fmt: skip
-    add("--output", metavar="FILE", help="file for the report without one (default: standard output)")
-    add("--results", metavar="FILE", help="write each input's result as a JSON line; - for standard output")
-    add("--open", action="store_true", help="show the results in the browser afterwards, as `agenteval-otel ui` does, "
-        "until it is interrupted; needs --results FILE and the extra ui")  # fmt: skip
-    add("--results-format", choices=tuple(RESULTS), default="full",
-        help="full, or the JSON form of AgentDock (default: %(default)s)")  # fmt: skip
-    add("--fail-under", action="append", default=[], metavar="[CRITERION=]LIMIT", help="exit code 1 when the mean of "
-        "the criterion (without one: of the overall scores) is below this (0 to 1); repeatable")  # fmt: skip
-    add("--baseline", metavar="FILE", help="compare with the --results of an earlier run (any source of "
-        "`agenteval-otel compare`), by input: exit code 1 when a criterion has dropped significantly")  # fmt: skip
+    add(
+        "--report",
+        action="append",
+        default=[],
+        metavar="KIND[=FILE]",
+        help="table (default), json, junit or markdown; repeatable, each but one with a file",
+    )
+    add(
+        "--output",
+        metavar="FILE",
+        help="file for the report without one (default: standard output)",
+    )
+    add(
+        "--results",
+        metavar="FILE",
+        help="write each input's result as a JSON line; - for standard output",
+    )
+    add(
+        "--open",
+        action="store_true",
+        help="show the results in the browser afterwards, as `agenteval-otel ui` does, "
+        "until it is interrupted; needs --results FILE and the extra ui",
+    )
+    add(
+        "--results-format",
+        choices=tuple(RESULTS),
+        default="full",
+        help="full, or the JSON form of AgentDock (default: %(default)s)",
+    )
+    add(
+        "--fail-under",
+        action="append",
+        default=[],
+        metavar="[CRITERION=]LIMIT",
+        help="exit code 1 when the mean of "
+        "the criterion (without one: of the overall scores) is below this (0 to 1); repeatable",
+    )
+    add(
+        "--baseline",
+        metavar="FILE",
+        help="compare with the --results of an earlier run (any source of "
+        "`agenteval-otel compare`), by input: exit code 1 when a criterion has dropped significantly",
+    )
     add("--quiet", action="store_true", help="no progress on standard error")
 
 
@@ -141,15 +215,22 @@ def run(arguments: argparse.Namespace) -> int:
     criteria = _scored_criteria(config)
     check_names(limits, [part.name for part in criteria if not part.name.endswith(SHADOW)])
     with redirect_stdout(sys.stderr):  # the module may print when it is imported
-        answering = Answering(arguments.run, arguments.concurrency) if arguments.run is not None else None
+        answering = (
+            Answering(arguments.run, arguments.concurrency) if arguments.run is not None else None
+        )
     dataset = Dataset(
-        arguments.datasets, limit=arguments.limit, columns=columns_of(arguments.column), needs_response=not answering,
+        arguments.datasets,
+        limit=arguments.limit,
+        columns=columns_of(arguments.column),
+        needs_response=not answering,
         check=answering.check if answering else config.check_input,
-    )  # fmt: skip
+    )
     rows = _rows(dataset, config, answering)
     with dataset, answering or nullcontext():
         if rows.check() == 0:
-            raise ConfigurationError(f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate")
+            raise ConfigurationError(
+                f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate"
+            )
         if config.selection.left_out:
             _print(f"left out: {', '.join(config.selection.left_out)}")
         if dataset.unknown_names:
@@ -157,13 +238,16 @@ def run(arguments: argparse.Namespace) -> int:
         totals = Totals(criteria, records)
         began = time.monotonic()
         with opened(places) as reports:
-            # The reports already have standard output; what evaluators print goes to standard error.
+            # The reports already have standard output; what evaluators print goes to standard
+            # error.
             with redirect_stdout(sys.stderr), observed_by(totals.judges):
                 flow = _InOrder(rows, totals, [*reports, *([earlier] if earlier else [])])
                 asyncio.run(_evaluate(flow, config, arguments, answering))
             targets = list(targets_of(totals, limits))
             compared = earlier.comparison() if earlier and totals.scored else None
-            summary = Summary(totals, dataset.names, limits, targets, time.monotonic() - began, compared)
+            summary = Summary(
+                totals, dataset.names, limits, targets, time.monotonic() - began, compared
+            )
             for report in reports:
                 report.finish(summary)
     code = _exit_code(totals, summary.missed, unscored, earlier)
@@ -176,7 +260,9 @@ def _check_open(arguments: argparse.Namespace) -> None:
         return
     check_extra()
     if not _can_be_shown(arguments):
-        raise ConfigurationError("needs --results FILE in the full format, which it shows", path="--open")
+        raise ConfigurationError(
+            "needs --results FILE in the full format, which it shows", path="--open"
+        )
 
 
 def _show_results(arguments: argparse.Namespace) -> None:
@@ -184,15 +270,21 @@ def _show_results(arguments: argparse.Namespace) -> None:
     if arguments.open:
         open_results(arguments.results)
     elif _can_be_shown(arguments) and not arguments.quiet:
-        _print(f"results in {arguments.results}; in the browser: agenteval-otel ui {arguments.results}")
+        _print(
+            f"results in {arguments.results}; in the browser: agenteval-otel ui {arguments.results}"
+        )
 
 
 def _can_be_shown(arguments: argparse.Namespace) -> bool:
     return arguments.results not in (None, "-") and arguments.results_format == "full"
 
 
-def _rows(dataset: Dataset, config: EvaluationRunConfig, answering: Answering | None) -> Dataset | Conversations:
-    """The dataset; with evaluators of conversations its conversations, besides its answers if these are evaluated."""
+def _rows(
+    dataset: Dataset, config: EvaluationRunConfig, answering: Answering | None
+) -> Dataset | Conversations:
+    """The dataset; with evaluators of conversations its conversations, besides its answers if these
+    are evaluated.
+    """
     units = {evaluator.evaluates for evaluator in config.selection.evaluators}
     if "conversation" not in units:
         return dataset
@@ -203,9 +295,13 @@ def _rows(dataset: Dataset, config: EvaluationRunConfig, answering: Answering | 
 
 
 class _InOrder:
-    """Yields the inputs of a dataset, and passes their results to the totals and reports in the dataset's order."""
+    """Yields the inputs of a dataset, and passes their results to the totals and reports in the
+    dataset's order.
+    """
 
-    def __init__(self, dataset: Dataset | Conversations, totals: Totals, reports: Sequence[Report]) -> None:
+    def __init__(
+        self, dataset: Dataset | Conversations, totals: Totals, reports: Sequence[Report]
+    ) -> None:
         self._dataset, self._totals, self._reports = dataset, totals, reports
         self._rows: dict[int, Row] = {}
         self._ready: dict[int, AggregatedEvaluationResult] = {}  # the runner bounds how many wait
@@ -230,13 +326,21 @@ class _InOrder:
 
 
 async def _evaluate(
-    flow: _InOrder, config: EvaluationRunConfig, arguments: argparse.Namespace, answering: Answering | None
+    flow: _InOrder,
+    config: EvaluationRunConfig,
+    arguments: argparse.Namespace,
+    answering: Answering | None,
 ) -> None:
     try:
         await run_evaluations(
-            flow, config, concurrency=arguments.concurrency, on_result=flow.add, keep_results=False,
-            progress=not arguments.quiet, answer=answering,
-        )  # fmt: skip
+            flow,
+            config,
+            concurrency=arguments.concurrency,
+            on_result=flow.add,
+            keep_results=False,
+            progress=not arguments.quiet,
+            answer=answering,
+        )
     finally:
         if hasattr(config.storage, "close"):
             await config.storage.close()
@@ -244,7 +348,7 @@ async def _evaluate(
 
 def _exit_code(
     totals: Totals, missed: Sequence[Target], unscored: Sequence[str], earlier: EarlierRun | None
-) -> int:  # fmt: skip
+) -> int:
     """The exit code, explained on standard error where it is not 0."""
     if earlier is not None:
         earlier.check()
@@ -269,7 +373,10 @@ def _print(text: str) -> None:
 
 def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, list[str]]:
     """The configuration, and the criteria it names that no evaluator scores."""
-    chosen: dict[str, Any] = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
+    chosen: dict[str, Any] = {
+        "tags": tuple(arguments.tags),
+        "execution": tuple(arguments.execution),
+    }
     tree = _run_configuration(arguments.settings)
     if tree is None:
         fields, loaded = fields_of_settings(arguments)
@@ -278,8 +385,9 @@ def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig
     else:
         for option in ("profile", "agent"):
             if getattr(arguments, option) is not None:
-                raise ConfigurationError("only applies to settings files, not to run configurations",
-                                         path=f"--{option}")  # fmt: skip
+                raise ConfigurationError(
+                    "only applies to settings files, not to run configurations", path=f"--{option}"
+                )
         tree.values.pop("$schema", None)
         overrides = {name: value for name, value in chosen.items() if value}
         try:
@@ -289,7 +397,13 @@ def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig
         named = config.criteria
     if arguments.cache is not None:
         config = _with_cache(config, Path(arguments.cache))
-    scored = sorted({criterion.name for evaluator in config.evaluators for criterion in declared_criteria(evaluator)})
+    scored = sorted(
+        {
+            criterion.name
+            for evaluator in config.evaluators
+            for criterion in declared_criteria(evaluator)
+        }
+    )
     names = dict.fromkeys(criterion.name for criterion in named)
     return config, [f"{name}{suggestion(name, scored)}" for name in names if name not in scored]
 
@@ -303,13 +417,17 @@ def _records(arguments: argparse.Namespace) -> CalibrationRecords | None:
 
 
 def _with_cache(config: EvaluationRunConfig, path: Path) -> EvaluationRunConfig:
-    """The configuration with this file as the cache of all judges; their other cache settings stay as they are."""
+    """The configuration with this file as the cache of all judges; their other cache settings stay
+    as they are.
+    """
     evaluators = []
     for evaluator in config.evaluators:
         judge = getattr(evaluator, "judge", None)
         if isinstance(judge, Judge):
             kept = (judge.cache or CacheSettings()).model_copy(update={"path": path})
-            evaluator = evaluator.model_copy(update={"judge": judge.model_copy(update={"cache": kept})})
+            evaluator = evaluator.model_copy(
+                update={"judge": judge.model_copy(update={"cache": kept})}
+            )
         evaluators.append(evaluator)
     copied = config.model_copy(update={"evaluators": tuple(evaluators)})
     copied.__dict__.pop("selection", None)  # cached, of the previous evaluators
@@ -334,7 +452,9 @@ def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], L
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     settings, agent = loaded.settings, arguments.agent
     if agent is not None and agent not in settings.agents:
-        raise ConfigurationError(f"no agent {agent!r}{known_choices(agent, sorted(settings.agents))}", path="--agent")
+        raise ConfigurationError(
+            f"no agent {agent!r}{known_choices(agent, sorted(settings.agents))}", path="--agent"
+        )
     return run_fields(settings, build_loaded(loaded), agent), loaded
 
 

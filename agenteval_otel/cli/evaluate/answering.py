@@ -1,4 +1,6 @@
-"""``--run module:function``: makes the answers of a dataset, captured as a monitored call's, `annotate` included."""
+"""``--run module:function``: makes the answers of a dataset, captured as a monitored call's,
+`annotate` included.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,11 @@ _OF_THE_DATASET = frozenset({"criteria", "agent", "agent_id"})
 
 
 class Answering:
-    """Calls the function for each input, at most `concurrency` at once; sync functions run on a thread.
+    """Calls the function for each input, at most `concurrency` at once; sync functions run on a
+    thread.
 
-    Live evaluation is disabled meanwhile: monitored functions run, but their calls are not evaluated.
+    Live evaluation is disabled meanwhile: monitored functions run, but their calls are not
+    evaluated.
     """
 
     def __init__(self, name: str, concurrency: int) -> None:
@@ -44,7 +48,9 @@ class Answering:
         disable()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None
+    ) -> None:
         enable()
         self._threads.shutdown(wait=kind is None, cancel_futures=True)
 
@@ -56,27 +62,39 @@ class Answering:
             )
 
     async def __call__(self, evaluation_input: EvaluationInput) -> EvaluationInput:
-        """The input with the function's answer, and with what it annotated; raises what the function raises."""
+        """The input with the function's answer, and with what it annotated; raises what the
+        function raises.
+        """
         call = CapturedCall(self, "")  # `annotate` adds nothing to a call without settings
         call.started_ns, tick = time.time_ns(), time.perf_counter_ns()
         token = CURRENT.set(call)
         try:
-            await self._answer(call, evaluation_input if self._takes_input else evaluation_input.prompt)
+            await self._answer(
+                call, evaluation_input if self._takes_input else evaluation_input.prompt
+            )
         finally:
             CURRENT.reset(token)
         call.ended_ns = call.started_ns + time.perf_counter_ns() - tick
         if call.facts is not None:
             call.keep_facts()
         made = build_input(call, on_bad_fact=lambda name: log.warning("fact_left_out", part=name))
-        fields = {name: value for name in EvaluationInput.model_fields if (value := getattr(made, name)) is not None}
+        fields = {
+            name: value
+            for name in EvaluationInput.model_fields
+            if (value := getattr(made, name)) is not None
+        }
         metadata = {**(evaluation_input.metadata or {}), **(made.metadata or {})} or None
         fields = {name: value for name, value in fields.items() if name not in _OF_THE_DATASET}
-        return copy_with(evaluation_input, dict.fromkeys(_OF_THE_ANSWER) | fields | {"metadata": metadata})
+        return copy_with(
+            evaluation_input, dict.fromkeys(_OF_THE_ANSWER) | fields | {"metadata": metadata}
+        )
 
     async def _answer(self, call: CapturedCall, argument: Any) -> None:
         # In a thread a coroutine is only made; it runs on the event loop.
         run, loop = contextvars.copy_context().run, asyncio.get_running_loop()
-        answer, is_stream = await loop.run_in_executor(self._threads, run, _called, self._function, argument)
+        answer, is_stream = await loop.run_in_executor(
+            self._threads, run, _called, self._function, argument
+        )
         if inspect.isawaitable(answer):
             answer = await answer
         if inspect.isasyncgen(answer):
@@ -100,12 +118,20 @@ def _called(function: Any, argument: Any) -> tuple[Any, bool]:
 
 
 def _takes_input(function: Any, name: str) -> bool:
-    """Whether the function takes the input, and not its prompt; `ConfigurationError` where it takes anything else."""
+    """Whether the function takes the input, and not its prompt; `ConfigurationError` where it takes
+    anything else.
+    """
     if not callable(function):
         kind = type(function).__name__
-        raise ConfigurationError(f"expected module:function, found {name!r} of type {kind}", path=_OPTION)
+        raise ConfigurationError(
+            f"expected module:function, found {name!r} of type {kind}", path=_OPTION
+        )
     try:
-        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        parameters = [
+            p
+            for p in inspect.signature(function).parameters.values()
+            if p.kind is not p.VAR_KEYWORD
+        ]
     except (TypeError, ValueError):  # of a function in C
         return False
     required = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
@@ -114,4 +140,7 @@ def _takes_input(function: Any, name: str) -> bool:
         raise ConfigurationError(f"{expected}; {name}{inspect.signature(function)}", path=_OPTION)
     annotation = parameters[0].annotation
     annotated = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-    return annotated.rpartition(".")[2] == EvaluationInput.__name__ or parameters[0].name == "evaluation_input"
+    return (
+        annotated.rpartition(".")[2] == EvaluationInput.__name__
+        or parameters[0].name == "evaluation_input"
+    )

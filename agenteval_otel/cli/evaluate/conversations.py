@@ -10,10 +10,12 @@ from agenteval_otel.models import EvaluationInput
 
 
 class Conversations:
-    """The conversations of a dataset, each yielded after its last turn; `with_answers` also yields the single turns.
+    """The conversations of a dataset, each yielded after its last turn; `with_answers` also yields
+    the single turns.
 
-    Turns are rows with the same conversation id and agent, in the order of their timestamps where all have one, else of
-    the dataset. A row that holds a conversation already, or has no conversation id, is taken as it is.
+    Turns are rows with the same conversation id and agent, in the order of their timestamps where
+    all have one, else of the dataset. A row that holds a conversation already, or has no
+    conversation id, is taken as it is.
 
     Args:
         with_answers: Turns are evaluated too, each by itself.

@@ -1,7 +1,8 @@
-"""The dataset: evaluation inputs from JSONL (one object a line), a JSON list, CSV (a header, then rows) or our stored
-results, each with its place.
+"""The dataset: evaluation inputs from JSONL (one object a line), a JSON list, CSV (a header, then
+rows) or our stored results, each with its place.
 
-Everything is read twice and lazily: first to find what is wrong before anything is evaluated, then to evaluate.
+Everything is read twice and lazily: first to find what is wrong before anything is evaluated, then
+to evaluate.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ _IS_CSV = {".csv": True, ".tsv": True, ".jsonl": False, ".ndjson": False, ".json
 _FIELDS = {name.replace("_", ""): name for name in EvaluationInput.model_fields}
 # The columns of the specification's files with reference answers.
 _OTHER_NAMES = {
-    "userprompt": ("prompt",), "expectedoutput": ("ground_truth",), "category": ("metadata", "category"),
+    "userprompt": ("prompt",),
+    "expectedoutput": ("ground_truth",),
+    "category": ("metadata", "category"),
     "module": ("metadata", "module"),
-}  # fmt: skip
+}
 _JSON_CELLS = {
     "criteria", "context", "agent_config", "message_history", "metadata", "tool_calls", "usage", "memory_stats",
     "conversation",
@@ -60,7 +63,9 @@ Named = list[tuple[str, Any]]
 Open = Callable[[], "BinaryIO | Generator[bytes]"]
 """A function that opens the lines of a source."""
 Parsed = tuple[int, Callable[[], Named]]
-"""The line on which an input begins, and a function that gives its values or raises `ConfigurationError`."""
+"""The line on which an input begins, and a function that gives its values or raises
+`ConfigurationError`.
+"""
 
 
 class Row(NamedTuple):
@@ -113,7 +118,11 @@ def _decoded(line: bytes, name: str, number: int) -> str:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
         utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        hint = "UTF-16; it must be UTF-8" if utf16 else "not UTF-8; `iconv -f latin1 -t utf-8` converts Latin-1"
+        hint = (
+            "UTF-16; it must be UTF-8"
+            if utf16
+            else "not UTF-8; `iconv -f latin1 -t utf-8` converts Latin-1"
+        )
         hint += " (spreadsheets: 'CSV UTF-8')"
         raise ConfigurationError(hint, path=f"{name}:{number}") from None
 
@@ -126,12 +135,16 @@ def is_database(path: str) -> bool:
 
 
 def columns_of(texts: Sequence[str]) -> dict[str, str]:
-    """Fields by the names that stand for them in the dataset, from texts such as ``response=answer``."""
+    """Fields by the names that stand for them in the dataset, from texts such as
+    ``response=answer``.
+    """
     columns: dict[str, str] = {}
     for text in texts:
         field, _, name = map(str.strip, text.partition("="))
         if not (field and name):
-            raise ConfigurationError(f"expected FIELD=COLUMN such as response=answer, found {text!r}", path="--column")
+            raise ConfigurationError(
+                f"expected FIELD=COLUMN such as response=answer, found {text!r}", path="--column"
+            )
         if _plain(field.partition(".")[0]) not in _FIELDS:
             swapped = f"; the field comes first: {name}={field}" if _plain(name) in _FIELDS else ""
             known = known_choices(field, sorted(EvaluationInput.model_fields))
@@ -143,15 +156,20 @@ def columns_of(texts: Sequence[str]) -> dict[str, str]:
 class Dataset:
     """The inputs of several sources, one after another; at most `limit`.
 
-    The suffix of a source decides whether it is JSON or CSV, else its first character. `columns` are fields by the
-    names that stand for them. `check` raises `ConfigurationError` for an input that cannot be evaluated. Without
-    `needs_response` the answers are made later.
+    The suffix of a source decides whether it is JSON or CSV, else its first character. `columns`
+    are fields by the names that stand for them. `check` raises `ConfigurationError` for an input
+    that cannot be evaluated. Without `needs_response` the answers are made later.
     """
 
     def __init__(
-        self, paths: Sequence[str], *, limit: int | None = None, check: Callable[[EvaluationInput], None] | None = None,
-        columns: Mapping[str, str] | None = None, needs_response: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        paths: Sequence[str],
+        *,
+        limit: int | None = None,
+        check: Callable[[EvaluationInput], None] | None = None,
+        columns: Mapping[str, str] | None = None,
+        needs_response: bool = True,
+    ) -> None:
         self._paths, self._limit, self._check = paths, limit, check
         self._sources: list[Open] = []
         self._columns, self.needs_response = columns or {}, needs_response
@@ -163,7 +181,9 @@ class Dataset:
         """Takes each input that `check` reads."""
         names = ["stdin" if path == _STDIN else os.path.basename(path) or path for path in paths]
         # The folders tell two files of one name apart.
-        self.names = [path if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)]
+        self.names = [
+            path if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)
+        ]
 
     def __enter__(self) -> Self:
         self._sources = [self._open.enter_context(readable_twice(path)) for path in self._paths]
@@ -173,7 +193,9 @@ class Dataset:
         self._open.close()
 
     def check(self) -> int:
-        """Read everything once; gives the number of inputs, or raises `SettingsError` with the first problems."""
+        """Read everything once; gives the number of inputs, or raises `SettingsError` with the
+        first problems.
+        """
         problems: list[Problem] = []
         inputs = 0
         for row in self._rows():
@@ -186,10 +208,13 @@ class Dataset:
                 break
         if self._names and (missing := [name for name in self._columns if name not in self._names]):
             problems = [
-                Problem(None, "--column", f"no column {name!r}{known_choices(name, self._names)}") for name in missing
+                Problem(None, "--column", f"no column {name!r}{known_choices(name, self._names)}")
+                for name in missing
             ]
         if len(problems) > MAX_PROBLEMS:
-            problems[MAX_PROBLEMS:] = [Problem(None, None, f"and more; these are the first {MAX_PROBLEMS}")]
+            problems[MAX_PROBLEMS:] = [
+                Problem(None, None, f"and more; these are the first {MAX_PROBLEMS}")
+            ]
         if problems:
             raise SettingsError(problems)
         self._limit = inputs  # the run has to end, even where a file grows meanwhile
@@ -199,7 +224,9 @@ class Dataset:
         return self._limit or 0
 
     def __iter__(self) -> Iterator[Row]:
-        """The inputs, in order; `SettingsError` where a source has become wrong since it was checked."""
+        """The inputs, in order; `SettingsError` where a source has become wrong since it was
+        checked.
+        """
         for number, row in enumerate(self._rows(), 1):
             if not isinstance(row, Row):
                 raise SettingsError(row)
@@ -224,14 +251,18 @@ class Dataset:
         by_suffix = _IS_CSV.get(os.path.splitext(name)[1].lower())
         if not first.lstrip().startswith(("{", "[")) if by_suffix is None else by_suffix:
             return _parse_csv(name, first, lines, self)
-        parsed = (_parse_list if first.lstrip().startswith("[") else _parse_jsonl)(name, first, lines)
+        parsed = (_parse_list if first.lstrip().startswith("[") else _parse_jsonl)(
+            name, first, lines
+        )
         return ((line, partial(self._renamed, values)) for line, values in parsed)
 
     def _renamed(self, values: Callable[[], Named]) -> Named:
         return [(self.field_of(name), value) for name, value in values()]
 
     def field_of(self, name: str) -> str:
-        """The field that a column stands for. A column with the name of a mapped field goes into the metadata."""
+        """The field that a column stands for. A column with the name of a mapped field goes into
+        the metadata.
+        """
         if not self._columns:
             return name
         if len(self._names) < _MAX_NAMES or name in self._columns:
@@ -258,8 +289,9 @@ def _parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Pars
     if first.strip() == "{":
         raise ConfigurationError(
             "expected one JSON object on each line, or a list, found an object that spans several lines; "
-            "`jq -c . FILE` makes lines of objects", path=f"{source}:1",
-        )  # fmt: skip
+            "`jq -c . FILE` makes lines of objects",
+            path=f"{source}:1",
+        )
     for number, line in enumerate(chain([first], lines), 1):
         if line.strip():
             yield number, partial(named_values, line)
@@ -283,7 +315,9 @@ def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parse
         json.loads(text)
     except (ValueError, RecursionError) as error:
         place = f"{source}:{getattr(error, 'lineno', 1)}"
-        raise ConfigurationError(f"not JSON: {getattr(error, 'msg', str(error)[:80])}", path=place) from None
+        raise ConfigurationError(
+            f"not JSON: {getattr(error, 'msg', str(error)[:80])}", path=place
+        ) from None
     end, line = text.index("[") + 1, 1
     while (between := _BETWEEN.match(text, end)) is not None:
         line += text.count("\n", end, between.end())
@@ -313,7 +347,9 @@ def _named_fields(stored: EvaluationInput | None) -> Named:
 
 
 def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) -> Iterator[Parsed]:
-    """An input for each row below the header; the separator is the most frequent of comma, semicolon and tab there."""
+    """An input for each row below the header; the separator is the most frequent of comma,
+    semicolon and tab there.
+    """
     csv.field_size_limit(_MAX_CELL)  # of the process; by default 128 KiB a cell
     header: list[str] = []
     begins = 1
@@ -331,7 +367,9 @@ def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) 
 
 
 def _check_header(cells: list[str], place: str, *, needs_response: bool) -> None:
-    """Refuse names that are misspelled, missing or there twice, and a header without a column for the answer."""
+    """Refuse names that are misspelled, missing or there twice, and a header without a column for
+    the answer.
+    """
     if not all(name.strip() for name in cells):
         raise ConfigurationError("a column without a name", path=place)
     try:
@@ -340,7 +378,9 @@ def _check_header(cells: list[str], place: str, *, needs_response: bool) -> None
         raise ConfigurationError(str(error), path=place) from None
     if needs_response and not fields.keys() & {"response", "error_type", "conversation"}:
         known = known_choices("", sorted(EvaluationInput.model_fields))
-        raise ConfigurationError(f"no column 'response' with the answers to evaluate{_MAPPED}{known}", path=place)
+        raise ConfigurationError(
+            f"no column 'response' with the answers to evaluate{_MAPPED}{known}", path=place
+        )
 
 
 def _named_cells(header: list[str], cells: list[str]) -> Named:
@@ -363,7 +403,9 @@ def _plain(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _field_of(name: str) -> tuple[str, ...]:
-    """The path of a named value: its field, and the keys within. An unknown name is a key of ``metadata``."""
+    """The path of a named value: its field, and the keys within. An unknown name is a key of
+    ``metadata``.
+    """
     root, *keys = name.strip().split(".")
     plain = _plain(root)
     if plain in _FIELDS:
@@ -372,13 +414,17 @@ def _field_of(name: str) -> tuple[str, ...]:
         return _OTHER_NAMES[plain]
     if get_close_matches(plain, [*_FIELDS, *_OTHER_NAMES], n=1, cutoff=_TYPOS):
         fields = sorted(EvaluationInput.model_fields)
-        raise ConfigurationError(f"unknown field{known_choices(root, fields)}; to keep it anyway: metadata.{root}",
-                                 path=name.strip()[:80])  # fmt: skip
+        raise ConfigurationError(
+            f"unknown field{known_choices(root, fields)}; to keep it anyway: metadata.{root}",
+            path=name.strip()[:80],
+        )
     return "metadata", name.strip()
 
 
 def _fields_of(named: Named) -> dict[str, Any]:
-    """The fields of an input; `ConfigurationError` for a misspelled name, or two names for one value."""
+    """The fields of an input; `ConfigurationError` for a misspelled name, or two names for one
+    value.
+    """
     fields: dict[str, Any] = {}
     names: dict[tuple[str, ...], str] = {}
     # Whole fields first: single keys override what they contain.
@@ -392,7 +438,9 @@ def _fields_of(named: Named) -> dict[str, Any]:
         for key in parents:
             current = inner.get(key)
             if current is not None and not isinstance(current, Mapping):
-                raise ConfigurationError(f"{key} is not a mapping here, so it has no {last!r}", path=name)
+                raise ConfigurationError(
+                    f"{key} is not a mapping here, so it has no {last!r}", path=name
+                )
             inner[key] = dict(current or {})
             inner = inner[key]
         inner[last] = value
@@ -400,12 +448,17 @@ def _fields_of(named: Named) -> dict[str, Any]:
 
 
 def input_of(named: Named, *, needs_response: bool = True) -> EvaluationInput:
-    """The input with these values, or `ConfigurationError`; a response, error_type or conversation is needed."""
+    """The input with these values, or `ConfigurationError`; a response, error_type or conversation
+    is needed.
+    """
     fields = _fields_of(named)
-    has_answer = "response" in fields or any(fields.get(name) is not None for name in ("error_type", "conversation"))
+    has_answer = "response" in fields or any(
+        fields.get(name) is not None for name in ("error_type", "conversation")
+    )
     if needs_response and not has_answer:
         raise ConfigurationError(
-            f"is missing: the answer to evaluate (or error_type, where the agent raised){_MAPPED}", path="response"
+            f"is missing: the answer to evaluate (or error_type, where the agent raised){_MAPPED}",
+            path="response",
         )
     try:
         return EvaluationInput.model_validate(fields)

@@ -1,5 +1,5 @@
-"""What comes out: a table for people, JSON for programs, Markdown for pull requests, JUnit XML for CI servers, and the
-results of the inputs. Every file is opened before anything is evaluated."""
+"""What comes out: a table for people, JSON for programs, Markdown for pull requests, JUnit XML for
+CI servers, and the results of the inputs. Every file is opened before anything is evaluated."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _JSON = TypeAdapter[Any](Any)
 def opened(places: Iterable[tuple[str, str]]) -> Iterator[list[Report]]:
     """The reports of these kinds, each with its open file."""
     with ExitStack() as files:
-        yield [(KINDS | RESULTS)[kind](files.enter_context(_opened(kind, path))) for kind, path in places]
+        yield [
+            (KINDS | RESULTS)[kind](files.enter_context(_opened(kind, path)))
+            for kind, path in places
+        ]
 
 
 def places_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
@@ -47,7 +50,9 @@ def places_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
     for text in arguments.report:
         kind, separator, path = text.partition("=")
         if kind not in KINDS:
-            raise ConfigurationError(f"no report {kind!r}{known_choices(kind, KINDS)}", path="--report")
+            raise ConfigurationError(
+                f"no report {kind!r}{known_choices(kind, KINDS)}", path="--report"
+            )
         if separator and not path:
             raise ConfigurationError(f"expected a file after {text!r}", path="--report")
         places.append((kind, path or arguments.output or _STDOUT))
@@ -71,7 +76,9 @@ def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Names
         place, option = os.path.realpath(path), "--results" if kind in RESULTS else "--report"
         if place in seen and path != os.devnull:
             shown = "standard output" if path == _STDOUT else path
-            raise ConfigurationError(f"{shown} is an input or another output; name another file", path=option)
+            raise ConfigurationError(
+                f"{shown} is an input or another output; name another file", path=option
+            )
         seen.add(place)
 
 
@@ -83,8 +90,12 @@ def _opened(kind: str, path: str) -> AbstractContextManager[IO[str]]:
     owner_only = kind in RESULTS  # they contain the inputs
     if owner_only and os.path.isfile(path):
         os.chmod(path, 0o600)
-    raw = _File(path, "w", opener=(lambda name, flags: os.open(name, flags, 0o600)) if owner_only else None)
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n")
+    raw = _File(
+        path, "w", opener=(lambda name, flags: os.open(name, flags, 0o600)) if owner_only else None
+    )
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n"
+    )
 
 
 class _File(io.FileIO):
@@ -105,7 +116,9 @@ class Report:
         self.file = file
 
     def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
-        """Add the results of one input, in the order of the dataset. Most reports only need the totals."""
+        """Add the results of one input, in the order of the dataset. Most reports only need the
+        totals.
+        """
 
     def finish(self, summary: Summary) -> None:
         """Write what needs the totals."""
@@ -123,7 +136,9 @@ class FullResults(Report):
 
 
 class AgentDockResults(Report):
-    """Each input's result as a JSON line in AgentDock's form, in which a failed result carries a filler score."""
+    """Each input's result as a JSON line in AgentDock's form, in which a failed result carries a
+    filler score.
+    """
 
     def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
         line = _JSON.dump_json(plain(aggregated.original_json())).decode()
@@ -137,14 +152,17 @@ def _heading(summary: Summary) -> str:
 
 
 class TableReport(Report):
-    """A row for each criterion, as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or file.
+    """A row for each criterion, as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or
+    file.
 
     Narrow terminals get fewer columns, never broken ones.
     """
 
     def finish(self, summary: Summary) -> None:
         console = console_for(self.file)
-        for part in tables_of(_heading(summary), summary.totals, summary.targets, width=console.width):
+        for part in tables_of(
+            _heading(summary), summary.totals, summary.targets, width=console.width
+        ):
             console.print(part)
         if summary.comparison is not None:
             console.print("")
@@ -157,19 +175,26 @@ class JsonReport(Report):
 
     def finish(self, summary: Summary) -> None:
         totals = summary.totals
-        missed = [{name: getattr(target, name) for name in ("criterion", "target", "reached")}
-                  for target in summary.missed]  # fmt: skip
+        missed = [
+            {name: getattr(target, name) for name in ("criterion", "target", "reached")}
+            for target in summary.missed
+        ]
         report = {
-            "sources": list(summary.sources), "duration_s": round(summary.duration_s, 3), **totals.as_json(),
-            "fail_under": [limit._asdict() for limit in summary.limits], "missed": missed,
+            "sources": list(summary.sources),
+            "duration_s": round(summary.duration_s, 3),
+            **totals.as_json(),
+            "fail_under": [limit._asdict() for limit in summary.limits],
+            "missed": missed,
             **({"judges": vars(totals.judges)} if totals.judges else {}),
             **({"baseline": json_of(summary.comparison)} if summary.comparison else {}),
-        }  # fmt: skip
+        }
         self.file.write(json_for_terminals(report) + "\n")
 
 
 class MarkdownReport(Report):
-    """A heading with the outcome, a table, the missed targets and the lowest inputs. Contains no text of an answer."""
+    """A heading with the outcome, a table, the missed targets and the lowest inputs. Contains no
+    text of an answer.
+    """
 
     def finish(self, summary: Summary) -> None:
         self.file.write("\n".join(_markdown(summary)) + "\n")
@@ -184,7 +209,10 @@ def _markdown(summary: Summary) -> Iterator[str]:
         outcome = f"{count_of(len(missed), 'target')} missed"
     yield f"### {'❌ ' if missed else '✅ ' if summary.targets else ''}Evaluation: {outcome}"
     yield from ("", f"{markdown_text(_heading(summary))}.")
-    yield from ("", "| criterion | mean (95 %) | pass rate (95 %) | scored | skipped | failed | target |")
+    yield from (
+        "",
+        "| criterion | mean (95 %) | pass rate (95 %) | scored | skipped | failed | target |",
+    )
     yield "|---|---|---|--:|--:|--:|---|"
     for item in totals.criteria:
         mean = DASH if item.mean is None else with_interval(item.mean)
@@ -199,7 +227,12 @@ def _markdown(summary: Summary) -> Iterator[str]:
         if lines:
             yield from ("", f"**{heading}**", "", *(f"- {markdown_text(line)}" for line in lines))
     if totals.lowest:
-        yield from ("", "<details><summary>Lowest scores</summary>", "", "| input | overall score | not passed |")
+        yield from (
+            "",
+            "<details><summary>Lowest scores</summary>",
+            "",
+            "| input | overall score | not passed |",
+        )
         yield "|---|--:|---|"
         for low in totals.lowest:
             yield f"| {markdown_text(low.place)} | {low.overall_score:.2f} | {markdown_text(', '.join(low.criteria))} |"
@@ -217,7 +250,8 @@ _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class JUnitReport(Report):
-    """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases until the end.
+    """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases
+    until the end.
 
     Strict servers (Jenkins' xUnit plugin) accept every element.
     """
@@ -238,13 +272,20 @@ class JUnitReport(Report):
             _add_element(self._case(row, "evaluation", []), "error", messages, kind)
 
     def _case(self, row: Row, criterion: str, results: Iterable[EvaluationResult]) -> Element:
-        """A case; it takes as long as its evaluators, one of which may score several criteria in that time."""
+        """A case; it takes as long as its evaluators, one of which may score several criteria in
+        that time.
+        """
         suite = self._suites.setdefault(row.source, Element("testsuite", name=_clean(row.source)))
-        took_ns = sum(max(0, (result.ended_ns or 0) - (result.started_ns or 0)) for result in results)
+        took_ns = sum(
+            max(0, (result.ended_ns or 0) - (result.started_ns or 0)) for result in results
+        )
         return SubElement(
-            suite, "testcase", classname=f"{_package(row.source)}.{_package(criterion)}",
-            name=_clean(f"{criterion} at {row.place}"), time=f"{took_ns / 1e9:.6f}",
-        )  # fmt: skip
+            suite,
+            "testcase",
+            classname=f"{_package(row.source)}.{_package(criterion)}",
+            name=_clean(f"{criterion} at {row.place}"),
+            time=f"{took_ns / 1e9:.6f}",
+        )
 
     def finish(self, summary: Summary) -> None:
         root = Element("testsuites", name="agenteval-otel")
@@ -258,7 +299,9 @@ class JUnitReport(Report):
             element.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.6f}")
         root.set("time", f"{summary.duration_s:.6f}")
         indent(root)
-        self.file.write(f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, encoding="unicode")}\n')
+        self.file.write(
+            f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(root, encoding="unicode")}\n'
+        )
 
 
 def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
@@ -266,11 +309,20 @@ def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
     failed = [result for result in results if result.status == "failed"]
     low = [result for result in results if result.passed is False]
     if any(result.shadow for result in results):
-        SubElement(case, "skipped", message="shadow").text = _clean("\n".join(map(_score_text, results)))
+        SubElement(case, "skipped", message="shadow").text = _clean(
+            "\n".join(map(_score_text, results))
+        )
     elif failed:
-        _add_element(case, "error", [result.error or "" for result in failed], failed[0].error_type or "error")
+        _add_element(
+            case,
+            "error",
+            [result.error or "" for result in failed],
+            failed[0].error_type or "error",
+        )
     elif low:
-        _add_element(case, "failure", [_score_text(result) for result in low], low[0].reason_code or "fail")
+        _add_element(
+            case, "failure", [_score_text(result) for result in low], low[0].reason_code or "fail"
+        )
     elif all(result.status == "skipped" for result in results):
         reasons = dict.fromkeys(result.skip_reason or "" for result in results)
         SubElement(case, "skipped", message=_clean(", ".join(reasons)))
@@ -281,7 +333,9 @@ def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
 
 def _add_element(case: Element, tag: str, texts: list[str], kind: str) -> None:
     text = "\n".join(texts)
-    SubElement(case, tag, message=_clean(text.partition("\n")[0][:200]), type=_clean(kind)).text = _clean(text)
+    SubElement(
+        case, tag, message=_clean(text.partition("\n")[0][:200]), type=_clean(kind)
+    ).text = _clean(text)
 
 
 def _score_text(result: EvaluationResult) -> str:
@@ -295,7 +349,10 @@ def _score_text(result: EvaluationResult) -> str:
 
 def _package(name: str) -> str:
     """A name as one part of a class name. Servers split class names at dots."""
-    return re.sub(r"[^\w-]", "_", name.rsplit("/", 1)[-1].removesuffix(".jsonl").removesuffix(".csv")) or "_"
+    return (
+        re.sub(r"[^\w-]", "_", name.rsplit("/", 1)[-1].removesuffix(".jsonl").removesuffix(".csv"))
+        or "_"
+    )
 
 
 def _clean(text: str) -> str:
@@ -306,6 +363,9 @@ def _clean(text: str) -> str:
 
 
 KINDS: dict[str, type[Report]] = {
-    "table": TableReport, "json": JsonReport, "junit": JUnitReport, "markdown": MarkdownReport,
-}  # fmt: skip
+    "table": TableReport,
+    "json": JsonReport,
+    "junit": JUnitReport,
+    "markdown": MarkdownReport,
+}
 RESULTS: dict[str, type[Report]] = {"full": FullResults, "agentdock": AgentDockResults}

@@ -26,11 +26,15 @@ class FailUnder(NamedTuple):
         with contextlib.suppress(ValueError):
             if 0 <= float(limit) <= 1 and (name.strip() or "=" not in text):
                 return cls(name.strip() or None, float(limit))
-        raise ConfigurationError(f"expected CRITERION=LIMIT or LIMIT, from 0 to 1, found {text!r}", path="--fail-under")
+        raise ConfigurationError(
+            f"expected CRITERION=LIMIT or LIMIT, from 0 to 1, found {text!r}", path="--fail-under"
+        )
 
 
 class Summary(NamedTuple):
-    """The results of a run: the names of its sources in order, how long the evaluation took, and how it compares."""
+    """The results of a run: the names of its sources in order, how long the evaluation took, and
+    how it compares.
+    """
 
     totals: Totals
     sources: Sequence[str]
@@ -45,17 +49,28 @@ class Summary(NamedTuple):
         for drop in self.comparison.drops if self.comparison else ():
             value, low, high, _ = drop.difference
             reached = f"dropped by {-value:.3f} (95 % interval {-high:.3f} to {-low:.3f})"
-            missed.append(Target(drop.name, "baseline", False, f"the --baseline has {drop.a.mean:.3f}", reached))
+            missed.append(
+                Target(
+                    drop.name, "baseline", False, f"the --baseline has {drop.a.mean:.3f}", reached
+                )
+            )
         return missed
 
 
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
     """Refuse limits for criteria that no evaluator scores, with the scored ones."""
-    wrong = [limit.criterion for limit in limits if limit.criterion is not None and limit.criterion not in known]
+    wrong = [
+        limit.criterion
+        for limit in limits
+        if limit.criterion is not None and limit.criterion not in known
+    ]
     if wrong:
-        raise ConfigurationError.of([
-            ("--fail-under", f"no criterion {name!r} is scored{known_choices(name, known)}") for name in wrong
-        ])  # fmt: skip
+        raise ConfigurationError.of(
+            [
+                ("--fail-under", f"no criterion {name!r} is scored{known_choices(name, known)}")
+                for name in wrong
+            ]
+        )
 
 
 def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
@@ -64,7 +79,9 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
         if criterion.objective is not None:
             shown = setting(criterion.objective)
             met = criterion.objective_met is True
-            yield Target(criterion.name, shown, met, f"the objective is {shown}", _pass_rate(criterion))
+            yield Target(
+                criterion.name, shown, met, f"the objective is {shown}", _pass_rate(criterion)
+            )
     for limit in limits:
         if limit.criterion is None:
             mean = totals.overall
@@ -75,12 +92,18 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
             mean = criterion.mean
             reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
         met = mean is not None and mean.mean >= limit.limit - ROUNDING
-        yield Target(limit.criterion, f"{limit.limit:g}", met, f"--fail-under is {limit.limit:g}", reached)
+        yield Target(
+            limit.criterion, f"{limit.limit:g}", met, f"--fail-under is {limit.limit:g}", reached
+        )
 
 
 def _pass_rate(criterion: CriterionTotals) -> str:
     rate = criterion.pass_rate
     if rate is not None:
         return f"{criterion.passed:,} of {rate.scores:,} passed, {exactly(rate, rate=True)}"
-    hint = ": the criterion needs a threshold, which decides whether a score passes" if criterion.scored else ""
+    hint = (
+        ": the criterion needs a threshold, which decides whether a score passes"
+        if criterion.scored
+        else ""
+    )
     return f"no pass rate ({criterion}){hint}"

@@ -1,1 +1,3 @@
-"""Evaluators of whole conversations: each sees all turns as one input, once the conversation is over."""
+"""Evaluators of whole conversations: each sees all turns as one input, once the conversation is
+over.
+"""

@@ -18,7 +18,9 @@ from agenteval_otel.models import EvaluationInput, Score
 
 
 class ConversationEvaluator(OperationalEvaluator):
-    """Sees whole conversations, also one whose last turn raised; skipped where the input is one answer."""
+    """Sees whole conversations, also one whose last turn raised; skipped where the input is one
+    answer.
+    """
 
     evaluates_errors: ClassVar[bool] = True
 
@@ -31,16 +33,19 @@ class ConversationEvaluator(OperationalEvaluator):
 
 
 class TurnsToResolution(ConversationEvaluator, type="TurnsToResolution"):
-    """1 for a conversation resolved within `max_turns`, else max_turns / turns; 0 if it was never resolved.
+    """1 for a conversation resolved within `max_turns`, else max_turns / turns; 0 if it was never
+    resolved.
 
-    It passes within `max_turns`. Turns are counted up to the first one with a sign of resolution; their number is
-    ``turns`` in the metadata. The fields below define the signs of resolution; at least one is required.
+    It passes within `max_turns`. Turns are counted up to the first one with a sign of resolution;
+    their number is ``turns`` in the metadata. The fields below define the signs of resolution; at
+    least one is required.
 
     Attributes:
         max_turns: Up to this many turns score 1.
         tools: A successful call of one of these tools resolves the conversation.
         phrases: An answer that contains one of these phrases resolves it; case is ignored.
-        user_phrases: A user's message that contains one of these phrases shows that the turn before resolved it.
+        user_phrases: A user's message that contains one of these phrases shows that the turn before
+            resolved it.
         end_mark: ``annotate(conversation_ends=True)`` resolves it.
     """
 
@@ -54,7 +59,9 @@ class TurnsToResolution(ConversationEvaluator, type="TurnsToResolution"):
     @model_validator(mode="after")
     def _has_a_sign(self) -> Self:
         if not (self.tools or self.phrases or self.user_phrases or self.end_mark):
-            raise ValueError("nothing says what resolves a conversation: give tools, phrases, user_phrases or end_mark")
+            raise ValueError(
+                "nothing says what resolves a conversation: give tools, phrases, user_phrases or end_mark"
+            )
         return self
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
@@ -66,9 +73,12 @@ class TurnsToResolution(ConversationEvaluator, type="TurnsToResolution"):
         number, sign = resolved
         passed = number <= self.max_turns
         return Score(
-            value=1.0 if passed else self.max_turns / number, passed=passed, metadata={"turns": number},
-            reason_code=None if passed else "too_many_turns", reasoning=f"resolved in turn {number}, by {sign}",
-        )  # fmt: skip
+            value=1.0 if passed else self.max_turns / number,
+            passed=passed,
+            metadata={"turns": number},
+            reason_code=None if passed else "too_many_turns",
+            reasoning=f"resolved in turn {number}, by {sign}",
+        )
 
     def _resolved_in(self, turns: Sequence[EvaluationInput]) -> tuple[int, str] | None:
         for number, turn in enumerate(turns, 1):
@@ -86,4 +96,6 @@ class TurnsToResolution(ConversationEvaluator, type="TurnsToResolution"):
 
 def _first_in(text: str | None, phrases: Iterable[str]) -> str | None:
     whole = folded(text or "", case_sensitive=False) if phrases else ""
-    return next((phrase for phrase in phrases if folded(phrase, case_sensitive=False) in whole), None)
+    return next(
+        (phrase for phrase in phrases if folded(phrase, case_sensitive=False) in whole), None
+    )

@@ -1,4 +1,6 @@
-"""Repetition and UnansweredQuestions: what is said again nearly word for word, by the agent and by the user."""
+"""Repetition and UnansweredQuestions: what is said again nearly word for word, by the agent and by
+the user.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,12 @@ class _Wording(ConversationEvaluator):
 
 
 class Repetition(_Wording, type="Repetition"):
-    """Share of answers that say something new: 1 - repeated / (answers - 1); 1 at best. It passes where none repeats.
+    """Share of answers that say something new: 1 - repeated / (answers - 1); 1 at best. It passes
+    where none repeats.
 
-    An answer is repeated if it is nearly the same as one of the fifty before it: the sets of their n-grams of four
-    characters have a Dice coefficient of at least `similarity`. Skipped with fewer than two answers that count.
+    An answer is repeated if it is nearly the same as one of the fifty before it: the sets of their
+    n-grams of four characters have a Dice coefficient of at least `similarity`. Skipped with fewer
+    than two answers that count.
 
     Attributes:
         similarity: Lowest similarity at which two answers count as the same, above 0 up to 1.
@@ -57,9 +61,10 @@ class Repetition(_Wording, type="Repetition"):
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         texts = [
-            (number, text) for number, turn in enumerate(self.turns(evaluation_input), 1)
+            (number, text)
+            for number, turn in enumerate(self.turns(evaluation_input), 1)
             if len(text := turn.response_text.strip()) >= self.min_characters
-        ]  # fmt: skip
+        ]
         if len(texts) < 2:
             raise EvaluationSkipped("fewer than two answers")
         known: list[frozenset[str]] = []
@@ -71,21 +76,27 @@ class Repetition(_Wording, type="Repetition"):
             known.append(grams)
         of = len(texts) - 1
         if not repeated:
-            return Score(value=1.0, passed=True, reasoning=f"none of {len(texts)} answers repeats another one")
+            return Score(
+                value=1.0,
+                passed=True,
+                reasoning=f"none of {len(texts)} answers repeats another one",
+            )
         shown = ", ".join(map(str, repeated[:20]))
         return Score(
-            value=1.0 - len(repeated) / of, passed=False, reason_code="repeated_answer",
+            value=1.0 - len(repeated) / of,
+            passed=False,
+            reason_code="repeated_answer",
             reasoning=f"{len(repeated)} of {of} answers repeat an earlier answer, in turns {shown}",
             metadata={"turns": repeated},
-        )  # fmt: skip
+        )
 
 
 class UnansweredQuestions(_Wording, type="UnansweredQuestions"):
     """Share of the user's questions that were not repeated: 1 - repeated / questions; 1 is best.
 
-    A question is a sentence of the user's that ends with a question mark. If it is repeated nearly word for word after
-    an answer, it was not answered; similarity is measured as in `Repetition`. It passes if none is repeated. Skipped
-    without a question.
+    A question is a sentence of the user's that ends with a question mark. If it is repeated nearly
+    word for word after an answer, it was not answered; similarity is measured as in `Repetition`.
+    It passes if none is repeated. Skipped without a question.
 
     Attributes:
         similarity: Lowest similarity at which two questions count as the same, above 0 up to 1.
@@ -104,7 +115,9 @@ class UnansweredQuestions(_Wording, type="UnansweredQuestions"):
             for text in self._questions_of(turn.prompt or ""):
                 grams = _grams(text)
                 newest = range(max(0, len(questions) - _COMPARED_TEXTS), len(questions))
-                same = next((at for at in newest if _alike(grams, questions[at][0], self.similarity)), None)
+                same = next(
+                    (at for at in newest if _alike(grams, questions[at][0], self.similarity)), None
+                )
                 if same is None:
                     questions.append((grams, text, number))
                 elif questions[same][2] in answered:
@@ -114,18 +127,28 @@ class UnansweredQuestions(_Wording, type="UnansweredQuestions"):
         if not questions:
             raise EvaluationSkipped("no questions")
         if not again:
-            return Score(value=1.0, passed=True, reasoning=f"none of {len(questions)} questions was asked again")
+            return Score(
+                value=1.0,
+                passed=True,
+                reasoning=f"none of {len(questions)} questions was asked again",
+            )
         first, turn_number = next(iter(again.items()))
         return Score(
-            value=1.0 - len(again) / len(questions), passed=False, reason_code="asked_again",
+            value=1.0 - len(again) / len(questions),
+            passed=False,
+            reason_code="asked_again",
             reasoning=(
                 f"{len(again)} of {len(questions)} questions were asked again; "
                 f"in turn {turn_number}: {brief(questions[first][1], _SHOWN)}"
             ),
             metadata={"turns": sorted(set(again.values()))},
-        )  # fmt: skip
+        )
 
     def _questions_of(self, text: str) -> Iterator[str]:
         parts = _SENTENCES.split(text)  # sentences, and between them what ended each
-        sentences = (part.strip() for part, end in zip(parts[::2], parts[1::2], strict=False) if end in _QUESTION_MARKS)
+        sentences = (
+            part.strip()
+            for part, end in zip(parts[::2], parts[1::2], strict=False)
+            if end in _QUESTION_MARKS
+        )
         return (sentence for sentence in sentences if len(sentence) >= self.min_characters)

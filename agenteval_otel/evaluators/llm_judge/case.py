@@ -1,4 +1,6 @@
-"""The case that a judge reads: the fields of an input, shortened; what is missing, unusable, or speaks to the judge."""
+"""The case that a judge reads: the fields of an input, shortened; what is missing, unusable, or
+speaks to the judge.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,15 @@ from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.text import composed
 
 CaseField = Literal[
-    "question", "response", "ground_truth", "context", "history", "tool_calls", "tool_results", "tool_definitions",
-]  # fmt: skip
+    "question",
+    "response",
+    "ground_truth",
+    "context",
+    "history",
+    "tool_calls",
+    "tool_results",
+    "tool_definitions",
+]
 FIELDS: tuple[str, ...] = get_args(CaseField)
 """The fields of an input that a judge may need; the words of the option ``needs``."""
 
@@ -29,8 +38,10 @@ FIELDS: tuple[str, ...] = get_args(CaseField)
 def _known(value: str) -> str:
     for field in value.split("|"):
         if field not in FIELDS:
-            raise ValueError(f"{field!r} is no field of a case; known: {', '.join(FIELDS)}, and a|b for the first that "
-                             f"there is")  # fmt: skip
+            raise ValueError(
+                f"{field!r} is no field of a case; known: {', '.join(FIELDS)}, and a|b for the first that "
+                f"there is"
+            )
     return value
 
 
@@ -38,7 +49,14 @@ _FIELD = "|".join(FIELDS)
 CaseFields = Annotated[
     str,
     AfterValidator(_known),
-    WithJsonSchema({"anyOf": [{"enum": list(FIELDS)}, {"type": "string", "pattern": rf"^({_FIELD})(\|({_FIELD}))+$"}]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": list(FIELDS)},
+                {"type": "string", "pattern": rf"^({_FIELD})(\|({_FIELD}))+$"},
+            ]
+        }
+    ),
 ]
 """A field, or several of which the first that is there counts: ``context|ground_truth``."""
 
@@ -49,7 +67,9 @@ _PER_TURN = 100  # what JSON adds to its texts
 
 
 def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
-    """The input's value of a field (``context.key`` too): text, else plain data; None if it is missing."""
+    """The input's value of a field (``context.key`` too): text, else plain data; None if it is
+    missing.
+    """
     if field in ("response", "ground_truth") or field.startswith("context."):
         text = evaluation_input.text_at(field)
         return text if text is not None else evaluation_input.value_at(field)
@@ -61,13 +81,20 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
         "context": context if context and set(context) - set(DEFINITIONS) else None,
         "history": evaluation_input.message_history,
         "tool_calls": calls,
-        "tool_results": [{"name": call.name, "result": call.result} for call in calls or () if call.result is not None],
+        "tool_results": [
+            {"name": call.name, "result": call.result}
+            for call in calls or ()
+            if call.result is not None
+        ],
     }
     return values.get(field) or None
 
 
-def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]], *, limit: int) -> dict[str, CaseText]:
-    """The fields (the judge's name and the input's) that the input has, each at most about `limit` characters long.
+def case_of(
+    evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]], *, limit: int
+) -> dict[str, CaseText]:
+    """The fields (the judge's name and the input's) that the input has, each at most about `limit`
+    characters long.
 
     Data that is longer as JSON is shortened as text, tool calls each for itself.
     """
@@ -80,7 +107,9 @@ def case_of(evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]]
 
 
 def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str | None:
-    """Why the input cannot be judged: the first missing field, alternatives behind a colon; None if all are there."""
+    """Why the input cannot be judged: the first missing field, alternatives behind a colon; None if
+    all are there.
+    """
     for needed in needs:
         fields = needed.split("|")
         if not any(_is_there(evaluation_input, field) for field in fields):
@@ -109,20 +138,28 @@ def _has_content(value: Any, depth: int = 0) -> bool:
     if isinstance(value, str):
         return bool(value.strip())
     if depth < _DEEPEST and isinstance(value, Mapping | list | tuple):
-        return any(_has_content(item, depth + 1) for item in (value.values() if isinstance(value, Mapping) else value))
+        return any(
+            _has_content(item, depth + 1)
+            for item in (value.values() if isinstance(value, Mapping) else value)
+        )
     return value is not None
 
 
 def windows_of(text: str, limit: int, *, most: int) -> list[str]:
-    """The whole text in overlapping windows, evenly spread; a text longer than `most` of them is shown with gaps."""
+    """The whole text in overlapping windows, evenly spread; a text longer than `most` of them is
+    shown with gaps.
+    """
     overlap = min(_OVERLAP, limit // 4)
     number = min(most, math.ceil((len(text) - overlap) / (limit - overlap)))
     starts = [round(index * (len(text) - limit) / max(1, number - 1)) for index in range(number)]
     return [text[start : start + limit] for start in starts]
 
 
-def conversation_windows(evaluation_input: EvaluationInput, limit: int, *, most: int) -> list[EvaluationInput]:
-    """A conversation in windows of its turns, each of about `limit` characters and the last turn of the one before.
+def conversation_windows(
+    evaluation_input: EvaluationInput, limit: int, *, most: int
+) -> list[EvaluationInput]:
+    """A conversation in windows of its turns, each of about `limit` characters and the last turn of
+    the one before.
 
     The system's messages stand before each. Of more than `most` windows some are left out, evenly.
     """
@@ -139,7 +176,11 @@ def conversation_windows(evaluation_input: EvaluationInput, limit: int, *, most:
     if len(spans) == 1:
         return [evaluation_input]
     chosen = sorted({round(index * (len(spans) - 1) / (most - 1)) for index in range(most)})
-    system = [message for message in turns[0].message_history or () if message.role in ("system", "developer")]
+    system = [
+        message
+        for message in turns[0].message_history or ()
+        if message.role in ("system", "developer")
+    ]
     return [_window(evaluation_input, turns[slice(*spans[index])], system) for index in chosen]
 
 
@@ -149,7 +190,9 @@ def _window(
     first, *others = turns
     parts = [copy_with(first, {"message_history": system or None}), *others]
     fields = conversation_fields(parts)
-    shown = {name: fields.get(name) for name in ("prompt", "response", "message_history", "tool_calls")}
+    shown = {
+        name: fields.get(name) for name in ("prompt", "response", "message_history", "tool_calls")
+    }
     return copy_with(evaluation_input, {**shown, "conversation": parts})
 
 
@@ -158,7 +201,10 @@ def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
         return shortened(value, limit)
     if isinstance(value, list | tuple):
         value = [
-            item.model_dump(by_alias=True, exclude_none=True) if isinstance(item, BaseModel) else item for item in value
+            item.model_dump(by_alias=True, exclude_none=True)
+            if isinstance(item, BaseModel)
+            else item
+            for item in value
         ]
     data = plain(value)
     whole = _within(data, limit)
@@ -169,7 +215,9 @@ def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
 
 
 def _within(data: Any, limit: int) -> CaseText:
-    """The data as it is, or as shortened text where it is too long, or is not JSON (NaN, an infinity)."""
+    """The data as it is, or as shortened text where it is too long, or is not JSON (NaN, an
+    infinity).
+    """
     text = json.dumps(data, ensure_ascii=False)
     try:
         json.dumps(data, allow_nan=False)
@@ -179,50 +227,88 @@ def _within(data: Any, limit: int) -> CaseText:
 
 
 _HIDDEN_TEXT = "hidden_text"
-# English signs (no proof) that a text addresses the judge: name, lower-case phrases (one has to occur before the
-# pattern is searched), and pattern.
+# English signs (no proof) that a text addresses the judge: name, lower-case phrases (one has to
+# occur before the pattern is searched), and pattern.
 _SIGNS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
-    ("order", ("ignore", "disregard", "forget", "override", "bypass", "new instruction", "end of "), re.compile(
-        r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
-        r"\b(?:previous|prior|above|earlier|preceding|all|any|your|the|these|system|rubric|criteria)\b.{0,30}"
-        r"\b(?:instruction|prompt|rule|rubric|criteri|guideline|direction|context|message)"
-        r"|\bnew instructions?\s*:|\bend of (?:the )?(?:data|prompt|instructions|case|answer)\b",
-        re.IGNORECASE | re.DOTALL,
-    )),
-    ("addresses_judge", ("judge", "grader", "evaluator", "rater", "assessor", "reviewer", "scorer"), re.compile(
-        r"\b(?:dear|attention|hey|note to|message (?:to|for)|instructions? (?:to|for)|as|you are) "
-        r"(?:the |an? |any |all |our )?(?:ai |llm |automated |impartial |expert )?"
-        r"(?:judges?|graders?|evaluators?|raters?|assessors?|reviewers?|scorers?)\b"
-        r"|\b(?:judge|grader|evaluator|rater|assessor)s?\b.{0,30}\b(?:must|should|please|has to|have to|shall)\b",
-        re.IGNORECASE,
-    )),
-    ("names_score", (
-        "score", "rating", "grade", "mark", "point", "deserves", "merits", "earns", "worth", "10", "5",
-    ), re.compile(
-        r"\b(?:give|assign|award|return|output|rate|score|grade|respond with|answer with|mark)\b.{0,60}"
-        r"\b(?:(?:score|rating|grade|mark)s? (?:of|as|to|is)|(?:full|maximum|max|top|highest|perfect|best|passing)"
-        r" (?:score|rating|grade|mark|point)s?|10 ?/ ?10|5 ?/ ?5|100 ?/ ?100|10 out of 10|5 out of 5)"
-        r"|\b(?:deserves|merits|earns|worth) (?:an? |the )?(?:full|maximum|top|highest|perfect|10|5|score|rating)\b",
-        re.IGNORECASE,
-    )),
-    ("answer_form", ("score", "verdict", "rating", "<", "[[", "data-"), re.compile(
-        r"[\"'](?:score|verdict|rating)[\"']\s*:|^\W{0,4}(?:score|verdict|final score|rating)\s*[:=]\s*(?:\d|pass|true)"
-        r"|<(?:/?(?:s\d|score|verdict|rating|evaluation|system|instructions?))>|\[\[\s*(?:\d{1,3}|[ABC])\s*\]\]|DATA-[0-9a-f]",
-        re.IGNORECASE | re.MULTILINE,
-    )),
-    ("turn_marks", ("<", "inst]", "human:", "assistant:", "system:"), re.compile(
-        r"<[|\uff5c]|</?(?:s|bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]|<</?SYS>>|^(?:Human|Assistant|System):\s",
-        re.IGNORECASE | re.MULTILINE,
-    )),
-    # Orders of direction, tags, and what is invisible in a row; one joiner or mark of direction is ordinary writing.
-    (_HIDDEN_TEXT, ("",), re.compile(
-        "[\u202d\u202e\U000e0001-\U000e007f\U000e0100-\U000e01ef]|[\u200b-\u200f\u2060-\u2064\ufeff]{3}|[\ufe00-\ufe0f]{3}"
-    )),
-)  # fmt: skip
+    (
+        "order",
+        ("ignore", "disregard", "forget", "override", "bypass", "new instruction", "end of "),
+        re.compile(
+            r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
+            r"\b(?:previous|prior|above|earlier|preceding|all|any|your|the|these|system|rubric|criteria)\b.{0,30}"
+            r"\b(?:instruction|prompt|rule|rubric|criteri|guideline|direction|context|message)"
+            r"|\bnew instructions?\s*:|\bend of (?:the )?(?:data|prompt|instructions|case|answer)\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "addresses_judge",
+        ("judge", "grader", "evaluator", "rater", "assessor", "reviewer", "scorer"),
+        re.compile(
+            r"\b(?:dear|attention|hey|note to|message (?:to|for)|instructions? (?:to|for)|as|you are) "
+            r"(?:the |an? |any |all |our )?(?:ai |llm |automated |impartial |expert )?"
+            r"(?:judges?|graders?|evaluators?|raters?|assessors?|reviewers?|scorers?)\b"
+            r"|\b(?:judge|grader|evaluator|rater|assessor)s?\b.{0,30}\b(?:must|should|please|has to|have to|shall)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "names_score",
+        (
+            "score",
+            "rating",
+            "grade",
+            "mark",
+            "point",
+            "deserves",
+            "merits",
+            "earns",
+            "worth",
+            "10",
+            "5",
+        ),
+        re.compile(
+            r"\b(?:give|assign|award|return|output|rate|score|grade|respond with|answer with|mark)\b.{0,60}"
+            r"\b(?:(?:score|rating|grade|mark)s? (?:of|as|to|is)|(?:full|maximum|max|top|highest|perfect|best|passing)"
+            r" (?:score|rating|grade|mark|point)s?|10 ?/ ?10|5 ?/ ?5|100 ?/ ?100|10 out of 10|5 out of 5)"
+            r"|\b(?:deserves|merits|earns|worth) (?:an? |the )?"
+            r"(?:full|maximum|top|highest|perfect|10|5|score|rating)\b",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        "answer_form",
+        ("score", "verdict", "rating", "<", "[[", "data-"),
+        re.compile(
+            r"[\"'](?:score|verdict|rating)[\"']\s*:"
+            r"|^\W{0,4}(?:score|verdict|final score|rating)\s*[:=]\s*(?:\d|pass|true)"
+            r"|<(?:/?(?:s\d|score|verdict|rating|evaluation|system|instructions?))>|\[\[\s*(?:\d{1,3}|[ABC])\s*\]\]|DATA-[0-9a-f]",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+    ),
+    (
+        "turn_marks",
+        ("<", "inst]", "human:", "assistant:", "system:"),
+        re.compile(
+            r"<[|\uff5c]|</?(?:s|bos|eos|start_of_turn|end_of_turn)>|\[/?INST\]|<</?SYS>>|^(?:Human|Assistant|System):\s",
+            re.IGNORECASE | re.MULTILINE,
+        ),
+    ),
+    # Orders of direction, tags, and what is invisible in a row; one joiner or mark of direction is
+    # ordinary writing.
+    (
+        _HIDDEN_TEXT,
+        ("",),
+        re.compile(
+            "[\u202d\u202e\U000e0001-\U000e007f\U000e0100-\U000e01ef]|[\u200b-\u200f\u2060-\u2064\ufeff]{3}|[\ufe00-\ufe0f]{3}"
+        ),
+    ),
+)
 
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 _LOOKED_AT = 2048
-# Openings that are no answer by themselves. Each character has one place in the pattern: no text takes long.
+# Openings that are no answer by themselves. Each character has one place in the pattern: no text
+# takes long.
 _OPENING = re.compile(
     r"[\W_]{0,8}[^\W_]+(?:['\u2019][^\W_]*)?(?:[ \t][^\W_]+(?:['\u2019][^\W_]*)?){0,4}[ \t]?[:\uff1a][\s\W_]{0,8}"
     r"|[\W_]{0,8}(?:let['\u2019]?s|let us|i will|i'll|we)\b[^.\n]{0,60}\bstep by step\b[\s\W_]{0,8}",
@@ -233,26 +319,33 @@ _SPEAKING_SYMBOLS = frozenset({"So", "Sc", "Sm"})
 
 
 def injection_signs(texts: Iterable[str]) -> tuple[str, ...]:
-    """The signs that any of the texts shows, such as ``order`` or ``names_score``, in a fixed order.
+    """The signs that any of the texts shows, such as ``order`` or ``names_score``, in a fixed
+    order.
 
-    Phrases are looked for in the text in compatibility form (full-width letters are letters) without what is invisible.
+    Phrases are looked for in the text in compatibility form (full-width letters are letters)
+    without what is invisible.
     """
-    folded = [(text, text if text.isascii() else without_hidden(composed(text, "NFKC"))) for text in texts]
+    folded = [
+        (text, text if text.isascii() else without_hidden(composed(text, "NFKC"))) for text in texts
+    ]
     triples = [(text, shown, shown.lower()) for text, shown in folded]
     return tuple(
-        sign for sign, phrases, pattern in _SIGNS
+        sign
+        for sign, phrases, pattern in _SIGNS
         if any(
-            any(map(lower.__contains__, phrases)) and pattern.search(text if sign == _HIDDEN_TEXT else shown)
+            any(map(lower.__contains__, phrases))
+            and pattern.search(text if sign == _HIDDEN_TEXT else shown)
             for text, shown, lower in triples
         )
-    )  # fmt: skip
+    )
 
 
 def no_answer(text: str) -> str | None:
-    """Why a text is no answer that could be judged (``empty answer``, ``degenerate answer``); None where it is one.
+    """Why a text is no answer that could be judged (``empty answer``, ``degenerate answer``); None
+    where it is one.
 
-    Texts without a letter, digit or meaningful symbol, a single repeated character, and a bare opening (``Solution:``)
-    are degenerate: judges have rated such answers as correct.
+    Texts without a letter, digit or meaningful symbol, a single repeated character, and a bare
+    opening (``Solution:``) are degenerate: judges have rated such answers as correct.
     """
     if not text.strip():
         return "empty answer"

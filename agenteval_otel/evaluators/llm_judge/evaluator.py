@@ -42,7 +42,13 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
     tasks_of,
     unknown_placeholder,
 )
-from agenteval_otel.evaluators.llm_judge.replies import JudgeAnswer, judge_facts, judgement_of, reply_of, worst_of
+from agenteval_otel.evaluators.llm_judge.replies import (
+    JudgeAnswer,
+    judge_facts,
+    judgement_of,
+    reply_of,
+    worst_of,
+)
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, slug_of
 from agenteval_otel.judges import JudgeRequest, Verdict
 from agenteval_otel.judges.adapter import CallableJudge, JudgeField, as_judge
@@ -61,41 +67,51 @@ _NO_WORDS = (
 
 
 class LLMJudge(CriterionEvaluator, type="LLMJudge"):
-    """A model judges the answer, by one criterion or by several in one call; higher is better on every scale.
+    """A model judges the answer, by one criterion or by several in one call; higher is better on
+    every scale.
 
     ``LLMJudge("Is the answer polite?", judge="anthropic:claude-haiku-4-5")`` is all that it needs.
 
-    The texts of the case are data to the judge: JSON behind a random mark, with the instruction before and after it.
-    The judge answers with evidence, a reason and a score for each criterion; a score from 1 to 5 has its word as the
-    ``rating`` in the metadata, from ``Unacceptable`` to ``Exceptional``. A score beyond the scale and a failed call
-    give a failed result with its ``error_type`` and the usage in the metadata. Inputs that lack a needed field, and
-    unusable answers, are skipped without a call.
+    The texts of the case are data to the judge: JSON behind a random mark, with the instruction
+    before and after it. The judge answers with evidence, a reason and a score for each criterion; a
+    score from 1 to 5 has its word as the ``rating`` in the metadata, from ``Unacceptable`` to
+    ``Exceptional``. A score beyond the scale and a failed call give a failed result with its
+    ``error_type`` and the usage in the metadata. Inputs that lack a needed field, and unusable
+    answers, are skipped without a call.
 
     Attributes:
-        judge: A `Judge`, ``type:model`` (``type:model@address``), settings of a judge, or an object or a function that
-            generates text; ``llm`` and ``provider`` are other names for it.
+        judge: A `Judge`, ``type:model`` (``type:model@address``), settings of a judge, or an object
+            or a function that generates text; ``llm`` and ``provider`` are other names for it.
         description: What is to be judged, in words for the judge; the one positional argument.
-        criterion_name: The criterion that it scores. When left out, the first words of `description` or `rubric`, in
-            lower case and joined by ``_``: ``is_the_answer_polite``.
+        criterion_name: The criterion that it scores. When left out, the first words of
+            `description` or `rubric`, in lower case and joined by ``_``: ``is_the_answer_polite``.
         levels: What each level of the scale means, by the level.
-        rubric: The whole rubric as one text, as in GoGrid: scored from 0 to 10, divided by ten, passing from 0.7.
-        rubrics: Several criteria for one call, in place of the evaluator's own; catalogue criteria by name.
-        prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``, ``{{context.key}}`` (also
-            ``context``, ``history``, ``tool_calls``, ``tool_results``, ``tool_definitions``) are texts of the case,
-            ``{{criterion_name}}``, ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's. The judge
+        rubric: The whole rubric as one text, as in GoGrid: scored from 0 to 10, divided by ten,
+            passing from 0.7.
+        rubrics: Several criteria for one call, in place of the evaluator's own; catalogue criteria
+            by name.
+        prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``,
+            ``{{context.key}}`` (also ``context``, ``history``, ``tool_calls``, ``tool_results``,
+            ``tool_definitions``) are texts of the case, ``{{criterion_name}}``,
+            ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's. The judge
             gets only the fields that the template names; JSON's braces stay text.
         system_prompt: Replaces the built-in one.
-        needs: Fields that an input must have, else the criteria are skipped. ``a|b``: the first one that it has.
+        needs: Fields that an input must have, else the criteria are skipped. ``a|b``: the first one
+            that it has.
         takes: Fields shown in addition if the input has them; not used with a template.
-        placement: Texts of the case as ``data``, or ``inline`` in the template, where a text can pose as instructions.
-        reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare ``number``.
-        refuse_degenerate: Whether answers without any content are skipped; judges may rate them as correct.
-        max_field_chars: The middle of a longer text is left out, with a note for the judge and ``leftOut`` in the
-            metadata.
-        max_windows: Splits longer answers into up to this many windows, with one call each; the worst score counts.
-            Left out, the rubric decides: 20 windows for the catalogue's harm criteria, 1 for all others. Longer
-            conversations are split between turns, by default also for `TaskAdherence` and `Contradiction`. With one
-            window, the beginning and the end are shown.
+        placement: Texts of the case as ``data``, or ``inline`` in the template, where a text can
+            pose as instructions.
+        reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a
+            bare ``number``.
+        refuse_degenerate: Whether answers without any content are skipped; judges may rate them as
+            correct.
+        max_field_chars: The middle of a longer text is left out, with a note for the judge and
+            ``leftOut`` in the metadata.
+        max_windows: Splits longer answers into up to this many windows, with one call each; the
+            worst score counts. Left out, the rubric decides: 20 windows for the catalogue's harm
+            criteria, 1 for all others. Longer conversations are split between turns, by default
+            also for `TaskAdherence` and `Contradiction`. With one window, the beginning and the end
+            are shown.
         max_tokens: Maximum number of tokens of the judge's answer, including its thinking.
     """
 
@@ -104,8 +120,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     criterion_name: str = "llm_judge"
     scale: str = "pass/fail"
     judge: JudgeField = Field(
-        validation_alias=AliasChoices("judge", "llm", "provider"), serialization_alias="judge",
-    )  # fmt: skip
+        validation_alias=AliasChoices("judge", "llm", "provider"),
+        serialization_alias="judge",
+    )
     description: str = Field(default="", kw_only=False)
     levels: Levels = Field(default_factory=dict)
     rubric: NotBlank | None = None
@@ -138,7 +155,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         if not isinstance(words, str) or not words.strip():
             return data
         if not (slug := slug_of(words)):
-            raise ValueError("no criterion name can be made of these words: give criterion_name, in Latin letters")
+            raise ValueError(
+                "no criterion name can be made of these words: give criterion_name, in Latin letters"
+            )
         return {**data, "criterion_name": slug}
 
     @model_validator(mode="after")
@@ -151,22 +170,34 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             raise ValueError("give rubrics, or one criterion of its own, not both")
         if self.rubric is not None and own_fields - {"rubric"}:
             other = min(own_fields - {"rubric"})
-            raise ValueError(f"rubric is judged from 0 to 10: give description in its place, or no {other}")
-        is_ours = self.reply_form in ("evidence", "number")  # AgentDock and GoGrid keep any name as text
+            raise ValueError(
+                f"rubric is judged from 0 to 10: give description in its place, or no {other}"
+            )
+        # AgentDock and GoGrid keep any name as text
+        is_ours = self.reply_form in ("evidence", "number")
         if is_ours and (wrong := unknown_placeholder(self.prompt_template or "")) is not None:
             raise ComponentError(ConfigurationError(wrong, path="prompt_template"), of_model=True)
         names = [task.criterion_name for task in self.all_rubrics]
         if len(set(names)) < len(names):
             raise ValueError("two rubrics have the same criterion_name")
-        if self.reply_form == "number" and self._tasks(self.criteria())[0].scale.schema["type"] != "integer":
-            raise ValueError("reply_form number is for a scale of whole numbers, such as likert5 or 0-10")
+        if (
+            self.reply_form == "number"
+            and self._tasks(self.criteria())[0].scale.schema["type"] != "integer"
+        ):
+            raise ValueError(
+                "reply_form number is for a scale of whole numbers, such as likert5 or 0-10"
+            )
         if self.reply_form != "evidence" and (len(names) > 1 or self.all_rubrics[0].claims):
-            raise ValueError(f"reply_form {self.reply_form} is for one criterion, and for none with claims")
+            raise ValueError(
+                f"reply_form {self.reply_form} is for one criterion, and for none with claims"
+            )
         return self
 
     def _is_changed(self, name: str) -> bool:
         field = type(self).model_fields.get(name)
-        return field is not None and getattr(self, name) != field.get_default(call_default_factory=True)
+        return field is not None and getattr(self, name) != field.get_default(
+            call_default_factory=True
+        )
 
     def preferred_execution(self) -> Execution | None:
         return "async"
@@ -181,19 +212,34 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         if self.rubrics:
             return tuple(self.rubrics)
         fields: dict[str, Any] = {
-            name: getattr(self, name) for name in ("criterion_name", "weight", "objective", "threshold")
+            name: getattr(self, name)
+            for name in ("criterion_name", "weight", "objective", "threshold")
         }
         if self.rubric is None:
-            return (Rubric(**fields, description=self.description, scale=self.scale, levels=self.levels),)
+            return (
+                Rubric(
+                    **fields, description=self.description, scale=self.scale, levels=self.levels
+                ),
+            )
         if self.threshold is None:
             fields["threshold"] = _RUBRIC_PASSES
-        return (Rubric(**fields, description=self.rubric, scale="numeric", levels={"0": "worst", "10": "best"}),)
+        return (
+            Rubric(
+                **fields,
+                description=self.rubric,
+                scale="numeric",
+                levels={"0": "worst", "10": "best"},
+            ),
+        )
 
     @property
     def _form(self) -> ReplyForm:
-        # Only a `CallableJudge` may return free text; every other judge returns a JSON object, by its contract.
+        # Only a `CallableJudge` may return free text; every other judge returns a JSON object, by
+        # its contract.
         is_text = self.reply_form in ("lines", "number")
-        return "evidence" if is_text and not isinstance(self.judge, CallableJudge) else self.reply_form
+        return (
+            "evidence" if is_text and not isinstance(self.judge, CallableJudge) else self.reply_form
+        )
 
     @property
     def derived_from(self) -> str | None:
@@ -212,13 +258,17 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         due = [task for task in tasks if reasons[task.key] is None]
         if tasks and not due and len(set(reasons.values())) == 1:
             raise EvaluationSkipped(reasons[tasks[0].key])
-        judged = dict(zip((task.key for task in due), await self._judged(evaluation_input, due), strict=True))
+        judged = dict(
+            zip((task.key for task in due), await self._judged(evaluation_input, due), strict=True)
+        )
         return [judged.get(task.key) or self._skipped(task, reasons[task.key]) for task in tasks]
 
     async def _judged(
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask]
     ) -> list[EvaluationResult]:
-        parts: list[tuple[Sequence[CriterionTask], EvaluationInput]] = [(tasks, evaluation_input)] if tasks else []
+        parts: list[tuple[Sequence[CriterionTask], EvaluationInput]] = (
+            [(tasks, evaluation_input)] if tasks else []
+        )
         in_windows = {task.key: self._windows_of(task) for task in tasks}
         shown = self._shown(evaluation_input, most=max(in_windows.values(), default=1))
         if len(shown) > 1:
@@ -230,7 +280,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         results: list[EvaluationResult] = []
         for task in tasks:
             of_task = [call for call in calls if task in call.tasks]
-            results.append(self._signed(task, worst_of(of_task, task), of_task, calls if not results else ()))
+            results.append(
+                self._signed(task, worst_of(of_task, task), of_task, calls if not results else ())
+            )
         return results
 
     def _windows_of(self, task: CriterionTask) -> int:
@@ -247,11 +299,14 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         windows = windows_of(text, self.max_field_chars, most=most)
         return [copy_with(evaluation_input, {"response": window}) for window in windows]
 
-    async def _ask(self, tasks: Sequence[CriterionTask], evaluation_input: EvaluationInput) -> JudgeAnswer:
+    async def _ask(
+        self, tasks: Sequence[CriterionTask], evaluation_input: EvaluationInput
+    ) -> JudgeAnswer:
         """One call, and what it says of each criterion."""
         request, case = self.question_for(evaluation_input, tasks)
         guarded = self.judge.guarded()
-        await asyncio.sleep(0)  # the question is written and sent in two turns of the loop, each a short one
+        # the question is written and sent in two turns of the loop, each a short one
+        await asyncio.sleep(0)
         try:
             verdict = await guarded.judge(request)
         except EvaluationSkipped as skipped:
@@ -268,9 +323,15 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return JudgeAnswer(tasks, results, case, verdict)
 
     def _signed(
-        self, task: CriterionTask, answer: JudgeAnswer, of_task: Sequence[JudgeAnswer], paid: Sequence[JudgeAnswer]
+        self,
+        task: CriterionTask,
+        answer: JudgeAnswer,
+        of_task: Sequence[JudgeAnswer],
+        paid: Sequence[JudgeAnswer],
     ) -> EvaluationResult:
-        """The criterion's result with the facts of its calls; `paid` are those whose usage it shows."""
+        """The criterion's result with the facts of its calls; `paid` are those whose usage it
+        shows.
+        """
         result = answer.results[answer.tasks.index(task)]
         if not any(call.outcome for call in (*of_task, *paid)):
             return result
@@ -278,20 +339,34 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         signs = injection_signs(text if isinstance(text, str) else str(text) for text in texts)
         judgement = judgement_of(answer, paid, self.judge.model)
         metadata = dict(result.metadata or {})
-        # In the originals' forms only where the provider counts tokens: their metadata has nothing else.
-        if paid and (self.reply_form == "evidence" or judgement.input_tokens or judgement.output_tokens):
-            names = list(dict.fromkeys(other.criterion.name for call in paid for other in call.tasks))
-            metadata["judge"] = ({"criteria": names} if len(names) > 1 else {}) | judge_facts(judgement, paid)
+        # In the originals' forms only where the provider counts tokens: their metadata has nothing
+        # else.
+        if paid and (
+            self.reply_form == "evidence" or judgement.input_tokens or judgement.output_tokens
+        ):
+            names = list(
+                dict.fromkeys(other.criterion.name for call in paid for other in call.tasks)
+            )
+            metadata["judge"] = ({"criteria": names} if len(names) > 1 else {}) | judge_facts(
+                judgement, paid
+            )
         if len(of_task) > 1:
             metadata["windows"] = len(of_task)
         if left_out := {name: text.left_out for name, text in answer.case.items() if text.left_out}:
             metadata["leftOut"] = left_out
         if signs:
             metadata["injectionSigns"] = list(signs)
-        return copy_with(result, {
-            "metadata": metadata or None, "suspected_injection": bool(signs), "judgement": judgement,
-            "probability_given_sampled": math.prod(call.outcome.probability for call in of_task if call.outcome),
-        })  # fmt: skip
+        return copy_with(
+            result,
+            {
+                "metadata": metadata or None,
+                "suspected_injection": bool(signs),
+                "judgement": judgement,
+                "probability_given_sampled": math.prod(
+                    call.outcome.probability for call in of_task if call.outcome
+                ),
+            },
+        )
 
     def again(self, *, swaps: bool = False) -> Self:
         """A copy that repeats earlier requests without reading verdicts from the cache.
@@ -305,8 +380,12 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return other
 
     def compares(self, evaluation_input: EvaluationInput) -> bool:
-        """Whether the judge sees the answer beside a reference answer, in an order that can be reversed."""
-        wanted = {part for task in self._tasks(self.criteria()) for part in (*task.needs, *task.takes)}
+        """Whether the judge sees the answer beside a reference answer, in an order that can be
+        reversed.
+        """
+        wanted = {
+            part for task in self._tasks(self.criteria()) for part in (*task.needs, *task.takes)
+        }
         shows_both = {"response", "ground_truth"} <= {*fields_shown(evaluation_input, list(wanted))}
         has_both = evaluation_input.text_at("ground_truth") is not None
         return self.prompt_template is None and shows_both and has_both
@@ -326,16 +405,25 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             fields = fields[::-1]
         case = case_of(evaluation_input, fields, limit=self.max_field_chars)
         request = question(
-            tasks, case, template=self.prompt_template, is_inline=self.placement == "inline", reply_form=self._form,
-            system_prompt=self.system_prompt, max_tokens=self.max_tokens,
-        )  # fmt: skip
+            tasks,
+            case,
+            template=self.prompt_template,
+            is_inline=self.placement == "inline",
+            reply_form=self._form,
+            system_prompt=self.system_prompt,
+            max_tokens=self.max_tokens,
+        )
         return request, case
 
     def _tasks(self, criteria: Sequence[EvaluationCriteria]) -> list[CriterionTask]:
         tasks = tasks_of(
-            self.all_rubrics, criteria, needs=self.needs, takes=self.takes, agentdock=self.reply_form == "score",
+            self.all_rubrics,
+            criteria,
+            needs=self.needs,
+            takes=self.takes,
+            agentdock=self.reply_form == "score",
             whole=self.rubric is not None,
-        )  # fmt: skip
+        )
         return list(map(of_conversation, tasks)) if self._of_conversations else tasks
 
     @property
@@ -347,18 +435,27 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         if missing is not None or not self.refuse_degenerate:
             return missing
         is_shown = any("response" in wanted.split("|") for wanted in (*task.needs, *task.takes))
-        text = evaluation_input.text_at("response") if is_shown or self.prompt_template is not None else None
+        text = (
+            evaluation_input.text_at("response")
+            if is_shown or self.prompt_template is not None
+            else None
+        )
         return None if text is None else no_answer(text)
 
     @cached_property
     def _named(self) -> Sequence[str]:
         """The fields that the template refers to, which the input must have.
 
-        In the original frameworks' forms, a missing question, response or ground truth is ``N/A`` in the prompt.
+        In the original frameworks' forms, a missing question, response or ground truth is ``N/A``
+        in the prompt.
         """
         fields = [field for _, field in fields_of(self.prompt_template or "")]
         are_ours = self.reply_form in ("evidence", "number")
-        return [field for field in fields if are_ours or field not in ("question", "response", "ground_truth")]
+        return [
+            field
+            for field in fields
+            if are_ours or field not in ("question", "response", "ground_truth")
+        ]
 
     def _result(
         self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool
@@ -372,7 +469,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         value, metadata = task.to_score(reply.raw), {"rawLlmScore": reply.raw, **reply.facts}
         if task.criterion.scale == "likert5" and self.reply_form != "score":  # AgentDock gives none
             metadata["rating"] = rating_of(value)
-        return result_of(self, task.criterion, Score(value=value, reasoning=reply.reason, metadata=metadata))
+        return result_of(
+            self, task.criterion, Score(value=value, reasoning=reply.reason, metadata=metadata)
+        )
 
     def _skipped(self, task: CriterionTask, reason: str | None) -> EvaluationResult:
         return skipped_of(self, task.criterion.name, reason or "")

@@ -1,4 +1,5 @@
-"""The catalogue's criteria as evaluators: each is an `LLMJudge` with the wording of its file in the catalogue.
+"""The catalogue's criteria as evaluators: each is an `LLMJudge` with the wording of its file in the
+catalogue.
 
 Several in one call are ``{type: LLMJudge, rubrics: [Coherence, Fluency]}``.
 """
@@ -20,19 +21,22 @@ from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, entry_of,
 
 
 class CatalogueJudge(LLMJudge):
-    """An `LLMJudge` with the catalogue's wording, needs and levels; the options that remain are its own.
+    """An `LLMJudge` with the catalogue's wording, needs and levels; the options that remain are its
+    own.
 
     Its `fingerprint` changes with the wording.
 
     Attributes:
         criterion_name: The criterion that it scores; the type when left out.
-        scale: The catalogue's scale when left out; ``numeric`` is its form from 0 to 1, with a converted threshold.
+        scale: The catalogue's scale when left out; ``numeric`` is its form from 0 to 1, with a
+            converted threshold.
         threshold: Lowest score that passes, on that scale; the catalogue's when left out.
     """
 
     criterion_name: str = ""
     scale: str = ""
-    # The catalogue's wording is no option: another wording is another criterion, which LLMJudge is for.
+    # The catalogue's wording is no option: another wording is another criterion, which LLMJudge is
+    # for.
     description: ClassVar[str] = ""  # type: ignore[misc]
     levels: ClassVar[Levels] = {}  # type: ignore[misc]
     rubric: ClassVar[str | None] = None  # type: ignore[misc]
@@ -56,18 +60,27 @@ class CatalogueJudge(LLMJudge):
 
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
-        """The catalogue's criterion, with this evaluator's name for it, scale, threshold, weight and objective."""
+        """The catalogue's criterion, with this evaluator's name for it, scale, threshold, weight
+        and objective.
+        """
         names = ("criterion_name", "scale", "threshold", "weight", "objective")
-        overrides = {name: value for name in names if (value := getattr(self, name)) not in (None, "")}
+        overrides = {
+            name: value for name in names if (value := getattr(self, name)) not in (None, "")
+        }
         return (Rubric(**rubric_fields(self.component_type, overrides)),)
 
     def fingerprint_source(self) -> str:
-        wording = [rubric.model_dump(mode="json", exclude={"weight", "objective"}) for rubric in self.all_rubrics]
+        wording = [
+            rubric.model_dump(mode="json", exclude={"weight", "objective"})
+            for rubric in self.all_rubrics
+        ]
         return json.dumps([super().fingerprint_source(), wording], sort_keys=True)
 
 
 class Coherence(CatalogueJudge, type="Coherence"):
-    """Whether the answer hangs together: each sentence follows from the others, in an order that can be read."""
+    """Whether the answer hangs together: each sentence follows from the others, in an order that
+    can be read.
+    """
 
 
 class Fluency(CatalogueJudge, type="Fluency"):
@@ -79,7 +92,9 @@ class Equivalence(CatalogueJudge, type="Equivalence"):
 
 
 class Groundedness(CatalogueJudge, type="Groundedness"):
-    """The share of the answer's claims that the material supports: context, results of tools, or a reference."""
+    """The share of the answer's claims that the material supports: context, results of tools, or a
+    reference.
+    """
 
 
 class Relevance(CatalogueJudge, type="Relevance"):
@@ -87,7 +102,9 @@ class Relevance(CatalogueJudge, type="Relevance"):
 
 
 class Truth(CatalogueJudge, type="Truth"):
-    """The share of the answer's checkable claims that are true, by the judge's own knowledge and the material."""
+    """The share of the answer's checkable claims that are true, by the judge's own knowledge and
+    the material.
+    """
 
 
 class Completeness(CatalogueJudge, type="Completeness"):
@@ -137,7 +154,9 @@ class Bias(CatalogueJudge, type="Bias"):
 
 
 class ToxicLanguage(CatalogueJudge, type="ToxicLanguage"):
-    """How far the answer's tone is from insult, mockery and threat; asks a model, where `Toxicity` has a list."""
+    """How far the answer's tone is from insult, mockery and threat; asks a model, where `Toxicity`
+    has a list.
+    """
 
 
 class ProtectedMaterial(CatalogueJudge, type="ProtectedMaterial"):
@@ -149,7 +168,9 @@ class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
 
 
 class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
-    """Whether the answer did not follow instructions embedded in documents, tool results or other material."""
+    """Whether the answer did not follow instructions embedded in documents, tool results or other
+    material.
+    """
 
 
 class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):

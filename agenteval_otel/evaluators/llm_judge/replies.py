@@ -1,4 +1,6 @@
-"""What a judge answered for each criterion, read strictly: a score that would have to be guessed is refused."""
+"""What a judge answered for each criterion, read strictly: a score that would have to be guessed is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ _MOST_QUOTES = 20
 
 
 class CriterionReply(NamedTuple):
-    """A criterion's score as the judge gave it, its reason, and its evidence or claims for the metadata."""
+    """A criterion's score as the judge gave it, its reason, and its evidence or claims for the
+    metadata.
+    """
 
     raw: ScoreValue
     reason: str | None
@@ -34,9 +38,16 @@ class CriterionReply(NamedTuple):
 
 
 def reply_of(
-    verdict: Verdict, task: CriterionTask, reply_form: ReplyForm, case: Mapping[str, CaseText], *, alone: bool
+    verdict: Verdict,
+    task: CriterionTask,
+    reply_form: ReplyForm,
+    case: Mapping[str, CaseText],
+    *,
+    alone: bool,
 ) -> CriterionReply:
-    """The verdict on one criterion; `EvaluationSkipped` where the judge was to list claims, and there are none."""
+    """The verdict on one criterion; `EvaluationSkipped` where the judge was to list claims, and
+    there are none.
+    """
     if reply_form == "lines":
         return _of_lines(verdict.raw, task)
     if reply_form == "number":
@@ -56,7 +67,11 @@ def reply_of(
         return claims_reply(answer.get("claims"), claims, case.get(NAMES[claims.source]), reason)
     quotes = answer.get("evidence")
     quotes = quotes if isinstance(quotes, list) else [quotes]
-    evidence = [quote[:_MOST_CHARACTERS] for quote in quotes[:_MOST_QUOTES] if isinstance(quote, str) and quote]
+    evidence = [
+        quote[:_MOST_CHARACTERS]
+        for quote in quotes[:_MOST_QUOTES]
+        if isinstance(quote, str) and quote
+    ]
     facts: dict[str, Any] = {"evidence": evidence} if evidence else {}
     shown = _readings({name: text.text for name, text in case.items()}) if evidence else ("", "")
     if unfound := sum(not _is_quoted(quote, shown) for quote in evidence):
@@ -86,10 +101,14 @@ def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
             reason = rest.strip()
     if score is None:
         raise _malformed("the judge's answer has no score line")
-    return CriterionReply(score, ("no reason provided" if reason is None else reason)[:_MOST_CHARACTERS], {})
+    return CriterionReply(
+        score, ("no reason provided" if reason is None else reason)[:_MOST_CHARACTERS], {}
+    )
 
 
-def claims_reply(listing: Any, claims: Claims, source: CaseText | None, reason: str | None) -> CriterionReply:
+def claims_reply(
+    listing: Any, claims: Claims, source: CaseText | None, reason: str | None
+) -> CriterionReply:
     """The share of claims that hold, of those whose quote is in the source: ``holding / quoted``."""
     if not isinstance(listing, list):
         raise _malformed("the judge's answer has no list of claims")
@@ -106,25 +125,48 @@ def claims_reply(listing: Any, claims: Claims, source: CaseText | None, reason: 
     all_claims = [_claim(item) for item in listing]
     if not all_claims:
         raise EvaluationSkipped("no claims")
-    quoted = [claim for claim, place in zip(all_claims, sources, strict=True) if _is_quoted(claim["quote"], place)]
+    quoted = [
+        claim
+        for claim, place in zip(all_claims, sources, strict=True)
+        if _is_quoted(claim["quote"], place)
+    ]
     not_quoted = len(all_claims) - len(quoted)
     if not_quoted > len(quoted):
-        raise _malformed(f"{not_quoted} of {len(all_claims)} quotes of the judge are not in the {claims.source}")
+        raise _malformed(
+            f"{not_quoted} of {len(all_claims)} quotes of the judge are not in the {claims.source}"
+        )
     share = sum(claim["holds"] for claim in quoted) / len(quoted)
-    return CriterionReply(share, reason, {"claims": quoted} | ({"unfoundQuotes": not_quoted} if not_quoted else {}))
+    return CriterionReply(
+        share, reason, {"claims": quoted} | ({"unfoundQuotes": not_quoted} if not_quoted else {})
+    )
 
 
 def _claim(item: Any) -> dict[str, Any]:
     fields = item if isinstance(item, Mapping) else {}
     quote, evidence, holds = fields.get("quote"), fields.get("evidence", ""), fields.get("holds")
-    if not (isinstance(quote, str) and quote.strip() and isinstance(evidence, str) and isinstance(holds, bool)):
-        raise _malformed("one of the judge's claims is not a quote, a text as evidence and whether it holds")
-    return {"quote": quote[:_MOST_CLAIM_CHARACTERS], "evidence": evidence[:_MOST_CLAIM_CHARACTERS], "holds": holds}
+    if not (
+        isinstance(quote, str)
+        and quote.strip()
+        and isinstance(evidence, str)
+        and isinstance(holds, bool)
+    ):
+        raise _malformed(
+            "one of the judge's claims is not a quote, a text as evidence and whether it holds"
+        )
+    return {
+        "quote": quote[:_MOST_CLAIM_CHARACTERS],
+        "evidence": evidence[:_MOST_CLAIM_CHARACTERS],
+        "holds": holds,
+    }
 
 
 def _readings(value: Any) -> tuple[str, str]:
-    """A source as text, and its letters and digits only: models change quotation marks, spaces and emphasis."""
-    text = value if isinstance(value, str) else _ESCAPE.sub(" ", json.dumps(value, ensure_ascii=False))
+    """A source as text, and its letters and digits only: models change quotation marks, spaces and
+    emphasis.
+    """
+    text = (
+        value if isinstance(value, str) else _ESCAPE.sub(" ", json.dumps(value, ensure_ascii=False))
+    )
     return text, _letters(text)
 
 
@@ -134,7 +176,9 @@ def _is_quoted(quote: str, source: tuple[str, str]) -> bool:
     if not _letters(quote):  # symbols only
         return quote.strip() in text
     # A judge that copies JSON writes a line's end as a backslash and an n.
-    return any(_contains_parts(letters, form) for form in dict.fromkeys((quote, _ESCAPE.sub(" ", quote))))
+    return any(
+        _contains_parts(letters, form) for form in dict.fromkeys((quote, _ESCAPE.sub(" ", quote)))
+    )
 
 
 def _contains_parts(letters: str, quote: str) -> bool:
@@ -149,7 +193,9 @@ def _contains_parts(letters: str, quote: str) -> bool:
 
 
 def _letters(text: str) -> str:
-    """Letters and digits in one form; marks go before normalization, which sorts a long row of them slowly."""
+    """Letters and digits in one form; marks go before normalization, which sorts a long row of them
+    slowly.
+    """
     letters = _NO_LETTER.sub("", text)
     if not letters.isascii():
         letters = _NO_LETTER.sub("", unicodedata.normalize("NFKD", letters))
@@ -157,7 +203,9 @@ def _letters(text: str) -> str:
 
 
 class JudgeAnswer(NamedTuple):
-    """The results of one judge call, one per criterion; skips without an outcome, if a guard refused the call."""
+    """The results of one judge call, one per criterion; skips without an outcome, if a guard
+    refused the call.
+    """
 
     tasks: Sequence[CriterionTask]
     results: Sequence[EvaluationResult]
@@ -170,17 +218,25 @@ class JudgeAnswer(NamedTuple):
 
 
 def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer:
-    """The call with the criterion's lowest score; unless that fails, one without a score: it could have failed."""
+    """The call with the criterion's lowest score; unless that fails, one without a score: it could
+    have failed.
+    """
     results = [(answer.results[answer.tasks.index(task)], answer) for answer in answers]
-    unknown = [answer for result, answer in results if result.status == "failed" or answer.verdict is None]
+    unknown = [
+        answer for result, answer in results if result.status == "failed" or answer.verdict is None
+    ]
     scored = [(result, answer) for result, answer in results if result.status == "scored"]
     if not scored:
         return (unknown or answers)[0]
-    worst, answer = min(scored, key=lambda item: 1.0 if item[0].normalized is None else item[0].normalized)
+    worst, answer = min(
+        scored, key=lambda item: 1.0 if item[0].normalized is None else item[0].normalized
+    )
     return unknown[0] if unknown and worst.passed is not False else answer
 
 
-def judgement_of(answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_model: str) -> Judgement:
+def judgement_of(
+    answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_model: str
+) -> Judgement:
     """Who judged, and what the calls in `paid` used together; for the telemetry."""
     outcomes = [call.outcome for call in paid if call.outcome]
     used: dict[str, Any] = {}
@@ -194,16 +250,23 @@ def judgement_of(answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_mod
     if verdict is None:
         return Judgement(model=requested_model, **used)
     return Judgement(
-        model=verdict.model or requested_model, response_id=verdict.response_id, from_cache=verdict.from_cache,
-        system_fingerprint=verdict.system_fingerprint, **used
-    )  # fmt: skip
+        model=verdict.model or requested_model,
+        response_id=verdict.response_id,
+        from_cache=verdict.from_cache,
+        system_fingerprint=verdict.system_fingerprint,
+        **used,
+    )
 
 
 def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, Any]:
-    """Who judged and what it used, for the metadata of the first of the results that one question gave."""
+    """Who judged and what it used, for the metadata of the first of the results that one question
+    gave.
+    """
     facts = {
         **judgement.model_dump(by_alias=True, exclude={"left_out_chars"}),
-        "calls": sum(call.outcome.usage.calls for call in paid if call.outcome and call.outcome.usage),
+        "calls": sum(
+            call.outcome.usage.calls for call in paid if call.outcome and call.outcome.usage
+        ),
         "durationS": max((call.verdict.duration_s for call in paid if call.verdict), default=None),
-    }  # fmt: skip
+    }
     return {name: value for name, value in facts.items() if value}

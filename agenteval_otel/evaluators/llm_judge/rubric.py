@@ -1,4 +1,6 @@
-"""Rubric: a criterion as a judge reads it. And scales: how a judge is asked, and how its score is read, strictly."""
+"""Rubric: a criterion as a judge reads it. And scales: how a judge is asked, and how its score is
+read, strictly.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,15 @@ from agenteval_otel.evaluators.llm_judge.case import CaseField, CaseFields
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.scoring.scales import BOOLEAN_SCALES, BOOLEAN_WORDS, bounds_of
 
-# The catalogue: criteria with rubrics of our own, which are read when they are first used. A file has the fields of a
-# `Rubric`, and beside them `group` and `direction` for readers, and `tags` for runs.
+# The catalogue: criteria with rubrics of our own, which are read when they are first used. A file
+# has the fields of a `Rubric`, and beside them `group` and `direction` for readers, and `tags` for
+# runs.
 _FILES = Path(__file__).parents[1] / "catalogue"
-_SCALES = {"pass/fail": ("pass/fail", "numeric"), "numeric": ("numeric", "likert5"), "likert5": ("likert5", "numeric")}
+_SCALES = {
+    "pass/fail": ("pass/fail", "numeric"),
+    "numeric": ("numeric", "likert5"),
+    "likert5": ("likert5", "numeric"),
+}
 _NAMED_SCALES = (*BOOLEAN_SCALES, "likert5", "numeric")
 _WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
 _LISTED_LEVELS = 21
@@ -40,7 +47,10 @@ def _with_names(value: Any) -> Any:
     # In YAML the level 1 is a number, and yes a truth value.
     if not isinstance(value, Mapping):
         return value
-    return {str(level).lower() if isinstance(level, bool) else str(level): meaning for level, meaning in value.items()}
+    return {
+        str(level).lower() if isinstance(level, bool) else str(level): meaning
+        for level, meaning in value.items()
+    }
 
 
 Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
@@ -48,15 +58,17 @@ Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
 
 
 class Claims(BaseModel, metaclass=FriendlyErrors):
-    """Claims that a judge lists, quotes and judges one by one; the score is the share of claims that hold, 0 to 1.
+    """Claims that a judge lists, quotes and judges one by one; the score is the share of claims
+    that hold, 0 to 1.
 
-    On another range the share is scaled to it. Claims whose quote is not in `source` are not counted; if they are the
-    majority, the result is a failed one.
+    On another range the share is scaled to it. Claims whose quote is not in `source` are not
+    counted; if they are the majority, the result is a failed one.
 
     Attributes:
         listed: What a claim is, in words for the judge.
         holds: When a claim holds, in words for the judge.
-        source: The field of the case that the claims are quoted from. With tool calls, each call is a claim.
+        source: The field of the case that the claims are quoted from. With tool calls, each call is
+            a claim.
         most: Maximum number of claims; more of them in the judge's answer give a failed result.
     """
 
@@ -71,22 +83,26 @@ class Claims(BaseModel, metaclass=FriendlyErrors):
 class Rubric(FreshCopies):
     """One criterion of an `LLMJudge`: of the user's own words, or the catalogue's by its name.
 
-    ``Coherence``, or ``{type: Coherence, threshold: 5}``, is the catalogue's criterion of that name.
+    ``Coherence``, or ``{type: Coherence, threshold: 5}``, is the catalogue's criterion of that
+    name.
 
     Attributes:
         criterion_name: The criterion that it scores.
         description: What is to be judged, in words for the judge.
         steps: How the judge should proceed, one step after the other.
-        scale: ``pass/fail``, ``binary``, ``likert5``, ``numeric`` (0-1), two ends (``0-10``), words (``low|high``), or
-            any other word, whose scores are texts.
-        levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``; levels of the user's
-            own words are the scale. With ``numeric`` the score is the level's place between the lowest and the highest,
-            0-1 (``true`` is 1), and levels from 0 to 1 describe a score that may lie between them.
+        scale: ``pass/fail``, ``binary``, ``likert5``, ``numeric`` (0-1), two ends (``0-10``), words
+            (``low|high``), or any other word, whose scores are texts.
+        levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``;
+            levels of the user's own words are the scale. With ``numeric`` the score is the level's
+            place between the lowest and the highest, 0-1 (``true`` is 1), and levels from 0 to 1
+            describe a score that may lie between them.
         edge_cases: Cases that are easily misjudged, and how to score them.
-        claims: Replaces levels: claims that are listed and judged one by one; the score is the share that holds.
+        claims: Replaces levels: claims that are listed and judged one by one; the score is the
+            share that holds.
         needs: Fields that an input must have for this criterion; the evaluator's when left out.
         takes: Fields shown in addition if the input has them; the evaluator's when left out.
-        max_windows: Splits answers longer than `max_field_chars` into up to this many windows; the worst score counts.
+        max_windows: Splits answers longer than `max_field_chars` into up to this many windows; the
+            worst score counts.
         conversation_windows: The same for longer conversations, which are split between turns.
         threshold: Lowest raw score with the label ``pass``.
         weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
@@ -117,14 +133,18 @@ class Rubric(FreshCopies):
         if not isinstance(named, Mapping) or "type" not in named:
             return data
         by_alias = {to_camel(field): field for field in cls.model_fields}
-        overrides = {by_alias.get(field, field): value for field, value in named.items() if field != "type"}
+        overrides = {
+            by_alias.get(field, field): value for field, value in named.items() if field != "type"
+        }
         try:
             return rubric_fields(str(named["type"]), overrides)
         except ConfigurationError as failure:
             raise ComponentError(failure, of_model=True) from None
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(
+        cls, schema: Any, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
         named = {"enum": list(names())}
         with_changes = {"type": "object", "properties": {"type": named}, "required": ["type"]}
         return {"anyOf": [handler(schema), named, with_changes]}
@@ -132,15 +152,29 @@ class Rubric(FreshCopies):
     @cached_property
     def criterion(self) -> EvaluationCriteria:
         """The criterion, where the input does not bring it."""
-        fields = {name: getattr(self, name) for name in ("description", "scale", "threshold", "weight", "objective")}
+        fields = {
+            name: getattr(self, name)
+            for name in ("description", "scale", "threshold", "weight", "objective")
+        }
         return with_bounds(EvaluationCriteria(name=self.criterion_name, **fields), self.levels)
 
 
 def slug_of(words: str) -> str:
-    """The first words in lower case, joined by ``_``: at most 48 letters (without accents) and digits; maybe none."""
-    plain = unicodedata.normalize("NFKD", words[:_LONGEST_WORDS]).encode("ascii", "ignore").decode().lower()
+    """The first words in lower case, joined by ``_``: at most 48 letters (without accents) and
+    digits; maybe none.
+    """
+    plain = (
+        unicodedata.normalize("NFKD", words[:_LONGEST_WORDS])
+        .encode("ascii", "ignore")
+        .decode()
+        .lower()
+    )
     slug = re.sub(r"[^a-z0-9]+", "_", plain).strip("_").lstrip("0123456789_")
-    return slug if len(slug) <= _LONGEST_SLUG else slug[: _LONGEST_SLUG + 1].rpartition("_")[0] or slug[:_LONGEST_SLUG]
+    return (
+        slug
+        if len(slug) <= _LONGEST_SLUG
+        else slug[: _LONGEST_SLUG + 1].rpartition("_")[0] or slug[:_LONGEST_SLUG]
+    )
 
 
 def names() -> tuple[str, ...]:
@@ -150,9 +184,13 @@ def names() -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def entry_of(name: str) -> Mapping[str, Any]:
-    """The content of a criterion's file; not to be changed. ConfigurationError names the criteria that there are."""
+    """The content of a criterion's file; not to be changed. ConfigurationError names the criteria
+    that there are.
+    """
     if name not in names():
-        raise ConfigurationError(f"{name!r} is no criterion of the catalogue{known_choices(name, names())}")
+        raise ConfigurationError(
+            f"{name!r} is no criterion of the catalogue{known_choices(name, names())}"
+        )
     import yaml
 
     text = (_FILES / f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', name).lower()}.yaml").read_text("utf-8")
@@ -161,7 +199,9 @@ def entry_of(name: str) -> Mapping[str, Any]:
 
 
 def scales_of(name: str) -> tuple[str, ...]:
-    """The scales that a criterion can be scored on, its own first; ``numeric`` is its form from 0 to 1."""
+    """The scales that a criterion can be scored on, its own first; ``numeric`` is its form from 0
+    to 1.
+    """
     return _SCALES[entry_of(name)["scale"]]
 
 
@@ -170,10 +210,16 @@ def rubric_fields(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
 
     The catalogue's threshold moves along with the scale: 4 from 1 to 5 is 0.75 from 0 to 1.
     """
-    entry = {field: value for field, value in entry_of(name).items() if field not in ("group", "direction", "tags")}
+    entry = {
+        field: value
+        for field, value in entry_of(name).items()
+        if field not in ("group", "direction", "tags")
+    }
     scale = overrides.get("scale") or entry["scale"]
     if scale not in scales_of(name):
-        raise ConfigurationError(f"{name} is given on {' or '.join(scales_of(name))}, found {scale!r}", path="scale")
+        raise ConfigurationError(
+            f"{name} is given on {' or '.join(scales_of(name))}, found {scale!r}", path="scale"
+        )
     low, high = _ends_of(scale)
     threshold = overrides.get("threshold")
     with suppress(TypeError, ValueError):  # no number: the field's own check says so
@@ -192,8 +238,14 @@ def _ends_of(scale: str) -> tuple[int, int]:
 
 
 def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> EvaluationCriteria:
-    """The criterion with the range that its scale's name or its levels declare, so that scores can be normalized."""
-    if criterion.minimum is not None or criterion.maximum is not None or criterion.scale in _NAMED_SCALES:
+    """The criterion with the range that its scale's name or its levels declare, so that scores can
+    be normalized.
+    """
+    if (
+        criterion.minimum is not None
+        or criterion.maximum is not None
+        or criterion.scale in _NAMED_SCALES
+    ):
         return criterion
     bounds = bounds_of(criterion.scale) or bounds_of_levels(levels)
     if bounds is None:
@@ -207,8 +259,9 @@ class AnswerScale(NamedTuple):
     Attributes:
         schema: The JSON Schema of a score.
         wording: What a score is, in words for the judge.
-        read: The score in an answer, strictly: one that would have to be guessed is refused. `EvaluationError` is
-            ``malformed_answer`` for what is no score, ``out_of_range`` for one beyond the scale.
+        read: The score in an answer, strictly: one that would have to be guessed is refused.
+            `EvaluationError` is ``malformed_answer`` for what is no score, ``out_of_range`` for one
+            beyond the scale.
     """
 
     schema: dict[str, Any]
@@ -235,7 +288,9 @@ def _read_number(value: Any, low: float = -math.inf, high: float = math.inf) -> 
 def _read_whole_number(value: Any, low: int, high: int) -> int:
     number = _read_number(value, low, high)
     if number != int(number):
-        raise EvaluationError(f"the score {number:g} is not a whole number", error_type="out_of_range")
+        raise EvaluationError(
+            f"the score {number:g} is not a whole number", error_type="out_of_range"
+        )
     return int(number)
 
 
@@ -250,7 +305,9 @@ def _read_short_text(value: Any) -> str:
     if not text:
         raise EvaluationError("the score is blank", error_type="malformed_answer")
     if len(text) > _LONGEST_WORD:
-        raise EvaluationError(f"the score is longer than {_LONGEST_WORD} characters", error_type="out_of_range")
+        raise EvaluationError(
+            f"the score is longer than {_LONGEST_WORD} characters", error_type="out_of_range"
+        )
     return text
 
 
@@ -269,9 +326,13 @@ def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
-    """The scale of a criterion: its described levels, a declared range, or what the scale's name means."""
+    """The scale of a criterion: its described levels, a declared range, or what the scale's name
+    means.
+    """
     if criterion.scale in BOOLEAN_SCALES:
-        return AnswerScale({"type": "boolean"}, "true (it passes) or false (it does not)", _read_boolean)
+        return AnswerScale(
+            {"type": "boolean"}, "true (it passes) or false (it does not)", _read_boolean
+        )
     if criterion.scale == "likert5":
         return _whole(1, 5)
     bounds = bounds_of_levels(levels)
@@ -287,7 +348,9 @@ def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> An
     words = [name.strip() for name in criterion.scale.split("|")]
     if len(words) > 1 and all(words):
         return _words(words)
-    return AnswerScale({"type": "string"}, f'a word or a few on the scale "{criterion.scale}"', _read_short_text)
+    return AnswerScale(
+        {"type": "string"}, f'a word or a few on the scale "{criterion.scale}"', _read_short_text
+    )
 
 
 def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
@@ -309,9 +372,13 @@ def _whole(low: int, high: int) -> AnswerScale:
 
 def _between(low: float, high: float) -> AnswerScale:
     read = partial(_read_number, low=low, high=high)
-    return AnswerScale({"type": "number"}, f"a number from {low:g} (worst) to {high:g} (best)", read)
+    return AnswerScale(
+        {"type": "number"}, f"a number from {low:g} (worst) to {high:g} (best)", read
+    )
 
 
 def _words(words: list[str]) -> AnswerScale:
     shown = ", ".join(f'"{word}"' for word in words)
-    return AnswerScale({"type": "string", "enum": words}, f"one of {shown}", partial(_read_word, words=words))
+    return AnswerScale(
+        {"type": "string", "enum": words}, f"one of {shown}", partial(_read_word, words=words)
+    )

@@ -32,8 +32,13 @@ JsonType = Literal["string", "number", "integer", "boolean", "array", "object", 
 ABSENT: Final = object()
 _INDEX = re.compile(r"[0-9]{1,9}")
 _TYPES: dict[str, Any] = {
-    "string": str, "number": int | float, "boolean": bool, "array": list | tuple, "object": Mapping, "null": type(None),
-}  # fmt: skip
+    "string": str,
+    "number": int | float,
+    "boolean": bool,
+    "array": list | tuple,
+    "object": Mapping,
+    "null": type(None),
+}
 
 
 class Predicate(BaseModel):
@@ -42,7 +47,8 @@ class Predicate(BaseModel):
     Attributes:
         present: False: the argument must be absent. True alone only requires that it is present.
         optional: Whether a missing argument passes.
-        type: Its JSON type, or a list of allowed types; ``integer`` accepts 2.0, ``number`` rejects booleans.
+        type: Its JSON type, or a list of allowed types; ``integer`` accepts 2.0, ``number`` rejects
+            booleans.
         equals: The exact value; 1 and 1.0 are equal, true is not 1.
         one_of: The allowed values.
         min: The smallest number allowed.
@@ -101,14 +107,18 @@ class Predicate(BaseModel):
         if self.not_empty and _is_empty(value):
             yield "is empty"
         number = value if _is_type(value, "number") else None
-        yield from _outside(number, self.min, self.max, "is too small or no number", "is too large or no number")
+        yield from _outside(
+            number, self.min, self.max, "is too small or no number", "is too large or no number"
+        )
         length = len(value) if isinstance(value, str | list | tuple | Mapping) else None
         too_short, too_long = "is too short or has no length", "is too long or has no length"
         yield from _outside(length, self.min_length, self.max_length, too_short, too_long)
 
 
 def argument_at(value: Any, name: str) -> Any:
-    """The argument of that name, or at a dotted path (``items.0.id``) inside the arguments; `ABSENT` without."""
+    """The argument of that name, or at a dotted path (``items.0.id``) inside the arguments;
+    `ABSENT` without.
+    """
     if isinstance(value, Mapping) and name in value:
         return value[name]
     for key in name.split("."):
@@ -132,7 +142,9 @@ def is_same(first: Any, other: Any) -> bool:
     if isinstance(first, bool) or isinstance(other, bool):
         return first is other
     if isinstance(first, Mapping) and isinstance(other, Mapping):
-        return first.keys() == other.keys() and all(is_same(first[key], other[key]) for key in first)
+        return first.keys() == other.keys() and all(
+            is_same(first[key], other[key]) for key in first
+        )
     if isinstance(first, list | tuple) and isinstance(other, list | tuple):
         return len(first) == len(other) and all(map(is_same, first, other))
     return bool(first == other)
@@ -148,7 +160,9 @@ def _matches(value: Any, pattern: str) -> bool:
     try:
         return isinstance(value, str) and compile_pattern(pattern).occurs_in(value)
     except TimeoutError:
-        raise EvaluationError("the pattern takes too long on the argument", error_type="timeout") from None
+        raise EvaluationError(
+            "the pattern takes too long on the argument", error_type="timeout"
+        ) from None
 
 
 def _outside(
@@ -169,8 +183,9 @@ class ArgumentTerms(BaseModel):
     """Conditions on a call's arguments; all of them must hold.
 
     Attributes:
-        argument_checks: What each argument has to be, by its name (``user.city`` looks inside an object); or, in a
-            program, a function of the arguments that gives ``{is_valid, reason}``, a boolean or (boolean, reason).
+        argument_checks: What each argument has to be, by its name (``user.city`` looks inside an
+            object); or, in a program, a function of the arguments that gives
+            ``{is_valid, reason}``, a boolean or (boolean, reason).
         arguments_schema: A JSON Schema of all arguments (the extra ``jsonschema``).
     """
 
@@ -187,7 +202,9 @@ class ArgumentTerms(BaseModel):
         if isinstance(checks, Mapping):
             return _PREDICATES.validate_python(dict(checks), context=info.context)
         if checks is not None and not callable(checks):
-            raise ValueError("expected a function of the arguments, or a mapping of arguments to what they have to be")
+            raise ValueError(
+                "expected a function of the arguments, or a mapping of arguments to what they have to be"
+            )
         if is_async(checks):
             raise ValueError("expected a function that need not be awaited")
         return checks
@@ -197,7 +214,11 @@ class ArgumentTerms(BaseModel):
         # As text: a dump masks deep values and those that are named like a secret, arguments too.
         if callable(value):
             return f"function {qualified_name(value)}" if info.mode == "json" else value
-        return None if value is None else _written(value, secrets=bool((info.context or {}).get("secrets")))
+        return (
+            None
+            if value is None
+            else _written(value, secrets=bool((info.context or {}).get("secrets")))
+        )
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
@@ -225,7 +246,9 @@ class ArgumentTerms(BaseModel):
         return all(pattern is None or compile_pattern(pattern).is_linear for pattern in patterns)
 
     def problem(self, arguments: Any) -> str | None:
-        """What is wrong with a call's arguments, a value or JSON text; raises what a function raises."""
+        """What is wrong with a call's arguments, a value or JSON text; raises what a function
+        raises.
+        """
         value = parsed_arguments(arguments)
         if isinstance(value, str) and looks_like_json(value):  # else it would have been read
             return "they are no JSON"
@@ -253,7 +276,9 @@ def _written(predicates: Mapping[str, Predicate], *, secrets: bool) -> str:
     if not secrets:
         for name, predicate in written.items():
             for condition, value in predicate.items():
-                predicate[condition] = mask(value, name if is_secret(name) and condition in _VALUES else "")
+                predicate[condition] = mask(
+                    value, name if is_secret(name) and condition in _VALUES else ""
+                )
     return json.dumps(written, ensure_ascii=False)
 
 
@@ -263,7 +288,9 @@ def _read(text: str) -> Any:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise ValueError("expected a mapping of arguments to what they have to be, or JSON text of one")
+        raise ValueError(
+            "expected a mapping of arguments to what they have to be, or JSON text of one"
+        )
     return value
 
 
@@ -278,6 +305,7 @@ def answer_of(answer: Any) -> str | None:
     if not isinstance(answer, bool):
         raise EvaluationError(
             f"expected {{is_valid, reason}}, a boolean or (boolean, reason) from the function, "
-            f"found {type(answer).__name__}", error_type="invalid_check",
-        )  # fmt: skip
+            f"found {type(answer).__name__}",
+            error_type="invalid_check",
+        )
     return None if answer else str(reason or "refused by the function")

@@ -1,4 +1,6 @@
-"""The tool calls of an input, from history, context or the answer, and their arguments as values and as JSON text."""
+"""The tool calls of an input, from history, context or the answer, and their arguments as values
+and as JSON text.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,14 @@ class MadeCall(NamedTuple):
     id: Any = None
 
 
-def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: bool = False) -> list[MadeCall]:
+def calls_of(
+    evaluation_input: EvaluationInput, source: Source, *, any_role: bool = False
+) -> list[MadeCall]:
     """The calls of a source in order, then those of the answer itself that the source lacks.
 
-    Sources: ``messageHistory`` (``tool_call`` parts of messages; of a message without any, its ``tool_calls``),
-    ``context`` (``context.toolCalls``), and ``toolCalls``, only the answer's own. Of messages the assistant's count, or
-    with `any_role` all.
+    Sources: ``messageHistory`` (``tool_call`` parts of messages; of a message without any, its
+    ``tool_calls``), ``context`` (``context.toolCalls``), and ``toolCalls``, only the answer's own.
+    Of messages the assistant's count, or with `any_role` all.
     """
     own = _called(evaluation_input)
     if source == "toolCalls":
@@ -42,7 +46,9 @@ def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: boo
         recorded = _in_context(evaluation_input.context)
     else:
         messages = (
-            message for message in evaluation_input.message_history or () if any_role or message.role == "assistant"
+            message
+            for message in evaluation_input.message_history or ()
+            if any_role or message.role == "assistant"
         )
         # If a message has both forms, the parts (as specified) are used.
         recorded = [call for message in messages for call in _in_parts(message) or _called(message)]
@@ -50,23 +56,35 @@ def calls_of(evaluation_input: EvaluationInput, source: Source, *, any_role: boo
 
 
 def trajectory_of(evaluation_input: EvaluationInput) -> list[ToolCall]:
-    """The agent's own calls in their order, of a conversation those of all turns; `EvaluationSkipped` without any."""
+    """The agent's own calls in their order, of a conversation those of all turns;
+    `EvaluationSkipped` without any.
+    """
     if not evaluation_input.tool_calls:
         raise EvaluationSkipped("no tool calls")
     return list(evaluation_input.tool_calls)
 
 
 def tool_definitions(evaluation_input: EvaluationInput) -> Any:
-    """What tools the agent has, as its configuration, else the context, lists them; None where neither does."""
+    """What tools the agent has, as its configuration, else the context, lists them; None where
+    neither does.
+    """
     sources = (source or {} for source in (evaluation_input.agent_config, evaluation_input.context))
-    return next((source[name] for source in sources for name in DEFINITIONS if source.get(name)), None)
+    return next(
+        (source[name] for source in sources for name in DEFINITIONS if source.get(name)), None
+    )
 
 
 def has_failed(call: ToolCall) -> bool:
-    """Whether the tool failed: it has an `error`, or its result says so (a text that begins with one, ``isError``)."""
+    """Whether the tool failed: it has an `error`, or its result says so (a text that begins with
+    one, ``isError``).
+    """
     result = call.result
     if isinstance(result, Mapping):
-        says_so = result.get("isError") is True or result.get("is_error") is True or bool(result.get("error"))
+        says_so = (
+            result.get("isError") is True
+            or result.get("is_error") is True
+            or bool(result.get("error"))
+        )
     else:
         says_so = isinstance(result, str) and _ERROR.match(result) is not None
     return says_so or call.error is not None
@@ -78,7 +96,9 @@ def key_of(call: ToolCall) -> tuple[str, str]:
 
 
 def parsed_arguments(arguments: Any) -> Any:
-    """The arguments as a value: JSON text of an object or a list is read, everything else stays as it is."""
+    """The arguments as a value: JSON text of an object or a list is read, everything else stays as
+    it is.
+    """
     if not isinstance(arguments, str) or not looks_like_json(arguments):
         return arguments
     try:
@@ -93,7 +113,9 @@ def looks_like_json(text: str) -> bool:
 
 
 def raw_arguments(arguments: Any) -> str:
-    """The arguments as JSON text: text as it is, values written without spaces; empty without arguments."""
+    """The arguments as JSON text: text as it is, values written without spaces; empty without
+    arguments.
+    """
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     try:
@@ -120,14 +142,23 @@ def _in_context(context: Mapping[str, Any] | None) -> list[MadeCall]:
     if not isinstance(listed, list | tuple):
         return []
     return [
-        MadeCall(entry["toolName"], _first_of(entry, "args", "toolArguments"), entry.get("toolCallId"))
-        for entry in listed if isinstance(entry, Mapping) and isinstance(entry.get("toolName"), str)
-        and any(isinstance(entry.get(name, ""), Mapping | list | tuple | None) for name in ("args", "toolArguments"))
-    ]  # fmt: skip
+        MadeCall(
+            entry["toolName"], _first_of(entry, "args", "toolArguments"), entry.get("toolCallId")
+        )
+        for entry in listed
+        if isinstance(entry, Mapping)
+        and isinstance(entry.get("toolName"), str)
+        and any(
+            isinstance(entry.get(name, ""), Mapping | list | tuple | None)
+            for name in ("args", "toolArguments")
+        )
+    ]
 
 
 def _additional(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:
-    """The own calls that are not recorded: by id where both have one, else by name and arguments, each as often."""
+    """The own calls that are not recorded: by id where both have one, else by name and arguments,
+    each as often.
+    """
     ids = {call.id for call in recorded if isinstance(call.id, str)}
     without_id = Counter(_content(call) for call in recorded if not isinstance(call.id, str))
     all_recorded = Counter(map(_content, recorded))
@@ -145,6 +176,8 @@ def _additional(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]
 
 def _content(call: MadeCall) -> tuple[str, str]:
     try:
-        return str(call.name), json.dumps(parsed_arguments(call.arguments), sort_keys=True, default=str)
+        return str(call.name), json.dumps(
+            parsed_arguments(call.arguments), sort_keys=True, default=str
+        )
     except (TypeError, ValueError, RecursionError):
         return str(call.name), "?"

@@ -20,10 +20,12 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema")
 
 
 class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
-    """Share of tool calls whose tool is defined and whose arguments are valid by its JSON Schema; it passes with 1.
+    """Share of tool calls whose tool is defined and whose arguments are valid by its JSON Schema;
+    it passes with 1.
 
-    Definitions are the agent's: ``tools`` of `EvaluationInput.agent_config`, else of the context, in the form of
-    OpenAI, Anthropic, MCP or ``{name, parameters}``. Skipped without definitions or calls.
+    Definitions are the agent's: ``tools`` of `EvaluationInput.agent_config`, else of the context,
+    in the form of OpenAI, Anthropic, MCP or ``{name, parameters}``. Skipped without definitions or
+    calls.
 
     Attributes:
         check_arguments: False looks at names alone; arguments need the extra ``jsonschema``.
@@ -50,19 +52,28 @@ class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
         if not schemas:
             raise EvaluationSkipped("no tool definitions")
         undefined = [call.name for call in calls if call.name not in schemas]
-        wrong = [] if not self.check_arguments else [
-            f"{call.name}: {problem}" for call in calls
-            if call.name in schemas and (problem := _problem(schemas[call.name], call.arguments)) is not None
-        ]  # fmt: skip
+        wrong = (
+            []
+            if not self.check_arguments
+            else [
+                f"{call.name}: {problem}"
+                for call in calls
+                if call.name in schemas
+                and (problem := _problem(schemas[call.name], call.arguments)) is not None
+            ]
+        )
         number = len(undefined) + len(wrong)
         if not number:
-            return Score(value=1.0, passed=True, reasoning=f"{len(calls)} calls as their tools are defined")
+            return Score(
+                value=1.0, passed=True, reasoning=f"{len(calls)} calls as their tools are defined"
+            )
         shown = [*(f"{name} is not defined" for name in dict.fromkeys(undefined)), *wrong]
         return Score(
-            value=1.0 - number / len(calls), passed=False,
+            value=1.0 - number / len(calls),
+            passed=False,
             reason_code="undefined_tool" if undefined else "invalid_arguments",
             reasoning=f"{number} of {len(calls)} calls: {'; '.join(shown[:5])}",
-        )  # fmt: skip
+        )
 
 
 def _schemas_of(definitions: Any) -> dict[str, Any]:
@@ -71,7 +82,9 @@ def _schemas_of(definitions: Any) -> dict[str, Any]:
     for tool in definitions if isinstance(definitions, list | tuple) else ():
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            schemas[function["name"]] = next((function[key] for key in _SCHEMAS if function.get(key) is not None), None)
+            schemas[function["name"]] = next(
+                (function[key] for key in _SCHEMAS if function.get(key) is not None), None
+            )
     return schemas
 
 
@@ -80,9 +93,13 @@ def _problem(schema: Any, arguments: Any) -> str | None:
         return None
     value = parsed_arguments(arguments)
     try:
-        problems = _compiled(json.dumps(schema, sort_keys=True))({} if value in (None, "") else value)
+        problems = _compiled(json.dumps(schema, sort_keys=True))(
+            {} if value in (None, "") else value
+        )
     except (ConfigurationError, TypeError, ValueError) as error:
-        raise EvaluationError(f"the tool's definition: {error}", error_type="invalid_schema") from None
+        raise EvaluationError(
+            f"the tool's definition: {error}", error_type="invalid_schema"
+        ) from None
     return problems[0] if problems else None
 
 

@@ -1,4 +1,6 @@
-"""ToolLoops and ErrorRecovery: calls that lead nowhere, and what the agent made of those that failed."""
+"""ToolLoops and ErrorRecovery: calls that lead nowhere, and what the agent made of those that
+failed.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ _LONGEST_CYCLE = 8
 
 
 class TrajectoryEvaluator(OperationalEvaluator):
-    """Looks at the agent's tool calls in their order, also where it raised at last; skipped where it made none."""
+    """Looks at the agent's tool calls in their order, also where it raised at last; skipped where
+    it made none.
+    """
 
     evaluates_errors: ClassVar[bool] = True
 
@@ -29,13 +33,15 @@ class TrajectoryEvaluator(OperationalEvaluator):
 class ToolLoops(TrajectoryEvaluator, type="ToolLoops"):
     """Share of tool calls that were not made before: 1 - repeated / calls; 1 is best.
 
-    A call is repeated if an earlier one had the same tool, equal arguments and, where both are known, the same result:
-    a retry that succeeds is not a repetition, nor is polling a state that changes. It passes with at most
-    `max_repeats` of them and no loop, which is a sequence of up to eight calls made `loop_from` times in a row.
+    A call is repeated if an earlier one had the same tool, equal arguments and, where both are
+    known, the same result: a retry that succeeds is not a repetition, nor is polling a state that
+    changes. It passes with at most `max_repeats` of them and no loop, which is a sequence of up to
+    eight calls made `loop_from` times in a row.
 
     Attributes:
         max_repeats: Maximum number of repeated calls that still passes.
-        loop_from: How many times in a row the same sequence of calls must be made to count as a loop.
+        loop_from: How many times in a row the same sequence of calls must be made to count as a
+            loop.
     """
 
     criterion_name: str = "tool_loops"
@@ -58,12 +64,16 @@ class ToolLoops(TrajectoryEvaluator, type="ToolLoops"):
         if repeated:
             reasoning += f" ({', '.join(dict.fromkeys(repeated))})"
         if is_loop:
-            reasoning += f"; {' > '.join(name for name, _, _ in cycle)} came {rounds} times in a row"
+            reasoning += (
+                f"; {' > '.join(name for name, _, _ in cycle)} came {rounds} times in a row"
+            )
         return Score(
-            value=1.0 - len(repeated) / len(steps), passed=passed, reasoning=reasoning,
+            value=1.0 - len(repeated) / len(steps),
+            passed=passed,
+            reasoning=reasoning,
             reason_code=None if passed else "loop" if is_loop else "repeated_call",
             metadata={"repeated": len(repeated), "rounds": rounds},
-        )  # fmt: skip
+        )
 
 
 def _result_of(call: ToolCall) -> str | None:
@@ -75,7 +85,9 @@ def _result_of(call: ToolCall) -> str | None:
 
 
 def _longest_cycle(steps: Sequence[Any]) -> tuple[Sequence[Any], int]:
-    """The cycle of up to eight steps that comes most often in a row, and how often; no steps and 1 without any."""
+    """The cycle of up to eight steps that comes most often in a row, and how often; no steps and 1
+    without any.
+    """
     best: tuple[Sequence[Any], int] = ((), 1)
     for size in range(1, min(_LONGEST_CYCLE, len(steps) // 2) + 1):
         run = 0
@@ -87,11 +99,12 @@ def _longest_cycle(steps: Sequence[Any]) -> tuple[Sequence[Any], int]:
 
 
 class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
-    """Share of failed tool calls after which a call of the same purpose succeeded: recovered / failed; 1 is best.
+    """Share of failed tool calls after which a call of the same purpose succeeded: recovered /
+    failed; 1 is best.
 
-    A call failed if it has an error, or if its result is one: a text that begins with "Error", "Exception", "Failed",
-    "Failure" or "Traceback", a mapping with ``isError`` or ``error``, or any in which `error_pattern` occurs. It passes
-    if all recovered. Skipped if no call failed.
+    A call failed if it has an error, or if its result is one: a text that begins with "Error",
+    "Exception", "Failed", "Failure" or "Traceback", a mapping with ``isError`` or ``error``, or any
+    in which `error_pattern` occurs. It passes if all recovered. Skipped if no call failed.
 
     Attributes:
         same_purpose: Lists of interchangeable tools. A tool always has the same purpose as itself.
@@ -119,19 +132,25 @@ class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
         if not any(failed):
             raise EvaluationSkipped("no tool call failed")
         open_ones = [
-            call.name for at, call in enumerate(calls)
-            if failed[at] and not any(
-                not failed[later] and self._same(call.name, calls[later].name) for later in range(at + 1, len(calls))
+            call.name
+            for at, call in enumerate(calls)
+            if failed[at]
+            and not any(
+                not failed[later] and self._same(call.name, calls[later].name)
+                for later in range(at + 1, len(calls))
             )
-        ]  # fmt: skip
+        ]
         number = sum(failed)
         reasoning = f"{number - len(open_ones)} of {number} failed calls were followed by one that succeeded"
         if open_ones:
             reasoning += f"; not {', '.join(dict.fromkeys(open_ones))}"
         return Score(
-            value=1.0 - len(open_ones) / number, passed=not open_ones, reasoning=reasoning,
-            reason_code="not_recovered" if open_ones else None, metadata={"failed": number},
-        )  # fmt: skip
+            value=1.0 - len(open_ones) / number,
+            passed=not open_ones,
+            reasoning=reasoning,
+            reason_code="not_recovered" if open_ones else None,
+            metadata={"failed": number},
+        )
 
     def _failed(self, call: ToolCall) -> bool:
         if has_failed(call):
@@ -142,7 +161,9 @@ class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
         try:
             return compile_pattern(self.error_pattern).occurs_in(text)
         except TimeoutError:
-            raise EvaluationError("the pattern takes too long on the result", error_type="timeout") from None
+            raise EvaluationError(
+                "the pattern takes too long on the result", error_type="timeout"
+            ) from None
 
     def _same(self, name: str, other: str) -> bool:
         return name == other or any(name in tools and other in tools for tools in self.same_purpose)

@@ -19,7 +19,9 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, Sc
 
 
 class Outcome(NamedTuple):
-    """Why a rule fails (None when it passes), in words, and whether its optional tool was not called at all."""
+    """Why a rule fails (None when it passes), in words, and whether its optional tool was not
+    called at all.
+    """
 
     reason_code: str | None
     reasoning: str
@@ -30,15 +32,18 @@ class ToolRule(ArgumentTerms):
     """One rule; all of its conditions must hold.
 
     Attributes:
-        criterion_name: The criterion that it decides; several rules may decide one, each with its own result.
+        criterion_name: The criterion that it decides; several rules may decide one, each with its
+            own result.
         expected_tool_name: The tool that it applies to; case-sensitive.
         is_required: Whether the tool must be called; by default a call is optional.
-        checked_calls: The calls whose arguments must pass: the ``first``, ``all``, or ``any`` one of them.
+        checked_calls: The calls whose arguments must pass: the ``first``, ``all``, or ``any`` one
+            of them.
         min_calls: The minimum number of calls, of the tool or, if none is set, of all tools.
         max_calls: The maximum number of calls, counted likewise.
         forbidden_tools: Tools that must not be called.
         sequence: Tools that must be called in this order; others may be called in between.
-        invalid_reason: Why a rule of an AgentDock document cannot be applied; it always gives a failed result.
+        invalid_reason: Why a rule of an AgentDock document cannot be applied; it always gives a
+            failed result.
     """
 
     criterion_name: NotBlank
@@ -58,7 +63,9 @@ class ToolRule(ArgumentTerms):
                 raise ValueError("argument checks and is_required need expected_tool_name")
             is_counted = self.min_calls is not None or self.max_calls is not None
             if not (is_counted or self.forbidden_tools or self.sequence or self.invalid_reason):
-                raise ValueError("expected expected_tool_name, forbidden_tools, sequence, min_calls or max_calls")
+                raise ValueError(
+                    "expected expected_tool_name, forbidden_tools, sequence, min_calls or max_calls"
+                )
         return self
 
     def judged(self, calls: Sequence[MadeCall]) -> Outcome:
@@ -71,9 +78,14 @@ class ToolRule(ArgumentTerms):
         reached = iter([call.name for call in calls])
         for step in self.sequence:
             if step not in reached:  # goes on behind the step before
-                return Outcome("wrong_order", f"{step} was not called in its turn ({' > '.join(self.sequence)})")
+                return Outcome(
+                    "wrong_order",
+                    f"{step} was not called in its turn ({' > '.join(self.sequence)})",
+                )
         if self.expected_tool_name is not None:
-            return self._of_its_tool([call for call in calls if call.name == self.expected_tool_name])
+            return self._of_its_tool(
+                [call for call in calls if call.name == self.expected_tool_name]
+            )
         if self.min_calls is None and self.max_calls is None:
             return Outcome(None, "no forbidden tool, and the order is kept")
         return self._wrong_number(len(calls), "calls") or Outcome(None, f"{len(calls)} calls")
@@ -102,16 +114,20 @@ class ToolRule(ArgumentTerms):
 
 
 class ToolUsage(RulesEvaluator, type="ToolUsage"):
-    """Passes or fails criteria by rules on the agent's tool calls; several rules may decide one criterion.
+    """Passes or fails criteria by rules on the agent's tool calls; several rules may decide one
+    criterion.
 
-    A passed rule scores true, a failed one false; on ``numeric`` 1 and 0. A check that raises, a pattern that takes too
-    long and a rule without conditions give a failed result; the other rules go on.
+    A passed rule scores true, a failed one false; on ``numeric`` 1 and 0. A check that raises, a
+    pattern that takes too long and a rule without conditions give a failed result; the other rules
+    go on.
 
     Attributes:
         rules: At least one. Rules for criteria that are not scored are ignored.
-        tool_data_source: Source of the calls: the assistant's messages in the history, ``context.toolCalls``, or only
-            the answer's own (``toolCalls``, captured from monitored calls). The first two include the answer's own.
-        zero_when_unused: An optional tool that was not called scores 0; on ``binary`` and ``pass/fail`` it passes.
+        tool_data_source: Source of the calls: the assistant's messages in the history,
+            ``context.toolCalls``, or only the answer's own (``toolCalls``, captured from monitored
+            calls). The first two include the answer's own.
+        zero_when_unused: An optional tool that was not called scores 0; on ``binary`` and
+            ``pass/fail`` it passes.
     """
 
     rules: ListOf[ToolRule] = Field(min_length=1)
@@ -124,13 +140,23 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
     def subject(self, evaluation_input: EvaluationInput) -> list[MadeCall]:
         return calls_of(evaluation_input, self.tool_data_source)
 
-    def score_rule(self, rule: ToolRule, subject: list[MadeCall], criterion: EvaluationCriteria) -> Score:
+    def score_rule(
+        self, rule: ToolRule, subject: list[MadeCall], criterion: EvaluationCriteria
+    ) -> Score:
         outcome = rule.judged(subject)
-        if outcome.unused and self.zero_when_unused and criterion.scale not in ("binary", "pass/fail"):
+        if (
+            outcome.unused
+            and self.zero_when_unused
+            and criterion.scale not in ("binary", "pass/fail")
+        ):
             return Score(value=0, reasoning=outcome.reasoning)
         passed = outcome.reason_code is None
-        value = int(passed) if criterion.scale == "numeric" and criterion.minimum is None else passed
-        return Score(value=value, passed=passed, reason_code=outcome.reason_code, reasoning=outcome.reasoning)
+        value = (
+            int(passed) if criterion.scale == "numeric" and criterion.minimum is None else passed
+        )
+        return Score(
+            value=value, passed=passed, reason_code=outcome.reason_code, reasoning=outcome.reasoning
+        )
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return 0 if criterion.scale == "numeric" else False
@@ -142,30 +168,36 @@ class Expectation(ArgumentTerms):
     Attributes:
         name: The tool's name; case-sensitive.
         min_calls: The minimum number of calls that count; below 1 means 1.
-        arguments_contain: Text that the arguments' JSON must contain; ``raw_args_contain`` is another name for it.
+        arguments_contain: Text that the arguments' JSON must contain; ``raw_args_contain`` is
+            another name for it.
     """
 
     name: str = Field(min_length=1)
     min_calls: int = 1
     arguments_contain: str | None = Field(
-        default=None, serialization_alias="argumentsContain",
+        default=None,
+        serialization_alias="argumentsContain",
         validation_alias=AliasChoices("argumentsContain", "rawArgsContain", "raw_args_contain"),
-    )  # fmt: skip
+    )
 
     def counts(self, call: MadeCall) -> bool:
         """Whether the call is one of those that are expected."""
         if call.name != self.name:
             return False
-        if self.arguments_contain is not None and self.arguments_contain not in raw_arguments(call.arguments):
+        if self.arguments_contain is not None and self.arguments_contain not in raw_arguments(
+            call.arguments
+        ):
             return False
         return self.is_empty or self.problem(call.arguments) is None
 
 
 class ToolUse(OperationalEvaluator, type="ToolUse"):
-    """Fraction of the expected tool calls that were made, 0 to 1; it passes with all of them. Without any, 1.
+    """Fraction of the expected tool calls that were made, 0 to 1; it passes with all of them.
+    Without any, 1.
 
-    Calls in messages of every role count, and the answer's own (`EvaluationInput.tool_calls`). If a function raises,
-    the evaluator fails. For separate criteria, forbidden tools and the order of calls use `ToolUsage`.
+    Calls in messages of every role count, and the answer's own (`EvaluationInput.tool_calls`). If a
+    function raises, the evaluator fails. For separate criteria, forbidden tools and the order of
+    calls use `ToolUsage`.
 
     Attributes:
         expectations: The expected calls.
@@ -178,15 +210,21 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
         return _execution_of(self.expectations)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        calls = calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
-        unmet = [problem for expectation in self.expectations if (problem := _unmet(expectation, calls))]
+        calls = (
+            calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
+        )
+        unmet = [
+            problem for expectation in self.expectations if (problem := _unmet(expectation, calls))
+        ]
         wanted = len(self.expectations)
         if not unmet:
             return Score(value=1.0, passed=True, reasoning=f"all {wanted} expectations met")
         return Score(
-            value=(wanted - len(unmet)) / wanted, passed=False, reason_code="tool_not_called",
+            value=(wanted - len(unmet)) / wanted,
+            passed=False,
+            reason_code="tool_not_called",
             reasoning=f"{wanted - len(unmet)} of {wanted} expectations met; {'; '.join(unmet)}",
-        )  # fmt: skip
+        )
 
 
 def _execution_of(rules: Sequence[ArgumentTerms]) -> Execution | None:
@@ -203,4 +241,6 @@ def _unmet(expectation: Expectation, calls: Sequence[MadeCall]) -> str | None:
         if count == needed:  # the remaining calls are not checked: a check may raise
             return None
     others = sum(call.name == expectation.name for call in calls) - count
-    return f"{expectation.name}: {count} of {needed} calls" + (f", {others} with other arguments" if others else "")
+    return f"{expectation.name}: {count} of {needed} calls" + (
+        f", {others} with other arguments" if others else ""
+    )

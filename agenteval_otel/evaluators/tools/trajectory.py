@@ -1,4 +1,6 @@
-"""TrajectoryMatch and StepEfficiency: the tool calls that were made against those that were to be made."""
+"""TrajectoryMatch and StepEfficiency: the tool calls that were made against those that were to be
+made.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.built_in import NESTED, NotBlank
 from agenteval_otel.evaluators.tools.arguments import ABSENT, is_same
-from agenteval_otel.evaluators.tools.calls import has_failed, key_of, parsed_arguments, trajectory_of
+from agenteval_otel.evaluators.tools.calls import (
+    has_failed,
+    key_of,
+    parsed_arguments,
+    trajectory_of,
+)
 from agenteval_otel.evaluators.tools.steps import TrajectoryEvaluator
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH
@@ -22,12 +29,18 @@ _LISTS = ("tool_calls", "toolCalls", "trajectory")
 
 
 def _as_text(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, Mapping) else value
+    return (
+        json.dumps(value, ensure_ascii=False, sort_keys=True)
+        if isinstance(value, Mapping)
+        else value
+    )
 
 
 # As text: a dump masks deep values and those that are named like a secret, arguments too.
 _Arguments = Annotated[
-    str, BeforeValidator(_as_text), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})
+    str,
+    BeforeValidator(_as_text),
+    WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]}),
 ]
 
 
@@ -53,33 +66,49 @@ class Step(NamedTuple):
 
 
 def expected_steps(evaluation_input: EvaluationInput) -> list[Step] | None:
-    """The trajectory that the ground truth holds: a list of calls, or a mapping with one; None where it holds none."""
+    """The trajectory that the ground truth holds: a list of calls, or a mapping with one; None
+    where it holds none.
+    """
     value = parsed_arguments(evaluation_input.ground_truth)
     if isinstance(value, Mapping):
         value = next((value[name] for name in _LISTS if name in value), None)
     if not isinstance(value, list | tuple):
         return None
     steps = [
-        Step(item["name"], next((parsed_arguments(item[key]) for key in ("arguments", "args", "kwargs") if key in item),
-             ABSENT))
-        for item in value if isinstance(item, Mapping) and isinstance(item.get("name"), str)
-    ]  # fmt: skip
+        Step(
+            item["name"],
+            next(
+                (
+                    parsed_arguments(item[key])
+                    for key in ("arguments", "args", "kwargs")
+                    if key in item
+                ),
+                ABSENT,
+            ),
+        )
+        for item in value
+        if isinstance(item, Mapping) and isinstance(item.get("name"), str)
+    ]
     return steps if len(steps) == len(value) else None
 
 
 class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
-    """How far the agent's tool calls are the expected ones: 2 x matched / (expected + made), 0 to 1; 1 is best.
+    """How far the agent's tool calls are the expected ones: 2 x matched / (expected + made), 0 to
+    1; 1 is best.
 
-    That is the F1 of precision and recall; with `allow_extra` it is the recall, matched / expected. ``strict`` matches
-    in order (the longest common subsequence), ``unordered`` in any order (the largest matching). It passes with 1:
-    nothing is missing, superfluous or, with ``strict``, out of order. Skipped without an expected trajectory
-    (an empty one expects no calls); without any call it is still scored.
+    That is the F1 of precision and recall; with `allow_extra` it is the recall, matched / expected.
+    ``strict`` matches in order (the longest common subsequence), ``unordered`` in any order (the
+    largest matching). It passes with 1: nothing is missing, superfluous or, with ``strict``, out of
+    order. Skipped without an expected trajectory (an empty one expects no calls); without any call
+    it is still scored.
 
     Attributes:
-        expected: The expected calls; left out, those of the ground truth: a list of ``{name, arguments}``, or a mapping
-            with such a list under ``tool_calls`` or ``trajectory``.
+        expected: The expected calls; left out, those of the ground truth: a list of
+            ``{name, arguments}``, or a mapping with such a list under ``tool_calls`` or
+            ``trajectory``.
         order: ``strict`` or ``unordered``.
-        arguments: ``exact``: all equal; ``expected``: the expected ones equal, others allowed; ``ignore``: any.
+        arguments: ``exact``: all equal; ``expected``: the expected ones equal, others allowed;
+            ``ignore``: any.
         allow_extra: Whether additional calls leave the score unchanged.
         tools: Only calls of these tools count, on both sides; all when left out.
     """
@@ -95,9 +124,10 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
         wanted = self._wanted(evaluation_input)
         calls = evaluation_input.tool_calls or ()
         made = [
-            Step(call.name, parsed_arguments(call.arguments)) for call in calls
+            Step(call.name, parsed_arguments(call.arguments))
+            for call in calls
             if not self.tools or call.name in self.tools
-        ]  # fmt: skip
+        ]
         if max(len(wanted), len(made)) > _MOST_CALLS:
             raise EvaluationError(f"more than {_MOST_CALLS} calls", error_type="too_large")
         fits = [[self._fits(step, other) for other in made] for step in wanted]
@@ -109,14 +139,23 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
         reason_code = None
         if not passed:
             too_many = len(made) > any_order and not self.allow_extra
-            reason_code = "missing_call" if any_order < len(wanted) else "extra_call" if too_many else "wrong_order"
+            reason_code = (
+                "missing_call"
+                if any_order < len(wanted)
+                else "extra_call"
+                if too_many
+                else "wrong_order"
+            )
         reasoning = f"{matched} of {len(wanted)} expected calls, {len(made)} were made"
         return Score(value=value, passed=passed, reason_code=reason_code, reasoning=reasoning)
 
     def _wanted(self, evaluation_input: EvaluationInput) -> list[Step]:
         if self.expected is not None:
             steps: list[Step] | None = [
-                Step(call.name, ABSENT if call.arguments is None else parsed_arguments(call.arguments))
+                Step(
+                    call.name,
+                    ABSENT if call.arguments is None else parsed_arguments(call.arguments),
+                )
                 for call in self.expected
             ]
         else:
@@ -132,9 +171,13 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
         if self.arguments == "ignore" or step.arguments is ABSENT:
             return True
         wanted, actual = step.arguments or {}, made.arguments or {}
-        if self.arguments == "exact" or not (isinstance(wanted, Mapping) and isinstance(actual, Mapping)):
+        if self.arguments == "exact" or not (
+            isinstance(wanted, Mapping) and isinstance(actual, Mapping)
+        ):
             return is_same(wanted, actual)
-        return all(name in actual and is_same(value, actual[name]) for name, value in wanted.items())
+        return all(
+            name in actual and is_same(value, actual[name]) for name, value in wanted.items()
+        )
 
 
 def _longest_common(fits: Sequence[Sequence[bool]]) -> int:
@@ -167,8 +210,9 @@ def _largest_matching(fits: Sequence[Sequence[bool]]) -> int:
 class StepEfficiency(TrajectoryEvaluator, type="StepEfficiency"):
     """How few tool calls were enough: expected / made, at most 1; 1 is best, and passes.
 
-    The expected number is `expected_steps`, else the length of the ground truth's trajectory, else the number of
-    different calls that did not fail. Skipped if no call was made, or none is expected.
+    The expected number is `expected_steps`, else the length of the ground truth's trajectory, else
+    the number of different calls that did not fail. Skipped if no call was made, or none is
+    expected.
 
     Attributes:
         expected_steps: Number of calls that the task needs.
@@ -183,12 +227,18 @@ class StepEfficiency(TrajectoryEvaluator, type="StepEfficiency"):
         if least is None and (steps := expected_steps(evaluation_input)) is not None:
             least, source = len(steps), "of the ground truth"
         if least is None:
-            least, source = len({key_of(call) for call in calls if not has_failed(call)}), "different and successful"
+            least, source = (
+                len({key_of(call) for call in calls if not has_failed(call)}),
+                "different and successful",
+            )
             least = max(1, least)
         if not least:
             raise EvaluationSkipped("no calls are expected")
         passed = len(calls) <= least
         return Score(
-            value=min(1.0, least / len(calls)), passed=passed, reason_code=None if passed else "too_many_calls",
-            reasoning=f"{len(calls)} calls, {least} {source}", metadata={"steps": len(calls), "expected": least},
-        )  # fmt: skip
+            value=min(1.0, least / len(calls)),
+            passed=passed,
+            reason_code=None if passed else "too_many_calls",
+            reasoning=f"{len(calls)} calls, {least} {source}",
+            metadata={"steps": len(calls), "expected": least},
+        )

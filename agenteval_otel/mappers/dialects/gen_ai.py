@@ -1,5 +1,5 @@
-"""The GenAI conventions of OpenTelemetry, from v1.28 (messages as events) to now (messages as attributes, in JSON text
-or structured, or in one event with the details of the call)."""
+"""The GenAI conventions of OpenTelemetry, from v1.28 (messages as events) to now (messages as
+attributes, in JSON text or structured, or in one event with the details of the call)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,37 @@ from agenteval_otel.capture.messages import Call, Turn, turns_of
 from agenteval_otel.mappers.base import COMMON, Names, Role, SpanMapper, span_mapper
 from agenteval_otel.mappers.span import ReadEvent, ReadSpan
 from agenteval_otel.mappers.values import definitions, structured
-from agenteval_otel.semconv import AGENT_NAME, OPERATION_INVOKE_AGENT, OPERATION_NAME, REQUEST_MODEL, RESPONSE_ID
+from agenteval_otel.semconv import (
+    AGENT_NAME,
+    OPERATION_INVOKE_AGENT,
+    OPERATION_NAME,
+    REQUEST_MODEL,
+    RESPONSE_ID,
+)
 
 _ROLES: Final[Mapping[str, Role]] = {
-    "chat": "model", "text_completion": "model", "generate_content": "model", OPERATION_INVOKE_AGENT: "agent",
-    "invoke_workflow": "workflow", "execute_tool": "tool", "retrieval": "retrieval",
-}  # fmt: skip
-_MESSAGE_ROLES: Final = {"model": "assistant", "ai": "assistant", "human": "user", "developer": "system"}
+    "chat": "model",
+    "text_completion": "model",
+    "generate_content": "model",
+    OPERATION_INVOKE_AGENT: "agent",
+    "invoke_workflow": "workflow",
+    "execute_tool": "tool",
+    "retrieval": "retrieval",
+}
+_MESSAGE_ROLES: Final = {
+    "model": "assistant",
+    "ai": "assistant",
+    "human": "user",
+    "developer": "system",
+}
 _CHOICE: Final = "gen_ai.choice"
 _MESSAGES: Final = {
-    "gen_ai.system.message": "system", "gen_ai.user.message": "user", "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool", _CHOICE: "assistant",
-}  # fmt: skip
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+    _CHOICE: "assistant",
+}
 
 
 @span_mapper
@@ -47,12 +66,16 @@ class GenAi(SpanMapper):
     tokens: ClassVar[Mapping[str, Names]] = {
         "input_tokens": ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
         "output_tokens": ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
-        "cache_read_tokens": ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+        "cache_read_tokens": (
+            "gen_ai.usage.cache_read.input_tokens",
+            "gen_ai.usage.cache_read_input_tokens",
+        ),
         "cache_write_tokens": (
-            "gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens",
+            "gen_ai.usage.cache_write.input_tokens",
+            "gen_ai.usage.cache_creation.input_tokens",
             "gen_ai.usage.cache_creation_input_tokens",
         ),
-    }  # fmt: skip
+    }
 
     def reads(self, span: ReadSpan) -> bool:
         return OPERATION_NAME in span.attributes
@@ -72,16 +95,20 @@ class GenAi(SpanMapper):
 
     def answer(self, span: ReadSpan) -> list[Turn]:
         attributes = _with_messages(span, "gen_ai.output.messages")
-        return turns_of_messages(attributes.get("gen_ai.output.messages")) or _turns_of_events(span, choices=True)
+        return turns_of_messages(attributes.get("gen_ai.output.messages")) or _turns_of_events(
+            span, choices=True
+        )
 
     def tool_call(self, span: ReadSpan) -> Call | None:
         attributes = span.attributes
         name = short(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool ")
         # A result is kept as the tool gave it, which may be JSON text.
         return Call(
-            short(attributes.get("gen_ai.tool.call.id")), name,
-            structured(attributes.get("gen_ai.tool.call.arguments")), result=attributes.get("gen_ai.tool.call.result"),
-        )  # fmt: skip
+            short(attributes.get("gen_ai.tool.call.id")),
+            name,
+            structured(attributes.get("gen_ai.tool.call.arguments")),
+            result=attributes.get("gen_ai.tool.call.result"),
+        )
 
     def documents(self, span: ReadSpan) -> list[Any]:
         documents = structured(span.attributes.get("gen_ai.retrieval.documents"))
@@ -92,10 +119,14 @@ class GenAi(SpanMapper):
 
 
 def _with_messages(span: ReadSpan, name: str) -> Mapping[str, Any]:
-    """The attributes that hold the messages: the span's, or those of an event with the call's details."""
+    """The attributes that hold the messages: the span's, or those of an event with the call's
+    details.
+    """
     if name in span.attributes:
         return span.attributes
-    return next((event.attributes for event in span.events if name in event.attributes), span.attributes)
+    return next(
+        (event.attributes for event in span.events if name in event.attributes), span.attributes
+    )
 
 
 def turns_of_messages(messages: Any) -> list[Turn]:
@@ -144,7 +175,10 @@ def turn_of_parts(role: str, parts: list[Any]) -> Turn:
                 turn.calls.append(_call_of(part))
             elif kind == "tool_call_response" or kind == "server_tool_call_response":
                 turn.results.append(
-                    (short(part.get("id")), _first(part, "response", "result", "server_tool_call_response"))
+                    (
+                        short(part.get("id")),
+                        _first(part, "response", "result", "server_tool_call_response"),
+                    )
                 )
     if texts:
         turn.text = "".join(texts)
@@ -156,7 +190,9 @@ def turn_of_parts(role: str, parts: list[Any]) -> Turn:
 def _call_of(part: dict[str, Any]) -> Call:
     name = part.get("name")
     return Call(
-        short(part.get("id")), name if isinstance(name, str) else "", _first(part, "arguments", "server_tool_call")
+        short(part.get("id")),
+        name if isinstance(name, str) else "",
+        _first(part, "arguments", "server_tool_call"),
     )
 
 
@@ -165,15 +201,23 @@ def _first(part: dict[str, Any], *names: str) -> Any:
 
 
 def _turns_of_events(span: ReadSpan, *, choices: bool) -> list[Turn]:
-    """The messages of v1.28, an event each; what they say is in the body, or in attributes of a span event."""
-    events = [event for event in span.events if event.name in _MESSAGES and (event.name == _CHOICE) is choices]
+    """The messages of v1.28, an event each; what they say is in the body, or in attributes of a
+    span event.
+    """
+    events = [
+        event
+        for event in span.events
+        if event.name in _MESSAGES and (event.name == _CHOICE) is choices
+    ]
     return [turn for event in events[-MAX_ITEMS:] for turn in _turns_of_event(event)]
 
 
 def _turns_of_event(event: ReadEvent) -> list[Turn]:
     body = structured(event.body)
     if not isinstance(body, dict):
-        body = {key.rpartition(".")[2]: structured(value) for key, value in event.attributes.items()}
+        body = {
+            key.rpartition(".")[2]: structured(value) for key, value in event.attributes.items()
+        }
     message = body.get("message") if event.name == _CHOICE else body
     if isinstance(message, str):
         message = {"content": message}

@@ -1,4 +1,6 @@
-"""Pydantic AI and Logfire: the conventions' attributes for model calls; an agent's span holds all of its messages."""
+"""Pydantic AI and Logfire: the conventions' attributes for model calls; an agent's span holds all
+of its messages.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,26 @@ class Logfire(GenAi):
             return "tool" if "gen_ai.tool.name" in attributes else None
         if role is None and _REQUEST in attributes:
             role = "model"
-        if role == "model" and span.scope != "pydantic-ai" and not span.is_error and not self.answer(span):
+        if (
+            role == "model"
+            and span.scope != "pydantic-ai"
+            and not span.is_error
+            and not self.answer(span)
+        ):
             return None  # a stream's begin: a span of its own follows, with the answer
         return role
 
     def conversation(self, span: ReadSpan) -> tuple[list[Turn], list[Turn]]:
         turns = _messages(span)
-        first = 1 + max((index for index, turn in enumerate(turns) if turn.role in ("user", "system")), default=-1)
-        before = turns[:first] or super().before(span) or prompt_turns(structured(span.attributes.get(_REQUEST)))
+        first = 1 + max(
+            (index for index, turn in enumerate(turns) if turn.role in ("user", "system")),
+            default=-1,
+        )
+        before = (
+            turns[:first]
+            or super().before(span)
+            or prompt_turns(structured(span.attributes.get(_REQUEST)))
+        )
         return before, self._answer(span, turns[first:])
 
     def before(self, span: ReadSpan) -> list[Turn]:
@@ -76,7 +90,9 @@ class Logfire(GenAi):
         if turns or _RESPONSE not in attributes:
             return turns
         response = structured(attributes[_RESPONSE])
-        return answer_turns(response.get("message", response) if isinstance(response, dict) else response)
+        return answer_turns(
+            response.get("message", response) if isinstance(response, dict) else response
+        )
 
     def tool_call(self, span: ReadSpan) -> Call | None:
         call = super().tool_call(span)
@@ -100,7 +116,9 @@ def _has_all(span: ReadSpan) -> bool:
 
 
 def _messages(span: ReadSpan) -> list[Turn]:
-    """All messages of an agent, or those of a model call in a version before the conventions' attributes."""
+    """All messages of an agent, or those of a model call in a version before the conventions'
+    attributes.
+    """
     if _ALL in span.attributes:
         return turns_of_messages(span.attributes[_ALL])
     name = next((name for name in (_OLD_ALL, _OLD) if name in span.attributes), None)

@@ -1,4 +1,6 @@
-"""OpenInference (Arize Phoenix), from Python and JavaScript: messages whose fields are attributes of their own."""
+"""OpenInference (Arize Phoenix), from Python and JavaScript: messages whose fields are attributes
+of their own.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,23 @@ from agenteval_otel.capture.fields import short
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.mappers.base import COMMON, Names, Role, SpanMapper, span_mapper
 from agenteval_otel.mappers.span import ReadSpan
-from agenteval_otel.mappers.values import answer_turns, definitions, numbered, prompt_turns, structured, tags_of
+from agenteval_otel.mappers.values import (
+    answer_turns,
+    definitions,
+    numbered,
+    prompt_turns,
+    structured,
+    tags_of,
+)
 
 _KIND: Final = "openinference.span.kind"
 _ROLES: Final[Mapping[str, Role]] = {
-    "LLM": "model", "AGENT": "agent", "CHAIN": "workflow", "TOOL": "tool", "RETRIEVER": "retrieval",
-}  # fmt: skip
+    "LLM": "model",
+    "AGENT": "agent",
+    "CHAIN": "workflow",
+    "TOOL": "tool",
+    "RETRIEVER": "retrieval",
+}
 _REDACTED: Final = "__REDACTED__"
 _JSON: Final = "application/json"
 _HANDOFF: Final = "handoff to "
@@ -64,7 +77,12 @@ class OpenInference(SpanMapper):
         if name is None and span.name.startswith(_HANDOFF):
             return None  # the model's call says it
         result = span.attributes.get("output.value")
-        call = Call(short(span.attributes.get("tool_call.id")), name or span.name, _value(span, "input"), result=result)
+        call = Call(
+            short(span.attributes.get("tool_call.id")),
+            name or span.name,
+            _value(span, "input"),
+            result=result,
+        )
         output = _value(span, "output")
         message = output.get("data", output) if isinstance(output, dict) else None
         if isinstance(message, dict) and "tool_call_id" in message:  # LangChain's message of a tool
@@ -79,12 +97,17 @@ class OpenInference(SpanMapper):
 
     def tool_definitions(self, span: ReadSpan) -> Any:
         tools = numbered(span.attributes, "llm.tools")
-        return definitions([tool["tool.json_schema"] for tool in tools if "tool.json_schema" in tool])
+        return definitions(
+            [tool["tool.json_schema"] for tool in tools if "tool.json_schema" in tool]
+        )
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
         metadata = structured(span.attributes.get("metadata"))
         known = metadata if isinstance(metadata, dict) else {}
-        return {**tags_of(span.attributes.get("tag.tags"), known, _OWN_METADATA), **super().tags(span)}
+        return {
+            **tags_of(span.attributes.get("tag.tags"), known, _OWN_METADATA),
+            **super().tags(span),
+        }
 
 
 def _value(span: ReadSpan, side: str) -> Any:
@@ -103,13 +126,24 @@ def _turn(message: Mapping[str, Any]) -> Turn:
     content = message.get("message.content")
     if content is None:
         parts = numbered(message, "message.contents")
-        texts = [part.get("message_content.text") for part in parts if part.get("message_content.type") == "text"]
+        texts = [
+            part.get("message_content.text")
+            for part in parts
+            if part.get("message_content.type") == "text"
+        ]
         content = "".join(text for text in texts if isinstance(text, str)) or None
     text = content if isinstance(content, str) and content != _REDACTED else None
-    turn = Turn(short(message.get("message.role")) or "assistant", text, name=short(message.get("message.name")))
+    turn = Turn(
+        short(message.get("message.role")) or "assistant",
+        text,
+        name=short(message.get("message.name")),
+    )
     if turn.role == "tool":
         turn.results.append((short(message.get("message.tool_call_id")), text))
     for call in numbered(message, "message.tool_calls"):
-        name, arguments = call.get("tool_call.function.name"), call.get("tool_call.function.arguments")
+        name, arguments = (
+            call.get("tool_call.function.name"),
+            call.get("tool_call.function.arguments"),
+        )
         turn.calls.append(Call(short(call.get("tool_call.id")), short(name) or "", arguments))
     return turn

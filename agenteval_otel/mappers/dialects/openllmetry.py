@@ -1,5 +1,6 @@
-"""OpenLLMetry (Traceloop): the conventions' attributes in its newer versions, numbered ones in the older, and what its
-decorators and its LangChain instrumentation say of agents, workflows and tools."""
+"""OpenLLMetry (Traceloop): the conventions' attributes in its newer versions, numbered ones in the
+older, and what its decorators and its LangChain instrumentation say of agents, workflows and tools.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from agenteval_otel.capture.text import plain
 from agenteval_otel.mappers.base import Names, Role, span_mapper
 from agenteval_otel.mappers.dialects.gen_ai import GenAi
 from agenteval_otel.mappers.span import ReadSpan
-from agenteval_otel.mappers.values import answer_turns, definitions, numbered, prompt_turns, structured, tags_of
+from agenteval_otel.mappers.values import (
+    answer_turns,
+    definitions,
+    numbered,
+    prompt_turns,
+    structured,
+    tags_of,
+)
 from agenteval_otel.semconv import AGENT_NAME, OPERATION_NAME
 
 _KIND: Final = "traceloop.span.kind"
@@ -27,7 +35,10 @@ _PACKAGES: Final = (
     "mistralai ollama replicate sagemaker together transformers vertexai watsonx writer agno openai_agents"
 )
 _SCOPES: Final = frozenset(
-    {"traceloop.tracer", *(f"opentelemetry.instrumentation.{package}" for package in _PACKAGES.split())}
+    {
+        "traceloop.tracer",
+        *(f"opentelemetry.instrumentation.{package}" for package in _PACKAGES.split()),
+    }
 )
 _KINDS: Final[Mapping[str, Role]] = {"agent": "agent", "workflow": "workflow", "tool": "tool"}
 _MODELS: Final = frozenset({"chat", "completion"})
@@ -49,12 +60,14 @@ class OpenLlmetry(GenAi):
         "user_id": (f"{_PROPERTY}user_id", *GenAi.facts["user_id"]),
         "session_id": (f"{_PROPERTY}session_id", *GenAi.facts["session_id"]),
         "conversation_id": (
-            *GenAi.facts["conversation_id"], f"{_PROPERTY}conversation_id", f"{_PROPERTY}thread_id",
+            *GenAi.facts["conversation_id"],
+            f"{_PROPERTY}conversation_id",
+            f"{_PROPERTY}thread_id",
             f"{_PROPERTY}chat_id",
         ),
         "prompt_name": ("traceloop.prompt.key", *GenAi.facts["prompt_name"]),
         "prompt_version": ("traceloop.prompt.version", *GenAi.facts["prompt_version"]),
-    }  # fmt: skip
+    }
 
     def reads(self, span: ReadSpan) -> bool:
         return span.scope in _SCOPES or _KIND in span.attributes or _REQUEST in span.attributes
@@ -74,18 +87,27 @@ class OpenLlmetry(GenAi):
     def answer(self, span: ReadSpan) -> list[Turn]:
         if _OUTPUT in span.attributes:
             output = _plain(span.attributes[_OUTPUT])
-            return answer_turns(output.get("outputs", output) if isinstance(output, dict) else output)
+            return answer_turns(
+                output.get("outputs", output) if isinstance(output, dict) else output
+            )
         return super().answer(span) or _turns(span, "gen_ai.completion")
 
     def tool_call(self, span: ReadSpan) -> Call | None:
         attributes = span.attributes
-        name = short(attributes.get("gen_ai.tool.name")) or short(attributes.get("traceloop.entity.name"))
+        name = short(attributes.get("gen_ai.tool.name")) or short(
+            attributes.get("traceloop.entity.name")
+        )
         if name is None:
             return None
         output = _plain(attributes.get(_OUTPUT))
         if isinstance(output, dict) and "output" in output:
             output = output["output"]
-        call = Call(short(attributes.get("gen_ai.tool.call.id")), name, _inputs(attributes.get(_INPUT)), result=output)
+        call = Call(
+            short(attributes.get("gen_ai.tool.call.id")),
+            name,
+            _inputs(attributes.get(_INPUT)),
+            result=output,
+        )
         if isinstance(output, dict) and "tool_call_id" in output:  # LangChain's message of a tool
             call.id, call.result = short(output["tool_call_id"]), output.get("content")
         return call
@@ -99,13 +121,17 @@ class OpenLlmetry(GenAi):
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
         properties = {
-            name[len(_PROPERTY) :]: value for name, value in span.attributes.items() if name.startswith(_PROPERTY)
+            name[len(_PROPERTY) :]: value
+            for name, value in span.attributes.items()
+            if name.startswith(_PROPERTY)
         }
         return {**tags_of((), properties, _OWN_PROPERTIES), **super().tags(span)}
 
 
 def _inputs(value: Any) -> Any:
-    """The input of a chain, or the arguments of a decorated function: by their names, else the first."""
+    """The input of a chain, or the arguments of a decorated function: by their names, else the
+    first.
+    """
     value = _plain(value)
     if not isinstance(value, dict):
         return value
@@ -126,7 +152,9 @@ def _turns(span: ReadSpan, prefix: str) -> list[Turn]:
         text = prompt_turns(content) if content else []
         turn.text = text[0].text if text else None
         for call in numbered(message, "tool_calls"):
-            turn.calls.append(Call(short(call.get("id")), short(call.get("name")) or "", call.get("arguments")))
+            turn.calls.append(
+                Call(short(call.get("id")), short(call.get("name")) or "", call.get("arguments"))
+            )
         if turn.role == "tool":
             turn.results.append((short(message.get("tool_call_id")), message.get("content")))
         turns.append(turn)
@@ -139,7 +167,9 @@ def _plain(value: Any) -> Any:
 
 
 def _unwrapped(value: Any, depth: int = _MAX_DEPTH) -> Any:
-    """Without the wrapping of LangChain's serialization, ``{"lc": 1, "id": [...], "kwargs": {...}}``."""
+    """Without the wrapping of LangChain's serialization,
+    ``{"lc": 1, "id": [...], "kwargs": {...}}``.
+    """
     if depth == 0:
         return value
     if isinstance(value, dict):

@@ -1,4 +1,6 @@
-"""The Vercel AI SDK (``experimental_telemetry``): ``ai.generateText`` and its like around model and tool calls."""
+"""The Vercel AI SDK (``experimental_telemetry``): ``ai.generateText`` and its like around model and
+tool calls.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,20 @@ from agenteval_otel.mappers.values import definitions, structured, tags_of
 _OPERATION: Final = "ai.operationId"
 _METADATA: Final = "ai.telemetry.metadata."
 _ROLES: Final[Mapping[str, Role]] = {
-    **dict.fromkeys(("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject"), "agent"),
-    **dict.fromkeys((
-        "ai.generateText.doGenerate", "ai.streamText.doStream", "ai.generateObject.doGenerate",
-        "ai.streamObject.doStream",
-    ), "model"),
+    **dict.fromkeys(
+        ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject"), "agent"
+    ),
+    **dict.fromkeys(
+        (
+            "ai.generateText.doGenerate",
+            "ai.streamText.doStream",
+            "ai.generateObject.doGenerate",
+            "ai.streamObject.doStream",
+        ),
+        "model",
+    ),
     "ai.toolCall": "tool",
-}  # fmt: skip
+}
 _ANSWERS: Final = ("ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object")
 _CALLS: Final = ("ai.response.toolCalls", "ai.result.toolCalls")
 _OWN_METADATA: Final = (
@@ -46,14 +55,20 @@ class VercelAi(SpanMapper):
         "finish_reason": ("ai.response.finishReason", "ai.finishReason"),
         "user_id": (*_metadata("userId"), *COMMON["user_id"]),
         "session_id": (*_metadata("sessionId"), *COMMON["session_id"]),
-        "conversation_id": (*COMMON["conversation_id"], *_metadata("conversationId", "threadId", "chatId")),
+        "conversation_id": (
+            *COMMON["conversation_id"],
+            *_metadata("conversationId", "threadId", "chatId"),
+        ),
         "prompt_name": (*COMMON["prompt_name"], *_metadata("promptName")),
         "prompt_version": (*COMMON["prompt_version"], *_metadata("promptVersion")),
     }
     tokens: ClassVar[Mapping[str, Names]] = {
         "input_tokens": ("ai.usage.inputTokens", "ai.usage.promptTokens"),
         "output_tokens": ("ai.usage.outputTokens", "ai.usage.completionTokens"),
-        "cache_read_tokens": ("ai.usage.inputTokenDetails.cacheReadTokens", "ai.usage.cachedInputTokens"),
+        "cache_read_tokens": (
+            "ai.usage.inputTokenDetails.cacheReadTokens",
+            "ai.usage.cachedInputTokens",
+        ),
         "cache_write_tokens": ("ai.usage.inputTokenDetails.cacheWriteTokens",),
     }
 
@@ -85,7 +100,13 @@ class VercelAi(SpanMapper):
         calls = next((value for name in _CALLS if (value := attributes.get(name))), None)
         if text is None and calls is None:
             return []
-        return [Turn("assistant", text if isinstance(text, str) else None, calls_in(items(structured(calls))))]
+        return [
+            Turn(
+                "assistant",
+                text if isinstance(text, str) else None,
+                calls_in(items(structured(calls))),
+            )
+        ]
 
     def tool_call(self, span: ReadSpan) -> Call | None:
         attributes = span.attributes
@@ -94,7 +115,10 @@ class VercelAi(SpanMapper):
             return None
         arguments = structured(attributes.get("ai.toolCall.args"))
         return Call(
-            short(attributes.get("ai.toolCall.id")), name, arguments, result=attributes.get("ai.toolCall.result")
+            short(attributes.get("ai.toolCall.id")),
+            name,
+            arguments,
+            result=attributes.get("ai.toolCall.result"),
         )
 
     def tool_definitions(self, span: ReadSpan) -> Any:
@@ -102,7 +126,9 @@ class VercelAi(SpanMapper):
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
         metadata = {
-            name[len(_METADATA) :]: value for name, value in span.attributes.items() if name.startswith(_METADATA)
+            name[len(_METADATA) :]: value
+            for name, value in span.attributes.items()
+            if name.startswith(_METADATA)
         }
         return {**tags_of(metadata.get("tags"), metadata, _OWN_METADATA), **super().tags(span)}
 

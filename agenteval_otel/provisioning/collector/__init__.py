@@ -1,4 +1,6 @@
-"""Collectors, the sidecar, and what stands around them: the texts in ``files``, with what a plan decides filled in."""
+"""Collectors, the sidecar, and what stands around them: the texts in ``files``, with what a plan
+decides filled in.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ _HEALTH: Final = (
     "import http.client as h; c = h.HTTPConnection('127.0.0.1', 4328, timeout=3); c.request('GET', '/healthz'); "
     "raise SystemExit(c.getresponse().status != 200)"
 )
-"""Checks the sidecar's health from within its container; ignores the environment's proxy settings."""
+"""Checks the sidecar's health from within its container; ignores the environment's proxy settings.
+"""
 _MARGIN_S: Final = 10
 """How much longer than its draining the sidecar may take to end."""
 _COLLECTOR_S: Final = 30
@@ -71,8 +74,9 @@ def files_of(
 ) -> GeneratedFiles:
     """The Collectors' configurations and those of what stands around them, by path.
 
-    Prometheus reads neither environment variables nor flags for the addresses of others: outside of Compose it scrapes
-    the Collector at `scrape` and sends alerts to `alertmanager`, host and port each.
+    Prometheus reads neither environment variables nor flags for the addresses of others: outside of
+    Compose it scrapes the Collector at `scrape` and sends alerts to `alertmanager`, host and port
+    each.
     """
     alone = {"where": "", "collector": scrape, "alertmanager": alertmanager}
     for option, address in (("scrape", scrape), ("alertmanager", alertmanager)):
@@ -86,22 +90,28 @@ def files_of(
     }
     drain_s = math.ceil(plan.drain_s)
     values |= {
-        "version": scope_version(), "probe_health": _HEALTH, "drain": str(drain_s),
-        "stop": str(drain_s + _MARGIN_S), "grace": str(drain_s + _MARGIN_S + _COLLECTOR_S),
-    }  # fmt: skip
+        "version": scope_version(),
+        "probe_health": _HEALTH,
+        "drain": str(drain_s),
+        "stop": str(drain_s + _MARGIN_S),
+        "grace": str(drain_s + _MARGIN_S + _COLLECTOR_S),
+    }
     # Statements of the transform processor; `$$` is the Collector's `$`.
     lines = {
         f"without_content_of_{record}": "".join(
             f'- delete_matching_keys({record}.attributes, "^{pattern}$$")\n' for pattern in CONTENT
-        ) for record in ("span", "spanevent", "log")
-    }  # fmt: skip
+        )
+        for record in ("span", "spanevent", "log")
+    }
     lines["failing"] = _failing(plan)
     prometheus = _whole("prometheus.yml", {})
     intervals = {
         "scrape_interval": plan.duration(5.0, at_least_s=0.25),
         "evaluation_interval": plan.duration(15.0, at_least_s=1.0),
     }
-    return {path: _filled(_whole(f"{name}.yaml", lines), values) for name, path in _PLACES.items()} | {
+    return {
+        path: _filled(_whole(f"{name}.yaml", lines), values) for name, path in _PLACES.items()
+    } | {
         "prometheus/prometheus.yml": _filled(prometheus, alone | intervals),
         "sidecar/Dockerfile": _filled(_whole("Dockerfile", {}), values),
         "systemd/agenteval-sidecar.service": _filled(_whole("sidecar.service", {}), values),

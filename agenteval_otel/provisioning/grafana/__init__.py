@@ -1,4 +1,6 @@
-"""Grafana: dashboards (built with its schema library, an extra that is imported late) and data sources."""
+"""Grafana: dashboards (built with its schema library, an extra that is imported late) and data
+sources.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,11 @@ _EXPORT_INTERVAL_S: Final = 60.0  # of the applications: nothing new happens bet
 
 
 def files_of(plan: MonitoringPlan, *, queries: str = "recorded") -> GeneratedFiles:
-    """The dashboards and what Grafana reads at its start, by path; `ConfigurationError` without the extra.
+    """The dashboards and what Grafana reads at its start, by path; `ConfigurationError` without the
+    extra.
 
-    `queries` are ``recorded``, on top of the recording rules of Prometheus, or ``raw``, without them.
+    `queries` are ``recorded``, on top of the recording rules of Prometheus, or ``raw``, without
+    them.
     """
     if queries not in ("recorded", "raw"):
         raise ConfigurationError(f"is {queries!r}; known: recorded, raw", path="--queries")
@@ -24,14 +28,17 @@ def files_of(plan: MonitoringPlan, *, queries: str = "recorded") -> GeneratedFil
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "grafana_foundation_sdk":
             raise
-        raise ConfigurationError('dashboards need the extra grafana: pip install "agenteval-otel[grafana]"') from None
+        raise ConfigurationError(
+            'dashboards need the extra grafana: pip install "agenteval-otel[grafana]"'
+        ) from None
     datasources, dashboards = (
         files(__package__).joinpath("files", f"{name}.yaml").read_text("utf-8")
         for name in ("datasources", "dashboards")
     )
     return {
         **dashboards_of(plan, is_raw=queries == "raw"),
-        "provisioning/datasources/agenteval.yaml":
-            datasources.replace("@interval@", f'"{plan.duration(_EXPORT_INTERVAL_S)}"'),
+        "provisioning/datasources/agenteval.yaml": datasources.replace(
+            "@interval@", f'"{plan.duration(_EXPORT_INTERVAL_S)}"'
+        ),
         "provisioning/dashboards/agenteval.yaml": dashboards,
-    }  # fmt: skip
+    }

@@ -9,7 +9,17 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from grafana_foundation_sdk.builders import common as common_builders
 from grafana_foundation_sdk.builders import dashboard as builders
-from grafana_foundation_sdk.builders import expr, heatmap, logs, loki, prometheus, stat, table, text, timeseries
+from grafana_foundation_sdk.builders import (
+    expr,
+    heatmap,
+    logs,
+    loki,
+    prometheus,
+    stat,
+    table,
+    text,
+    timeseries,
+)
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
@@ -24,24 +34,32 @@ from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT
 from agenteval_otel.semconv import Instrument
 
 BAND = ("upper end", "lower end")
-"""Legends of an interval's two ends, in the order of their queries: what is between them is filled."""
+"""Legends of an interval's two ends, in the order of their queries: what is between them is filled.
+"""
 LIMIT = "limit"
 """Legend of an objective or a threshold: a dashed line."""
 COUNT = "answers"
 """Legend of how many results stand behind a point: bars, with an axis of their own."""
 
 EACH, WHOLE, WINDOW = "$__rate_interval", "$__range", "$window"
-"""Windows: of a point of a graph, of a single value, which is what the dashboard shows, and the chosen one."""
+"""Windows: of a point of a graph, of a single value, which is what the dashboard shows, and the
+chosen one.
+"""
 SERVICE = f'{ENVIRONMENT}="$environment", job="$job"'
 PROCESS = f'{SERVICE}, instance=~"$instance"'
-LOST = "dropped_.*|" + "|".join((semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED))
+LOST = "dropped_.*|" + "|".join(
+    (semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED)
+)
 """Outcomes of calls that should have been evaluated and were not."""
 
 _METRICS = models.DataSourceRef(type_val="prometheus", uid="${prometheus_datasource}")
 _EVENTS = models.DataSourceRef(type_val="loki", uid="${loki_datasource}")
 _MATH = models.DataSourceRef(type_val="__expr__", uid="__expr__")
 _TAG = "agenteval"
-_RESPONSES, _RESULTS = semconv.METRIC_RESPONSES.prometheus_name, semconv.METRIC_RESULTS.prometheus_name
+_RESPONSES, _RESULTS = (
+    semconv.METRIC_RESPONSES.prometheus_name,
+    semconv.METRIC_RESULTS.prometheus_name,
+)
 _SPARSE_S, _POINTS = 300.0, 72
 
 Color: TypeAlias = str
@@ -53,7 +71,8 @@ P = TypeVar("P", timeseries.Panel, stat.Panel, heatmap.Panel, table.Panel, logs.
 class Query(NamedTuple):
     """One query of a panel: its expression, and the legend of its series (labels in double braces).
 
-    An input is not shown; Grafana computes math from the queries of its panel, by their legends: ``${passed}``.
+    An input is not shown; Grafana computes math from the queries of its panel, by their legends:
+    ``${passed}``.
     """
 
     expression: str
@@ -71,20 +90,31 @@ class Column(NamedTuple):
 
 
 class Board:
-    """A dashboard that is put together: first the variables that all have, so links keep what was chosen.
+    """A dashboard that is put together: first the variables that all have, so links keep what was
+    chosen.
 
-    `is_raw` says that its queries do without recorded series. Panels have a width (of 24). A point of a sparse panel
-    stands for five minutes at least, so that it has results.
+    `is_raw` says that its queries do without recorded series. Panels have a width (of 24). A point
+    of a sparse panel stands for five minutes at least, so that it has results.
     """
 
     def __init__(self, plan: MonitoringPlan, name: str, description: str, *, is_raw: bool) -> None:
         self.plan, self._name, self.is_raw = plan, name, is_raw
         self._dashboard = dashboard = builders.Dashboard(f"agenteval: {name}").uid(uid_of(name))
-        dashboard.description(f"{description} {MARK} grafana`.").tags([_TAG]).timezone("browser").refresh("1m")
+        dashboard.description(f"{description} {MARK} grafana`.").tags([_TAG]).timezone(
+            "browser"
+        ).refresh("1m")
         dashboard.time("now-6h", "now").tooltip(models.DashboardCursorSync.CROSSHAIR).readonly()
-        link = builders.DashboardLink("Dashboards").type(models.DashboardLinkType.DASHBOARDS).tags([_TAG])
+        link = (
+            builders.DashboardLink("Dashboards")
+            .type(models.DashboardLinkType.DASHBOARDS)
+            .tags([_TAG])
+        )
         dashboard.link(link.as_dropdown(False).include_vars(True).keep_time(True))
-        source = builders.DatasourceVariable("prometheus_datasource").label("Prometheus").type("prometheus")
+        source = (
+            builders.DatasourceVariable("prometheus_datasource")
+            .label("Prometheus")
+            .type("prometheus")
+        )
         dashboard.with_variable(source.description("The Prometheus that has the metrics."))
         for variable, query, description in (
             (
@@ -92,7 +122,11 @@ class Board:
                 f"label_values({_RESPONSES}, {ENVIRONMENT})",
                 "deployment.environment.name of the service.",
             ),
-            ("job", f'label_values({_RESPONSES}{{{ENVIRONMENT}="$environment"}}, job)', "The service."),
+            (
+                "job",
+                f'label_values({_RESPONSES}{{{ENVIRONMENT}="$environment"}}, job)',
+                "The service.",
+            ),
         ):
             dashboard.with_variable(_queried(variable, variable.title(), query, description))
 
@@ -106,28 +140,39 @@ class Board:
 
     def choose_instances(self) -> None:
         instances = f"label_values({_RESPONSES}{{{SERVICE}}}, instance)"
-        self._dashboard.with_variable(_choice("instance", "Instance", instances, "One process of it."))
+        self._dashboard.with_variable(
+            _choice("instance", "Instance", instances, "One process of it.")
+        )
 
     def choose_window(self) -> None:
         """Add how far back a rate looks, at each point."""
         seconds = {"5m": 300.0, "1h": 3_600.0, "1d": 86_400.0}
-        scaled = (f"{name} : {self.plan.duration(value, at_least_s=2.0)}" for name, value in seconds.items())
+        scaled = (
+            f"{name} : {self.plan.duration(value, at_least_s=2.0)}"
+            for name, value in seconds.items()
+        )
         values = ",".join(scaled if self.is_raw else seconds)
         window = builders.CustomVariable("window").label("Window").values(values)
         window.description("Each rate and mean is of the answers of this long before it.")
         shown = "1h" if not self.is_raw else self.plan.duration(3_600.0, at_least_s=2.0)
-        self._dashboard.with_variable(window.current(models.VariableOption(selected=True, text="1h", value=shown)))
+        self._dashboard.with_variable(
+            window.current(models.VariableOption(selected=True, text="1h", value=shown))
+        )
 
     def choose_criterion(self) -> None:
         """Add the criterion, and the agents that have it."""
         query = f"label_values({_RESULTS}{{{SERVICE}}}, {CRITERION})"
-        self._dashboard.with_variable(_queried("criterion", "Criterion", query, "What answers are scored for."))
+        self._dashboard.with_variable(
+            _queried("criterion", "Criterion", query, "What answers are scored for.")
+        )
         self.choose_agents(f'{SERVICE}, {CRITERION}="$criterion"')
 
     def choose_agents(self, matchers: str = SERVICE) -> None:
         """Add the variable of agents; results without an agent's name are among all."""
         query = f"label_values({_RESULTS}{{{matchers}}}, {AGENT})"
-        self._dashboard.with_variable(_choice("agent", "Agent", query, "The monitored agent.", all_value=".*"))
+        self._dashboard.with_variable(
+            _choice("agent", "Agent", query, "The monitored agent.", all_value=".*")
+        )
 
     def choose_dimension(self, name: str, label: str, matchers: str) -> None:
         """Add the variable of an annotation that metrics have; answers without it are among all."""
@@ -136,28 +181,45 @@ class Board:
         self._dashboard.with_variable(_choice(name, name, query, description, all_value=".*"))
 
     def choose_versions(self) -> None:
-        """Add two variables, one version each: `baseline`, the earliest at first, and `candidate`, the latest."""
+        """Add two variables, one version each: `baseline`, the earliest at first, and `candidate`,
+        the latest.
+        """
         query = f"label_values({_RESPONSES}{{{SERVICE}}}, service_version)"
         for name, description, order in (
             ("baseline", "The version to compare with.", models.VariableSort.NATURAL_ASC),
             ("candidate", "The version that is compared.", models.VariableSort.NATURAL_DESC),
         ):
-            self._dashboard.with_variable(_queried(name, name.title(), query, description).sort(order))
+            self._dashboard.with_variable(
+                _queried(name, name.title(), query, description).sort(order)
+            )
 
     def choose_events(self) -> None:
         """Add the variables of panels of events: the Loki that has them, and the service in it."""
         source = builders.DatasourceVariable("loki_datasource").label("Loki").type("loki")
         self._dashboard.with_variable(source.description("The Loki that has the events."))
-        service = _choice("service", "Service in Loki", "label_values(service_name)", "The service, as Loki knows it.")
+        service = _choice(
+            "service",
+            "Service in Loki",
+            "label_values(service_name)",
+            "The service, as Loki knows it.",
+        )
         self._dashboard.with_variable(service.datasource(_EVENTS))
 
     def row(self, title: str) -> None:
         self._dashboard.with_row(builders.Row(title))
 
     def graph(
-        self, title: str, description: str, unit: str, *queries: Query, exemplars: bool = False, stacked: bool = False,
-        width: int = 12, sparse: bool = False, for_each: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        title: str,
+        description: str,
+        unit: str,
+        *queries: Query,
+        exemplars: bool = False,
+        stacked: bool = False,
+        width: int = 12,
+        sparse: bool = False,
+        for_each: str = "",
+    ) -> None:
         """Lines over time, shares from 0 to 1; `for_each` value of a variable such a panel."""
         panel = _described(timeseries.Panel(), title, description, unit, _METRICS)
         for letter, query in zip(ascii_uppercase, queries, strict=False):
@@ -165,7 +227,9 @@ class Board:
                 name = query.legend.replace(" ", "_")
                 math = expr.TypeMath().expression(query.expression).ref_id(name).datasource(_MATH)
                 panel.with_target(math.hide(query.kind == "hidden math"))
-                panel.override_by_query(name, [models.DynamicConfigValue("displayName", query.legend)])
+                panel.override_by_query(
+                    name, [models.DynamicConfigValue("displayName", query.legend)]
+                )
             elif query.kind == "input":
                 panel.with_target(_metrics(query, query.legend).range().hide(True))
             else:
@@ -186,18 +250,34 @@ class Board:
     def log_graph(self, title: str, description: str, query: Query) -> None:
         panel = _described(timeseries.Panel(), title, description, "short", _EVENTS)
         panel.with_target(_from_logs(query).query_type("range"))
-        _with_legend(panel).draw_style(common.GraphDrawStyle.BARS).stacking(_stacking()).fill_opacity(60)
+        _with_legend(panel).draw_style(common.GraphDrawStyle.BARS).stacking(
+            _stacking()
+        ).fill_opacity(60)
         self._add(panel, 12)
 
     def value(
-        self, title: str, description: str, unit: str, query: Query, *, steps: Steps = _PLAIN,
-        texts: Mapping[str, tuple[str, Color]] | None = None, width: int, height: int,
-    ) -> None:  # fmt: skip
-        """The latest value, large, in the colour of the last step that it reaches; or a text with its colour."""
+        self,
+        title: str,
+        description: str,
+        unit: str,
+        query: Query,
+        *,
+        steps: Steps = _PLAIN,
+        texts: Mapping[str, tuple[str, Color]] | None = None,
+        width: int,
+        height: int,
+    ) -> None:
+        """The latest value, large, in the colour of the last step that it reaches; or a text with
+        its colour.
+        """
         panel = _described(stat.Panel(), title, description, unit, _METRICS, steps)
         panel.with_target(_metrics(query).instant())
         panel.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
-        panel.color_mode(common.BigValueColorMode.BACKGROUND if len(steps) > 1 else common.BigValueColorMode.VALUE)
+        panel.color_mode(
+            common.BigValueColorMode.BACKGROUND
+            if len(steps) > 1
+            else common.BigValueColorMode.VALUE
+        )
         panel.graph_mode(common.BigValueGraphMode.NONE).no_value("no data")
         if texts:
             panel.mappings([_mapped(texts)])
@@ -207,28 +287,51 @@ class Board:
         """Buckets of a histogram over time, with exemplars."""
         panel = _described(heatmap.Panel(), title, description, "short", _METRICS)
         panel.with_target(_metrics(query).range().format(PromQueryFormat.HEATMAP).exemplar(True))
-        colors = heatmap.HeatmapColorOptions().mode(heatmap_models.HeatmapColorMode.SCHEME).scheme("Blues").steps(32)
+        colors = (
+            heatmap.HeatmapColorOptions()
+            .mode(heatmap_models.HeatmapColorMode.SCHEME)
+            .scheme("Blues")
+            .steps(32)
+        )
         panel.calculate(False).color(colors.fill("blue").exponent(0.5).reverse(False))
-        panel.y_axis(heatmap.YAxisConfig().unit(unit).reverse(False).axis_placement(common.AxisPlacement.LEFT))
+        panel.y_axis(
+            heatmap.YAxisConfig()
+            .unit(unit)
+            .reverse(False)
+            .axis_placement(common.AxisPlacement.LEFT)
+        )
         panel.rows_frame(heatmap.RowsHeatmapOptions().layout(common.HeatmapCellLayout.AUTO))
         panel.exemplars_color("rgba(255,80,80,0.9)").show_legend()
         panel.filter_values(heatmap.FilterValueRange().le(1e-9)).cell_gap(1)
         self._add(panel, 12, sparse=True)
 
     def tabular(
-        self, title: str, description: str, keys: Mapping[str, str], *columns: Column, link: str = "", width: int = 24
+        self,
+        title: str,
+        description: str,
+        keys: Mapping[str, str],
+        *columns: Column,
+        link: str = "",
+        width: int = 24,
     ) -> None:
-        """One row for each combination of labels (`keys`: each label and its heading); a link on the last of them."""
+        """One row for each combination of labels (`keys`: each label and its heading); a link on
+        the last of them.
+        """
         panel = _described(table.Panel(), title, description, "percentunit", _METRICS)
         names = dict(keys)
         for letter, column in zip(ascii_uppercase, columns, strict=False):
-            panel.with_target(_metrics(Query(column.query), letter).instant().format(PromQueryFormat.TABLE))
+            panel.with_target(
+                _metrics(Query(column.query), letter).instant().format(PromQueryFormat.TABLE)
+            )
             names[f"Value #{letter}" if len(columns) > 1 else "Value"] = column.heading
             looks: dict[str, Any] = {"unit": column.unit} if column.unit != "percentunit" else {}
             if column.unit == "short":
                 looks["decimals"] = 0
             if column.texts:
-                looks |= {"mappings": [_mapped(column.texts)], "custom.cellOptions": {"type": "color-background"}}
+                looks |= {
+                    "mappings": [_mapped(column.texts)],
+                    "custom.cellOptions": {"type": "color-background"},
+                }
             if looks:
                 _override(panel, column.heading, looks)
         if link:
@@ -236,11 +339,19 @@ class Board:
         order = {name: at for at, name in enumerate(names)}
         panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
         organized = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names}
-        panel.with_transformation(models.DataTransformerConfig(id_val="organize", options=organized))
+        panel.with_transformation(
+            models.DataTransformerConfig(id_val="organize", options=organized)
+        )
         self._add(panel.no_value("-"), width)
 
     def markdown(self, title: str, description: str, content: str) -> None:
-        panel = text.Panel().title(title).description(description).mode(text_models.TextMode.MARKDOWN).content(content)
+        panel = (
+            text.Panel()
+            .title(title)
+            .description(description)
+            .mode(text_models.TextMode.MARKDOWN)
+            .content(content)
+        )
         self._add(panel, 24)
 
     def events_list(self, title: str, description: str, query: Query) -> None:
@@ -248,7 +359,9 @@ class Board:
         panel = _described(logs.Panel(), title, description, "none", _EVENTS)
         panel.with_target(_from_logs(query).query_type("range").max_lines(200))
         panel.show_time(True).enable_log_details(True).wrap_log_message(True)
-        panel.sort_order(common.LogsSortOrder.DESCENDING).dedup_strategy(common.LogsDedupStrategy.NONE)
+        panel.sort_order(common.LogsSortOrder.DESCENDING).dedup_strategy(
+            common.LogsDedupStrategy.NONE
+        )
         self._add(panel, 12)
 
     def _add(self, panel: Any, width: int, height: int = 8, *, sparse: bool = False) -> None:
@@ -261,30 +374,57 @@ def uid_of(name: str) -> str:
     return f"agenteval-{name}"
 
 
-def quantile(instrument: Instrument, of: float, by: tuple[str, ...] = (), matchers: str = PROCESS) -> str:
+def quantile(
+    instrument: Instrument, of: float, by: tuple[str, ...] = (), matchers: str = PROCESS
+) -> str:
     labels = ", ".join(("le", *by))
     counted = f"rate({instrument.prometheus_name}_bucket{{{matchers}}}[{EACH}])"
     # Without traffic the quantile is NaN, which is not 0 or more.
     return f"histogram_quantile({of:g}, sum by ({labels}) ({counted})) >= 0"
 
 
-def _choice(name: str, label: str, query: str, description: str, *, all_value: str = ".+") -> builders.QueryVariable:
-    """A variable with any number of values that a data source knows, all at first; Grafana escapes them."""
-    variable = _queried(name, label, query, description).multi(True).include_all(True).all_value(all_value)
+def _choice(
+    name: str, label: str, query: str, description: str, *, all_value: str = ".+"
+) -> builders.QueryVariable:
+    """A variable with any number of values that a data source knows, all at first; Grafana escapes
+    them.
+    """
+    variable = (
+        _queried(name, label, query, description).multi(True).include_all(True).all_value(all_value)
+    )
     return variable.current(models.VariableOption(selected=True, text=["All"], value=["$__all"]))
 
 
 def _queried(name: str, label: str, query: str, description: str) -> builders.QueryVariable:
-    variable = builders.QueryVariable(name).label(label).description(description).datasource(_METRICS).query(query)
-    return variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.ALPHABETICAL_ASC)
+    variable = (
+        builders.QueryVariable(name)
+        .label(label)
+        .description(description)
+        .datasource(_METRICS)
+        .query(query)
+    )
+    return variable.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(
+        models.VariableSort.ALPHABETICAL_ASC
+    )
 
 
 def _described(
-    panel: P, title: str, description: str, unit: str, source: models.DataSourceRef, steps: Steps = _PLAIN
+    panel: P,
+    title: str,
+    description: str,
+    unit: str,
+    source: models.DataSourceRef,
+    steps: Steps = _PLAIN,
 ) -> P:
     marks = [models.Threshold(value=at, color=color) for at, color in steps]
     thresholds = builders.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(marks)
-    return panel.title(title).description(description).unit(unit).datasource(source).thresholds(thresholds)
+    return (
+        panel.title(title)
+        .description(description)
+        .unit(unit)
+        .datasource(source)
+        .thresholds(thresholds)
+    )
 
 
 def _metrics(query: Query, letter: str = "A") -> prometheus.Dataquery:
@@ -293,7 +433,13 @@ def _metrics(query: Query, letter: str = "A") -> prometheus.Dataquery:
 
 
 def _from_logs(query: Query) -> loki.Dataquery:
-    return loki.Dataquery().expr(query.expression).legend_format(query.legend).ref_id("A").datasource(_EVENTS)
+    return (
+        loki.Dataquery()
+        .expr(query.expression)
+        .legend_format(query.legend)
+        .ref_id("A")
+        .datasource(_EVENTS)
+    )
 
 
 def _stacking() -> common_builders.StackingConfig:
@@ -301,7 +447,11 @@ def _stacking() -> common_builders.StackingConfig:
 
 
 def _with_legend(panel: timeseries.Panel) -> timeseries.Panel:
-    legend = common_builders.VizLegendOptions().show_legend(True).placement(common.LegendPlacement.BOTTOM)
+    legend = (
+        common_builders.VizLegendOptions()
+        .show_legend(True)
+        .placement(common.LegendPlacement.BOTTOM)
+    )
     tooltip = common_builders.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI)
     panel.legend(legend.display_mode(common.LegendDisplayMode.LIST).calcs([]))
     return panel.tooltip(tooltip.sort(common.SortOrder.DESCENDING))
@@ -309,24 +459,37 @@ def _with_legend(panel: timeseries.Panel) -> timeseries.Panel:
 
 def _mapped(texts: Mapping[str, tuple[str, Color]]) -> models.ValueMap:
     return models.ValueMap(
-        {at: models.ValueMappingResult(text=text, color=color) for at, (text, color) in texts.items()}
+        {
+            at: models.ValueMappingResult(text=text, color=color)
+            for at, (text, color) in texts.items()
+        }
     )
 
 
 def _override(panel: table.Panel | timeseries.Panel, field: str, looks: Mapping[str, Any]) -> None:
-    panel.override_by_name(field, [models.DynamicConfigValue(name, value) for name, value in looks.items()])
+    panel.override_by_name(
+        field, [models.DynamicConfigValue(name, value) for name, value in looks.items()]
+    )
 
 
 _HIDDEN_LINE: Mapping[str, Any] = {
-    "custom.lineWidth": 0, "custom.showPoints": "never", "color": {"mode": "fixed", "fixedColor": "semi-dark-blue"},
-}  # fmt: skip
+    "custom.lineWidth": 0,
+    "custom.showPoints": "never",
+    "color": {"mode": "fixed", "fixedColor": "semi-dark-blue"},
+}
 # How the lines of a legend look.
 _LOOKS: Mapping[str, Mapping[str, Any]] = {
     BAND[0]: {**_HIDDEN_LINE, "custom.fillBelowTo": BAND[1], "custom.fillOpacity": 20},
     BAND[1]: _HIDDEN_LINE,
     LIMIT: {"custom.lineStyle": {"fill": "dash"}, "color": {"mode": "fixed", "fixedColor": "red"}},
     COUNT: {
-        "unit": "short", "min": 0, "max": None, "custom.axisPlacement": "right", "custom.drawStyle": "bars",
-        "custom.lineWidth": 0, "custom.fillOpacity": 10, "color": {"mode": "fixed", "fixedColor": "gray"},
+        "unit": "short",
+        "min": 0,
+        "max": None,
+        "custom.axisPlacement": "right",
+        "custom.drawStyle": "bars",
+        "custom.lineWidth": 0,
+        "custom.fillOpacity": 10,
+        "color": {"mode": "fixed", "fixedColor": "gray"},
     },
-}  # fmt: skip
+}

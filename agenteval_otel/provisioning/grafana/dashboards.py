@@ -1,7 +1,8 @@
-"""The dashboards of quality: overview, one criterion, releases, and their queries with Grafana's variables.
+"""The dashboards of quality: overview, one criterion, releases, and their queries with Grafana's
+variables.
 
-Their rates and means are recorded series (`promql.estimates`) of the window that is chosen. The raw variant does
-without them: short queries of the counters, and Grafana's expressions over these.
+Their rates and means are recorded series (`promql.estimates`) of the window that is chosen. The raw
+variant does without them: short queries of the counters, and Grafana's expressions over these.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ OF_CRITERION = f'{OF_AGENT}, {CRITERION}="$criterion"'
 _NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
 _REPLAYED = label_name(semconv.EVALUATION_REPLAYED)
 WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
-SAMPLED = "|".join(outcome for outcome in semconv.OUTCOMES if outcome not in (*semconv.NOT_WANTED, semconv.SHED))
+SAMPLED = "|".join(
+    outcome for outcome in semconv.OUTCOMES if outcome not in (*semconv.NOT_WANTED, semconv.SHED)
+)
 COVERED = f"{semconv.EVALUATED}|{semconv.SENT}"
 _OWN_ANSWERS = f'{OUTCOME}!="{semconv.ALREADY_MONITORED}"'
 _SCORE = semconv.METRIC_SCORE.prometheus_name
@@ -71,7 +74,11 @@ _DETAILS = f"/d/{uid_of('criterion')}?${{__url_time_range}}&${{__all_variables}}
 def files_of(plan: MonitoringPlan, *, is_raw: bool = False) -> GeneratedFiles:
     """The overview, one criterion and releases (if there are criteria), and operations."""
     of_quality = (_overview, _criterion, _releases) if plan.criteria else (_overview,)
-    return {name: text for build in (*of_quality, operations) for name, text in build(plan, is_raw=is_raw).items()}
+    return {
+        name: text
+        for build in (*of_quality, operations)
+        for name, text in build(plan, is_raw=is_raw).items()
+    }
 
 
 # --- overview ---
@@ -90,7 +97,11 @@ def _overview(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     _traffic(board)
     if plan.criteria:
         board.row("Criteria")
-        board.markdown("Criteria", "What is scored, by the settings.", "\n\n".join(map(criterion_text, plan.criteria)))
+        board.markdown(
+            "Criteria",
+            "What is scored, by the settings.",
+            "\n\n".join(map(criterion_text, plan.criteria)),
+        )
     return board.files()
 
 
@@ -101,11 +112,25 @@ def _at_a_glance(board: Board) -> None:
     calls = promql.increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE)
     sampled, evaluated = share(SAMPLED, window=WHOLE), share(COVERED, window=WHOLE)
     for title, text, unit, query in (
-        ("Responses", "Calls of monitored handlers in the time shown.", "short", Query(calls, "responses")),
-        ("Sampling rate", "Share of the responses that were sampled.", "percentunit", Query(sampled, "sampled")),
-        ("Coverage", "Share of all responses that were evaluated to the end, or sent to the sidecar.", "percentunit",
-         Query(evaluated, "evaluated")),
-    ):  # fmt: skip
+        (
+            "Responses",
+            "Calls of monitored handlers in the time shown.",
+            "short",
+            Query(calls, "responses"),
+        ),
+        (
+            "Sampling rate",
+            "Share of the responses that were sampled.",
+            "percentunit",
+            Query(sampled, "sampled"),
+        ),
+        (
+            "Coverage",
+            "Share of all responses that were evaluated to the end, or sent to the sidecar.",
+            "percentunit",
+            Query(evaluated, "evaluated"),
+        ),
+    ):
         board.value(title, text, unit, query, width=5, height=4)
     lost = Query(share(LOST, SAMPLED, window=WHOLE), "lost")
     text = "Share of the sampled responses that were dropped or failed. Red from 1 percent."
@@ -118,11 +143,23 @@ def _now(board: Board) -> None:
     limit = Column(f"max by ({', '.join(rows)}) (agenteval:objective{{{OF_AGENT}}})", "objective")
     text = f"Share of answers that pass, with its 95 percent interval.{WEIGHTED}{_COUNTED}{_which(board)}"
     corrected = _corrected(board, rows)
-    columns = [*_rates(board, OF_AGENT, rows), *corrected, *(() if board.is_raw else (limit,)), state]
-    board.tabular("Pass rate", text, _ROWS, *columns, _answers(board, OF_AGENT, rows), link=_DETAILS)
+    columns = [
+        *_rates(board, OF_AGENT, rows),
+        *corrected,
+        *(() if board.is_raw else (limit,)),
+        state,
+    ]
+    board.tabular(
+        "Pass rate", text, _ROWS, *columns, _answers(board, OF_AGENT, rows), link=_DETAILS
+    )
     text = f"Mean of the scores, from 0, worst, to 1, best, with its 95 percent interval.{WEIGHTED}{_COUNTED}"
     board.tabular(
-        "Mean score", text, _ROWS, *_means(board, OF_AGENT, rows), _scored(board, OF_AGENT, rows), link=_DETAILS
+        "Mean score",
+        text,
+        _ROWS,
+        *_means(board, OF_AGENT, rows),
+        _scored(board, OF_AGENT, rows),
+        link=_DETAILS,
     )
 
 
@@ -139,7 +176,10 @@ def _corrected(board: Board, rows: Sequence[str]) -> list[Column]:
     if board.is_raw or not board.plan.is_calibrated:
         return []
     ends = {"": "corrected", "_low": "corrected, at least", "_high": "corrected, at most"}
-    return [Column(_estimate(board, f"corrected_pass_rate{end}", OF_AGENT, rows), title) for end, title in ends.items()]
+    return [
+        Column(_estimate(board, f"corrected_pass_rate{end}", OF_AGENT, rows), title)
+        for end, title in ends.items()
+    ]
 
 
 def _over_time(board: Board) -> None:
@@ -149,7 +189,12 @@ def _over_time(board: Board) -> None:
         ("Mean score over time", "Mean of the scores, from 0, worst, to 1, best.", "mean_score"),
     ):
         query = Query(_estimate(board, word, OF_AGENT, rows), _LEGEND)
-        board.graph(title, f"{text}{_IN_WINDOW} How many those are: the table above.{WEIGHTED}", "percentunit", query)
+        board.graph(
+            title,
+            f"{text}{_IN_WINDOW} How many those are: the table above.{WEIGHTED}",
+            "percentunit",
+            query,
+        )
     failed = promql.verdict_count(OF_AGENT, EACH, rows, label=semconv.LABEL_FAIL)
     results = promql.increase(semconv.METRIC_RESULTS, OF_AGENT, EACH, rows)
     for title, text, expression in (
@@ -185,7 +230,9 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     board.choose_events()
     board.row("$criterion over time")
     text = f"Share of answers that pass; the dashed line is the objective.{_BAND}{WEIGHTED}"
-    lines = _pass_rate_math() if is_raw else _recorded("pass_rate", "objective", "pass rate", "answers")
+    lines = (
+        _pass_rate_math() if is_raw else _recorded("pass_rate", "objective", "pass rate", "answers")
+    )
     board.graph("Pass rate of $agent", text, "percentunit", *lines, width=24, for_each="agent")
     line = "the dashed line is the threshold of its alert"
     text = f"Mean score, from 0, worst, to 1, best; {line}.{_BAND}{WEIGHTED}"
@@ -201,10 +248,12 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
 
 def _recorded(word: str, limit: str, legend: str, count: str) -> list[Query]:
     return [
-        Query(_series(f"{word}_high", OF_CRITERION), BAND[0]), Query(_series(f"{word}_low", OF_CRITERION), BAND[1]),
-        Query(_series(word, OF_CRITERION), legend), Query(f"agenteval:{limit}{{{OF_CRITERION}}}", LIMIT),
+        Query(_series(f"{word}_high", OF_CRITERION), BAND[0]),
+        Query(_series(f"{word}_low", OF_CRITERION), BAND[1]),
+        Query(_series(word, OF_CRITERION), legend),
+        Query(f"agenteval:{limit}{{{OF_CRITERION}}}", LIMIT),
         Query(_series(count, OF_CRITERION), COUNT),
-    ]  # fmt: skip
+    ]
 
 
 def _inputs(*words: str) -> list[Query]:
@@ -216,19 +265,27 @@ def _pass_rate_math() -> list[Query]:
     both, squares = "(${passed} + ${failed})", "(${passed_w2} + ${failed_w2})"
     spread = "(${failed} ** 2 * ${passed_w2} + ${passed} ** 2 * ${failed_w2} + 1e-12)"
     exact = f"${{passed}} * ${{failed}} * {both} ** 2 / {spread}"
-    enough = " * ".join(f"(${{{side}}} * {both} / {squares} >= {FEW})" for side in ("passed", "failed"))
+    enough = " * ".join(
+        f"(${{{side}}} * {both} / {squares} >= {FEW})" for side in ("passed", "failed")
+    )
     root = f"{Z} * (${{verdicts}} * ${{rate}} * (1 - ${{rate}}) + {Z * Z / 4:.4f}) ** 0.5"
 
     def wilson(sign: str) -> str:
         return f"(${{verdicts}} * ${{rate}} + {Z * Z / 2:.4f} {sign} {root}) / (${{verdicts}} + {Z * Z:.4f})"
 
     return [
-        *_inputs("passed", "failed", "passed_w2", "failed_w2"), Query(enough, "enough", "hidden math"),
+        *_inputs("passed", "failed", "passed_w2", "failed_w2"),
+        Query(enough, "enough", "hidden math"),
         Query(f"${{passed}} / {both}", "rate", "math"),
-        Query(f"${{enough}} * {exact} + (1 - ${{enough}}) * {both} ** 2 / {squares}", "verdicts", "hidden math"),
-        Query(wilson("+"), BAND[0], "math"), Query(wilson("-"), BAND[1], "math"),
+        Query(
+            f"${{enough}} * {exact} + (1 - ${{enough}}) * {both} ** 2 / {squares}",
+            "verdicts",
+            "hidden math",
+        ),
+        Query(wilson("+"), BAND[0], "math"),
+        Query(wilson("-"), BAND[1], "math"),
         Query(promql.verdict_count(OF_CRITERION, WINDOW), COUNT),
-    ]  # fmt: skip
+    ]
 
 
 def _mean_math() -> list[Query]:
@@ -237,9 +294,10 @@ def _mean_math() -> list[Query]:
         *_inputs("weight", "weight_w2", "score", "score_w2", "score_squared_w2"),
         Query("${score} / ${weight}", "mean", "math"),
         Query(f"{Z} * abs({variance}) ** 0.5 / ${{weight}}", "half", "hidden math"),
-        Query("${mean} + ${half}", BAND[0], "math"), Query("${mean} - ${half}", BAND[1], "math"),
+        Query("${mean} + ${half}", BAND[0], "math"),
+        Query("${mean} - ${half}", BAND[1], "math"),
         Query(promql.score_count(OF_CRITERION, WINDOW), COUNT),
-    ]  # fmt: skip
+    ]
 
 
 def _parts(board: Board) -> None:
@@ -249,19 +307,30 @@ def _parts(board: Board) -> None:
         ("By model", {AGENT: "agent", MODEL: "model"}, "agenteval_model"),
     ):
         by = tuple(keys)
-        columns = [*_rates(board, OF_CRITERION, by, level=level), _answers(board, OF_CRITERION, by, level=level)]
+        columns = [
+            *_rates(board, OF_CRITERION, by, level=level),
+            _answers(board, OF_CRITERION, by, level=level),
+        ]
         text = f"Pass rate with its 95 percent interval.{WEIGHTED}{_COUNTED}"
         board.tabular(title, text, keys, *columns, width=12)
 
 
 def _by_dimension(board: Board, attribute: str, plan: MonitoringPlan) -> None:
-    name, label, matchers = _variable(attribute), label_name(attribute), joined(OF_CRITERION, *_dimensions(plan))
+    name, label, matchers = (
+        _variable(attribute),
+        label_name(attribute),
+        joined(OF_CRITERION, *_dimensions(plan)),
+    )
     board.row(f"By {name} in the last $window")
     for title, word, columns, counted in (
-        ("Pass rate", "pass_rate", _rates, _answers), ("Mean score", "mean_score", _means, _scored),
-    ):  # fmt: skip
+        ("Pass rate", "pass_rate", _rates, _answers),
+        ("Mean score", "mean_score", _means, _scored),
+    ):
         text = f"{title} with its 95 percent interval.{WEIGHTED}{_COUNTED}"
-        shown = (*columns(board, matchers, (label,), level=label), counted(board, matchers, (label,), level=label))
+        shown = (
+            *columns(board, matchers, (label,), level=label),
+            counted(board, matchers, (label,), level=label),
+        )
         board.tabular(f"{title} by {name}", text, {label: name}, *shown, width=12)
         query = Query(_estimate(board, word, matchers, (label,), level=label), f"{{{{{label}}}}}")
         text = f"{title}.{_IN_WINDOW} How many: the table above."
@@ -274,7 +343,10 @@ def _variable(attribute: str) -> str:
 
 def _dimensions(plan: MonitoringPlan) -> tuple[str, ...]:
     """Matchers of what is chosen of the dimensions, for selectors and for LogQL alike."""
-    return tuple(f"{label_name(attribute)}=~`${{{_variable(attribute)}:regex}}`" for attribute in plan.dimensions)
+    return tuple(
+        f"{label_name(attribute)}=~`${{{_variable(attribute)}:regex}}`"
+        for attribute in plan.dimensions
+    )
 
 
 def _scores(board: Board, plan: MonitoringPlan) -> None:
@@ -286,14 +358,25 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
     board.distribution("Distribution of scores", text, "percentunit", buckets)
     lowest = Query(quantile(semconv.METRIC_SCORE, _LOW, matchers=matchers), "lowest tenth")
     text = (
-        "A tenth of the answers score at or below the line. The lowest points are the worst traces: a click opens one."
+        "A tenth of the answers score at or below the line. "
+        "The lowest points are the worst traces: a click opens one."
     )
-    board.graph("Worst scores, with their traces", text, "percentunit", lowest, exemplars=True, sparse=True)
-    counts = Query(promql.increase(semconv.METRIC_RESULTS, matchers, EACH, (LABEL,)), f"{{{{{LABEL}}}}}")
-    board.graph("Results", "Results by label; unweighted.", "short", counts, stacked=True, sparse=True)
+    board.graph(
+        "Worst scores, with their traces", text, "percentunit", lowest, exemplars=True, sparse=True
+    )
+    counts = Query(
+        promql.increase(semconv.METRIC_RESULTS, matchers, EACH, (LABEL,)), f"{{{{{LABEL}}}}}"
+    )
+    board.graph(
+        "Results", "Results by label; unweighted.", "short", counts, stacked=True, sparse=True
+    )
     reasons = f"sum by ({_REASON}) (count_over_time({_failing(*chosen)} [$__auto]))"
     worst = "results that fail, or without a label lie in the lower half of the scale"
-    board.log_graph("Reasons", f"Events of {worst}, by the evaluator's reason.", Query(reasons, f"{{{{{_REASON}}}}}"))
+    board.log_graph(
+        "Reasons",
+        f"Events of {worst}, by the evaluator's reason.",
+        Query(reasons, f"{{{{{_REASON}}}}}"),
+    )
     text = f"Events of {worst}, the newest first. Opened, each leads to its trace."
     board.events_list("Worst results", text, Query(_failing(*chosen)))
 
@@ -301,14 +384,17 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
 def _failures(board: Board, *, calls_model: bool) -> None:
     board.row("The evaluator itself")
     matchers = f'{SERVICE}, {CRITERION}="$criterion"'
-    errors = Query(promql.increase(semconv.METRIC_ERRORS, matchers, EACH, (_ERROR,)), f"{{{{{_ERROR}}}}}")
+    errors = Query(
+        promql.increase(semconv.METRIC_ERRORS, matchers, EACH, (_ERROR,)), f"{{{{{_ERROR}}}}}"
+    )
     text = "Evaluations that broke, by error; they are no scores and count in no rate above. Empty is good."
     board.graph("Errors of the evaluator", text, "short", errors, stacked=True, sparse=True)
     broken = Query(events(f'{_ERROR}!=""'))
     board.events_list("Events of these errors", "Evaluations that broke. Empty is good.", broken)
     if calls_model:
         durations = (
-            Query(quantile(semconv.METRIC_DURATION, of, matchers=matchers), f"{of * 100:g} %") for of in (0.5, 0.95)
+            Query(quantile(semconv.METRIC_DURATION, of, matchers=matchers), f"{of * 100:g} %")
+            for of in (0.5, 0.95)
         )
         text = "How long an evaluation took that asks a model: half and 95 percent of them at most so long."
         board.graph("Duration", text, "s", *durations)
@@ -323,26 +409,46 @@ def _releases(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     board.choose_window()
     board.choose_versions()
     rows = tuple(_ROWS)
-    for title, word, counted in (("Pass rate", "pass_rate", _answers), ("Mean score", "mean_score", _scored)):
+    for title, word, counted in (
+        ("Pass rate", "pass_rate", _answers),
+        ("Mean score", "mean_score", _scored),
+    ):
         board.row(title)
         if is_raw:
-            text, columns = f"{title} of both versions in the last $window.{WEIGHTED}", _sides(board, word, rows)
+            text, columns = (
+                f"{title} of both versions in the last $window.{WEIGHTED}",
+                _sides(board, word, rows),
+            )
         else:
             text = (
-                f"Candidate less baseline in the last $window, with its 95 percent interval. Above 0: better.{WEIGHTED}"
+                "Candidate less baseline in the last $window, with its 95 percent interval. "
+                f"Above 0: better.{WEIGHTED}"
             )
             columns = [*_sides(board, word, rows), *_differences(word, rows)]
         counts = [
-            counted(board, _of_version(version), rows, f"{COUNT} {version}", level="agenteval_version")
+            counted(
+                board, _of_version(version), rows, f"{COUNT} {version}", level="agenteval_version"
+            )
             for version in _VERSIONS
         ]
         text += f" The columns `{COUNT} …` say how many stand behind it."
-        board.tabular(f"{title}: difference" if not is_raw else f"{title} of both", text, _ROWS, *columns, *counts)
-        query = Query(_estimate(board, word, OF_AGENT, (VERSION, *rows), level="agenteval_version"),
-                      f"{{{{{VERSION}}}}} {_LEGEND}")  # fmt: skip
+        board.tabular(
+            f"{title}: difference" if not is_raw else f"{title} of both",
+            text,
+            _ROWS,
+            *columns,
+            *counts,
+        )
+        query = Query(
+            _estimate(board, word, OF_AGENT, (VERSION, *rows), level="agenteval_version"),
+            f"{{{{{VERSION}}}}} {_LEGEND}",
+        )
         text = f"{title} by version.{_IN_WINDOW} How many those are: the table above.{WEIGHTED}"
         board.graph(f"{title} by version", text, "percentunit", query)
-        query = Query(promql.increase(semconv.METRIC_RESULTS, OF_AGENT, EACH, (VERSION,)), f"{{{{{VERSION}}}}}")
+        query = Query(
+            promql.increase(semconv.METRIC_RESULTS, OF_AGENT, EACH, (VERSION,)),
+            f"{{{{{VERSION}}}}}",
+        )
         if word == "pass_rate":
             text = "Results of each version: when it was in use, and how many there are to compare."
             board.graph("Results by version", text, "short", query, stacked=True, sparse=True)
@@ -358,12 +464,15 @@ def _of_version(name: str) -> str:
 
 def _sides(board: Board, word: str, by: Sequence[str]) -> list[Column]:
     return [
-        Column(_estimate(board, word, _of_version(name), by, level="agenteval_version"), name) for name in _VERSIONS
+        Column(_estimate(board, word, _of_version(name), by, level="agenteval_version"), name)
+        for name in _VERSIONS
     ]
 
 
 def _differences(word: str, by: Sequence[str]) -> list[Column]:
-    """Newcombe's interval of pass rates; of means the squares of both halves add up, which is the same expression."""
+    """Newcombe's interval of pass rates; of means the squares of both halves add up, which is the
+    same expression.
+    """
     before, after = (_series(word, _of_version(name), "agenteval_version") for name in _VERSIONS)
     high_before = _series(f"{word}_high", _of_version("baseline"), "agenteval_version")
     high_after = _series(f"{word}_high", _of_version("candidate"), "agenteval_version")
@@ -374,10 +483,13 @@ def _differences(word: str, by: Sequence[str]) -> list[Column]:
     below = f"sqrt(({after} - {low}) ^ 2 + {ignoring} ({high_before} - {rate}) ^ 2)"
     above = f"sqrt(({high_after} - {rate}) ^ 2 + {ignoring} ({before} - {low}) ^ 2)"
     return [
-        Column(f"max by ({labels}) ({expression})", heading) for heading, expression in (
-            ("difference", difference), ("at least", f"{difference} - {below}"), ("at most", f"{difference} + {above}"),
+        Column(f"max by ({labels}) ({expression})", heading)
+        for heading, expression in (
+            ("difference", difference),
+            ("at least", f"{difference} - {below}"),
+            ("at most", f"{difference} + {above}"),
         )
-    ]  # fmt: skip
+    ]
 
 
 # --- queries and texts ---
@@ -388,8 +500,12 @@ def _series(word: str, matchers: str, level: str = "agenteval") -> str:
     return f"{level}:{word}:{WINDOW}{{{matchers}}}"
 
 
-def _estimate(board: Board, word: str, matchers: str, by: Sequence[str], *, level: str = "agenteval") -> str:
-    """A recorded estimate with these labels; raw, the ratio of the sums of weights, which know no other weight."""
+def _estimate(
+    board: Board, word: str, matchers: str, by: Sequence[str], *, level: str = "agenteval"
+) -> str:
+    """A recorded estimate with these labels; raw, the ratio of the sums of weights, which know no
+    other weight.
+    """
     if not board.is_raw:
         return f"max by ({', '.join(by)}) ({_series(word, matchers, level)})"
     if word == "mean_score":
@@ -402,24 +518,36 @@ def _estimate(board: Board, word: str, matchers: str, by: Sequence[str], *, leve
     return f"{passed} / ({both} > 0)"
 
 
-def _with_ends(board: Board, word: str, heading: str, matchers: str, by: Sequence[str], level: str) -> list[Column]:
+def _with_ends(
+    board: Board, word: str, heading: str, matchers: str, by: Sequence[str], level: str
+) -> list[Column]:
     ends = {word: heading, f"{word}_low": "at least", f"{word}_high": "at most"}
     return [
-        Column(_estimate(board, name, matchers, by, level=level), title) for name, title in ends.items()
+        Column(_estimate(board, name, matchers, by, level=level), title)
+        for name, title in ends.items()
         if name == word or not board.is_raw
-    ]  # fmt: skip
+    ]
 
 
-def _rates(board: Board, matchers: str, by: Sequence[str], *, level: str = "agenteval") -> list[Column]:
+def _rates(
+    board: Board, matchers: str, by: Sequence[str], *, level: str = "agenteval"
+) -> list[Column]:
     return _with_ends(board, "pass_rate", "pass rate", matchers, by, level)
 
 
-def _means(board: Board, matchers: str, by: Sequence[str], *, level: str = "agenteval") -> list[Column]:
+def _means(
+    board: Board, matchers: str, by: Sequence[str], *, level: str = "agenteval"
+) -> list[Column]:
     return _with_ends(board, "mean_score", "mean score", matchers, by, level)
 
 
 def _answers(
-    board: Board, matchers: str, by: Sequence[str], heading: str = COUNT, *, level: str = "agenteval"
+    board: Board,
+    matchers: str,
+    by: Sequence[str],
+    heading: str = COUNT,
+    *,
+    level: str = "agenteval",
 ) -> Column:
     """How many results passed or failed."""
     if board.is_raw:
@@ -428,7 +556,12 @@ def _answers(
 
 
 def _scored(
-    board: Board, matchers: str, by: Sequence[str], heading: str = COUNT, *, level: str = "agenteval"
+    board: Board,
+    matchers: str,
+    by: Sequence[str],
+    heading: str = COUNT,
+    *,
+    level: str = "agenteval",
 ) -> Column:
     if board.is_raw:
         return Column(promql.score_count(matchers, WINDOW, by), heading, "short")
@@ -440,13 +573,17 @@ def _breach() -> str:
 
 
 def share(outcomes: str, of_outcomes: str = "", *, window: str = EACH) -> str:
-    """The share of calls that ended in one of the outcomes, of those that ended in one of others; both patterns.
+    """The share of calls that ended in one of the outcomes, of those that ended in one of others;
+    both patterns.
 
     By default the others are all outcomes except ``already_monitored``.
     """
     some, all_ = (
         promql.increase(semconv.METRIC_RESPONSES, joined(OF_AGENT, matcher), window)
-        for matcher in (f'{OUTCOME}=~"{outcomes}"', f'{OUTCOME}=~"{of_outcomes}"' if of_outcomes else _OWN_ANSWERS)
+        for matcher in (
+            f'{OUTCOME}=~"{outcomes}"',
+            f'{OUTCOME}=~"{of_outcomes}"' if of_outcomes else _OWN_ANSWERS,
+        )
     )
     return f"({some} or 0 * {all_}) / ({all_} > 0)"
 
@@ -454,11 +591,16 @@ def share(outcomes: str, of_outcomes: str = "", *, window: str = EACH) -> str:
 def events(*stages: str) -> str:
     """The events of the criterion's live results, LogQL, with further stages."""
     named = (
-        f'event_name="{semconv.EVENT_RESULT}"', f'{CRITERION}="$criterion"', _CHOSEN_AGENT, f'{_REPLAYED}=""',
-    )  # fmt: skip
+        f'event_name="{semconv.EVENT_RESULT}"',
+        f'{CRITERION}="$criterion"',
+        _CHOSEN_AGENT,
+        f'{_REPLAYED}=""',
+    )
     return '{service_name=~"$service"} | ' + " | ".join((*named, *stages))
 
 
 def _failing(*stages: str) -> str:
     """The events of results that fail; of those without a label the ones in the lower half."""
-    return events(*stages, f'{LABEL}="{semconv.LABEL_FAIL}" or ({LABEL}="" and {_NORMALIZED} < 0.5)')
+    return events(
+        *stages, f'{LABEL}="{semconv.LABEL_FAIL}" or ({LABEL}="" and {_NORMALIZED} < 0.5)'
+    )

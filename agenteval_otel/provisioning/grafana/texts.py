@@ -10,13 +10,17 @@ from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 def markdown(text: str) -> str:
     """Text as it stands for a panel, which Grafana reads as Markdown with variables."""
     return "".join(
-        char if char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127 else f"&#{ord(char)};" for char in text
+        char if char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127 else f"&#{ord(char)};"
+        for char in text
     )
 
 
 def criterion_text(planned: PlannedCriterion) -> str:
     criterion = planned.criterion
-    parts = [f"{criterion.description.rstrip('. ')}." if criterion.description.strip() else "", _scale(planned)]
+    parts = [
+        f"{criterion.description.rstrip('. ')}." if criterion.description.strip() else "",
+        _scale(planned),
+    ]
     if criterion.threshold is not None:
         parts.append(f"Passes from {criterion.threshold:g} on.")
     if planned.objective is not None:
@@ -42,4 +46,8 @@ def _scale(planned: PlannedCriterion) -> str:
         return "Scored from 1 to 5, 5 is best; shown from 0 to 1."
     if criterion.scale == "numeric":
         return "Scored by a number, more is better; shown from 0 to 1."
-    return "Passes or fails." if criterion.scale in BOOLEAN_SCALES else f"Scored on the scale {criterion.scale}."
+    return (
+        "Passes or fails."
+        if criterion.scale in BOOLEAN_SCALES
+        else f"Scored on the scale {criterion.scale}."
+    )

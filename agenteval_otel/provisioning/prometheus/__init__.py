@@ -11,8 +11,18 @@ from agenteval_otel.provisioning.delays import page_of
 from agenteval_otel.provisioning.files import GeneratedFiles, expect_urls, yaml_text
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import monitor  # noqa: F401 - registers its alerts after those of quality
-from agenteval_otel.provisioning.prometheus.quality import BREACHED, dashboard_rules, recording_rules
-from agenteval_otel.provisioning.prometheus.rules import HALF_HOUR, QUICK_STEP_S, STEP_S, Alert, alerts_of
+from agenteval_otel.provisioning.prometheus.quality import (
+    BREACHED,
+    dashboard_rules,
+    recording_rules,
+)
+from agenteval_otel.provisioning.prometheus.rules import (
+    HALF_HOUR,
+    QUICK_STEP_S,
+    STEP_S,
+    Alert,
+    alerts_of,
+)
 
 _INTERVAL_S: Final = 15.0
 _SLOW_INTERVAL_S: Final = 60.0  # of windows of hours and days
@@ -20,41 +30,89 @@ _SLOW_INTERVAL_S: Final = 60.0  # of windows of hours and days
 __all__ = ["Alert", "alerts_of", "files_of"]
 
 
-def files_of(plan: MonitoringPlan, *, runbooks: str | None = None, traces: str | None = None) -> GeneratedFiles:
-    """The recording rules, the alerts and, unless time is scaled, their tests for ``promtool test rules``.
+def files_of(
+    plan: MonitoringPlan, *, runbooks: str | None = None, traces: str | None = None
+) -> GeneratedFiles:
+    """The recording rules, the alerts and, unless time is scaled, their tests for
+    ``promtool test rules``.
 
-    The annotations ``runbook_url`` and ``traces_url`` begin with the addresses of the runbooks' folder and of Jaeger;
-    without an address there is no such annotation: a relative link leads nowhere from a message.
+    The annotations ``runbook_url`` and ``traces_url`` begin with the addresses of the runbooks'
+    folder and of Jaeger; without an address there is no such annotation: a relative link leads
+    nowhere from a message.
     """
     expect_urls(runbooks=runbooks, traces=traces)
 
     def groups(*of: tuple[str, float, list[dict[str, Any]]]) -> dict[str, Any]:
-        return {"groups": [
-            {"name": name, "interval": plan.duration(interval_s, at_least_s=1.0), "rules": rules}
-            for name, interval_s, rules in of if rules
-        ]}  # fmt: skip
+        return {
+            "groups": [
+                {
+                    "name": name,
+                    "interval": plan.duration(interval_s, at_least_s=1.0),
+                    "rules": rules,
+                }
+                for name, interval_s, rules in of
+                if rules
+            ]
+        }
 
     alerts = alerts_of(plan)
     trees = {
-        "rules/agenteval-recording.yaml": (groups(
-            ("agenteval-recording", _INTERVAL_S, recording_rules(plan, quick=True)),
-            ("agenteval-recording-slow", _SLOW_INTERVAL_S, recording_rules(plan, quick=False)),
-        ), "Input of the alerts and the dashboards."),
-        "rules/agenteval-dashboards.yaml": (groups(
-            ("agenteval-dashboards", _SLOW_INTERVAL_S, dashboard_rules(plan)),
-        ), "Further input of the dashboards; no alert needs it."),
-        "rules/agenteval-alerts.yaml": (groups(
-            ("agenteval-alerts", _INTERVAL_S, [alert.rule(plan, runbooks, traces) for alert in alerts]),
-        ), "Alerts; what each means: docs/alerts.md."),
-    }  # fmt: skip
+        "rules/agenteval-recording.yaml": (
+            groups(
+                ("agenteval-recording", _INTERVAL_S, recording_rules(plan, quick=True)),
+                ("agenteval-recording-slow", _SLOW_INTERVAL_S, recording_rules(plan, quick=False)),
+            ),
+            "Input of the alerts and the dashboards.",
+        ),
+        "rules/agenteval-dashboards.yaml": (
+            groups(
+                ("agenteval-dashboards", _SLOW_INTERVAL_S, dashboard_rules(plan)),
+            ),
+            "Further input of the dashboards; no alert needs it.",
+        ),
+        "rules/agenteval-alerts.yaml": (
+            groups(
+                (
+                    "agenteval-alerts",
+                    _INTERVAL_S,
+                    [alert.rule(plan, runbooks, traces) for alert in alerts],
+                ),
+            ),
+            "Alerts; what each means: docs/alerts.md.",
+        ),
+    }
     if plan.time_scale == 1.0:
-        for name, step_s, interval_s in (("alerts", STEP_S, HALF_HOUR * STEP_S), ("silence", QUICK_STEP_S, 60)):
+        for name, step_s, interval_s in (
+            ("alerts", STEP_S, HALF_HOUR * STEP_S),
+            ("silence", QUICK_STEP_S, 60),
+        ):
             tests = {
-                "rule_files": ["../rules/agenteval-recording.yaml", "../rules/agenteval-alerts.yaml"],
+                "rule_files": [
+                    "../rules/agenteval-recording.yaml",
+                    "../rules/agenteval-alerts.yaml",
+                ],
                 "evaluation_interval": plan.duration(interval_s),
-                "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
-                "tests": [alert.test(plan) for alert in alerts if alert.scenarios and alert.step_s == step_s],
+                "group_eval_order": [
+                    "agenteval-recording-slow",
+                    "agenteval-recording",
+                    "agenteval-alerts",
+                ],
+                "tests": [
+                    alert.test(plan)
+                    for alert in alerts
+                    if alert.scenarios and alert.step_s == step_s
+                ],
             }
-            trees[f"tests/agenteval-{name}.test.yaml"] = (tests, f"Run: promtool test rules agenteval-{name}.test.yaml")
-    files = {path: yaml_text(tree, command="prometheus", head=head) for path, (tree, head) in trees.items()}
-    return files | ({"guide/time-to-page.md": page_of(plan)} if any(alert.name == BREACHED for alert in alerts) else {})
+            trees[f"tests/agenteval-{name}.test.yaml"] = (
+                tests,
+                f"Run: promtool test rules agenteval-{name}.test.yaml",
+            )
+    files = {
+        path: yaml_text(tree, command="prometheus", head=head)
+        for path, (tree, head) in trees.items()
+    }
+    return files | (
+        {"guide/time-to-page.md": page_of(plan)}
+        if any(alert.name == BREACHED for alert in alerts)
+        else {}
+    )

@@ -26,7 +26,16 @@ from agenteval_otel.provisioning.prometheus.rules import (
     scenario,
     window,
 )
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, OUTCOME, increase, joined, label_name, one_of
+from agenteval_otel.provisioning.promql import (
+    AGENT,
+    CRITERION,
+    LABEL,
+    OUTCOME,
+    increase,
+    joined,
+    label_name,
+    one_of,
+)
 
 SCRAPE_JOB: Final = "agenteval"
 """The job of prometheus.yml that scrapes the Collector."""
@@ -51,7 +60,8 @@ _DUE_HERE = one_of(OUTCOME, (*names.NOT_WANTED, names.SENT), sign="!~")
 _SHARE = "{{ $value | humanizePercentage }}"
 _JOB: Final = SERVICE_TEXT
 _THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL, _THE_CHECK = (
-    f"{{{{ $labels.{label} }}}}" for label in (AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL, _CHECK)
+    f"{{{{ $labels.{label} }}}}"
+    for label in (AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL, _CHECK)
 )
 _AGENT = f"{_THE_AGENT} ({_JOB})"
 
@@ -62,23 +72,33 @@ _PLENTY: Final = 12.0
 
 
 def _blind_expression(plan: MonitoringPlan, never: int) -> str:
-    """No result although the last day's results per answer predict enough of them, or none in a whole day.
+    """No result although the last day's results per answer predict enough of them, or none in a
+    whole day.
 
-    The last day's answers include those that evaluators skip on purpose (no ground truth, no tool calls).
+    The last day's answers include those that evaluators skip on purpose (no ground truth, no tool
+    calls).
     """
 
     def answers(size: str) -> str:
-        return increase(names.METRIC_RESPONSES, joined(_scored_agents(plan), _DUE_HERE), window(plan, size), _BY_AGENT)
+        return increase(
+            names.METRIC_RESPONSES,
+            joined(_scored_agents(plan), _DUE_HERE),
+            window(plan, size),
+            _BY_AGENT,
+        )
 
     def results(size: str, kept: tuple[str, ...] = _BY_AGENT) -> str:
         return increase(names.METRIC_RESULTS, _PRESENT, window(plan, size), kept)
 
-    # Of the criterion with the most results: those of several criteria come and stay away together. Not more than the
-    # settings evaluate now.
+    # Of the criterion with the most results: those of several criteria come and stay away together.
+    # Not more than the settings evaluate now.
     most = f"max {by(_BY_AGENT)} ({results('1d', (*_BY_AGENT, CRITERION))})"
     each = f"clamp_max({most} / {answers('1d')}, {figure(plan.seen_share)})"
     conditions = [
-        *(f"{answers(size)} * {each} >= {_EXPECTED}\nunless {results(size)} > 0" for size in ("3m", "30m")),
+        *(
+            f"{answers(size)} * {each} >= {_EXPECTED}\nunless {results(size)} > 0"
+            for size in ("3m", "30m")
+        ),
         f"{answers('1d')} >= {never}\nunless {results('1d')} > 0",
     ]
     return "\nor ".join(conditions)
@@ -94,33 +114,55 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
         return _answers(plan, outcome, growth)
 
     def thin(expected: float, step: int = STEPS) -> tuple[Series, ...]:
-        """At that step so many results are expected of half an hour: each answer had one until an hour ago."""
+        """At that step so many results are expected of half an hour: each answer had one until an
+        hour ago.
+        """
         growth = expected / 30 * step / ended
         return answers(growth=growth / share), _results(plan, growth, ended)
 
     yield Alert(
-        name=name, for_s=60.0, keep_s=300.0, severity="page", step_s=QUICK_STEP_S,
+        name=name,
+        for_s=60.0,
+        keep_s=300.0,
+        severity="page",
+        step_s=QUICK_STEP_S,
         expression=_blind_expression(plan, never),
         summary=f"No result for {_AGENT} although it answers",
         description=f"The agent {_THE_AGENT} answers, and no answer has got a score for three minutes or longer, where "
-                    f"at least {_EXPECTED} were to be expected; or none in a day. Their quality is unknown, and no "
-                    "alert about quality can fire.",
+        f"at least {_EXPECTED} were to be expected; or none in a day. Their quality is unknown, and no "
+        "alert about quality can fire.",
         scenarios=(
             scenario("results arrive", "", answers(), _results(plan, plenty)),
-            scenario("results ended a minute ago", "", answers(), _results(plan, plenty, STEPS - 1)),
-            scenario("results ended five minutes ago", name, answers(), _results(plan, plenty * share, STEPS - 5)),
+            scenario(
+                "results ended a minute ago", "", answers(), _results(plan, plenty, STEPS - 1)
+            ),
+            scenario(
+                "results ended five minutes ago",
+                name,
+                answers(),
+                _results(plan, plenty * share, STEPS - 5),
+            ),
             scenario("few answers, results ended an hour ago", name, *thin(_EXPECTED + 0.5)),
-            scenario("fewer answers, results ended an hour ago", "", *thin(_EXPECTED - 0.5, ended + 30)),
-            scenario("most answers are skipped", "", answers(), _results(plan, plenty * share / 20, STEPS - 5)),
+            scenario(
+                "fewer answers, results ended an hour ago", "", *thin(_EXPECTED - 0.5, ended + 30)
+            ),
+            scenario(
+                "most answers are skipped",
+                "",
+                answers(),
+                _results(plan, plenty * share / 20, STEPS - 5),
+            ),
             scenario("without results, too few", "", answers(growth=0.98 * never / STEPS)),
             scenario("without results, just enough", name, answers(growth=1.02 * never / STEPS)),
             scenario("all are shed", name, answers(names.SHED, 2.0 * never / STEPS)),
             scenario("none is sampled", "", answers(names.NOT_SAMPLED, 2.0 * never / STEPS)),
             scenario("disabled", "", answers(names.DISABLED, 2.0 * never / STEPS)),
-            scenario("already monitored", "", answers(names.ALREADY_MONITORED, 2.0 * never / STEPS)),
+            scenario(
+                "already monitored", "", answers(names.ALREADY_MONITORED, 2.0 * never / STEPS)
+            ),
             scenario("sent to the sidecar", "", answers(names.SENT, 2.0 * never / STEPS)),
         ),
-    )  # fmt: skip
+    )
 
 
 @registered
@@ -130,78 +172,123 @@ def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
     before = f"group {by(SERVICE)} (present_over_time({series}[{window(plan, '1d')}]))"
 
     def gap(steps: int) -> Series:
-        return gauge(names.METRIC_RESPONSES, f"0x{STEPS - steps - 1} stale _x{steps}", {OUTCOME: names.EVALUATED})
+        return gauge(
+            names.METRIC_RESPONSES,
+            f"0x{STEPS - steps - 1} stale _x{steps}",
+            {OUTCOME: names.EVALUATED},
+        )
 
     yield Alert(
-        name=name, expression=f"{before}\nunless group {by(SERVICE)} ({series})", for_s=60.0, severity="ticket",
-        summary=f"{_JOB} sends no metrics any more", step_s=QUICK_STEP_S,
+        name=name,
+        expression=f"{before}\nunless group {by(SERVICE)} ({series})",
+        for_s=60.0,
+        severity="ticket",
+        summary=f"{_JOB} sends no metrics any more",
+        step_s=QUICK_STEP_S,
         description=f"{_JOB} sent metrics of agenteval_otel within the last day and sends none now: its last process "
-                    "has ended, or cannot reach the Collector. No other alert about it can fire.",
+        "has ended, or cannot reach the Collector. No other alert about it can fire.",
         scenarios=(
             scenario("gone for three minutes", name, gap(3)),
             scenario("just gone", "", gap(0)),
-            scenario("there", "", gauge(names.METRIC_RESPONSES, f"0x{STEPS}", {OUTCOME: names.EVALUATED})),
+            scenario(
+                "there", "", gauge(names.METRIC_RESPONSES, f"0x{STEPS}", {OUTCOME: names.EVALUATED})
+            ),
         ),
-    )  # fmt: skip
+    )
     name = "AgentevalCollectorDown"
     yield Alert(
-        name=name, expression=f'up{{job="{SCRAPE_JOB}"}} == 0', for_s=60.0, severity="page", step_s=QUICK_STEP_S,
+        name=name,
+        expression=f'up{{job="{SCRAPE_JOB}"}} == 0',
+        for_s=60.0,
+        severity="page",
+        step_s=QUICK_STEP_S,
         summary="Prometheus cannot scrape the Collector {{ $labels.instance }}",
         description="Metrics of every service behind the Collector {{ $labels.instance }} are missing; alerts about "
-                    "them cannot fire.",
+        "them cannot fire.",
         scenarios=(
             scenario(SCRAPE_JOB, name, Series("up", {}, f"1x{STEPS - 3} 0x2")),
             scenario("another job", "", Series("up", {}, f"0x{STEPS}")),
         ),
-    )  # fmt: skip
+    )
 
 
 @registered
 def _losing(plan: MonitoringPlan) -> Iterator[Alert]:
-    """More than a few answers, and more than a small share of those that should be evaluated, ended so."""
+    """More than a few answers, and more than a small share of those that should be evaluated, ended
+    so.
+    """
     size = window(plan, "30m")
     due = increase(names.METRIC_RESPONSES, _DUE, size, _BY_AGENT)
 
     def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
         growth = count / HALF_HOUR
         return (
-            _answers(plan, outcome, growth), _answers(plan, names.EVALUATED, growth / share - growth),
-            _answers(plan, names.NOT_SAMPLED, 1_000.0), _results(plan, _PLENTY),
-        )  # fmt: skip
+            _answers(plan, outcome, growth),
+            _answers(plan, names.EVALUATED, growth / share - growth),
+            _answers(plan, names.NOT_SAMPLED, 1_000.0),
+            _results(plan, _PLENTY),
+        )
 
     for name, outcomes, summary, what in (
-        ("AgentevalQueueDropping", (names.DROPPED_QUEUE_FULL,), "are dropped by a full queue",
-         "were dropped because the queue was full. They are losses, not a sample: slow and busy moments are missing "
-         "from every rate."),
-        ("AgentevalSidecarAway", (names.DROPPED_UNSENT,), "do not reach the sidecar",
-         "did not reach the sidecar: it was away, refused them or had no room. They are losses, not a sample."),
-        ("AgentevalPipelineFailing", (names.PIPELINE_FAILED, names.CAPTURE_FAILED), "cannot be captured or evaluated",
-         "failed before any evaluator saw them."),
-    ):  # fmt: skip
+        (
+            "AgentevalQueueDropping",
+            (names.DROPPED_QUEUE_FULL,),
+            "are dropped by a full queue",
+            "were dropped because the queue was full. They are losses, not a sample: slow and busy moments are missing "
+            "from every rate.",
+        ),
+        (
+            "AgentevalSidecarAway",
+            (names.DROPPED_UNSENT,),
+            "do not reach the sidecar",
+            "did not reach the sidecar: it was away, refused them or had no room. They are losses, not a sample.",
+        ),
+        (
+            "AgentevalPipelineFailing",
+            (names.PIPELINE_FAILED, names.CAPTURE_FAILED),
+            "cannot be captured or evaluated",
+            "failed before any evaluator saw them.",
+        ),
+    ):
         lost = increase(names.METRIC_RESPONSES, one_of(OUTCOME, outcomes), size, _BY_AGENT)
         yield Alert(
-            name=name, for_s=600.0, severity="ticket", expression=_above(_LOSS_SHARE, lost, f"{due} > 0"),
+            name=name,
+            for_s=600.0,
+            severity="ticket",
+            expression=_above(_LOSS_SHARE, lost, f"{due} > 0"),
             summary=f"{_SHARE} of the answers of {_AGENT} {summary}",
             description=f"In the last 30 minutes {_SHARE} of the answers of the agent {_THE_AGENT} that should have "
-                        f"been evaluated {what}",
+            f"been evaluated {what}",
             scenarios=_around(_LOSS_SHARE, name, outcomes, series),
-        )  # fmt: skip
+        )
 
 
 @registered
 def _export_losing(plan: MonitoringPlan) -> Iterator[Alert]:
-    name, labels = "AgentevalExportLosing", {_SIGNAL: "logs", label_name(names.EXPORT_REASON): "no_room"}
+    name, labels = (
+        "AgentevalExportLosing",
+        {_SIGNAL: "logs", label_name(names.EXPORT_REASON): "no_room"},
+    )
     lost = increase(names.METRIC_EXPORT_LOST, "", window(plan, "30m"), (*SERVICE, _SIGNAL))
     yield Alert(
-        name=name, for_s=300.0, severity="ticket", expression=f"{lost} >= {_LEAST_COUNT}",
+        name=name,
+        for_s=300.0,
+        severity="ticket",
+        expression=f"{lost} >= {_LEAST_COUNT}",
         summary=f"{_THE_SIGNAL} of {_JOB} are lost on the way to the backend",
         description=f"In the last 30 minutes {{{{ $value | humanize }}}} items of the signal {_THE_SIGNAL} of {_JOB} "
-                    "did not arrive: traces and logs have gaps that no score explains.",
+        "did not arrive: traces and logs have gaps that no score explains.",
         scenarios=(
-            scenario("too few are lost", "", counter(names.METRIC_EXPORT_LOST, labels, _FEW / HALF_HOUR)),
-            scenario("just enough are lost", name, counter(names.METRIC_EXPORT_LOST, labels, _ENOUGH / HALF_HOUR)),
+            scenario(
+                "too few are lost", "", counter(names.METRIC_EXPORT_LOST, labels, _FEW / HALF_HOUR)
+            ),
+            scenario(
+                "just enough are lost",
+                name,
+                counter(names.METRIC_EXPORT_LOST, labels, _ENOUGH / HALF_HOUR),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 @registered
@@ -217,12 +304,15 @@ def _errors(plan: MonitoringPlan) -> Iterator[Alert]:
         return counter(names.METRIC_ERRORS, labels, growth), *scored
 
     yield Alert(
-        name=name, for_s=600.0, severity="ticket", scenarios=_around(_ERROR_SHARE, name, ["timeout"], series),
+        name=name,
+        for_s=600.0,
+        severity="ticket",
+        scenarios=_around(_ERROR_SHARE, name, ["timeout"], series),
         expression=_above(_ERROR_SHARE, errors, f"{errors} + {results} or {errors} > 0"),
         summary=f"{_SHARE} of the evaluations of {_THE_CRITERION} fail ({_JOB})",
         description=f"In the last hour {_SHARE} of the evaluations of the criterion {_THE_CRITERION} ended in an error "
-                    "without a score. An error is not a bad score: it is missing from every rate.",
-    )  # fmt: skip
+        "without a score. An error is not a bad score: it is missing from every rate.",
+    )
 
 
 @registered
@@ -230,16 +320,19 @@ def _reduced(plan: MonitoringPlan) -> Iterator[Alert]:
     name, level = "AgentevalSamplingReduced", names.METRIC_SAMPLING_LEVEL
     least = f"min_over_time({level.prometheus_name}[{window(plan, '30m')}])"
     yield Alert(
-        name=name, expression=f"max {by(SERVICE)} ({least}) >= 2", for_s=600.0, severity="ticket",
+        name=name,
+        expression=f"max {by(SERVICE)} ({least}) >= 2",
+        for_s=600.0,
+        severity="ticket",
         summary=f"{_JOB} has evaluated without model calls, or not at all, for half an hour",
         description=f"Load shedding has kept the sampling level of a process of {_JOB} at {{{{ $value }}}} for half an "
-                    "hour (2: no model calls, 3: off): judged criteria get no scores there.",
+        "hour (2: no model calls, 3: off): judged criteria get no scores there.",
         scenarios=(
             scenario("reduced", "", gauge(level, f"1x{STEPS}")),
             scenario("no model calls", name, gauge(level, f"2x{STEPS}")),
             scenario("no model calls, and full again", "", gauge(level, f"2x{STEPS - 1} 0")),
         ),
-    )  # fmt: skip
+    )
 
 
 @registered
@@ -248,39 +341,59 @@ def _judge_failing(plan: MonitoringPlan) -> Iterator[Alert]:
         return
     name, size, kept = "AgentevalJudgeFailing", window(plan, "1h"), (*SERVICE, _JUDGE)
     not_called = ("cached", "budget", "budget_exhausted", "cancelled")
-    failed = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("answered", *not_called), sign="!~"), size, kept)
+    failed = increase(
+        names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("answered", *not_called), sign="!~"), size, kept
+    )
     calls = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, not_called, sign="!~"), size, kept)
 
     def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
-        return _calls(outcome, count), _calls("answered", count / share - count), _calls("cached", 10_000.0)
+        return (
+            _calls(outcome, count),
+            _calls("answered", count / share - count),
+            _calls("cached", 10_000.0),
+        )
 
     yield Alert(
-        name=name, for_s=600.0, severity="ticket", expression=_above(_ERROR_SHARE, failed, f"{calls} > 0"),
+        name=name,
+        for_s=600.0,
+        severity="ticket",
+        expression=_above(_ERROR_SHARE, failed, f"{calls} > 0"),
         scenarios=_around(_ERROR_SHARE, name, ("timeout", "breaker_open"), series),
         summary=f"{_SHARE} of the calls of the judge {_THE_JUDGE} fail ({_JOB})",
         description=f"In the last hour {_SHARE} of the calls of the judge {_THE_JUDGE} returned no verdict, including "
-                    "those that its open breaker refused. Judged criteria have fewer scores, and those may not be "
-                    "typical.",
-    )  # fmt: skip
+        "those that its open breaker refused. Judged criteria have fewer scores, and those may not be "
+        "typical.",
+    )
 
 
 @registered
 def _breaker_open(plan: MonitoringPlan) -> Iterator[Alert]:
     if not plan.judge_models:
         return
-    name, state, labels = "AgentevalJudgeBreakerOpen", names.METRIC_JUDGE_BREAKER, {_JUDGE_NAME: "a judge"}
+    name, state, labels = (
+        "AgentevalJudgeBreakerOpen",
+        names.METRIC_JUDGE_BREAKER,
+        {_JUDGE_NAME: "a judge"},
+    )
     least = f"min_over_time({state.prometheus_name}[{window(plan, '30m')}])"
     yield Alert(
-        name=name, expression=f"max {by((*SERVICE, _JUDGE_NAME))} ({least}) >= 1", for_s=300.0, severity="ticket",
+        name=name,
+        expression=f"max {by((*SERVICE, _JUDGE_NAME))} ({least}) >= 1",
+        for_s=300.0,
+        severity="ticket",
         summary=f"The circuit breaker of the judge {_JUDGE_CALLED} has been open for half an hour ({_JOB})",
         description=f"The circuit breaker of the judge {_JUDGE_CALLED} was never closed in half an hour: its endpoint "
-                    "fails at each try, and its criteria get no scores.",
+        "fails at each try, and its criteria get no scores.",
         scenarios=(
             scenario("closed", "", gauge(state, f"0x{STEPS}", labels)),
-            scenario("open and half open in turns", name, gauge(state, "2 1 " * (STEPS // 2) + "2", labels)),
+            scenario(
+                "open and half open in turns",
+                name,
+                gauge(state, "2 1 " * (STEPS // 2) + "2", labels),
+            ),
             scenario("closed now and then", "", gauge(state, "2 0 " * (STEPS // 2) + "2", labels)),
         ),
-    )  # fmt: skip
+    )
 
 
 @registered
@@ -288,23 +401,41 @@ def _judge_drifted(plan: MonitoringPlan) -> Iterator[Alert]:
     if not plan.judge_models:
         return
     name, untrusted = "AgentevalJudgeDrifted", names.METRIC_JUDGE_UNTRUSTED
-    kept, labels = (*SERVICE, CRITERION, _JUDGE, _CHECK), {CRITERION: "a criterion", _JUDGE: "a judge"}
+    kept, labels = (
+        (*SERVICE, CRITERION, _JUDGE, _CHECK),
+        {CRITERION: "a criterion", _JUDGE: "a judge"},
+    )
     yield Alert(
-        name=name, expression=f"max {by(kept)} ({untrusted.prometheus_name}{{{_PRESENT}}}) > 0", for_s=60.0,
-        keep_s=300.0, severity="ticket",
+        name=name,
+        expression=f"max {by(kept)} ({untrusted.prometheus_name}{{{_PRESENT}}}) > 0",
+        for_s=60.0,
+        keep_s=300.0,
+        severity="ticket",
         summary=f"The judge {_THE_JUDGE} is not trusted with {_THE_CRITERION} any more: {_THE_CHECK} ({_JOB})",
         description=f"Too many of the last comparisons of the check {_THE_CHECK} disagree with the judge {_THE_JUDGE} "
-                    f"on the criterion {_THE_CRITERION} to be chance (canary: known answers; repeat, position: its own "
-                    "answer; people: feedback), or its scores are spread differently (drift). Its scores are marked "
-                    "untrusted until it agrees again; do not decide by them.",
+        f"on the criterion {_THE_CRITERION} to be chance (canary: known answers; repeat, position: its own "
+        "answer; people: feedback), or its scores are spread differently (drift). Its scores are marked "
+        "untrusted until it agrees again; do not decide by them.",
         scenarios=(
             scenario("trusted", "", gauge(untrusted, f"0x{STEPS}", {**labels, _CHECK: "canary"})),
-            scenario("distrusted", name, gauge(untrusted, f"0x{STEPS - 6} 1x5", {**labels, _CHECK: "canary"})),
-            scenario("trusted again", "", gauge(untrusted, f"1x{STEPS - 6} 0x5", {**labels, _CHECK: "people"})),
-            scenario("of one of two checks", name, gauge(untrusted, f"0x{STEPS}", {**labels, _CHECK: "canary"}),
-                     gauge(untrusted, f"1x{STEPS}", {**labels, _CHECK: "drift"})),
+            scenario(
+                "distrusted",
+                name,
+                gauge(untrusted, f"0x{STEPS - 6} 1x5", {**labels, _CHECK: "canary"}),
+            ),
+            scenario(
+                "trusted again",
+                "",
+                gauge(untrusted, f"1x{STEPS - 6} 0x5", {**labels, _CHECK: "people"}),
+            ),
+            scenario(
+                "of one of two checks",
+                name,
+                gauge(untrusted, f"0x{STEPS}", {**labels, _CHECK: "canary"}),
+                gauge(untrusted, f"1x{STEPS}", {**labels, _CHECK: "drift"}),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 @registered
@@ -314,7 +445,9 @@ def _budget_spent(plan: MonitoringPlan) -> Iterator[Alert]:
     name, size, budget = "AgentevalBudgetSpent", window(plan, "1h"), names.METRIC_JUDGE_BUDGET
     left, outcomes = f'{budget.prometheus_name}{{{_PERIOD}="day"}}', ("budget", "budget_exhausted")
     refused = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, outcomes), size, SERVICE)
-    wanted = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("cached",), sign="!~"), size, SERVICE)
+    wanted = increase(
+        names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("cached",), sign="!~"), size, SERVICE
+    )
     often = f"{refused} / ({wanted} > 0) > {_REFUSED_SHARE} and {refused} >= {_LEAST_COUNT}"
     day, minute = {_PERIOD: "day"}, {_PERIOD: "minute"}
 
@@ -322,17 +455,24 @@ def _budget_spent(plan: MonitoringPlan) -> Iterator[Alert]:
         return _calls(outcome, count), _calls("answered", count / share - count)
 
     yield Alert(
-        name=name, for_s=300.0, severity="ticket", expression=f"min {by(SERVICE)} ({left}) <= 0\nor {often}",
+        name=name,
+        for_s=300.0,
+        severity="ticket",
+        expression=f"min {by(SERVICE)} ({left}) <= 0\nor {often}",
         summary=f"The judges' budget of {_JOB} is spent",
         description=f"The daily limit for judges of {_JOB} is used up, or more than half of the last hour's calls were "
-                    "skipped to stay within it: judged criteria have few or no scores until the limit is renewed.",
+        "skipped to stay within it: judged criteria have few or no scores until the limit is renewed.",
         scenarios=(
             scenario("the day's budget is left", "", gauge(budget, f"5x{STEPS}", day)),
-            scenario("the day's budget is spent", name, gauge(budget, f"5x{STEPS - HOUR} 0x{HOUR - 1}", day)),
+            scenario(
+                "the day's budget is spent",
+                name,
+                gauge(budget, f"5x{STEPS - HOUR} 0x{HOUR - 1}", day),
+            ),
             scenario("the minute's budget is spent", "", gauge(budget, f"0x{STEPS}", minute)),
             *_around(_REFUSED_SHARE, name, outcomes, series),
         ),
-    )  # fmt: skip
+    )
 
 
 def _above(limit: float, count: str, of: str) -> str:
@@ -341,18 +481,24 @@ def _above(limit: float, count: str, of: str) -> str:
 
 
 def _around(
-    limit: float, name: str, outcomes: Iterable[str], series: Callable[[str, float, float], tuple[Series, ...]]
+    limit: float,
+    name: str,
+    outcomes: Iterable[str],
+    series: Callable[[str, float, float], tuple[Series, ...]],
 ) -> tuple[Scenario, ...]:
     """Around an alert's limit and its minimum: a count of each bad outcome, and its share of all."""
     cases = (
-        ("a small share", "", 50.0, 0.95 * limit), ("a large share", name, 50.0, 1.05 * limit),
-        ("too few", "", _FEW, (1.0 + limit) / 2), ("just enough", name, _ENOUGH, (1.0 + limit) / 2),
+        ("a small share", "", 50.0, 0.95 * limit),
+        ("a large share", name, 50.0, 1.05 * limit),
+        ("too few", "", _FEW, (1.0 + limit) / 2),
+        ("just enough", name, _ENOUGH, (1.0 + limit) / 2),
         ("nothing else", name, 50.0, 1.0),
-    )  # fmt: skip
+    )
     return tuple(
         scenario(f"{outcome}: {case}", fires, *series(outcome, count, share))
-        for outcome in outcomes for case, fires, count, share in cases
-    )  # fmt: skip
+        for outcome in outcomes
+        for case, fires, count, share in cases
+    )
 
 
 def _scored_agents(plan: MonitoringPlan) -> str:
@@ -361,7 +507,9 @@ def _scored_agents(plan: MonitoringPlan) -> str:
     named = sorted({agent for planned in plan.criteria for agent in planned.agents})
     if not for_others:
         return one_of(AGENT, tuple(named))
-    without = set(for_others[0].other_agents).intersection(*(planned.other_agents for planned in for_others))
+    without = set(for_others[0].other_agents).intersection(
+        *(planned.other_agents for planned in for_others)
+    )
     left_out = tuple(sorted(without - set(named)))
     return one_of(AGENT, left_out, sign="!~") if left_out else ""
 

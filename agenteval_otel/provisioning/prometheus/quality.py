@@ -1,4 +1,6 @@
-"""Recording rules and alerts about quality: objectives that are breached, and means below their thresholds."""
+"""Recording rules and alerts about quality: objectives that are breached, and means below their
+thresholds.
+"""
 
 from __future__ import annotations
 
@@ -36,32 +38,47 @@ from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LA
 _PASS_RATE, _VERDICTS = "pass_rate", "verdicts"
 _MEAN, _MEAN_HIGH, _COUNT = "mean_score", "mean_score_high", "scores"
 BREACHED: Final = "AgentevalObjectiveBreached"
-_BREACH, _OBJECTIVE, _OF_LAST, _THRESHOLD = "objective_breach", "objective", "objective_of_last", "threshold"
+_BREACH, _OBJECTIVE, _OF_LAST, _THRESHOLD = (
+    "objective_breach",
+    "objective",
+    "objective_of_last",
+    "threshold",
+)
 # What alerts ask for, by window; those whose last seconds matter are recorded more often.
 _ALERTED: Final = {
-    "5m": (_PASS_RATE,), "1h": (_MEAN, _MEAN_HIGH, _COUNT),
-    "2h": (_PASS_RATE, _VERDICTS), "1d": (_PASS_RATE, _VERDICTS),
-}  # fmt: skip
+    "5m": (_PASS_RATE,),
+    "1h": (_MEAN, _MEAN_HIGH, _COUNT),
+    "2h": (_PASS_RATE, _VERDICTS),
+    "1d": (_PASS_RATE, _VERDICTS),
+}
 _QUICK: Final = ("5m", "1h")
 _SHOWN: Final = ("5m", "1h", "1d")
 """Windows that dashboards offer."""
 
 
 def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]]:
-    """The input of the alerts, each rule after its inputs: of short windows with the constants, or of long windows."""
+    """The input of the alerts, each rule after its inputs: of short windows with the constants, or
+    of long windows.
+    """
     rules: dict[str, str] = {}
     if not plan.criteria:
         return []
     if quick:
-        rules[recorded(_BREACH)] = f"max {by(GROUP)} ({names.METRIC_OBJECTIVE_BREACH.prometheus_name})"
+        rules[recorded(_BREACH)] = (
+            f"max {by(GROUP)} ({names.METRIC_OBJECTIVE_BREACH.prometheus_name})"
+        )
     for name, words in _ALERTED.items():
         if (name in _QUICK) == quick:
-            rules |= _with_inputs([recorded(word, name) for word in words], _estimates(plan, name, "agenteval", GROUP))
+            rules |= _with_inputs(
+                [recorded(word, name) for word in words], _estimates(plan, name, "agenteval", GROUP)
+            )
     if quick:
         objectives = {item: item.objective for item in plan.criteria if item.is_alerted}
         strict = {item: 1.0 for item, objective in objectives.items() if objective == 1.0}
         of_last = {item: item.of_last for item in plan.paged if item.of_last is not None}
-        thresholds = {item: limit for item in plan.criteria if (limit := item.alerted_threshold) is not None}
+        thresholds = {
+            item: limit for item in plan.criteria if (limit := item.alerted_threshold) is not None
+        }
         constants: dict[str, list[tuple[Mapping[PlannedCriterion, Any], str]]] = {
             # A count of a day needs two samples: at the first one a ticket would be a page too.
             _OBJECTIVE: [(objectives, recorded(_VERDICTS, "1d")), (strict, recorded(_BREACH))],
@@ -75,7 +92,9 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
 
 
 def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
-    """What only dashboards ask for: the other estimates; all of them by the service's version, model and dimension."""
+    """What only dashboards ask for: the other estimates; all of them by the service's version,
+    model and dimension.
+    """
     rules: dict[str, str] = {}
     for name in _SHOWN if plan.criteria else ():
         rules |= _estimates(plan, name, "agenteval", GROUP) | _corrected(plan, name)
@@ -83,7 +102,9 @@ def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
         rules |= _estimates(plan, name, "agenteval_model", (*GROUP, promql.MODEL), of_scores=False)
         for label in map(promql.label_name, plan.dimensions):
             rules |= _estimates(plan, name, label, (*GROUP, label))
-    alerted = {rule["record"] for quick in (True, False) for rule in recording_rules(plan, quick=quick)}
+    alerted = {
+        rule["record"] for quick in (True, False) for rule in recording_rules(plan, quick=quick)
+    }
     return _records({name: expression for name, expression in rules.items() if name not in alerted})
 
 
@@ -96,12 +117,18 @@ def _estimates(
         return recorded(word, name, level=level)
 
     size = window(plan, name)
-    expressions = {word: promql.sum_of(word, "", size, labels) for word in promql.SUMS} | promql.estimates(series)
-    expressions |= {"answers": promql.verdict_count("", size, labels), "scored": promql.score_count("", size, labels)}
+    expressions = {
+        word: promql.sum_of(word, "", size, labels) for word in promql.SUMS
+    } | promql.estimates(series)
+    expressions |= {
+        "answers": promql.verdict_count("", size, labels),
+        "scored": promql.score_count("", size, labels),
+    }
     return {
-        series(word): expression for word, expression in expressions.items()
+        series(word): expression
+        for word, expression in expressions.items()
         if of_scores or not word.startswith(("score", "weight", "mean"))
-    }  # fmt: skip
+    }
 
 
 def _corrected(plan: MonitoringPlan, name: str) -> dict[str, str]:
@@ -132,30 +159,36 @@ def _records(rules: Mapping[str, str]) -> list[dict[str, Any]]:
 def _constants(values: Mapping[PlannedCriterion, Any], series: str) -> str:
     """A constant for each criterion of each agent that has results, with the labels of the series."""
     return "\nor\n".join(
-        f"{figure(value)} + 0 * {series}{{{promql.matchers_of(criterion)}}}" for criterion, value in values.items()
+        f"{figure(value)} + 0 * {series}{{{promql.matchers_of(criterion)}}}"
+        for criterion, value in values.items()
     )
 
 
-# A loss that is too slow for the detectors of processes with few verdicts: it burns the error budget in two windows.
+# A loss that is too slow for the detectors of processes with few verdicts: it burns the error
+# budget in two windows.
 _BURN: Final = "AgentevalObjectiveBurnSlow"
 _FACTOR: Final = 3.0  # how many times the failures that the objective allows
-# Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may fail, the factor alone
-# would ask for more failures than there are answers.
+# Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may
+# fail, the factor alone would ask for more failures than there are answers.
 _TOWARDS_ALL: Final = 0.2
 _BURN_WINDOWS: Final = "1d", "2h"
 _LEAST: Final = 100, 20  # verdicts in the long window, and in the short one
 
 
 def burn_limit(objective: float) -> float:
-    """The share of failures above which the budget burns: always above what the objective allows, and below 1."""
+    """The share of failures above which the budget burns: always above what the objective allows,
+    and below 1.
+    """
     allowed = 1.0 - objective
     return round(min(_FACTOR * allowed, allowed + _TOWARDS_ALL * objective), 12)
 
 
 def burn_verdicts(objective: float) -> tuple[int, int]:
-    """Minimum of verdicts in the long and the short window: `_LEAST`, and enough that chance does not pass the limit.
+    """Minimum of verdicts in the long and the short window: `_LEAST`, and enough that chance does
+    not pass the limit.
 
-    A few failures are not enough, and the limit lies `_ERRORS` standard errors above what the objective allows.
+    A few failures are not enough, and the limit lies `_ERRORS` standard errors above what the
+    objective allows.
     """
     limit, allowed = burn_limit(objective), 1.0 - objective
     by_chance = _ERRORS**2 * allowed * objective / (limit - allowed) ** 2
@@ -178,7 +211,8 @@ _NOW = (
 _VALUE = "{{ $value | humanize }}"
 _SHARE = "{{ $value | humanizePercentage }}"
 
-# Of the scenarios: how close to a limit they go, and verdicts a step where that is enough for every minimum.
+# Of the scenarios: how close to a limit they go, and verdicts a step where that is enough for every
+# minimum.
 _NEAR: Final = 0.03
 _PLENTY: Final = 12.0
 _OTHER: Final = {CRITERION: "another criterion", AGENT: "any agent"}
@@ -186,18 +220,26 @@ _OTHER: Final = {CRITERION: "another criterion", AGENT: "any agent"}
 
 @registered
 def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
-    """A breach that a process has detected; for each objective a budget that burns, or any failure where none may."""
+    """A breach that a process has detected; for each objective a budget that burns, or any failure
+    where none may.
+    """
     alerted = [item for item in reversed(plan.criteria) if item.is_alerted]
     paged = plan.paged
     by_last = {item.of_last: item for item in reversed(paged)}
     last = {size: _labels_of(item) for size, item in by_last.items() if size is not None}
     # A failure where none is allowed is a ticket, unless it is a page.
-    strict = next((_labels_of(item) for item in alerted if item.objective == 1.0 and item not in paged), None)
+    strict = next(
+        (_labels_of(item) for item in alerted if item.objective == 1.0 and item not in paged), None
+    )
     if None in by_last:
         yield _breached(_labels_of(by_last[None]), strict, bool(last))
     for size in sorted(last):
         yield _breached_of_last(size, last[size])
-    examples = {item.objective: item for item in alerted if item.objective is not None and item.objective < 1.0}
+    examples = {
+        item.objective: item
+        for item in alerted
+        if item.objective is not None and item.objective < 1.0
+    }
     for objective in sorted(filter(None, examples)):
         yield _burning(plan, objective, _labels_of(examples[objective]))
     if strict is not None:
@@ -216,31 +258,51 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None, has_l
 
     restarted = (
         Series(metric.prometheus_name, {**labels, "instance": instance}, values)
-        for instance, values in (("1", f"0x{STEPS - HOUR} 1x{HOUR - 2} _"), ("2", f"_x{STEPS - 1} 0"))
+        for instance, values in (
+            ("1", f"0x{STEPS - HOUR} 1x{HOUR - 2} _"),
+            ("2", f"_x{STEPS - 1} 0"),
+        )
     )
     return Alert(
-        name=name, for_s=0.0, keep_s=KEEP_S, severity="page", is_quality=True,
-        expression=f"{recorded(_BREACH)} == 1" + (f"\nunless {recorded(_OBJECTIVE)} == 1" if strict else "")
-                   + (f"\nunless {recorded(_OF_LAST)}" if has_last else ""),
+        name=name,
+        for_s=0.0,
+        keep_s=KEEP_S,
+        severity="page",
+        is_quality=True,
+        expression=f"{recorded(_BREACH)} == 1"
+        + (f"\nunless {recorded(_OBJECTIVE)} == 1" if strict else "")
+        + (f"\nunless {recorded(_OF_LAST)}" if has_last else ""),
         summary=f"{_WHO} breaches its objective: {_NOW}",
         description=f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
-                    "A process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it "
-                    "lasts until that process has evidence of the recovery.",
+        "A process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it "
+        "lasts until that process has evidence of the recovery.",
         scenarios=(
             process("met", "", f"0x{STEPS}"),
             process("breached", name, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),
             process("recovered for an hour", "", f"0x{STEPS - 2 * HOUR} 1x{HOUR} 0x{HOUR - 1}"),
             process("recovered for ten minutes", name, f"0x{STEPS - HOUR} 1x{HOUR - 2} 0"),
             scenario("restarted in the incident", name, *restarted),
-            scenario("breached in one process of two", name, gauge(metric, f"0x{STEPS}", {**labels, "instance": "2"}),
-                     gauge(metric, f"1x{STEPS}", labels)),
-            *(() if strict is None else (scenario(
-                "an objective of 1", "", gauge(metric, f"1x{STEPS}", strict),
-                counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_PASS}, _PLENTY),
-                counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_FAIL}, 0.0),
-            ),)),
+            scenario(
+                "breached in one process of two",
+                name,
+                gauge(metric, f"0x{STEPS}", {**labels, "instance": "2"}),
+                gauge(metric, f"1x{STEPS}", labels),
+            ),
+            *(
+                ()
+                if strict is None
+                else (
+                    scenario(
+                        "an objective of 1",
+                        "",
+                        gauge(metric, f"1x{STEPS}", strict),
+                        counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_PASS}, _PLENTY),
+                        counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_FAIL}, 0.0),
+                    ),
+                )
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _breached_of_last(size: int, labels: Mapping[str, str]) -> Alert:
@@ -251,39 +313,51 @@ def _breached_of_last(size: int, labels: Mapping[str, str]) -> Alert:
         return scenario(job, fires, gauge(names.METRIC_OBJECTIVE_BREACH, values, labels), passes)
 
     return Alert(
-        name=BREACHED, for_s=0.0, keep_s=KEEP_S, severity="page", is_quality=True, labels={"of_last": figure(size)},
+        name=BREACHED,
+        for_s=0.0,
+        keep_s=KEEP_S,
+        severity="page",
+        is_quality=True,
+        labels={"of_last": figure(size)},
         expression=f"{recorded(_BREACH)} == 1\nand {recorded(_OF_LAST)} == {figure(size)}",
         summary=f"{_WHO} breaches its objective: {_NOW}",
         description=f"More of the last {size} verdicts on the agent {_AGENT} fail the criterion {_CRITERION} than its "
-                    "objective allows. A process counted them, and chance is not ruled out: `agenteval-otel check` "
-                    "tells how often it does this. It lasts until no more fail than the objective allows.",
+        "objective allows. A process counted them, and chance is not ruled out: `agenteval-otel check` "
+        "tells how often it does this. It lasts until no more fail than the objective allows.",
         scenarios=(
             process("of the last, met", "", f"0x{STEPS}"),
             process("of the last, breached", BREACHED, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),
             process("of the last, recovered", "", f"0x{STEPS - 2 * HOUR} 1x{HOUR} 0x{HOUR - 1}"),
         ),
-    )  # fmt: skip
+    )
 
 
 def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) -> Alert:
     limit, allowed = burn_limit(objective), 1.0 - objective
     conditions = [
         *(f"1 - {recorded(_PASS_RATE, size)} > {figure(limit)}" for size in _BURN_WINDOWS),
-        *(f"{recorded(_VERDICTS, size)} >= {least}"
-          for size, least in zip(_BURN_WINDOWS, burn_verdicts(objective), strict=True)),
+        *(
+            f"{recorded(_VERDICTS, size)} >= {least}"
+            for size, least in zip(_BURN_WINDOWS, burn_verdicts(objective), strict=True)
+        ),
         f"{recorded(_OBJECTIVE)} == {figure(objective)}",
-    ]  # fmt: skip
+    ]
     long, short = _BURN_WINDOWS
     # What a detector has seen within the long window was notified, and may be over.
     seen = f"\nunless max_over_time({recorded(_BREACH)}[{window(plan, long)}]) == 1"
     return Alert(
-        name=_BURN, for_s=300.0, severity="ticket", labels={"objective": figure(objective)}, is_quality=True,
-        scenarios=_burn_scenarios(labels, objective), expression="\nand ".join(conditions) + seen,
+        name=_BURN,
+        for_s=300.0,
+        severity="ticket",
+        labels={"objective": figure(objective)},
+        is_quality=True,
+        scenarios=_burn_scenarios(labels, objective),
+        expression="\nand ".join(conditions) + seen,
         summary=f"{_SHARE} of the answers fail {_WHO}; its objective allows {_percent(allowed)}",
         description=f"In the last {long} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent "
-                    f"{_AGENT}. There and in the last {short} it is more than {_percent(limit)}, "
-                    f"{limit / allowed:.3g} times what the objective of {figure(objective)} allows.",
-    )  # fmt: skip
+        f"{_AGENT}. There and in the last {short} it is more than {_percent(limit)}, "
+        f"{limit / allowed:.3g} times what the objective of {figure(objective)} allows.",
+    )
 
 
 def _percent(share: float) -> str:
@@ -291,27 +365,46 @@ def _percent(share: float) -> str:
 
 
 def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -> Alert:
-    """Any failure where none is allowed; a new counter that starts at one counts, one that reappears does not.
+    """Any failure where none is allowed; a new counter that starts at one counts, one that
+    reappears does not.
 
     `has_last`: what `_breached_of_last` is about exists too.
     """
     # Over an hour: it still has the failures of processes that have ended.
-    paged = f"\nunless present_over_time({recorded(_OF_LAST)}[{window(plan, '1h')}])" if has_last else ""
-    name, failures = "AgentevalFailureSeen", f'{names.METRIC_RESULTS.prometheus_name}{{{LABEL}="{names.LABEL_FAIL}"}}'
+    paged = (
+        f"\nunless present_over_time({recorded(_OF_LAST)}[{window(plan, '1h')}])"
+        if has_last
+        else ""
+    )
+    name, failures = (
+        "AgentevalFailureSeen",
+        f'{names.METRIC_RESULTS.prometheus_name}{{{LABEL}="{names.LABEL_FAIL}"}}',
+    )
     size = window(plan, "1h")
-    new = f"({failures} > 0 unless present_over_time({failures}[{window(plan, '1d')}] offset {size}))"
+    new = (
+        f"({failures} > 0 unless present_over_time({failures}[{window(plan, '1d')}] offset {size}))"
+    )
 
     def failing(job: str, fires: str, values: str) -> Scenario:
         passes = counter(names.METRIC_RESULTS, {**example, LABEL: names.LABEL_PASS}, _PLENTY)
-        return scenario(job, fires, passes, gauge(names.METRIC_RESULTS, values, {**example, LABEL: names.LABEL_FAIL}))
+        return scenario(
+            job,
+            fires,
+            passes,
+            gauge(names.METRIC_RESULTS, values, {**example, LABEL: names.LABEL_FAIL}),
+        )
 
     return Alert(
-        name=name, for_s=0.0, severity="ticket", labels={"objective": "1"}, is_quality=True,
+        name=name,
+        for_s=0.0,
+        severity="ticket",
+        labels={"objective": "1"},
+        is_quality=True,
         expression=f"sum {by(GROUP)} (increase({failures}[{size}]) > 0 or {new})\n"
-                   f"and {recorded(_OBJECTIVE)} == 1{paged}",
+        f"and {recorded(_OBJECTIVE)} == 1{paged}",
         summary=f"An answer failed {_WHO}; its objective lets none fail",
         description=f"In the last hour about {_VALUE} answers of the agent {_AGENT} failed the criterion {_CRITERION}, "
-                    "whose objective is 1: all have to pass.",
+        "whose objective is 1: all have to pass.",
         scenarios=(
             failing("failed two hours ago", "", f"0x{STEPS - 2 * HOUR} 1x{2 * HOUR - 1}"),
             failing("failed half an hour ago", name, f"0x{STEPS - HALF_HOUR} 1x{HALF_HOUR - 1}"),
@@ -319,25 +412,32 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
             failing("comes back", "", f"5x{STEPS - 3 * HOUR} _x{2 * HOUR} 5x{HOUR}"),
             failing("begins with a failure", name, f"_x{STEPS - HALF_HOUR} 1x{HALF_HOUR}"),
         ),
-    )  # fmt: skip
+    )
 
 
 @registered
 def _thresholds(plan: MonitoringPlan) -> Iterator[Alert]:
     """For each threshold without an objective: the mean lies below it, and its 95 % interval too."""
-    name, first = "AgentevalMeanBelowThreshold", {item.alerted_threshold: item for item in reversed(plan.criteria)}
+    name, first = (
+        "AgentevalMeanBelowThreshold",
+        {item.alerted_threshold: item for item in reversed(plan.criteria)},
+    )
     mean, high, count = (recorded(what, "1h") for what in (_MEAN, _MEAN_HIGH, _COUNT))
     for threshold in sorted(threshold for threshold in first if threshold is not None):
         yield Alert(
-            name=name, for_s=600.0, severity="ticket", labels={"threshold": figure(threshold)},
-            is_quality=True, scenarios=_mean_scenarios(name, _labels_of(first[threshold]), threshold),
+            name=name,
+            for_s=600.0,
+            severity="ticket",
+            labels={"threshold": figure(threshold)},
+            is_quality=True,
+            scenarios=_mean_scenarios(name, _labels_of(first[threshold]), threshold),
             expression=f"{mean}\nand {high} < {figure(threshold)}\nand {count} >= {_MIN_SCORES}\n"
-                       f"and {recorded(_THRESHOLD)} == {figure(threshold)}",
+            f"and {recorded(_THRESHOLD)} == {figure(threshold)}",
             summary=f"Mean score {_VALUE} in {_WHO}, below the threshold of {threshold:.4g}",
             description=f"The mean of the last hour's normalized scores of the criterion {_CRITERION} of the agent "
-                        f"{_AGENT} is {_VALUE}. Its whole 95 % interval lies below {threshold:.4g}, the lowest score "
-                        "that passes: the typical answer fails.",
-        )  # fmt: skip
+            f"{_AGENT} is {_VALUE}. Its whole 95 % interval lies below {threshold:.4g}, the lowest score "
+            "that passes: the typical answer fails.",
+        )
 
 
 def _labels_of(planned: PlannedCriterion) -> dict[str, str]:
@@ -359,7 +459,9 @@ def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Ser
     sums = ((names.METRIC_WEIGHT, 40.0), (names.METRIC_WEIGHT_SQUARED, 40.0**2 / worth))
     shares = ((names.LABEL_FAIL, fails), (names.LABEL_PASS, 1.0 - fails))
     return tuple(
-        counter(name, {**labels, LABEL: label}, growth * share) for name, growth in sums for label, share in shares
+        counter(name, {**labels, LABEL: label}, growth * share)
+        for name, growth in sums
+        for label, share in shares
     )
 
 
@@ -387,29 +489,62 @@ def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenar
         scenario("nothing passes", _BURN, *steady(1.0)),
         scenario("an outage, over for two hours", "", *changing(outage, limit - near, 2 * HOUR)),
         scenario("failures for an hour", "", *changing(1.0 - objective, limit + near, HOUR)),
-        scenario("a breach was notified", "", *steady(1.0),
-                 gauge(breach, f"0x{DAY} 1x{HALF_HOUR} 0x{STEPS - DAY - HALF_HOUR - 1}", labels)),
-        scenario("a breach was notified the day before", _BURN, *steady(1.0),
-                 gauge(breach, f"1x2 0x{STEPS - 3}", labels)),
-        scenario("failures are sampled more", "",
-                 *steady(outage), *_weights(labels, (1.0 - objective) / 2, plenty)),
-        scenario("passes are sampled more", _BURN,
-                 *steady((1.0 - objective) / 2), *_weights(labels, outage, plenty)),
+        scenario(
+            "a breach was notified",
+            "",
+            *steady(1.0),
+            gauge(breach, f"0x{DAY} 1x{HALF_HOUR} 0x{STEPS - DAY - HALF_HOUR - 1}", labels),
+        ),
+        scenario(
+            "a breach was notified the day before",
+            _BURN,
+            *steady(1.0),
+            gauge(breach, f"1x2 0x{STEPS - 3}", labels),
+        ),
+        scenario(
+            "failures are sampled more",
+            "",
+            *steady(outage),
+            *_weights(labels, (1.0 - objective) / 2, plenty),
+        ),
+        scenario(
+            "passes are sampled more",
+            _BURN,
+            *steady((1.0 - objective) / 2),
+            *_weights(labels, outage, plenty),
+        ),
         scenario("a few stand for all", "", *steady(outage), *_weights(labels, outage, 0.6)),
         scenario("a criterion without an objective", "", *_verdicts(_OTHER, (1.0, _PLENTY, STEPS))),
-        few("too few in two hours", 0.96 * least_2h), few("enough in two hours", 1.03 * least_2h),
-        scenario("too few in a day", "",
-                 *_verdicts(labels, (0.0, 0.0, STEPS - 2 * HOUR), (outage, 0.9 * least_1d / (2 * HOUR), 2 * HOUR))),
-        scenario("enough in a day", _BURN,
-                 *_verdicts(labels, (0.0, 0.0, STEPS - 2 * HOUR), (outage, 1.5 * least_1d / (2 * HOUR), 2 * HOUR))),
-    )  # fmt: skip
+        few("too few in two hours", 0.96 * least_2h),
+        few("enough in two hours", 1.03 * least_2h),
+        scenario(
+            "too few in a day",
+            "",
+            *_verdicts(
+                labels,
+                (0.0, 0.0, STEPS - 2 * HOUR),
+                (outage, 0.9 * least_1d / (2 * HOUR), 2 * HOUR),
+            ),
+        ),
+        scenario(
+            "enough in a day",
+            _BURN,
+            *_verdicts(
+                labels,
+                (0.0, 0.0, STEPS - 2 * HOUR),
+                (outage, 1.5 * least_1d / (2 * HOUR), 2 * HOUR),
+            ),
+        ),
+    )
 
 
 def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> tuple[Scenario, ...]:
     score = names.METRIC_SCORE.prometheus_name
     near_below, near_above = threshold * (1 - _NEAR), threshold * (1 + _NEAR)
 
-    def plain(mean: float, per_hour: float = _PLENTY * HOUR, labels: Mapping[str, str] = labels) -> tuple[Series, ...]:
+    def plain(
+        mean: float, per_hour: float = _PLENTY * HOUR, labels: Mapping[str, str] = labels
+    ) -> tuple[Series, ...]:
         count = counter(f"{score}_count", labels, per_hour / HOUR)
         return count, counter(f"{score}_sum", labels, mean * per_hour / HOUR)
 
@@ -417,10 +552,12 @@ def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> t
         # All scores are the same, so that their mean is certain.
         weight, squared = 2 * _PLENTY, (2 * _PLENTY) ** 2 / worth
         sums = (
-            (names.METRIC_WEIGHTED_SCORE, weight * mean), (names.METRIC_WEIGHTED_SCORE_W2, squared * mean),
-            (names.METRIC_WEIGHTED_SCORE_SQUARED_W2, squared * mean * mean), (names.METRIC_WEIGHT, weight),
+            (names.METRIC_WEIGHTED_SCORE, weight * mean),
+            (names.METRIC_WEIGHTED_SCORE_W2, squared * mean),
+            (names.METRIC_WEIGHTED_SCORE_SQUARED_W2, squared * mean * mean),
+            (names.METRIC_WEIGHT, weight),
             (names.METRIC_WEIGHT_SQUARED, squared),
-        )  # fmt: skip
+        )
         return *plain(plain_mean), *(counter(metric, labels, growth) for metric, growth in sums)
 
     return (
@@ -431,5 +568,9 @@ def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> t
         scenario("weighted, just below", name, *weighted(near_below, plain_mean=1.0)),
         scenario("weighted, just above", "", *weighted(near_above, plain_mean=0.0)),
         scenario("a criterion without a threshold", "", *plain(0.0, labels=_OTHER)),
-        scenario("a few stand for all", "", *weighted(0.0, plain_mean=0.0, worth=0.9 * _MIN_SCORES / HOUR)),
+        scenario(
+            "a few stand for all",
+            "",
+            *weighted(0.0, plain_mean=0.0, worth=0.9 * _MIN_SCORES / HOUR),
+        ),
     )

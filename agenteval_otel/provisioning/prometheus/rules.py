@@ -1,4 +1,6 @@
-"""What rules are made of: alerts and their registry, windows, names of recorded series, and tests for promtool."""
+"""What rules are made of: alerts and their registry, windows, names of recorded series, and tests
+for promtool.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,23 @@ from agenteval_otel.semconv import Instrument
 SERVICE: Final = (ENVIRONMENT, "job")
 """The labels of a service: one in two environments is two services."""
 GROUP: Final = (*SERVICE, AGENT, CRITERION)
-"""The labels of an alert about quality: a criterion of an agent of a service, over all its instances."""
+"""The labels of an alert about quality: a criterion of an agent of a service, over all its
+instances.
+"""
 
-SERVICE_TEXT: Final = f"{{{{ $labels.job }}}}{{{{ with $labels.{ENVIRONMENT} }}}} in {{{{ . }}}}{{{{ end }}}}"
+SERVICE_TEXT: Final = (
+    f"{{{{ $labels.job }}}}{{{{ with $labels.{ENVIRONMENT} }}}} in {{{{ . }}}}{{{{ end }}}}"
+)
 """The service in texts of alerts, with its environment where that is known."""
 
-_WINDOWS_S: Final = {"3m": 180.0, "5m": 300.0, "30m": 1_800.0, "1h": 3_600.0, "2h": 7_200.0, "1d": 86_400.0}
+_WINDOWS_S: Final = {
+    "3m": 180.0,
+    "5m": 300.0,
+    "30m": 1_800.0,
+    "1h": 3_600.0,
+    "2h": 7_200.0,
+    "1d": 86_400.0,
+}
 """Windows by their name in recorded series, which the time scale does not change."""
 
 # Scenarios last 26 hours, for the longest window and the waiting time; the rest is in steps.
@@ -45,7 +58,9 @@ class Series(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """A day of a service whose name, the label ``job``, says what happens, and the alerts that fire at its end."""
+    """A day of a service whose name, the label ``job``, says what happens, and the alerts that fire
+    at its end.
+    """
 
     job: str
     series: tuple[Series, ...]
@@ -64,8 +79,8 @@ class Alert(NamedTuple):
         name: ``Agenteval`` first; several rules may share it if their labels differ.
         expression: PromQL; while it returns a series, the alert is pending or fires.
         for_s: How long the expression must hold, before the time scale.
-        keep_s: How long it keeps firing after the expression last matched: a match within that time is the same
-            incident.
+        keep_s: How long it keeps firing after the expression last matched: a match within that time
+            is the same incident.
         step_s: Length of a step of its scenarios.
         severity: ``page`` wakes the person on call, ``ticket`` waits for the morning.
         summary: One line, a template of Prometheus.
@@ -92,40 +107,62 @@ class Alert(NamedTuple):
         """The file of its runbook: the name in lower case, words joined by hyphens."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.name).lower() + ".md"
 
-    def rule(self, plan: MonitoringPlan, runbooks: str | None, traces: str | None) -> dict[str, Any]:
-        """As Prometheus reads it, with the addresses of the runbooks' folder and of Jaeger where they are known."""
-        links = {} if runbooks is None else {"runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}")}
+    def rule(
+        self, plan: MonitoringPlan, runbooks: str | None, traces: str | None
+    ) -> dict[str, Any]:
+        """As Prometheus reads it, with the addresses of the runbooks' folder and of Jaeger where
+        they are known.
+        """
+        links = (
+            {}
+            if runbooks is None
+            else {"runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}")}
+        )
         if traces is not None and self.is_quality:
             links["traces_url"] = literal(traces.rstrip("/")) + _SEARCH
         times = {"for": self.for_s, "keep_firing_for": self.keep_s}
         waits = {name: plan.duration(seconds) for name, seconds in times.items() if seconds}
         return {
-            "alert": self.name, "expr": self.expression, **waits,
-            "labels": {"severity": self.severity, **{name: literal(value) for name, value in self.labels.items()}},
+            "alert": self.name,
+            "expr": self.expression,
+            **waits,
+            "labels": {
+                "severity": self.severity,
+                **{name: literal(value) for name, value in self.labels.items()},
+            },
             "annotations": {
-                "summary": self.summary, "description": self.description, **links,
+                "summary": self.summary,
+                "description": self.description,
+                **links,
                 **({"estimate": _estimate(plan)} if self.is_quality and plan.is_judged else {}),
             },
-        }  # fmt: skip
+        }
 
     def test(self, plan: MonitoringPlan) -> dict[str, Any]:
         """Its scenarios as a test of promtool: at their end exactly these alerts fire."""
         return {
-            "name": self.name, "interval": plan.duration(self.step_s),
+            "name": self.name,
+            "interval": plan.duration(self.step_s),
             "input_series": [
-                {"series": f"{series.name}{_braces({'job': scenario.job, 'instance': '1', **series.labels})}",
-                 "values": series.values}
-                for scenario in self.scenarios for series in scenario.series
+                {
+                    "series": f"{series.name}{_braces({'job': scenario.job, 'instance': '1', **series.labels})}",
+                    "values": series.values,
+                }
+                for scenario in self.scenarios
+                for series in scenario.series
             ],
-            "promql_expr_test": [{
-                "expr": 'group by (alertname, job) (ALERTS{alertstate="firing"})',
-                "eval_time": plan.duration(STEPS * self.step_s),
-                "exp_samples": [
-                    {"labels": _braces({"alertname": name, "job": scenario.job}), "value": 1}
-                    for scenario in self.scenarios for name in sorted(scenario.fires)
-                ],
-            }],
-        }  # fmt: skip
+            "promql_expr_test": [
+                {
+                    "expr": 'group by (alertname, job) (ALERTS{alertstate="firing"})',
+                    "eval_time": plan.duration(STEPS * self.step_s),
+                    "exp_samples": [
+                        {"labels": _braces({"alertname": name, "job": scenario.job}), "value": 1}
+                        for scenario in self.scenarios
+                        for name in sorted(scenario.fires)
+                    ],
+                }
+            ],
+        }
 
 
 AlertFactory = Callable[[MonitoringPlan], Iterator[Alert]]
@@ -133,7 +170,9 @@ _FACTORIES: Final[list[AlertFactory]] = []
 
 
 def registered(factory: AlertFactory) -> AlertFactory:
-    """Register a function that yields an alert's rules for a plan; none where the plan does not need it."""
+    """Register a function that yields an alert's rules for a plan; none where the plan does not
+    need it.
+    """
     _FACTORIES.append(factory)
     return factory
 
@@ -166,19 +205,25 @@ def gauge(instrument: Instrument, values: str, labels: Mapping[str, str] = {}) -
     return Series(instrument.prometheus_name, labels, values)
 
 
-def counter(metric: Instrument | str, labels: Mapping[str, str], growth: float, steps: int = STEPS) -> Series:
+def counter(
+    metric: Instrument | str, labels: Mapping[str, str], growth: float, steps: int = STEPS
+) -> Series:
     """A counter that grows by so much a step for so many steps; then it stays the same."""
     return changing_counter(metric, labels, (growth, steps))
 
 
-def changing_counter(metric: Instrument | str, labels: Mapping[str, str], *pieces: tuple[float, int]) -> Series:
+def changing_counter(
+    metric: Instrument | str, labels: Mapping[str, str], *pieces: tuple[float, int]
+) -> Series:
     """A `counter` of several pieces: growth a step, and steps."""
     value, values = 0.0, ["0"]
     for growth, steps in (*pieces, (0.0, STEPS - sum(steps for _, steps in pieces))):
         if steps:
             values.append(f"{value + growth:.12g}+{growth:.12g}x{steps - 1}")
             value += growth * steps
-    return Series(metric if isinstance(metric, str) else metric.prometheus_name, labels, " ".join(values))
+    return Series(
+        metric if isinstance(metric, str) else metric.prometheus_name, labels, " ".join(values)
+    )
 
 
 def by(labels: Sequence[str]) -> str:
@@ -187,7 +232,9 @@ def by(labels: Sequence[str]) -> str:
 
 
 def _estimate(plan: MonitoringPlan) -> str:
-    """Which estimate an alert about quality goes by, a template; with the corrected one where there is a record."""
+    """Which estimate an alert about quality goes by, a template; with the corrected one where there
+    is a record.
+    """
     text = "Decided by verdicts as the judge says, not corrected for its errors."
     if not plan.is_calibrated:
         return text

@@ -1,6 +1,8 @@
-"""Applications under real instrumentation, one function each: ``record.py`` runs them in environments of their own.
+"""Applications under real instrumentation, one function each: ``record.py`` runs them in
+environments of their own.
 
-They ask a model on loopback for the weather, with a tool. The last line of the output says the libraries' versions.
+They ask a model on loopback for the weather, with a tool. The last line of the output says the
+libraries' versions.
 """
 
 from __future__ import annotations

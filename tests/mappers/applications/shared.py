@@ -1,4 +1,6 @@
-"""What the applications share: the question, the tool, providers that export, agents by hand and of LangChain."""
+"""What the applications share: the question, the tool, providers that export, agents by hand and of
+LangChain.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,17 @@ TOOL = {
     "function": {
         "name": "get_weather",
         "description": "The weather in a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"type": "string"}},
+            "required": ["city"],
+        },
     },
 }
-MESSAGES: list[dict[str, Any]] = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "system", "content": SYSTEM},
+    {"role": "user", "content": QUESTION},
+]
 REPORT = {"degrees": 21, "sky": "sunny"}
 
 
@@ -60,20 +69,28 @@ def openai_client() -> Any:
 def tool_loop(client: Any, run_tool: Any = None, **options: Any) -> str:
     """An agent by hand: ask, run the tool, ask again."""
     messages = list(MESSAGES)
-    first = client.chat.completions.create(model="gpt-5-mini", messages=messages, tools=[TOOL], **options)
+    first = client.chat.completions.create(
+        model="gpt-5-mini", messages=messages, tools=[TOOL], **options
+    )
     message = first.choices[0].message
     messages.append(message.model_dump(exclude_none=True))
     for call in message.tool_calls:
-        result = (run_tool or (lambda call: get_weather(**json.loads(call.function.arguments))))(call)
+        result = (run_tool or (lambda call: get_weather(**json.loads(call.function.arguments))))(
+            call
+        )
         messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-    second = client.chat.completions.create(model="gpt-5-mini", messages=messages, tools=[TOOL], **options)
+    second = client.chat.completions.create(
+        model="gpt-5-mini", messages=messages, tools=[TOOL], **options
+    )
     return second.choices[0].message.content
 
 
 def langchain_model() -> Any:
     from langchain_openai import ChatOpenAI
 
-    return ChatOpenAI(model="gpt-5-mini", base_url=f"{MODEL_URL}/v1", api_key="test", stream_usage=True)  # type: ignore[call-arg]
+    return ChatOpenAI(
+        model="gpt-5-mini", base_url=f"{MODEL_URL}/v1", api_key="test", stream_usage=True
+    )  # type: ignore[call-arg]
 
 
 def langchain_agent(name: str | None) -> Any:
@@ -102,8 +119,18 @@ def langchain_chain() -> None:
 
     class Guides(BaseRetriever):
         def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-            return [Document("Paris is sunny in June.", metadata={"source": "guide-1"}), Document("Bring a hat.")]
+            return [
+                Document("Paris is sunny in June.", metadata={"source": "guide-1"}),
+                Document("Bring a hat."),
+            ]
 
-    prompt = ChatPromptTemplate.from_messages([("system", SYSTEM + " {context}"), ("user", "{question}")])
-    chain = {"context": Guides(), "question": RunnablePassthrough()} | prompt | langchain_model() | StrOutputParser()
+    prompt = ChatPromptTemplate.from_messages(
+        [("system", SYSTEM + " {context}"), ("user", "{question}")]
+    )
+    chain = (
+        {"context": Guides(), "question": RunnablePassthrough()}
+        | prompt
+        | langchain_model()
+        | StrOutputParser()
+    )
     chain.invoke(QUESTION)

@@ -8,7 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from shared import CAPTURE, MESSAGES, QUESTION, SYSTEM, exported, get_weather, openai_client, tool_loop
+from shared import (
+    CAPTURE,
+    MESSAGES,
+    QUESTION,
+    SYSTEM,
+    exported,
+    get_weather,
+    openai_client,
+    tool_loop,
+)
 
 
 @contextmanager
@@ -38,7 +47,10 @@ def genai_events() -> None:
 def genai_stream() -> None:
     with genai("SPAN_ONLY") as client:
         for _ in client.chat.completions.create(
-            model="gpt-5-mini", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+            model="gpt-5-mini",
+            messages=MESSAGES,
+            stream=True,
+            stream_options={"include_usage": True},
         ):
             pass
 
@@ -69,7 +81,9 @@ def genai_agent(fails: bool = False) -> None:
             with handler.tool(call.function.name, tool_call_id=call.id) as tool:
                 tool.arguments = json.loads(call.function.arguments)
                 tool.tool_call_arguments = tool.arguments
-                tool.tool_result = tool.tool_call_result = "" if fails else get_weather(**tool.arguments)
+                tool.tool_result = tool.tool_call_result = (
+                    "" if fails else get_weather(**tool.arguments)
+                )
                 if fails:
                     raise TimeoutError("the weather service does not answer")
             return tool.tool_result
@@ -99,13 +113,19 @@ def genai_retrieval() -> None:
         with handler.workflow("answer_from_documents"):
             with handler.retrieval(data_source_id="guides") as retrieval:
                 retrieval.query_text = QUESTION
-                retrieval.documents = [RetrievalDocument("guide-1", 0.9), RetrievalDocument("guide-2", 0.7)]
+                retrieval.documents = [
+                    RetrievalDocument("guide-1", 0.9),
+                    RetrievalDocument("guide-2", 0.7),
+                ]
             client.chat.completions.create(model="gpt-5-mini", messages=MESSAGES)
 
 
 def openaiv2_tools() -> None:
     """The instrumentation before it was renamed."""
-    os.environ[CAPTURE], os.environ["OTEL_SEMCONV_STABILITY_OPT_IN"] = "span_only", "gen_ai_latest_experimental"
+    os.environ[CAPTURE], os.environ["OTEL_SEMCONV_STABILITY_OPT_IN"] = (
+        "span_only",
+        "gen_ai_latest_experimental",
+    )
     with exported() as provider:
         from opentelemetry.instrumentation.openai_v2 import OpenAIInstrumentor
 

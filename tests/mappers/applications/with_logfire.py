@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from shared import MESSAGES, MODEL_URL, QUESTION, SYSTEM, exported, get_weather, openai_client, tool_loop
+from shared import (
+    MESSAGES,
+    MODEL_URL,
+    QUESTION,
+    SYSTEM,
+    exported,
+    get_weather,
+    openai_client,
+    tool_loop,
+)
 
 
 def _weather_agent(**options: Any) -> Any:
@@ -87,7 +96,11 @@ def _logfire() -> None:
     import logfire
 
     logfire.configure(
-        send_to_logfire=False, console=False, service_name="weather", environment="staging", inspect_arguments=False
+        send_to_logfire=False,
+        console=False,
+        service_name="weather",
+        environment="staging",
+        inspect_arguments=False,
     )
 
 
@@ -106,7 +119,9 @@ def logfire_openai_stream() -> None:
 
     _logfire()
     logfire.instrument_openai()
-    for _ in openai_client().chat.completions.create(model="gpt-5-mini", messages=MESSAGES, stream=True):
+    for _ in openai_client().chat.completions.create(
+        model="gpt-5-mini", messages=MESSAGES, stream=True
+    ):
         pass
     logfire.shutdown()
 
@@ -131,6 +146,9 @@ def logfire_anthropic() -> None:
     _logfire()
     logfire.instrument_anthropic()
     anthropic.Anthropic(base_url=MODEL_URL, api_key="test").messages.create(
-        model="claude-sonnet-4-5", max_tokens=100, system=SYSTEM, messages=[{"role": "user", "content": QUESTION}]
+        model="claude-sonnet-4-5",
+        max_tokens=100,
+        system=SYSTEM,
+        messages=[{"role": "user", "content": QUESTION}],
     )
     logfire.shutdown()

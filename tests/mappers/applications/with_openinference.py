@@ -26,9 +26,13 @@ def openinference_openai() -> None:
 
         OpenAIInstrumentor().instrument(tracer_provider=provider)
         with using_attributes(
-            session_id="session-1", user_id="ann@example.com", metadata={"tenant": "acme"}, tags=["beta"],
-            prompt_template=SYSTEM, prompt_template_version="v7",
-        ):  # fmt: skip
+            session_id="session-1",
+            user_id="ann@example.com",
+            metadata={"tenant": "acme"},
+            tags=["beta"],
+            prompt_template=SYSTEM,
+            prompt_template_version="v7",
+        ):
             tool_loop(openai_client())
 
 
@@ -38,7 +42,10 @@ def openinference_openai_stream() -> None:
 
         OpenAIInstrumentor().instrument(tracer_provider=provider)
         for _ in openai_client().chat.completions.create(
-            model="gpt-5-mini", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+            model="gpt-5-mini",
+            messages=MESSAGES,
+            stream=True,
+            stream_options={"include_usage": True},
         ):
             pass
 
@@ -69,9 +76,12 @@ def openinference_anthropic() -> None:
         AnthropicInstrumentor().instrument(tracer_provider=provider)
         tool = {"name": "get_weather", "input_schema": TOOL["function"]["parameters"]}  # type: ignore[index]
         anthropic.Anthropic(base_url=MODEL_URL, api_key="test").messages.create(
-            model="claude-sonnet-4-5", max_tokens=100, system=SYSTEM, tools=[tool],
+            model="claude-sonnet-4-5",
+            max_tokens=100,
+            system=SYSTEM,
+            tools=[tool],
             messages=[{"role": "user", "content": QUESTION}],
-        )  # fmt: skip
+        )
 
 
 def openinference_langchain(ask: Any = ask_langchain, **options: Any) -> None:
@@ -104,9 +114,15 @@ def openinference_openai_agents() -> None:
         OpenAIAgentsInstrumentor().instrument(tracer_provider=provider)
         client = AsyncOpenAI(base_url=f"{MODEL_URL}/v1", api_key="test")
         model = OpenAIChatCompletionsModel(model="gpt-5-mini", openai_client=client)
-        expert = Agent(name="expert", instructions=SYSTEM, model=model, tools=[function_tool(get_weather)])
+        expert = Agent(
+            name="expert", instructions=SYSTEM, model=model, tools=[function_tool(get_weather)]
+        )
         triage = Agent(
-            name="triage", instructions="Hand over.", model=model, handoffs=[expert], model_settings=ModelSettings()
+            name="triage",
+            instructions="Hand over.",
+            model=model,
+            handoffs=[expert],
+            model_settings=ModelSettings(),
         )
         Runner.run_sync(triage, QUESTION)
         Runner.run_sync(expert, QUESTION)

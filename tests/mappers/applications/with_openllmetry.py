@@ -28,7 +28,9 @@ def traceloop(content: bool = True) -> Iterator[Any]:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from traceloop.sdk import Traceloop
 
-    Traceloop.init(app_name=os.environ["OTEL_SERVICE_NAME"], disable_batch=True, exporter=OTLPSpanExporter())
+    Traceloop.init(
+        app_name=os.environ["OTEL_SERVICE_NAME"], disable_batch=True, exporter=OTLPSpanExporter()
+    )
     yield openai_client()
 
 
@@ -59,7 +61,10 @@ def openllmetry_no_content() -> None:
 def openllmetry_openai_stream() -> None:
     with traceloop() as client:
         for _ in client.chat.completions.create(
-            model="gpt-5-mini", messages=MESSAGES, stream=True, stream_options={"include_usage": True}
+            model="gpt-5-mini",
+            messages=MESSAGES,
+            stream=True,
+            stream_options={"include_usage": True},
         ):
             pass
 
@@ -75,9 +80,12 @@ def openllmetry_anthropic() -> None:
 
         tool = {"name": "get_weather", "input_schema": TOOL["function"]["parameters"]}  # type: ignore[index]
         anthropic.Anthropic(base_url=MODEL_URL, api_key="test").messages.create(
-            model="claude-sonnet-4-5", max_tokens=100, system=SYSTEM, tools=[tool],
+            model="claude-sonnet-4-5",
+            max_tokens=100,
+            system=SYSTEM,
+            tools=[tool],
             messages=[{"role": "user", "content": QUESTION}],
-        )  # fmt: skip
+        )
 
 
 openllmetry040_openai = openllmetry_openai  # the version before the conventions' names for messages
