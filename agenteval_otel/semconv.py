@@ -142,14 +142,18 @@ RESERVED_CRITERIA: Final = (
 with the word.
 """
 
-TRACE_STATE: Final = "agenteval", "evaluation"
-"""Entry in the trace state of run spans and of all spans below them, also those of other processes.
+TRACE_STATE: Final = "agenteval"
+"""Entry in the trace state of run spans and of all spans below them, also those of other processes:
+the trace's mark (`sampling.key.SamplingKey.mark`).
 """
 SHADOW: Final = ".shadow"
 """Suffix of the criteria of evaluators on trial, to tell their results from those of the current
 ones.
 """
 SCOPE_RECEIVED: Final = "received"
+UPSTREAM_TOO_SMALL: Final = "upstream_too_small"
+UPSTREAM_NOT_KEPT: Final = "upstream_not_kept"
+"""Why the probability of an answer is unknown."""
 LABEL_PASS: Final = "pass"
 LABEL_FAIL: Final = "fail"
 
@@ -157,6 +161,7 @@ LABEL_FAIL: Final = "fail"
 # ---------------------------------------
 EVALUATED: Final = "evaluated"
 NOT_SAMPLED: Final = "not_sampled"
+NOT_RECORDED: Final = "not_recorded"
 SHED: Final = "shed"
 DISABLED: Final = "disabled"
 DROPPED_QUEUE_FULL: Final = "dropped_queue_full"
@@ -172,6 +177,7 @@ OUTCOMES: Final = (
     EVALUATED,
     SENT,
     NOT_SAMPLED,
+    NOT_RECORDED,
     SHED,
     DISABLED,
     ALREADY_MONITORED,
@@ -184,7 +190,7 @@ OUTCOMES: Final = (
 )
 CONVERSATION_OUTCOMES: Final = ("evaluated", "failed", "dropped")
 """Of conversations that were closed: each ends in one of these."""
-NOT_WANTED: Final = (NOT_SAMPLED, DISABLED, ALREADY_MONITORED)
+NOT_WANTED: Final = (NOT_SAMPLED, NOT_RECORDED, DISABLED, ALREADY_MONITORED)
 """Outcomes of calls whose answer was not to be evaluated."""
 
 # --- spans of other libraries: each that arrives ends in exactly one of these

@@ -90,6 +90,8 @@ class CapturedCall:
     joined = False  # it is a turn of a conversation already
     # value of the span attribute for upstream sampling, where the settings name one
     upstream: Any = None
+    # share of the traces that the application's own sampler records, where the call is in its root
+    head_ratio: float | None = None
 
     def __init__(self, settings: Any, agent: str) -> None:
         self.settings, self.agent = settings, agent

@@ -183,11 +183,12 @@ class Evaluation:
             self.ensure_agent_span()
             links, began = links_of(self.call), self._started_ns
             self._run_span = emitter.open_run_span(
-                self.call.agent, self.call.span_context, began, links
+                self.call.agent, self.call.span_context, began, links, self._engine.sampled.key
             )
         if settings.calls_model:
             emitter.watch_judges(self.call.span_context)
-        context = context_of_evaluation(self._run_span, self.call.span_context)
+        key = self._engine.sampled.key
+        context = context_of_evaluation(self._run_span, self.call.span_context, key)
         token = None if context is None else otel_context.attach(context)
         try:
             run.start()

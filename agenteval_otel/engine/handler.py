@@ -25,6 +25,7 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import ResultSampler
+from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.scoring.scales import wrong_threshold
 from agenteval_otel.semconv import (
@@ -127,6 +128,7 @@ def resolve(
     *,
     executor: Executor,
     redaction: Redaction,
+    key: SamplingKey,
     telemetry: Emitter | None,
     on_storage_failure: Callable[[str, BaseException], None],
     agent_span: AgentSpan = "sampled",
@@ -147,7 +149,12 @@ def resolve(
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
     assert options.sampler is not None
     escalation = options.escalation if isinstance(options.escalation, Escalation) else None
-    parts: dict[str, Any] = {"executor": executor, "redaction": redaction, "escalation": escalation}
+    parts: dict[str, Any] = {
+        "executor": executor,
+        "redaction": redaction,
+        "escalation": escalation,
+        "key": key,
+    }
     runner = EvaluationRunner(options.evaluators or (), **parts)
     criteria = changed_criteria(runner.criteria, options.criteria) if options.criteria else ()
     # one that declares none answers what it is asked for

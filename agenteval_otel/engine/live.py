@@ -280,7 +280,12 @@ class Engine:
         self._reading = call
         try:
             context = SamplingContext(
-                call.agent, call.randomness, call.answer_facts, evaluation_input, call.memo
+                call.agent,
+                call.randomness,
+                call.answer_facts,
+                evaluation_input,
+                call.memo,
+                key=self.sampled.key,
             )
             with part_of("sampler", settings.sampler):
                 decision = settings.sampler.decide(context)

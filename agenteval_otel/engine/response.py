@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from opentelemetry.trace import SpanContext
+from opentelemetry.trace import SpanContext, get_tracer_provider
 
 from agenteval_otel.assembly.conversations import Conversation
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import WEIGHTED_MEAN, EvaluationRunner, RunOutcome, combined
+from agenteval_otel.mappers.forwarded import Sampled
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,
@@ -24,10 +25,20 @@ from agenteval_otel.models.inputs import Annotations, is_blank
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction, is_category, without_content
 from agenteval_otel.runtime.log import log
-from agenteval_otel.sampling.trace import CallsPerTrace, SamplingSettings, Upstream, upstream_of
+from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
+from agenteval_otel.sampling.trace import (
+    NOTHING_KNOWN,
+    CallsPerTrace,
+    SamplingSettings,
+    Upstream,
+    believed,
+    head_ratio_of,
+    upstream_of,
+)
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.scoring.probability import probability_of
-from agenteval_otel.semconv import OTHER, SCOPE_RECEIVED, TAG
+from agenteval_otel.semconv import OTHER, SCOPE_RECEIVED, TAG, UPSTREAM_TOO_SMALL
+from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.spans import own_service_version, reference_of
 
 _OF_THE_INPUT = (
@@ -258,11 +269,16 @@ class ResultWatch(Protocol):
 
 
 class SamplingRecord:
-    """How the answers of one pipeline were sampled: with what probability, among which answers."""
+    """How the answers of one pipeline are sampled: by which key, with what probability, among which
+    answers.
+    """
 
-    def __init__(self, settings: SamplingSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: SamplingSettings, accounting: Accounting) -> None:
+        self.settings, self._accounting = settings, accounting
+        own = settings.key
+        self.key = PROCESS_KEY if own is None else SamplingKey(own.encode(), is_set=True)
         self.calls = CallsPerTrace()
+        self._has_looked = False
 
     def of(self, call: CapturedCall) -> tuple[float | None, Upstream, dict[str, Any]]:
         """The probability among the responses of this process, what came before it, and the facts
@@ -279,8 +295,18 @@ class SamplingRecord:
             # A decision with randomness of its own (a conversation's) is independent of what the
             # trace's decided.
             nests = by_trace and (decision is None or decision.randomness is None)
-            upstream = upstream_of(call.span_context, self.settings, call.upstream, by_trace=nests)
+            upstream = upstream_of(
+                call.span_context,
+                self.settings,
+                call.upstream,
+                by_trace=nests,
+                head_ratio=call.head_ratio,
+            )
             is_clustered = nests and self._is_clustered(call)
+            self._compare_with_head_sampling(call)
+        if upstream.unknown:
+            self._note_unknown(upstream.unknown)
+            probability, upstream = None, NOTHING_KNOWN
         received = probability is not None and upstream.probability is None
         return (
             probability,
@@ -298,6 +324,39 @@ class SamplingRecord:
         """The least probability of a sampled answer; None where the sampler does not know it."""
         least = settings.least_probability
         return None if least is None else upstream.applied(least * (keep or 1.0))
+
+    def as_forwarded(self, sampled: Sampled) -> Sampled:
+        """Return how an application sampled the answer that it sent, as far as that is believed."""
+        least = self.settings.upstream_least
+        if sampled.least is not None and sampled.least < least:
+            sampled = sampled._replace(least=None)
+        if sampled.probability is None:
+            return sampled
+        # the smallest of its numbers: the share here, the share before, and both together
+        together = Upstream(sampled.upstream, sampled.same_randomness).applied(sampled.probability)
+        numbers = (sampled.probability, sampled.upstream, together)
+        smallest = min(number for number in numbers if number is not None)
+        if not believed(Upstream(smallest), self.settings).unknown:
+            return sampled
+        self._note_unknown(UPSTREAM_TOO_SMALL)
+        return sampled._replace(probability=None, upstream=None, least=None)
+
+    def _note_unknown(self, reason: str) -> None:
+        """Count an answer whose probability others stated and that is not believed."""
+        self._accounting.fail(f"probability:{reason}")
+        log.warning("probability_unknown", part=reason)
+
+    def _compare_with_head_sampling(self, call: CapturedCall) -> None:
+        """Log once if most of the evaluated answers have no recorded trace."""
+        if self._has_looked or call.span_context is None or call.span_context.is_remote:
+            return
+        self._has_looked = True
+        settings = self.settings
+        if settings.only_recorded or "trace_id" in settings.trust:
+            return
+        ratio = head_ratio_of(get_tracer_provider())
+        if ratio is not None and ratio < 1.0:
+            log.warning("head_sampling_ignored", part="sampling", ratio=ratio)
 
     def _is_clustered(self, call: CapturedCall) -> bool:
         if call.span_context is not None and self.calls.add(call.agent, call.span_context.trace_id):

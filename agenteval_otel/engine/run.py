@@ -30,6 +30,7 @@ from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.escalation import Escalation, EscalationDecider
+from agenteval_otel.sampling.key import FIXED_KEY, SamplingKey
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
 from agenteval_otel.scoring.probability import independent, nested
@@ -109,8 +110,9 @@ class EvaluationRunner:
         executor: Executor | None = None,
         redaction: Redaction | None = None,
         escalation: Escalation | None = None,
+        key: SamplingKey = FIXED_KEY,
     ) -> None:
-        self.redaction, self.escalation = redaction, escalation
+        self.redaction, self.escalation, self.key = redaction, escalation, key
         self.evaluators = tuple(evaluators)
         _check_derived_names(self.evaluators)
         self.has_shadows = any(evaluator.shadow for evaluator in self.evaluators)
@@ -435,7 +437,7 @@ class Run:
     def _begin_first_stage(self) -> None:
         assert self.runner.escalation is not None
         self._question = EscalationDecider(
-            self.runner.escalation, self.evaluation_input, self._randomness
+            self.runner.escalation, self.evaluation_input, self._randomness, self.runner.key
         )
         self._decision = self._question.decide()
         for index, step in enumerate(self._due):

@@ -13,6 +13,7 @@ import os
 import time
 from asyncio import get_running_loop
 from collections.abc import Callable
+from functools import partial
 from sys import getsizeof
 from typing import Any, Final
 
@@ -30,9 +31,15 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import THREAD, under_evaluation
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
+from agenteval_otel.sampling.key import LOW_64
 from agenteval_otel.sampling.ratio import ThresholdRule
-from agenteval_otel.sampling.trace import LOW_64, NO_STATE, CallRandomness, randomness_of
-from agenteval_otel.semconv import ALREADY_MONITORED, CAPTURE_FAILED, PIPELINE_FAILED
+from agenteval_otel.sampling.trace import CallRandomness, head_ratio_of, randomness_of
+from agenteval_otel.semconv import (
+    ALREADY_MONITORED,
+    CAPTURE_FAILED,
+    NOT_RECORDED,
+    PIPELINE_FAILED,
+)
 from agenteval_otel.telemetry.accounting import Labels
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
@@ -60,12 +67,18 @@ class HandlerConfig:
         self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.sampled
         self.decide = settings.sampler.decide
         self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
-        sampling = pipeline.sampled.settings
-        self.by_trace, self.upstream_attribute = (
-            sampling.unit == "trace",
-            sampling.upstream_attribute,
+        sampling, key = pipeline.sampled.settings, pipeline.sampled.key
+        self.upstream_attribute = sampling.upstream_attribute
+        self.only_recorded = sampling.only_recorded
+        self.key: Final = key
+        self.randomness_of: Final[Callable[[SpanContext | None], int]] = (
+            partial(randomness_of, key=key, trust=sampling.trust)
+            if sampling.unit == "trace"
+            else CallRandomness(key)
         )
-        self.randomness_of: Final = randomness_of if self.by_trace else CallRandomness()
+        # What nearly every process has: then `enter` needs neither of the two above.
+        self.by_key = sampling.unit == "trace" and not sampling.trust and not self.only_recorded
+        self.mask, self.first, self.second = key.mask, key.first, key.second
         self.spans, self.spans_always = (
             settings.agent_span != "never",
             settings.agent_span == "always",
@@ -133,17 +146,18 @@ class Handler:
                 return None if outer is None else self._begin_unsampled(False)
             span: Any = _current_context().get(SPAN_KEY)
             span_context: Any = None if span is None else span.get_span_context()
-            if (
-                config.by_trace
-                and type(span_context) is PLAIN
-                and span_context[5]
-                and span_context[4] is NO_STATE
-            ):
-                # As `randomness_of` has it; by place, because three properties cost more.
-                randomness = span_context[0] & LOW_64
+            if config.by_key and type(span_context) is PLAIN and span_context[5]:
+                # As `SamplingKey.of_trace` has it: a call costs as much as the arithmetic. By
+                # place, because two properties cost more.
+                product = (span_context[0] ^ config.mask) * config.first
+                randomness = (product ^ product >> 96) * config.second >> 64 & LOW_64
             else:
-                if span_context is not None and not span_context.is_valid:
-                    span = span_context = None
+                has_trace = span_context is not None and span_context.is_valid
+                span = span if has_trace else None
+                span_context = span_context if has_trace else None
+                if config.only_recorded and has_trace and not span.is_recording():
+                    config.outcomes[NOT_RECORDED] += 1
+                    return None if outer is None else self._begin_unsampled(False)
                 randomness = config.randomness_of(span_context)
             if randomness >= config.threshold:
                 config.unsampled.not_sampled += 1
@@ -155,7 +169,9 @@ class Handler:
             memo: dict[int, SamplingDecision] | None = None
             if decision is None:
                 memo = {} if config.keeps_memo else None
-                decision = config.decide(SamplingContext(self.agent, randomness, None, None, memo))
+                decision = config.decide(
+                    SamplingContext(self.agent, randomness, None, None, memo, None, config.key)
+                )
                 randomness = randomness if decision.randomness is None else decision.randomness
             if decision.sampled and decision.settled and config.shedder.keep is not None:
                 decision = config.shedder.thin(decision, randomness)
@@ -290,7 +306,9 @@ class Handler:
                 duration_s, call.error_type, call.stream_end, call.conversation_id()
             )
             decision = call.settings.sampler.decide(
-                SamplingContext(self.agent, call.randomness, answer, None, call.memo)
+                SamplingContext(
+                    self.agent, call.randomness, answer, None, call.memo, None, config.key
+                )
             )
             call.randomness = (
                 call.randomness if decision.randomness is None else decision.randomness
@@ -346,6 +364,8 @@ class Handler:
                     call.upstream = (getattr(span, "attributes", None) or {}).get(
                         config.upstream_attribute
                     )
+                if config.only_recorded and getattr(span, "parent", span) is None:
+                    call.head_ratio = head_ratio_of(trace.get_tracer_provider())
                 call.host_span = span
                 if decision.sampled and decision.applies and span.is_recording():
                     span.set_attributes(settings.evaluated_attributes)

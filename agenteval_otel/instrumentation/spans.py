@@ -118,6 +118,7 @@ class SpanEvaluation:
         pipeline = self._pipeline or default_pipeline()
         try:
             read, sampled = answer.read()
+            sampled = pipeline.sampled.as_forwarded(sampled)
             place = place_of(answer.resource)
             handler = self._handler(read.agent, answer.resource, place)
             config = handler.config

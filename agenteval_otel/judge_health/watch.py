@@ -35,6 +35,7 @@ from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 from agenteval_otel.runtime.worker import Worker, new_loop
+from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.telemetry.accounting import Labels
 from agenteval_otel.telemetry.emitter import Emitter
@@ -69,10 +70,12 @@ class JudgeHealth:
         redaction: Redaction,
         broken: Callable[[str, BaseException], None],
         *,
+        key: SamplingKey = PROCESS_KEY,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = RANDOM.random,
     ) -> None:
-        self.settings = settings = settings or JudgeHealthSettings()
+        self.settings, self._key = settings or JudgeHealthSettings(), key
+        settings = self.settings
         self._redaction, self._broken, self._clock, self._draw = redaction, broken, clock, draw
         self.canaries: Sequence[Canary] = (
             () if settings.canaries is None else read_canaries(settings.canaries)
@@ -409,7 +412,7 @@ class JudgeHealth:
         """The results, none of them scored as an answer; calls and cost count as those of any
         question.
         """
-        attach_marked()
+        attach_marked(self._key)
         if (emitter := watched[0].emitter) is not None:
             emitter.watch_judges(None)
         criteria = [item.criterion for item in watched]

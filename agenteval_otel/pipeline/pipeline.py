@@ -170,9 +170,11 @@ class Pipeline:
         )
         self.objectives, self.sampled = (
             Objectives(objectives, self.broken),
-            SamplingRecord(sampling or SamplingSettings()),
+            SamplingRecord(sampling or SamplingSettings(), self.accounting),
         )
-        self.judge_health = JudgeHealth(judge_health, self.redaction, self.broken)
+        self.judge_health = JudgeHealth(
+            judge_health, self.redaction, self.broken, key=self.sampled.key
+        )
         self.dispatcher, self.executor = dispatcher or PoolDispatcher(), Executor(live=True)
         self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
         self.load_shedder, self._unended = self._load.shedder, []
@@ -252,6 +254,7 @@ class Pipeline:
             chosen,
             executor=self.executor,
             redaction=self.redaction,
+            key=self.sampled.key,
             telemetry=getattr(self.telemetry, "emitter", None),
             on_storage_failure=self.storage_failed,
             agent_span=self.agent_span,

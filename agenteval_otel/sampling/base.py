@@ -8,12 +8,12 @@ is the largest of its ratios.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import ClassVar, NamedTuple
 
 from agenteval_otel.components import Component
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
+from agenteval_otel.sampling.key import FIXED_KEY, SamplingKey
 from agenteval_otel.scoring.probability import SamplingDecision
 
 RANDOMNESS_RANGE = 1 << 64
@@ -40,6 +40,7 @@ class SamplingContext(NamedTuple):
             None without.
         results: Those of the first stage's evaluators; None before that, and where there are no
             stages.
+        key: Makes numbers of further ids, such as a conversation's.
     """
 
     agent: str
@@ -48,6 +49,7 @@ class SamplingContext(NamedTuple):
     evaluation_input: EvaluationInput | None = None
     memo: dict[int, SamplingDecision] | None = None
     results: Sequence[EvaluationResult] | None = None
+    key: SamplingKey = FIXED_KEY
 
 
 class Sampler(Component, contract="sampler"):
@@ -86,11 +88,6 @@ class Sampler(Component, contract="sampler"):
     def decide(self, context: SamplingContext) -> SamplingDecision:
         """Decide on what the context holds; must return at once."""
         raise NotImplementedError
-
-
-def hashed(identity: bytes, person: bytes = b"") -> int:
-    """A number in [0, 2^64), the same in every process: BLAKE2b in eight bytes."""
-    return int.from_bytes(blake2b(identity, digest_size=8, person=person).digest(), "big")
 
 
 def threshold_of(ratio: float) -> int:

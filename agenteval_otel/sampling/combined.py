@@ -11,7 +11,8 @@ from pydantic import Field, SerializeAsAny, field_validator
 from agenteval_otel.components import ListOf
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sampling.base import Sampler, SamplingContext, expect_before_results, hashed
+from agenteval_otel.sampling.base import Sampler, SamplingContext, expect_before_results
+from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.ratio import RatioSampler
 from agenteval_otel.scoring.probability import SamplingDecision
 
@@ -103,9 +104,9 @@ class ConversationSampler(Sampler, type="conversation"):
     """Samples conversations instead of single responses: all turns or none; decided after the
     answer, by the id.
 
-    The randomness is made from the conversation's id, so every process decides alike. The id is
-    that of `annotate`, else the argument of that name; a response without an id has its trace's
-    randomness.
+    The randomness is made from the conversation's id with the key of sampling, so processes with
+    the same key decide alike. The id is that of `annotate`, else the argument of that name; a
+    response without an id has its trace's randomness.
 
     Attributes:
         ratio: Share in [0, 1] of the conversations.
@@ -144,15 +145,15 @@ class ConversationSampler(Sampler, type="conversation"):
             conversation = known.conversation_id or known.session_id or conversation
         if conversation is None:
             return self._inner.decide(context)
-        randomness = randomness_of_conversation(conversation)
+        randomness = randomness_of_conversation(conversation, context.key)
         decision = self._inner.decide(context._replace(randomness=randomness))
         reason = self.type if decision.reason == RatioSampler.component_type else decision.reason
         return decision._replace(randomness=randomness, reason=reason)
 
 
-def randomness_of_conversation(conversation: str) -> int:
+def randomness_of_conversation(conversation: str, key: SamplingKey) -> int:
     """A conversation's randomness in [0, 2^64): from its id, of a long one from the beginning that
     is kept of it.
     """
     kept = conversation if len(conversation) <= _MAX_CHARS else conversation[:_BEGINNING]
-    return hashed(kept.encode("utf-8", "surrogatepass"))
+    return key.of_text(kept.encode("utf-8", "surrogatepass"), person=b"conversation")

@@ -26,9 +26,9 @@ from agenteval_otel.components.explained import ComponentError, FriendlyErrors, 
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.sampling.base import Sampler, SamplingContext, hashed, threshold_of
+from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
+from agenteval_otel.sampling.key import FIXED_KEY, LOW_64, SamplingKey
 from agenteval_otel.sampling.rules import RuleSampler
-from agenteval_otel.sampling.trace import LOW_64
 from agenteval_otel.scoring.probability import SamplingDecision, probability_of, union
 
 BASELINE = "baseline"  # the reason of what goes on although no rule says so
@@ -86,13 +86,17 @@ class EscalationDecider:
     """
 
     def __init__(
-        self, escalation: Escalation, evaluation_input: EvaluationInput, randomness: int | None
+        self,
+        escalation: Escalation,
+        evaluation_input: EvaluationInput,
+        randomness: int | None,
+        key: SamplingKey = FIXED_KEY,
     ) -> None:
-        second = second_randomness(
-            randomness_of_input(evaluation_input) if randomness is None else randomness
-        )
+        if randomness is None:
+            randomness = randomness_of_input(evaluation_input, key)
+        second = second_randomness(randomness, key)
         self._context = SamplingContext(
-            evaluation_input.agent or "", second, evaluation_input=evaluation_input
+            evaluation_input.agent or "", second, evaluation_input=evaluation_input, key=key
         )
         self._open: Sequence[Sampler] = escalation.rules
         self._rate = rate = escalation.baseline_rate
@@ -121,14 +125,12 @@ class EscalationDecider:
         return chosen._replace(probability=probability, settled=not still_open)
 
 
-def second_randomness(randomness: int) -> int:
-    """Another number in [0, 2^64) for the same answer, in every process the same: salted BLAKE2b of
-    the first.
-    """
-    return hashed((randomness & LOW_64).to_bytes(8, "big"), person=b"escalation")
+def second_randomness(randomness: int, key: SamplingKey = FIXED_KEY) -> int:
+    """Another number in [0, 2^64) for the same answer, in every process with the same key."""
+    return key.of_text((randomness & LOW_64).to_bytes(8, "big"), person=b"escalation")
 
 
-def randomness_of_input(evaluation_input: EvaluationInput) -> int:
+def randomness_of_input(evaluation_input: EvaluationInput, key: SamplingKey = FIXED_KEY) -> int:
     """A number in [0, 2^64) for an input without randomness: from its response's id, else from its
     texts.
     """
@@ -136,7 +138,7 @@ def randomness_of_input(evaluation_input: EvaluationInput) -> int:
         evaluation_input.response_id
         or f"{evaluation_input.prompt}\0{evaluation_input.response_text}"
     )
-    return hashed(identity.encode("utf-8", "surrogatepass"))
+    return key.of_text(identity.encode("utf-8", "surrogatepass"), person=b"input")
 
 
 def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | bool | None:

@@ -1,17 +1,19 @@
 """What a trace says of sampling: its randomness, the unit (the trace, or each call by itself), and
 the share upstream.
 
-All calls of a trace share its randomness, which keeps the traces that head sampling at the same or
-a larger ratio kept: with an ``ot=th`` entry in the trace state by the conventions' rule (the last
-56 bits, or their ``rv`` value, at or above the threshold), otherwise by the SDK's (the low 64 bits
-below ratio x 2^64). Both become one number here, smaller is kept first. Without a trace the number
-comes from our own generator: the host's is never touched.
+All calls of a trace share its randomness, a keyed hash of the trace id: whoever sends requests
+chooses ids and trace states, and must not choose what is evaluated, or what weight it has. Where
+the operator trusts them, the number agrees with head sampling: by the SDK's rule (the low 64 bits
+below ratio x 2^64), or with an ``ot=th`` entry in the trace state by the conventions' (the last 56
+bits, or their ``rv`` value, at or above the threshold). Both become one number here, smaller is
+kept first. Without a trace the number comes from our own generator: the host's is never touched.
 """
 
 from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry.trace import SpanContext
@@ -19,30 +21,40 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.runtime.fork import RANDOM
-from agenteval_otel.sampling.base import hashed
+from agenteval_otel.sampling.key import LOW_64, SamplingKey
 from agenteval_otel.scoring.probability import independent, known, nested, of_threshold
+from agenteval_otel.semconv import UPSTREAM_NOT_KEPT, UPSTREAM_TOO_SMALL
+
+Trust = Literal["trace_id", "tracestate"]
 
 _MAX_CALLS_PER_TRACE: Final = 8
 _MAX_KNOWN: Final = 1024
 _DIGITS: Final = 14
-LOW_64: Final = (1 << 64) - 1
-_LOW_56 = (1 << 56) - 1
-# nearly every trace's: cheaper to compare than to measure
-NO_STATE: Final = SpanContext(0, 0, False).trace_state
+_LOW_56: Final = (1 << 56) - 1
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,14}")
+_RATIO: Final = re.compile(r"(?:ParentBased\{root:)?TraceIdRatioBased\{([0-9.e-]+)\}")
 
 
 class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
-    """What samplers choose between, and what was sampled before.
+    """What samplers choose between, what was sampled before, and what of that is believed.
 
     Attributes:
         unit: ``trace``: all calls of a handler in one trace are evaluated, or none. ``call``: each
             call on its own, for jobs and loops with many calls in one trace.
+        trust: What senders of requests and spans cannot choose: ``trace_id`` if the edge replaces
+            the ids that clients send, ``tracestate`` if it removes their trace state. Decisions
+            then agree with head sampling. By default nothing: a keyed hash of the id decides.
+        key: The secret key of that hash, at least 16 characters. Processes with the same key decide
+            alike, and know each other's evaluations. By default it is random in each process.
+        only_recorded: Evaluate only calls whose current span is recorded, where the application
+            samples traces by head. Other calls count as ``not_recorded``.
         upstream_ratio: Share of all responses, above 0 to 1, that reaches this process; 1 without
-            upstream sampling. Left out, it is taken from ``ot=th`` in the trace state; without that
-            it is unknown.
+            upstream sampling. Left out, it is taken from ``ot=th`` in a trusted trace state;
+            without that it is unknown.
         upstream_attribute: Name of the attribute of the evaluated span that carries this share; it
             overrides `upstream_ratio`.
+        upstream_least: The least probability that is believed of others. An answer with a smaller
+            one has an unknown probability, and no weight.
     """
 
     model_config = ConfigDict(
@@ -50,30 +62,43 @@ class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
     )
 
     unit: Literal["trace", "call"] = "trace"
+    trust: tuple[Trust, ...] = ()
+    key: str | None = Field(default=None, min_length=16, repr=False)
+    only_recorded: bool = False
     upstream_ratio: float | None = Field(default=None, gt=0, le=1)
     upstream_attribute: str | None = Field(default=None, min_length=1)
+    upstream_least: float = Field(default=0.001, ge=0, le=1)
 
 
-def randomness_of(span_context: SpanContext | None) -> int:
-    """The response's randomness in [0, 2^64): from its trace where there is one, else from our own
-    generator.
+def randomness_of(
+    span_context: SpanContext | None, key: SamplingKey, trust: Collection[Trust] = ()
+) -> int:
+    """Return the response's randomness in [0, 2^64): from its trace where there is one, else from
+    our own generator.
     """
     if span_context is None:
         return RANDOM.getrandbits(64)
-    fields = _trace_state(span_context)
-    if "th" not in fields:
+    if "tracestate" in trust:
+        fields = _trace_state(span_context)
+        if _hexadecimal(fields.get("th", "")) is not None:
+            return (_LOW_56 - _random_value(span_context, fields)) << 8
+    if "trace_id" in trust:
         return span_context.trace_id & LOW_64
-    randomness = _hexadecimal(fields.get("rv", ""))
-    if randomness is None or len(fields["rv"]) != _DIGITS:
-        randomness = span_context.trace_id & _LOW_56
-    return (_LOW_56 - randomness) << 8
+    return key.of_trace(span_context.trace_id)
 
 
 def _trace_state(span_context: SpanContext) -> dict[str, str]:
-    """The fields of the ``ot`` entry in the trace state: ``th`` and ``rv``."""
+    """Return the fields of the ``ot`` entry in the trace state: ``th`` and ``rv``."""
     state = span_context.trace_state
-    entry = state.get("ot") if state is not NO_STATE and state else None
+    entry = state.get("ot") if state else None
     return dict(part.split(":", 1) for part in entry.split(";") if ":" in part) if entry else {}
+
+
+def _random_value(span_context: SpanContext, fields: dict[str, str]) -> int:
+    """Return the conventions' randomness R in [0, 2^56): ``rv``, else the id's last 56 bits."""
+    stated = fields.get("rv", "")
+    value = _hexadecimal(stated) if len(stated) == _DIGITS else None
+    return span_context.trace_id & _LOW_56 if value is None else value
 
 
 def _hexadecimal(digits: str) -> int | None:
@@ -81,27 +106,39 @@ def _hexadecimal(digits: str) -> int | None:
     return int(digits.ljust(_DIGITS, "0"), 16) if _HEXADECIMAL.fullmatch(digits) else None
 
 
+def head_ratio_of(provider: Any) -> float | None:
+    """Return the share of the traces that a tracer provider records, where its sampler is the SDK's
+    by ratio; None for other samplers.
+    """
+    describe = getattr(getattr(provider, "sampler", None), "get_description", None)
+    found = None if describe is None else _RATIO.match(str(describe()))
+    return None if found is None else known(float(found[1]))
+
+
 class CallRandomness:
-    """Gives each call its own number in [0, 2^64): BLAKE2b of trace, span and the calls before it
+    """Gives each call its own number in [0, 2^64): the key's of trace, span and the calls before it
     in that span.
 
-    The first call of a span has the same number in every process. Of more than 1,024 spans at once
-    the oldest is forgotten, and its next call counts as its first. Any thread; raises nothing.
+    The first call of a span has the same number in every process with the same key. Of more than
+    1,024 spans at once the oldest is forgotten, and its next call counts as its first. Any thread;
+    raises nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, key: SamplingKey) -> None:
+        self._key = key
         self._calls: dict[int, int] = {}
 
     def __call__(self, span_context: SpanContext | None) -> int:
         if span_context is None:
-            return randomness_of(None)
+            return RANDOM.getrandbits(64)
         calls, span_id = self._calls, span_context.span_id
         before = calls.get(span_id, 0)
         if not before and len(calls) >= _MAX_KNOWN:
             for oldest in list(calls)[: _MAX_KNOWN // 8]:
                 calls.pop(oldest, None)
         calls[span_id] = before + 1
-        return hashed(b"%d %d %d" % (span_context.trace_id, span_id, before))
+        identity = b"%d %d %d" % (span_context.trace_id, span_id, before)
+        return self._key.of_text(identity, person=b"call")
 
 
 class CallsPerTrace:
@@ -127,16 +164,30 @@ class CallsPerTrace:
 
 
 class Upstream(NamedTuple):
-    """A choice that was made before this process."""
+    """A choice that was made before this process.
 
-    probability: float | None = None  # None where nothing is known of one
-    same_randomness: bool = False  # as the choice here: the two nest instead of multiplying
+    Attributes:
+        probability: None where nothing is known of such a choice.
+        same_randomness: It was made by the randomness of the choice here: the two nest instead of
+            multiplying.
+        unknown: Why the answer's probability is unknown; empty where it is known.
+    """
+
+    probability: float | None = None
+    same_randomness: bool = False
+    unknown: str = ""
 
     def applied(self, probability: float | None) -> float | None:
-        """A probability among the responses that came this far, as one among all responses."""
+        """Multiply by the upstream probability: from "given that it reached us" to "of all
+        responses".
+        """
+        if self.unknown:
+            return None
         if self.probability is None:
             return probability
-        return (nested if self.same_randomness else independent)(probability, self.probability)
+        if self.same_randomness:
+            return nested(probability, self.probability)
+        return independent(probability, self.probability)
 
 
 NOTHING_KNOWN: Final = Upstream()
@@ -148,18 +199,43 @@ def upstream_of(
     attribute: Any = None,
     *,
     by_trace: bool = True,
+    head_ratio: float | None = None,
 ) -> Upstream:
-    """What is known of sampling before this process: by the attribute's value, the fixed ratio, or
-    ``ot=th``.
+    """Return what is known of sampling before this process: by the attribute's value, the fixed
+    ratio, a trusted ``ot=th``, or the application's own head sampler.
 
     `by_trace`: the choice here was made by the trace's own randomness.
     """
+    by_trace_id = by_trace and "trace_id" in settings.trust
     share = known(attribute)
-    if share is None:
-        share = settings.upstream_ratio
     if share is not None:
-        return Upstream(share)
-    threshold = None
-    if span_context is not None and span_context.trace_flags.sampled:  # others have not passed it
-        threshold = _hexadecimal(_trace_state(span_context).get("th", ""))
-    return NOTHING_KNOWN if threshold is None else Upstream(of_threshold(threshold), by_trace)
+        return believed(Upstream(share, by_trace_id), settings)
+    if settings.upstream_ratio is not None:
+        return Upstream(settings.upstream_ratio, by_trace_id)
+    if span_context is not None and "tracestate" in settings.trust:
+        fields = _trace_state(span_context)
+        if "th" in fields:
+            return believed(_of_trace_state(span_context, fields, by_trace=by_trace), settings)
+    return NOTHING_KNOWN if head_ratio is None else Upstream(head_ratio, by_trace_id)
+
+
+def believed(upstream: Upstream, settings: SamplingSettings) -> Upstream:
+    """Return the choice of others as far as it is believed: a probability below `upstream_least` is
+    unknown. It is never raised to the bound, which would bias every sum.
+    """
+    if upstream.probability is not None and upstream.probability < settings.upstream_least:
+        return Upstream(unknown=UPSTREAM_TOO_SMALL)
+    return upstream
+
+
+def _of_trace_state(
+    span_context: SpanContext, fields: dict[str, str], *, by_trace: bool
+) -> Upstream:
+    threshold = _hexadecimal(fields["th"])
+    if (
+        threshold is None
+        or not span_context.trace_flags.sampled
+        or _random_value(span_context, fields) < threshold
+    ):
+        return Upstream(unknown=UPSTREAM_NOT_KEPT)
+    return Upstream(of_threshold(threshold), by_trace)

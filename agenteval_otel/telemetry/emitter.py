@@ -21,6 +21,7 @@ from agenteval_otel.models import EvaluationResult, SpanReference
 from agenteval_otel.models.judge_calls import OBSERVER, Judgement
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
+from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
 from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.metrics import (
     Instruments,
@@ -175,11 +176,12 @@ class Emitter:
         evaluated: SpanContext | None,
         started_ns: int,
         turns: Sequence[SpanContext] = (),
+        key: SamplingKey = PROCESS_KEY,
     ) -> Span | None:
         """Start the run span, before evaluators make spans of their own; None where none is wanted."""
         if (tracer := self.tracer()) is None:
             return None
-        parent = evaluated if self.placement == "linked" else marked_context(evaluated)
+        parent = evaluated if self.placement == "linked" else marked_context(evaluated, key)
         return open_run_span(
             tracer, agent, parent, self.placement, started_ns=started_ns, turns=turns
         )

@@ -30,6 +30,7 @@ from agenteval_otel.models import SpanReference
 from agenteval_otel.models.value import construct
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.version import scope_version
+from agenteval_otel.sampling.key import SamplingKey
 
 Placement = Literal["child", "linked"]
 _MAX_ENTRIES: Final = 32  # of a trace state
@@ -121,13 +122,15 @@ def open_run_span(
     )
 
 
-def context_of_evaluation(run_span: Span | None, evaluated: SpanContext | None) -> Context | None:
+def context_of_evaluation(
+    run_span: Span | None, evaluated: SpanContext | None, key: SamplingKey
+) -> Context | None:
     """The context in which evaluators run: below the run span, and marked for readers of the spans
     of their calls.
 
     None where there is no span at all.
     """
-    marked = marked_context(evaluated if run_span is None else run_span.get_span_context())
+    marked = marked_context(evaluated if run_span is None else run_span.get_span_context(), key)
     if marked is None or not marked.is_valid:
         return None
     if run_span is not None and marked is run_span.get_span_context():
@@ -135,21 +138,18 @@ def context_of_evaluation(run_span: Span | None, evaluated: SpanContext | None) 
     return trace.set_span_in_context(NonRecordingSpan(marked))
 
 
-def marked_context(span_context: SpanContext | None) -> SpanContext | None:
-    """The span context with our trace state entry, which child spans inherit, in other processes
-    too.
+def marked_context(span_context: SpanContext | None, key: SamplingKey) -> SpanContext | None:
+    """Return the span context with the trace's mark in its trace state, which child spans inherit,
+    in other processes too.
     """
     if span_context is None:
         return None
-    key, value = names.TRACE_STATE
+    name, mark = names.TRACE_STATE, key.mark(span_context.trace_id)
     state = span_context.trace_state
-    if state and state.get(key) == value:
+    if state and state.get(name) == mark:
         return span_context
-    entries = (
-        [(key, value), *(entry for entry in state.items() if entry[0] != key)]
-        if state
-        else [(key, value)]
-    )
+    others = [entry for entry in state.items() if entry[0] != name] if state else []
+    entries = [(name, mark), *others]
     return SpanContext(
         span_context.trace_id,
         span_context.span_id,
@@ -159,10 +159,11 @@ def marked_context(span_context: SpanContext | None) -> SpanContext | None:
     )
 
 
-def attach_marked() -> None:
+def attach_marked(key: SamplingKey) -> None:
     """Mark what runs in this context from now on as part of an evaluation, below an unsampled span."""
     ids = RANDOM.getrandbits(128) or 1, RANDOM.getrandbits(64) or 1
-    nowhere = marked_context(SpanContext(*ids, is_remote=False, trace_flags=TraceFlags()))
+    unsampled = SpanContext(*ids, is_remote=False, trace_flags=TraceFlags())
+    nowhere = marked_context(unsampled, key)
     assert nowhere is not None
     otel_context.attach(trace.set_span_in_context(NonRecordingSpan(nowhere)))
 
