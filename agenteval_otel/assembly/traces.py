@@ -51,6 +51,8 @@ class TraceAssembler:
         max_bytes: The sum of their `size_bytes`.
         max_trace_spans: Spans of one trace, and events of it; further ones are left out. Of spans
             that mappers understand it may have twice as many: the agent's own comes last.
+        is_mark: Says whether a value in the trace state is the mark of a trace (see
+            `ReadSpan.is_marked`); without it no span is marked.
 
     Attributes:
         late: Spans that came when their answer was on its way already.
@@ -68,7 +70,9 @@ class TraceAssembler:
         max_spans: int = 100_000,
         max_bytes: int = 64 * 1024 * 1024,
         max_trace_spans: int = 1_000,
+        is_mark: Callable[[str, int], bool] | None = None,
     ) -> None:
+        self._is_mark = is_mark
         self._quiet_s, self._parent_wait_s, self._max_age_s = quiet_s, parent_wait_s, max_age_s
         self._max_spans, self._max_bytes, self._max_trace_spans = (
             max_spans,
@@ -94,6 +98,8 @@ class TraceAssembler:
         """Take a span; False where there is no room for it. `now_s` never goes back."""
         if not self._has_room(size_bytes):
             return False
+        if self._is_mark is not None and span.trace_state:
+            span.check_mark(self._is_mark)
         finished = self._finished.get(span.trace_id)
         is_late = finished is not None and (span.parent_id in finished or span.span_id in finished)
         if finished is not None and is_late and not span.is_evaluation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +46,8 @@ DESCRIPTION = (
 
 # results and two weights by both verdicts, the score, and the three sums of weighted scores
 _SERIES: Final = 10
+_LEAST_RATE: Final = 1e-6
+_HEAD_SAMPLERS: Final = ("traceidratio", "parentbased_traceidratio")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -264,6 +266,52 @@ def _warnings(loaded: Loaded, pipeline: Pipeline) -> Iterator[str]:
         who = "the evaluators above" if name is None else f"agent {name!r}"
         hint = suggestion(criterion.name, _scored(loaded, pipeline, name))
         yield f"criterion {criterion.name!r} is scored by no evaluator of {who} in this file{hint}"
+    for name in (None, *loaded.settings.agents):
+        yield from _small_rates(loaded.settings, pipeline, name)
+    if (ratio := _head_ratio(os.environ)) is not None:
+        yield from _head_sampling(loaded.settings, ratio)
+
+
+def _small_rates(settings: Settings, pipeline: Pipeline, name: str | None) -> Iterator[str]:
+    """Warn of evaluators whose results may stand for more than a million answers each."""
+    plan = pipeline.handler(name or "")
+    sampled = plan.least_probability
+    sampled = 1.0 if sampled is None else sampled
+    shedding = settings.load_shedding
+    reduced = shedding.min_rate if shedding.enabled else 1.0
+    reduced *= settings.sampling.upstream_ratio or 1.0
+    for step in plan.runner.steps:
+        own = step.evaluator.sample_rate
+        least = reduced * (sampled if own is None else min(sampled, own))
+        if step.second:
+            least *= plan.baseline_rate
+        if 0.0 < least < _LEAST_RATE:
+            who = "every other handler" if name is None else f"agent {name!r}"
+            yield (
+                f"{step.evaluator.label} of {who}: the rates of sampler, load shedding, escalation and upstream "
+                f"multiply to {least:.1g} at the least, so one result may stand for {1 / least:,.0f} answers"
+            )
+
+
+def _head_ratio(variables: Mapping[str, str]) -> float | None:
+    """Return the ratio of the SDK's head sampler, where variables set one below 1."""
+    if variables.get("OTEL_TRACES_SAMPLER", "").strip() not in _HEAD_SAMPLERS:
+        return None
+    try:
+        ratio = float(variables.get("OTEL_TRACES_SAMPLER_ARG", "1"))
+    except ValueError:
+        return None
+    return ratio if 0.0 <= ratio < 1.0 else None
+
+
+def _head_sampling(settings: Settings, ratio: float) -> Iterator[str]:
+    if settings.sampling.only_recorded or "trace_id" in settings.sampling.trust:
+        return
+    yield (
+        f"OTEL_TRACES_SAMPLER records {setting(ratio)} of the traces, and evaluation chooses by its own key: most "
+        "evaluated answers have no recorded trace. Set sampling.only_recorded: true, or sampling.trust: [trace_id] "
+        "where the edge replaces the trace ids that clients send"
+    )
 
 
 def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0) -> MonitoringPlan:

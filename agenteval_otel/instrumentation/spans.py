@@ -95,6 +95,11 @@ class SpanEvaluation:
             self._count(reading, len(trace.spans) - len(others), len(others))
             self._submit(trace, reading)
 
+    def is_mark(self, value: str, trace_id: int) -> bool:
+        """Tell whether a process with our key marked the trace as an evaluation."""
+        pipeline = self._pipeline or default_pipeline()
+        return pipeline.sampled.key.is_mark(value, trace_id)
+
     def _submit(self, trace: AssembledTrace, reading: TraceReading) -> None:
         pipeline = self._pipeline or default_pipeline()
         monitored = below(trace.spans, _monitored(trace.spans))
@@ -258,7 +263,8 @@ def _monitored(spans: list[ReadSpan]) -> list[int | None]:
     """
     monitored: list[int | None] = []
     for span in spans:
-        if span.attributes.get(EVALUATION_SAMPLED):
+        # As our code sets it. What a client sends as baggage becomes an attribute as text.
+        if span.attributes.get(EVALUATION_SAMPLED) is True:
             monitored.append(span.span_id)
         if span.scope == SCOPE_NAME and span.attributes.get(OPERATION_NAME) == OPERATION_EVALUATION:
             monitored.append(span.parent_id)
@@ -342,7 +348,9 @@ class AgentEvalSpanProcessor(SpanProcessor):
     def _reset(self) -> None:
         self._inbox: deque[tuple[ReadableSpan, int]] = deque()
         self._assembler = TraceAssembler(
-            quiet_s=self._quiet_s, parent_wait_s=max(60.0, self._quiet_s)
+            quiet_s=self._quiet_s,
+            parent_wait_s=max(60.0, self._quiet_s),
+            is_mark=self._evaluation.is_mark,
         )
         self._is_shut_down = False
 

@@ -36,6 +36,7 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 from agenteval_otel.runtime.worker import Worker, new_loop
 from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
+from agenteval_otel.scoring.probability import has_weight
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.telemetry.accounting import Labels
 from agenteval_otel.telemetry.emitter import Emitter
@@ -218,7 +219,7 @@ class JudgeHealth:
         length, weight = len(evaluation_input.response_text or ""), weight_of(result.probability)
         with self._lock:
             judged = self._judged_of(result)
-            if judged is None or result.normalized is None or not result.probability:
+            if judged is None or result.normalized is None or not has_weight(result.probability):
                 return
             is_reference, change = judged.add_score(result.normalized, weight, length)
         self._report(judged, change)

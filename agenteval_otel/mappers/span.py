@@ -6,7 +6,7 @@ Nothing is imported for it: OTLP messages and the SDK's spans are read by their 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import intern
 from typing import Any, Final
@@ -31,9 +31,6 @@ class ReadEvent:
     body: Any = None
 
 
-_MARK: Final = "=".join(TRACE_STATE)
-
-
 @dataclass(slots=True, eq=False)
 class ReadSpan:
     """A span as it was read.
@@ -48,6 +45,8 @@ class ReadSpan:
         resource: Attributes of the resource; one mapping for all spans of it.
         flags: Trace flags; 1 is sampled.
         mapper: The dialect's, once `mapper_of` knows it.
+        is_marked: Its trace state has the mark of an evaluation in this trace, made with our key.
+            Whoever sends a request chooses its trace state, so the entry alone says nothing.
     """
 
     trace_id: int
@@ -67,6 +66,7 @@ class ReadSpan:
     trace_state: str = ""
     flags: int = 1
     mapper: Any = None
+    is_marked: bool = False
 
     @property
     def duration_s(self) -> float:
@@ -75,12 +75,21 @@ class ReadSpan:
 
     @property
     def is_evaluation(self) -> bool:
-        """Whether it is a span of an evaluation: ours, or a judge's, whose trace state says so."""
+        """Whether it is a span of an evaluation: ours, or a judge's, which is marked."""
         if self.scope == SCOPE_NAME:
             # else the agent's that we started
             return self.attributes.get(OPERATION_NAME) != OPERATION_INVOKE_AGENT
-        state = self.trace_state
-        return bool(state) and _MARK in (entry.strip() for entry in state.split(","))
+        return self.is_marked
+
+    def check_mark(self, is_mark: Callable[[str, int], bool]) -> None:
+        """Set `is_marked`: `is_mark` says whether a value is the mark of a trace."""
+        if TRACE_STATE not in self.trace_state:
+            return
+        for entry in self.trace_state.split(","):
+            name, _, value = entry.strip().partition("=")
+            if name == TRACE_STATE:
+                self.is_marked = is_mark(value, self.trace_id)
+                return
 
 
 def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:

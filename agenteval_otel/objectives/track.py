@@ -34,8 +34,8 @@ from agenteval_otel.semconv import MAX_AGENTS, OTHER
 
 MAX_TRACKS = 1_024
 """Maximum of watched pairs of criterion and agent."""
-_NEARLY_ZERO = 1e-9
-"""The least probability that counts: the squares of weights stay numbers."""
+LEAST_COUNTED = 1e-9
+"""The least probability of a verdict that counts: the squares of weights stay numbers."""
 BETS = 0.05, 0.1, 0.2, 0.4
 """Shares of the greatest fair bet; each is the best one against a drop by about that share of the
 objective.
@@ -269,7 +269,7 @@ class Track:
         """Add a verdict at this time (monotonic seconds); returns the crossing or reminder that it
         causes.
         """
-        probability = max(verdict.probability, _NEARLY_ZERO)
+        probability = max(verdict.probability, LEAST_COUNTED)
         self._last.add(verdict.passed, probability)
         if not verdict.passed:
             self._span = verdict.span
@@ -315,7 +315,7 @@ class Track:
 
     def _has_evidence(self, verdict: Verdict, probability: float) -> bool:
         """Bet on a verdict; whether the evidence suffices for a breach, or for its end."""
-        if self._least.add(max(verdict.least, _NEARLY_ZERO)):
+        if self._least.add(max(verdict.least, LEAST_COUNTED)):
             self.evidence, self._seen = self._new_evidence(), 0
         self._seen += 1
         below = self._objective - verdict.passed

@@ -15,7 +15,13 @@ from agenteval_otel.objectives.crossings import (
     ObjectiveCrossing,
     attributes_of,
 )
-from agenteval_otel.objectives.track import BreachSettings, Objective, Tracks, Verdict
+from agenteval_otel.objectives.track import (
+    LEAST_COUNTED,
+    BreachSettings,
+    Objective,
+    Tracks,
+    Verdict,
+)
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.escalation import BASELINE
@@ -172,8 +178,9 @@ def _verdict(
 ) -> Verdict | None:
     if result.passed is None or result.status != "scored":
         return None
-    if not result.probability:
-        # It stands for an unknown number of answers: counted as one it could cause a false alarm.
+    if result.probability is None or result.probability < LEAST_COUNTED:
+        # It stands for an unknown number of answers: counted as one it could cause a false alarm,
+        # and counted as very many it would blind the detector.
         log.warning(
             "verdict_left_out", part=result.criterion_name, why="its probability is unknown"
         )

@@ -15,6 +15,8 @@ from agenteval_otel.semconv import NOT_SAMPLED
 
 # OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits
 _THRESHOLDS = 1 << 56
+_LEAST = 1e-100
+"""The squares of weights, and sums of them, must stay numbers."""
 
 
 class SamplingDecision(NamedTuple):
@@ -89,7 +91,13 @@ def of_threshold(threshold: int) -> float | None:
     return (_THRESHOLDS - threshold) / _THRESHOLDS if 0 <= threshold < _THRESHOLDS else None
 
 
+def has_weight(probability: float | None) -> bool:
+    """Tell whether sums that stand for all responses may contain a response with this probability."""
+    return probability is not None and _LEAST <= probability <= 1.0
+
+
 def weight(probability: float | None) -> float:
-    """w = 1 / p: for how many responses one stands; 1 where that is unknown, or no finite number."""
-    inverse = 1.0 / probability if probability else 1.0
-    return inverse if math.isfinite(inverse) else 1.0
+    """Return w = 1 / p: for how many responses one stands; 1 without `has_weight`, for tables that
+    count such a response once and say so.
+    """
+    return 1.0 / probability if probability is not None and has_weight(probability) else 1.0

@@ -64,14 +64,15 @@ class Intake:
     """
 
     def __init__(self, settings: SidecarSettings) -> None:
+        self._evaluation = SpanEvaluation(nested_agents=settings.nested_agents)
         self._assembler = TraceAssembler(
+            is_mark=self._evaluation.is_mark,
             quiet_s=settings.quiet_s,
             parent_wait_s=max(settings.parent_wait_s, settings.quiet_s),
             max_spans=settings.max_waiting_bytes // SPAN_BYTES,
             max_bytes=settings.max_waiting_bytes,
         )
         self._parent_wait_s = max(settings.parent_wait_s, settings.quiet_s)
-        self._evaluation = SpanEvaluation(nested_agents=settings.nested_agents)
         self._memory = MemoryPart(
             MemoryBudget(settings.max_waiting_bytes), settings.max_waiting_bytes
         )

@@ -21,6 +21,7 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from agenteval_otel import semconv as names
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.judge_calls import JudgeCall
+from agenteval_otel.scoring.probability import has_weight
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.semconv import Instrument
 from agenteval_otel.telemetry.accounting import Accounting, Labels
@@ -187,7 +188,7 @@ class ResultTotals:
             for verdict in series.verdicts:
                 self.results.setdefault(verdict, 0)
         self.results[series.key] = self.results.get(series.key, 0) + 1
-        if result.probability:
+        if has_weight(result.probability):
             self._add_weighted(result, series)
         return series.scores
 
