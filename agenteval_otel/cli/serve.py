@@ -17,7 +17,7 @@ from agenteval_otel.config.settings import Settings
 from agenteval_otel.reports.figures import count_of
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.runtime.reentrancy import PROCESS
-from agenteval_otel.sidecar.serve import SettingsWatch, Sidecar, evaluate_files
+from agenteval_otel.sidecar.serve import SettingsWatch, Sidecar, evaluate_files, kept_key
 
 DESCRIPTION = (
     "Receive spans and events of agents over OTLP, in any language, and evaluate the answers that they show: the "
@@ -91,6 +91,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.once:
         _print_end(evaluate_files(settings.sidecar, arguments.once), settings)
         return 0
+    if settings.sidecar.durable is not None and settings.sampling.key is None:
+        # A variable again: it stays in force when the settings are read anew.
+        os.environ["AGENTEVAL_SAMPLING__KEY"] = kept_key(Path(settings.sidecar.durable))
+        settings = configure(arguments.settings, profile=arguments.profile, evaluate_in="process")
     return _serve(
         settings, arguments.settings or os.environ.get("AGENTEVAL_SETTINGS"), arguments.ui
     )

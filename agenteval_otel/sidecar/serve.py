@@ -7,6 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import os
+import secrets
 import socket
 import threading
 import time
@@ -30,6 +32,7 @@ _FILES_S: Final = 86_400.0
 """How long evaluating files may take: judges are slow, and no client waits."""
 _STOP_S: Final = 4.0
 _BACKLOG: Final = 1_024
+_KEY_CHARS: Final = 16
 
 
 class Addresses(NamedTuple):
@@ -158,6 +161,39 @@ def _listener(settings: SidecarSettings) -> socket.socket:
         )
     except OSError:
         raise cannot_bind("http_port", f"{settings.host}:{settings.http_port}") from None
+
+
+def kept_key(folder: Path) -> str:
+    """Return the key of sampling that is kept beside the journal, made where it is missing: what is
+    read again after a crash is decided as before.
+
+    Raises:
+        ConfigurationError: The file cannot be written, or has no key.
+    """
+    file = folder / "sampling.key"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            # under another name first: a kill in between would leave an empty file
+            unfinished = folder / f"sampling.key.{os.getpid()}"
+            unfinished.unlink(missing_ok=True)
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w", encoding="ascii") as written:
+                written.write(secrets.token_hex(32))
+            try:
+                os.link(unfinished, file)
+            finally:
+                unfinished.unlink()
+        key = file.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"{file} cannot be used: {type(error).__name__}", path="sidecar.durable"
+        ) from None
+    if len(key) < _KEY_CHARS:
+        raise ConfigurationError(
+            f"{file} has no key: delete it, and a new one is made", path="sidecar.durable"
+        )
+    return key
 
 
 class SettingsWatch:
