@@ -171,7 +171,8 @@ def _expected(item: Any) -> str:
 def _received(expected: str, item: Any) -> str:
     """The expected and the actual value; neither shows a secret."""
     value = item.get("input")
-    if any(is_secret(part) for part in item["loc"] if isinstance(part, str)):
+    names = [part for part in item["loc"] if isinstance(part, str)]
+    if is_secret(".".join(names)) or any(map(is_secret, names)):
         shown = _shown(value).strip("'")
         return (
             f"{expected.replace(shown, MASK) if shown else expected}, found {mask(value, 'secret')}"

@@ -270,7 +270,7 @@ def _read_variables(
             origins[".".join(keys[:depth])] = name
         section[keys[-1]] = value = map_texts(_value_of(text, name, path), collected, path)
         origins |= dict.fromkeys((path, *paths_of(value, path)), name)
-        shown = MASK if any(map(is_secret, keys)) else mask_text(text)
+        shown = MASK if _has_secret(path) else mask_text(text)
         variables.append(Variable(name, path, shown))
     return Tree(values, origins), variables, secrets, warnings
 
@@ -300,7 +300,7 @@ def _value_of(text: str, name: str, path: str) -> Any:
 
 
 def _has_secret(path: str) -> bool:
-    return any(is_secret(part) for part in re.split(r"\.|\[\d+\]", path))
+    return is_secret(path) or any(is_secret(part) for part in re.split(r"\.|\[\d+\]", path))
 
 
 def _substitute(

@@ -18,7 +18,9 @@ _LAST = frozenset(
     {"password", "passwd", "passphrase", "secret", "token", "authorization", "credential", "credentials", "cookie",
      "apikey", "headers", "salt"}
 )  # fmt: skip
-_BEFORE_KEY = frozenset({"api", "private", "access", "secret", "signing", "auth", "license"})
+_BEFORE_KEY = frozenset(
+    {"api", "private", "access", "secret", "signing", "auth", "license", "sampling"}
+)
 # Greedy up to the last @: a password may hold slashes and an @ of its own.
 _USER = re.compile(r"(?<=://)[^\s'\"<>]*@")
 _PARAMETER = re.compile(
@@ -31,8 +33,8 @@ _WHOLE = re.compile(r"(?i)(?:[a-z][\w+.-]*://\S+|(?:bearer|basic)\s+\S+)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a field, header or variable of this name holds a secret; ``max_tokens`` does not,
-    ``apiKey`` does.
+    """Whether a field, header or variable of this name or path holds a secret; ``max_tokens`` does
+    not, ``apiKey`` does, and so does ``sampling.key``.
     """
     words = [part for part in re.split(r"[^a-z0-9]+", _CAMEL.sub("_", name).lower()) if part]
     if not words:

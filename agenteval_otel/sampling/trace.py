@@ -17,7 +17,7 @@ from collections.abc import Collection
 from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry.trace import SpanContext
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.runtime.fork import RANDOM
@@ -30,6 +30,7 @@ Trust = Literal["trace_id", "tracestate"]
 _MAX_CALLS_PER_TRACE: Final = 8
 _MAX_KNOWN: Final = 1024
 _DIGITS: Final = 14
+_KEY_CHARS: Final = 16
 _LOW_56: Final = (1 << 56) - 1
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,14}")
 _RATIO: Final = re.compile(r"(?:ParentBased\{root:)?TraceIdRatioBased\{([0-9.e-]+)\}")
@@ -63,11 +64,18 @@ class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
 
     unit: Literal["trace", "call"] = "trace"
     trust: tuple[Trust, ...] = ()
-    key: str | None = Field(default=None, min_length=16, repr=False)
+    key: str | None = Field(default=None, repr=False)
     only_recorded: bool = False
     upstream_ratio: float | None = Field(default=None, gt=0, le=1)
     upstream_attribute: str | None = Field(default=None, min_length=1)
     upstream_least: float = Field(default=0.001, ge=0, le=1)
+
+    @field_validator("key", mode="after")
+    @classmethod
+    def _is_long(cls, key: str | None) -> str | None:
+        if key is not None and len(key) < _KEY_CHARS:
+            raise ValueError("expected at least 16 characters: `openssl rand -hex 32` makes some")
+        return key
 
 
 def randomness_of(
