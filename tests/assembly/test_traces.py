@@ -12,6 +12,7 @@ import pytest
 from agenteval_otel.assembly.traces import TraceAssembler
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.trace import read_trace
+from agenteval_otel.sampling.key import SamplingKey
 from tests.mappers.support import AGENT_NAMES, read_recording, spans_of
 
 OPERATION = "gen_ai.operation.name"
@@ -84,18 +85,33 @@ def test_traces_without_an_answer_are_let_go() -> None:
 
 
 def test_spans_of_evaluations_are_no_answers() -> None:
-    """Run spans that come back, and the model call of a judge, whose trace state says so, also
-    before its parent.
+    """Run spans that come back, and the model call of a judge, whose trace state has the trace's
+    mark, also before its parent.
     """
-    assembler = TraceAssembler(quiet_s=1.0, parent_wait_s=60.0)
+    key = SamplingKey(b"of several processes")
+    assembler = TraceAssembler(quiet_s=1.0, parent_wait_s=60.0, is_mark=key.is_mark)
     assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
     assert taken(assembler, 1.0) == [[1]]
-    judge = replace(chat(1, 3, parent=2), trace_state="ot=th:8, agenteval=evaluation")
+    judge = replace(chat(1, 3, parent=2), trace_state=f"ot=th:8, agenteval={key.mark(1)}")
     assembler.add(judge, 100, 2.0)
     assembler.add(replace(span(1, 2, 1, "evaluation"), scope="agenteval_otel"), 100, 4.0)
     assert taken(assembler, 70.0) == []
     assert assembler.unread == {("ours", ""): 2}
     assert assembler.late == 0
+
+
+@pytest.mark.parametrize("value", ["evaluation", "", "x", "é", "0" * 32, "of another trace"])
+def test_a_trace_state_without_our_mark_says_nothing(value: str) -> None:
+    """Whoever sends a request chooses its trace state: an entry that was not made with our key for
+    this very trace leaves the answer an answer.
+    """
+    key = SamplingKey(b"of several processes")
+    entry = key.mark(2) if value == "of another trace" else value
+    assembler = TraceAssembler(quiet_s=1.0, is_mark=key.is_mark)
+    answer = replace(span(1, 1, operation="invoke_agent"), trace_state=f"agenteval={entry}")
+    assembler.add(answer, 100, 0.0)
+    assert taken(assembler, 1.0) == [[1]]
+    assert not answer.is_evaluation
 
 
 @pytest.mark.parametrize(("limits", "accepted"), [({"max_spans": 3}, 3), ({"max_bytes": 250}, 2)])

@@ -26,6 +26,7 @@ from agenteval_otel.pipeline import InlineDispatcher, PoolDispatcher
 from agenteval_otel.sampling import Escalation, FunctionSampler, ResultSampler
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import second_randomness
+from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.testing.doubles import Free, Keeping, Thinking
 
@@ -40,6 +41,8 @@ def _no_handler_is_left() -> Iterator[None]:
 
 
 CALLS, FLOOR = 400, 0.1
+SECRET = "the key of these tests"
+KEY = SamplingKey(SECRET.encode())
 REFUSAL = "I'm sorry, but I cannot help with that request."
 RULES: dict[str, Any] = {
     "baseline_rate": FLOOR,
@@ -81,6 +84,7 @@ def answered(
         dispatcher=InlineDispatcher(),
         sample_rate=sample_rate,
         escalation=escalation,
+        sampling={"trust": ["trace_id"], "key": SECRET},
         **settings,
     )
 
@@ -113,7 +117,8 @@ def expected(ids: list[int]) -> dict[int, tuple[float, str]]:
     floor = {
         identifier
         for identifier in ids
-        if second_randomness(identifier & (RANDOMNESS_RANGE - 1)) < round(FLOOR * RANDOMNESS_RANGE)
+        if second_randomness(identifier & (RANDOMNESS_RANGE - 1), KEY)
+        < round(FLOOR * RANDOMNESS_RANGE)
     }
     return {
         identifier: (FLOOR, "baseline") if number % 10 else (1.0, "result")

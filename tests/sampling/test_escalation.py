@@ -28,6 +28,7 @@ from agenteval_otel.sampling.escalation import (
     randomness_of_input,
     second_randomness,
 )
+from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.rules import RuleSampler
 from agenteval_otel.scoring.intervals import estimate_of
 from tests.sampling.test_results import scored
@@ -96,8 +97,14 @@ def test_it_is_independent_of_the_randomness_that_sampled_the_answer() -> None:
 
 
 def test_every_process_decides_alike() -> None:
-    """The number is made from the response's own by a hash that is the same everywhere."""
-    assert second_randomness(0) == 0x909AF23C366D8098
+    """The number is made from the response's own with the key: offline the same everywhere, live by
+    the secret.
+    """
+    assert second_randomness(0) == 0x64978D71D1AAEE70
+    mine, theirs = SamplingKey(b"mine"), SamplingKey(b"theirs")
+    assert second_randomness(0, mine) == second_randomness(0, SamplingKey(b"mine"))
+    assert second_randomness(0, mine) != second_randomness(0, theirs)
+    assert randomness_of_input(MADE, mine) != randomness_of_input(MADE, theirs)
     assert second_randomness(RANDOMNESS_RANGE - 1) != second_randomness(0)
     assert randomness_of_input(MADE) == randomness_of_input(EvaluationInput(response="text"))
     first, second = (EvaluationInput(response="text", response_id=name) for name in ("r1", "r2"))

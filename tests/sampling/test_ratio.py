@@ -15,7 +15,8 @@ from opentelemetry.trace.span import TraceState
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling import RatioSampler, SamplingContext
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
-from agenteval_otel.sampling.trace import randomness_of
+from agenteval_otel.sampling.key import FIXED_KEY
+from agenteval_otel.sampling.trace import Trust, randomness_of
 
 RATIOS = (0.0, 0.001, 0.1, 0.25, 1 / 3, 0.5, 0.9, 1.0)
 TRACE_ID = 0x0123456789ABCDEF0123456789ABCDEF
@@ -25,6 +26,10 @@ trace_ids = st.integers(min_value=1, max_value=(1 << 128) - 1)
 def in_trace(trace_id: int, state: str | None = None) -> SpanContext:
     trace_state = TraceState([("ot", state)]) if state is not None else None
     return SpanContext(trace_id, 1, False, TraceFlags(1), trace_state)
+
+
+def drawn(context: SpanContext, *trust: Trust) -> int:
+    return randomness_of(context, FIXED_KEY, trust)
 
 
 def sampled(ratio: float, randomness: int) -> bool:
@@ -51,9 +56,7 @@ def test_the_decision_records_its_probability() -> None:
 
 
 def test_the_rule_is_the_sdks() -> None:
-    """Without a threshold in the trace state the same trace ids are taken as by OpenTelemetry's own
-    ratio sampler.
-    """
+    """Where trace ids are trusted, the same ones are taken as by OpenTelemetry's own ratio sampler."""
     numbers = random.Random(11)
     ids = [numbers.getrandbits(128) or 1 for _ in range(10_000)]
     for ratio in RATIOS:
@@ -63,20 +66,20 @@ def test_the_rule_is_the_sdks() -> None:
             expected = (
                 theirs.should_sample(None, trace_id, "name").decision is Decision.RECORD_AND_SAMPLE
             )
-            assert (
-                ours.decide(SamplingContext("agent", randomness_of(in_trace(trace_id)))).sampled
-                is expected
-            )
+            randomness = drawn(in_trace(trace_id), "trace_id")
+            assert ours.decide(SamplingContext("agent", randomness)).sampled is expected
 
 
 @given(trace_ids, st.sampled_from([0.0, 0.125, 0.25, 0.5, 0.75, 1.0]))
 def test_a_threshold_in_the_trace_state_brings_the_conventions_rule(
     trace_id: int, ratio: float
 ) -> None:
-    """With ``ot=th`` a trace is taken when its last 56 bits reach the threshold of the ratio."""
+    """With a trusted ``ot=th`` a trace is taken when its last 56 bits reach the threshold of the
+    ratio.
+    """
     threshold = int((1 - ratio) * (1 << 56))
     expected = (trace_id & ((1 << 56) - 1)) >= threshold
-    assert sampled(ratio, randomness_of(in_trace(trace_id, "th:8"))) is expected
+    assert sampled(ratio, drawn(in_trace(trace_id, "th:8"), "tracestate")) is expected
 
 
 @given(
@@ -89,7 +92,7 @@ def test_an_explicit_random_value_takes_the_place_of_the_trace_id(
 ) -> None:
     """With ``rv`` the randomness is the one that the trace state names."""
     state = entry.format(f"{value:014x}")
-    assert sampled(0.5, randomness_of(in_trace(trace_id, state))) is (value >= 1 << 55)
+    assert sampled(0.5, drawn(in_trace(trace_id, state), "tracestate")) is (value >= 1 << 55)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +109,23 @@ def test_an_explicit_random_value_takes_the_place_of_the_trace_id(
 )
 def test_a_malformed_random_value_does_not_count(bad: str) -> None:
     """The randomness comes from the trace id."""
-    assert randomness_of(in_trace(TRACE_ID, f"th:8;{bad}")) == randomness_of(
-        in_trace(TRACE_ID, "th:8")
-    )
+    malformed, plain = (in_trace(TRACE_ID, state) for state in (f"th:8;{bad}", "th:8"))
+    assert drawn(malformed, "tracestate") == drawn(plain, "tracestate")
 
 
-@pytest.mark.parametrize("entry", ["rv:00000000000000", "p:8", "eth:8", "x:th:8"])
-def test_without_a_threshold_the_sdks_rule_holds(entry: str) -> None:
-    """Another entry of OpenTelemetry in the trace state does not change the rule."""
-    assert randomness_of(in_trace(TRACE_ID, entry)) == TRACE_ID & ((1 << 64) - 1)
+@pytest.mark.parametrize("entry", ["rv:00000000000000", "p:8", "eth:8", "x:th:8", "th:", "th:xyz"])
+def test_without_a_threshold_the_trace_state_says_nothing(entry: str) -> None:
+    """Another entry of OpenTelemetry in a trusted trace state leaves the decision to the id, or to
+    its keyed hash.
+    """
+    context = in_trace(TRACE_ID, entry)
+    assert drawn(context, "tracestate", "trace_id") == TRACE_ID & ((1 << 64) - 1)
+    assert drawn(context, "tracestate") == FIXED_KEY.of_trace(TRACE_ID)
+
+
+@given(trace_ids, st.sampled_from([None, "th:0", "th:8;rv:ffffffffffffff", "th:fffffffffffffe"]))
+def test_by_default_neither_id_nor_trace_state_is_believed(
+    trace_id: int, state: str | None
+) -> None:
+    """The key decides, and no trace state changes its number."""
+    assert drawn(in_trace(trace_id, state)) == FIXED_KEY.of_trace(trace_id)

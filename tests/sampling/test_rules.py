@@ -35,6 +35,7 @@ from agenteval_otel.sampling import (
 )
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.sampling.combined import randomness_of_conversation
+from agenteval_otel.sampling.key import FIXED_KEY
 from agenteval_otel.testing import ManualClock, RecordedTelemetry, check_component, check_sampler
 from tests.promises.bench import pipeline_of
 from tests.testing.doubles import Free
@@ -424,13 +425,12 @@ def test_an_invalid_probability_is_unknown(claimed: Any, telemetry: RecordedTele
 
 def test_a_very_long_conversation_id_is_cut() -> None:
     """Whole or cut, such an id has the same randomness."""
-    whole = "c" * 10_000_000
-    assert (
-        randomness_of_conversation(whole)
-        == randomness_of_conversation("c" * 600)
-        < RANDOMNESS_RANGE
+    whole, cut, kept, other = (
+        randomness_of_conversation("c" * length, FIXED_KEY)
+        for length in (10_000_000, 600, 512, 511)
     )
-    assert randomness_of_conversation("c" * 512) != randomness_of_conversation("c" * 511)
+    assert whole == cut < RANDOMNESS_RANGE
+    assert kept != other
 
 
 def test_a_conversations_id_counts_for_the_queue() -> None:
