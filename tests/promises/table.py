@@ -214,6 +214,18 @@ PROMISES = (
         "0 tags or scripts of stored text, pages <= 300 KB; 0 pages without the token",
     ),
     Promise(
+        "B15",
+        "Nobody outside chooses what is evaluated, or what weight it has.",
+        "one request with any trace id and trace state at FastAPI, our middleware and the sidecar; forwarded answers",
+        "weight of one answer; chosen ids at the rate +- 5 sigma; the alarm comes as without it",
+    ),
+    Promise(
+        "B18",
+        "No header and no attribute that a client chooses says that its answer is an evaluation, or monitored already.",
+        "trace states, baggage as attributes, other keys' marks, at the sidecar and the span processor",
+        "0 answers left out; evaluations of processes with the same key known",
+    ),
+    Promise(
         "C1",
         "Accepted = delivered + dropped by reason + failed + pending.",
         "every fault at once",
