@@ -32,11 +32,11 @@ from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder
 from tests.promises.served import add_span, messages
 
-RATE, CALLS = 0.05, 600
+RATE, CALLS = 0.05, 400
 GOOD, BAD = "At nine o'clock we open the doors.", "I cannot help with that."
 TINY = "ot=th:fffffffffffffe;rv:ffffffffffffff"
-STATES = ("", TINY, "ot=th:0;rv:ffffffffffffff", "ot=th:8;rv:00000000000000", "ot=th:x")
-LOWS = (0, 1, 1 << 55, (1 << 56) - 1, (1 << 64) - 1)
+STATES = ("", TINY, "ot=th:0;rv:ffffffffffffff", "ot=th:8;rv:00000000000000")
+LOWS = (1, 1 << 55, (1 << 64) - 1)
 
 Ask = Callable[[bool, int, str], None]
 """Has a good or bad answer made below a trace id and a trace state of the client's."""
@@ -163,7 +163,7 @@ def test_chosen_ids_are_evaluated_at_the_rate(
     telemetry: RecordedTelemetry,
     promise: Recorder,
 ) -> None:
-    """Of 600 ids that end alike, with trace states that ask for the same, as many are evaluated as
+    """Of 400 ids that end alike, with trace states that ask for the same, as many are evaluated as
     of honest ones.
     """
     for ask in entry_point(settings_of(telemetry, sample_rate=RATE)):
