@@ -112,7 +112,10 @@ def collectors_fixture(
         scores = stack.enter_context(running(Collector(collector_binary, folder("scores"))))
         settings = {
             "sample_rate": OWN_RATE,
-            "sampling": {"upstream_attribute": "acme.sampled.share"},
+            "sampling": {
+                "upstream_attribute": "acme.sampled.share",
+                "trust": ["tracestate"],
+            },
             "evaluators": [
                 {
                     "type": "Contains",
