@@ -350,6 +350,8 @@ class SamplingRecord:
         """Log once if most of the evaluated answers have no recorded trace."""
         if self._has_looked or call.span_context is None or call.span_context.is_remote:
             return
+        if call.input is not None:
+            return  # it was read from spans, which are recorded
         self._has_looked = True
         settings = self.settings
         if settings.only_recorded or "trace_id" in settings.trust:

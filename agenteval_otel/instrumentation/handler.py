@@ -155,7 +155,7 @@ class Handler:
                 has_trace = span_context is not None and span_context.is_valid
                 span = span if has_trace else None
                 span_context = span_context if has_trace else None
-                if config.only_recorded and has_trace and not span.is_recording():
+                if config.only_recorded and has_trace and not _is_recorded(span, span_context):
                     config.outcomes[NOT_RECORDED] += 1
                     return None if outer is None else self._begin_unsampled(False)
                 randomness = config.randomness_of(span_context)
@@ -428,3 +428,8 @@ class Handler:
             self.config.pipeline.broken(part, error)
         except Exception:
             return  # counting itself broke
+
+
+def _is_recorded(span: trace.Span, span_context: SpanContext) -> bool:
+    """Tell whether the current span is recorded, or one of ours below another process's will be."""
+    return span.is_recording() or (span_context.is_remote and span_context.trace_flags.sampled)

@@ -9,6 +9,7 @@ reads.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -594,5 +595,10 @@ def _objective_states(read: Callable[[], ObjectiveStates], at: int) -> dict[Labe
 def _observations(
     read: Callable[[], Mapping[Labels, Any]], _: CallbackOptions
 ) -> list[Observation]:
-    # A copy: the background thread may add to the totals while the exporter reads.
-    return [Observation(value, dict(labels)) for labels, value in dict(read()).items()]
+    # A copy: the background thread may add to the totals while the exporter reads. The SDK logs each
+    # value that is no finite number, and leaves its series out.
+    return [
+        Observation(value, dict(labels))
+        for labels, value in dict(read()).items()
+        if math.isfinite(value)
+    ]
