@@ -294,7 +294,7 @@ PROMISES = (
     Promise(
         "C14",
         "Sampling is deterministic and unbiased.",
-        "same ids across processes, forks and restarts; the host seeds its random numbers",
+        "same ids and key across processes, forks and restarts; the host seeds its random numbers",
         "the same everywhere, within 3 sigma, the host's state untouched",
     ),
     Promise(

@@ -13,7 +13,8 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from opentelemetry.trace.span import TraceState
 
 from agenteval_otel.sampling import RatioSampler, SamplingContext
-from agenteval_otel.sampling.trace import randomness_of
+from agenteval_otel.sampling.key import SamplingKey
+from agenteval_otel.sampling.trace import Trust, randomness_of
 from tests.backends.faults import BlackHole
 from tests.promises.figures import Recorder
 from tests.promises.programs import run_program
@@ -44,25 +45,39 @@ RULES = (
 )
 
 
-@pytest.mark.parametrize("state", [None, "th:0", "rv"])
+# Random ids, those in a row, and those that differ in their high bits alone.
+ORDERS = {"random": 0, "in a row": 1, "by high bits": 1 << 108}
+
+
+@pytest.mark.parametrize(
+    ("state", "trust", "order"),
+    [
+        *((None, (), order) for order in ORDERS),
+        ("rv", (), "random"),
+        (None, ("trace_id",), "random"),
+        ("th:0", ("tracestate",), "random"),
+        ("rv", ("tracestate",), "random"),
+    ],
+)
 @pytest.mark.parametrize("ratio", RATIOS)
 def test_the_share_is_the_ratio_everywhere(
-    ratio: float, state: str | None, promise: Recorder
+    ratio: float, state: str | None, trust: tuple[Trust, ...], order: str, promise: Recorder
 ) -> None:
     """Of 100,000 trace ids the share that is taken is within three standard errors, in each class
     of ids too.
     """
     # By chi-squared over the id's upper half, which does not decide.
     numbers, ids = random.Random(f"{ratio} {state}"), random.Random(round(ratio * 1000))
+    key, step, first = SamplingKey(b"of this test"), ORDERS[order], ids.getrandbits(128)
     sampler, taken, classes = RatioSampler(ratio=ratio), 0, [0] * 64
-    for _ in range(IDS):
-        trace_id = ids.getrandbits(128) or 1
+    for number in range(IDS):
+        trace_id = (first + number * step) % (1 << 128) if step else ids.getrandbits(128)
         entry = f"th:0;rv:{numbers.getrandbits(56):014x}" if state == "rv" else state
         trace_state = None if entry is None else TraceState([("ot", entry)])
         context = SpanContext(trace_id, 1, False, TraceFlags(1), trace_state)
-        if sampler.decide(SamplingContext("agent", randomness_of(context))).sampled:
+        if sampler.decide(SamplingContext("agent", randomness_of(context, key, trust))).sampled:
             taken += 1
-            classes[trace_id >> 122] += 1
+            classes[64 * number // IDS if step else trace_id >> 122] += 1
     error = math.sqrt(ratio * (1 - ratio) / IDS)
     promise("C14", figure=f"{IDS} ids: off by {abs(taken / IDS - ratio) / error:.2f} sigma")
     assert abs(taken / IDS - ratio) <= 3 * error
@@ -84,6 +99,8 @@ DECIDES = """
     from agenteval_otel.sampling import Sampler, SamplingContext
     from agenteval_otel.sampling.trace import randomness_of
     from agenteval_otel.sampling.base import AnswerFacts
+    from agenteval_otel.sampling.key import SamplingKey
+    key = SamplingKey(b"of all processes")
 
     def decisions():
         every = []
@@ -91,9 +108,9 @@ DECIDES = """
             sampler = resolve(Sampler, fields)
             for number in range(300):
                 trace_id = (number * 0x9E3779B97F4A7C15F39CC0605CEDC835 + 1) % (1 << 128)
-                draw = randomness_of(SpanContext(trace_id, 1, False, TraceFlags(1)))
+                draw = randomness_of(SpanContext(trace_id, 1, False, TraceFlags(1)), key)
                 answer = AnswerFacts(number % 3, "E" if number % 4 == 0 else None, None, f"conversation {number % 50}")
-                decision = sampler.decide(SamplingContext("support", draw, answer))
+                decision = sampler.decide(SamplingContext("support", draw, answer, key=key))
                 every.append([decision.sampled, decision.probability, decision.reason])
         return json.dumps(every)
 
@@ -106,15 +123,15 @@ DECIDES = """
         os.wait()
         assert int(os.read(reading, 100)) == hash(decisions()), "the child decides otherwise"
     print("decisions", decisions(), flush=True)
-    draws = [randomness_of(None) for _ in range(3)]
+    draws = [randomness_of(None, key) for _ in range(3)]
     print("draws", json.dumps(draws), flush=True)
     print("state", random.getstate() == before, flush=True)
 """
 
 
 def test_every_process_decides_alike(python: str) -> None:
-    """The same responses get the same decision in other processes, after restarts, in forks, under
-    every hash seed.
+    """The same responses get the same decision in other processes with the same key, after
+    restarts, in forks, under every hash seed.
     """
     value = json.dumps([{"type": "ratio", "ratio": ratio} for ratio in RATIOS] + list(RULES))
     runs = [
