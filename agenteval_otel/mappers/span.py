@@ -46,7 +46,7 @@ class ReadSpan:
         flags: Trace flags; 1 is sampled.
         mapper: The dialect's, once `mapper_of` knows it.
         is_marked: Its trace state has the mark of an evaluation in this trace, made with our key.
-            Whoever sends a request chooses its trace state, so the entry alone says nothing.
+            The sender of a request chooses its trace state, so the entry alone says nothing.
     """
 
     trace_id: int

@@ -1,8 +1,8 @@
 """The key of sampling: from what others can choose (ids, texts) it makes numbers that they cannot
 foresee.
 
-Whoever knows the randomness of an id can choose ids that are always evaluated, or never. So it is a
-keyed hash. Processes with the same `sampling.key` decide alike, and know each other's marks.
+A client that knows the randomness of an id can choose ids that are always evaluated, or never. So it
+is a keyed hash. Processes with the same `sampling.key` decide alike, and know each other's marks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SamplingKey:
 
     `of_trace` runs on the caller's thread for every call: two rounds of multiplication, a third of
     BLAKE2b's time. Each round's product is kept whole, so that high bits of an id reach all bits of
-    the number. It keeps clients from choosing, and is no cryptographic hash: nobody outside sees
+    the number. It keeps clients from choosing, and is no cryptographic hash: clients never see
     the numbers.
 
     Args:

@@ -1,8 +1,8 @@
 """What a trace says of sampling: its randomness, the unit (the trace, or each call by itself), and
 the share upstream.
 
-All calls of a trace share its randomness, a keyed hash of the trace id: whoever sends requests
-chooses ids and trace states, and must not choose what is evaluated, or what weight it has. Where
+All calls of a trace share its randomness, a keyed hash of the trace id: the senders of requests
+choose ids and trace states, and must not choose what is evaluated, or what weight it has. Where
 the operator trusts them, the number agrees with head sampling: by the SDK's rule (the low 64 bits
 below ratio x 2^64), or with an ``ot=th`` entry in the trace state by the conventions' (the last 56
 bits, or their ``rv`` value, at or above the threshold). Both become one number here, smaller is
@@ -118,9 +118,11 @@ def head_ratio_of(provider: Any) -> float | None:
     """Return the share of the traces that a tracer provider records, where its sampler is the SDK's
     by ratio; None for other samplers.
     """
-    describe = getattr(getattr(provider, "sampler", None), "get_description", None)
-    found = None if describe is None else _RATIO.match(str(describe()))
-    return None if found is None else known(float(found[1]))
+    try:
+        match = _RATIO.match(provider.sampler.get_description())
+        return None if match is None else known(float(match[1]))
+    except Exception:  # a provider without a sampler, or a sampler of the host's that raises
+        return None
 
 
 class CallRandomness:

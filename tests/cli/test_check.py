@@ -197,3 +197,57 @@ def test_a_missing_key_of_a_judge_is_a_warning(
     assert f"  agents.support.evaluators[1].judge: {missing} NO KEY is not set" in warnings
     assert "KEY_THAT_IS_THERE" not in warnings
     assert "secret-7" not in out
+
+
+@pytest.mark.parametrize(
+    ("settings", "ratio", "warns"),
+    [
+        ("sample_rate: 0.05", "0.1", True),
+        ("sample_rate: 0.05", "1.0", False),
+        ("sample_rate: 0.05", "often", False),
+        ("sampling: {trust: [trace_id]}", "0.1", False),
+        ("sampling: {only_recorded: true}", "0.1", False),
+    ],
+)
+def test_head_sampling_that_is_not_followed_is_a_warning(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, settings: str, ratio: str, warns: bool
+) -> None:
+    """Where the SDK's variables record a share of the traces, with the two ways out."""
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", ratio)
+    out = cli("check", cli.settings(settings))
+    assert ("OTEL_TRACES_SAMPLER records 10 % of the traces" in out) is warns
+    assert ("sampling.only_recorded: true" in out) is warns
+
+
+@pytest.mark.parametrize(
+    ("settings", "warns"),
+    [
+        ("sample_rate: 0.001", False),
+        ("{sample_rate: 0.0001, load_shedding: {enabled: false}}", False),
+        ("{sample_rate: 0.00001, load_shedding: {enabled: false}}", False),
+        ("sample_rate: 0.00001", True),
+        ("{sample_rate: 0.001, sampling: {upstream_ratio: 0.001}}", True),
+        ("sample_rate: 0", False),
+    ],
+)
+def test_rates_that_multiply_to_next_to_nothing_are_a_warning(
+    cli: CommandLine, settings: str, warns: bool
+) -> None:
+    """One result would stand for more than a million answers."""
+    assert ("may stand for" in cli("check", cli.settings(settings))) is warns
+
+
+@pytest.mark.parametrize("key", ["sampling-secret-7-long-enough", "sampling-7"])
+def test_the_key_of_sampling_is_never_shown(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Not by a variable that sets it, and not where it is too short."""
+    monkeypatch.setenv("AGENTEVAL_SAMPLING__KEY", key)
+    file = cli.settings("sample_rate: 0.5")
+    out = cli("check", file, code=0 if len(key) > 16 else 1)
+    assert "sampling.key" in out
+    assert key not in out
+    monkeypatch.delenv("AGENTEVAL_SAMPLING__KEY")
+    out = cli("check", cli.settings(f"sampling: {{key: {key}}}"), code=0 if len(key) > 16 else 1)
+    assert key not in out

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sidecar import journal as journal_module
 from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal, JournalFull
+from agenteval_otel.sidecar.serve import kept_key
 
 MIB = 1024 * 1024
 
@@ -329,3 +331,22 @@ def test_an_erasure_that_failed_leaves_no_copy(
     (tmp_path / "0000000000000001.erasing").write_bytes(b"of a person")
     assert contents(tmp_path) == [b"of a person"]
     assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".otlp"]
+
+
+def test_a_durable_sidecar_keeps_its_key(tmp_path: Path) -> None:
+    """Made once, for its owner alone; a file without a key, or a folder that takes none, is an
+    error at start.
+    """
+    folder = tmp_path / "journal"
+    key = kept_key(folder)
+    assert len(key) >= 32
+    assert kept_key(folder) == key
+    assert [(file.name, stat.S_IMODE(file.stat().st_mode)) for file in folder.iterdir()] == [
+        ("sampling.key", 0o600)
+    ]
+    (folder / "sampling.key").write_text("")
+    with pytest.raises(ConfigurationError, match="has no key"):
+        kept_key(folder)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        kept_key(tmp_path / "file")
