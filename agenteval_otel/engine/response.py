@@ -275,8 +275,11 @@ class SamplingRecord:
 
     def __init__(self, settings: SamplingSettings, accounting: Accounting) -> None:
         self.settings, self._accounting = settings, accounting
-        own = settings.key
-        self.key = PROCESS_KEY if own is None else SamplingKey(own.encode(), is_set=True)
+        self.key = PROCESS_KEY
+        if settings.key is not None:
+            # a variable may hold bytes that are no UTF-8
+            secret = settings.key.encode("utf-8", "surrogatepass")
+            self.key = SamplingKey(secret, is_set=True)
         self.calls = CallsPerTrace()
         self._has_looked = False
 

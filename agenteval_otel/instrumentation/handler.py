@@ -76,7 +76,7 @@ class HandlerConfig:
             if sampling.unit == "trace"
             else CallRandomness(key)
         )
-        # What nearly every process has: then `enter` needs neither of the two above.
+        # True in nearly every process: `enter` then computes the number itself.
         self.by_key = sampling.unit == "trace" and not sampling.trust and not self.only_recorded
         self.mask, self.first, self.second = key.mask, key.first, key.second
         self.spans, self.spans_always = (
