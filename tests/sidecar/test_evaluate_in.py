@@ -259,14 +259,13 @@ def test_the_decision_comes_with_the_answer(serve: Serve, run: Run) -> None:
         with use_span(NonRecordingSpan(SpanContext(number + 1, 7, False, TraceFlags(1)))):
             handler("x")
     assert app.flush()
-    assert app.outcomes == {"sent": 200}  # small trace ids are below every threshold
     stored = served.results()
+    assert app.outcomes == {"sent": len(stored), "not_sampled": 200 - len(stored)}
+    assert 50 <= len(stored) <= 150
     assert {
         (each.sampling_probability, each.sampling_reason, each.sampling_scope) for each in stored
     } == {(0.25, "ratio", None)}
-    assert {each.span.trace_id for each in stored} == {
-        f"{number + 1:032x}" for number in range(200)
-    }
+    assert len({each.span.trace_id for each in stored}) == len(stored)
 
 
 # --- content goes to the sidecar alone
