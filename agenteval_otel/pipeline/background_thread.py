@@ -61,7 +61,6 @@ class BackgroundThread(EvaluationThread):
     evaluations do.
 
     Attributes:
-        beat: Monotonic seconds of the last sign of life.
         superseded: Another thread took over; this one ends when it comes back.
         looking: A timer makes it check the queue, so that no call has to wake it.
         running: What is under evaluation, by the future that is waited for.

@@ -350,7 +350,7 @@ class _Watchdog:
                 continue
             if not thread.is_busy() or thread.beat != beat:
                 beat, still_s = thread.beat, 0.0
-            elif looked_s < wait_s * _LATE:
+            elif looked_s < wait_s * _LATE and time.monotonic() > beat:
                 still_s += looked_s
             # One that ended because the pool was closed is not replaced: `shutdown` stops this
             # watchdog first.

@@ -7,23 +7,35 @@ form, or a word before it such as ``phone:``; other numbers stay, as ids and dat
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
+import functools
 import re
+import socket
 from collections.abc import Iterator, Set
 from typing import Final
 
 from agenteval_otel.redaction.scan import Finding, Scan
 from agenteval_otel.runtime.text import lazily
 
+# After the sign: a line end where an address was broken, or the spaces of ``jane @ mail.example``.
 _DOMAIN: Final = lazily(
-    r"@(?:[^\W_](?:[^\W_]|-(?!\.)){0,62}+\.){1,8}([^\W\d_]{2,24}+|xn--[a-z0-9-]{2,58}+)(?![\w@])",
+    r"@(?:\r?\n| )?(?:(?:[^\W_](?:[^\W_]|-(?!\.)){0,62}+\.){1,8}([^\W\d_]{2,24}+|xn--[a-z0-9-]{2,58}+)(?![\w@])"
+    r"|\[[0-9A-Fa-f:.]{7,45}+\]|localhost(?![\w.-]))",
     re.IGNORECASE,
 )
-# Read from right to left.
-_LOCAL: Final = lazily(r"[\w+%-](?:[\w+%.-]|'(?=\w)){0,63}+")
+# Read from right to left. Pictures are names too.
+_LOCAL: Final = lazily(
+    r"[\w+%-](?:[\w+%.-]|'(?=\w)){0,63}+|\"[^\"\n@]{1,62}+\"|[\u2600-\u27bf\U0001f300-\U0001faff]{1,8}+"
+)
+# Alone or behind a word for mail: sentences have such a sign too ("live @ twitch.example").
+_SPACED_LOCAL: Final = lazily(
+    r"(?i)(?:(?:\A|[\n:<(\[=|>\"'])\s?|mail[a-z]{0,4}(?: address)?(?: (?:is|at|to|me|us|him|her|them))? )"
+    r"(?P<name>[\w+%-][\w+%.-]{0,63}) \Z"
+)
 _FILES: Final = frozenset({"png", "jpg", "jpeg", "gif", "svg", "webp", "css", "js", "py"})
-_AT: Final = lazily(rb"@(?=[^\x00-\x2f])")
+# Outside of ASCII, a byte of a scan is a question mark.
+_AT: Final = lazily(
+    rb"@(?:(?<=[\w+%\"?-]@)(?=[A-Za-z0-9?][A-Za-z0-9?-]{0,62}+\.|\[|localhost|\r?\n[A-Za-z0-9?])|(?<= @)(?= [A-Za-z0-9?]))"
+)
 
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4: Final = lazily(rf"{_OCTET}(?:\.{_OCTET}){{3}}(?![\w]|\.[0-9])")
@@ -38,9 +50,17 @@ _IPV6_RIGHT: Final = lazily(r":[0-9A-Fa-f:]{1,4096}+(?:(?:\.[0-9]{1,3}){3})?")
 def find_emails(scan: Scan) -> Iterator[Finding]:
     text = scan.text
     for at in scan.matches(_AT):
-        domain, local = _DOMAIN.match(text, at), _LOCAL.match(text[max(0, at - 64) : at][::-1])
-        if domain is not None and local is not None and domain[1].lower() not in _FILES:
-            yield Finding(at - local.end(), domain.end(), "[EMAIL]")
+        domain = _DOMAIN.match(text, at)
+        if domain is None or (domain[1] or "").lower() in _FILES:
+            continue
+        if text[at - 1] == " ":
+            spaced = _SPACED_LOCAL.search(text, max(0, at - 96), at)
+            start = at if spaced is None else spaced.start("name")
+        else:
+            local = _LOCAL.match(text[max(0, at - 64) : at][::-1])
+            start = at if local is None else at - local.end()
+        if start < at:
+            yield Finding(start, domain.end(), "[EMAIL]")
 
 
 def _ipv4_at(text: str, at: int) -> Finding | None:
@@ -78,29 +98,49 @@ def _is_ipv6(text: str, start: int, end: int) -> bool:
     )
     if any(char.isalnum() or char == "_" for char in around) or not 4 <= len(address) <= 45:
         return False
-    with contextlib.suppress(ValueError):
-        ipaddress.IPv6Address(address)
-        return any(char.isdigit() for char in address)
-    return False
+    try:
+        socket.inet_pton(socket.AF_INET6, address)  # fifteen times as fast as `ipaddress`
+    except OSError:
+        return False
+    return any(char.isdigit() for char in address)
 
 
-# In folded text: a group of digits begins, and seven digits or four short groups follow; no date of
+# In folded text: a group of digits begins, and six digits or four short groups follow; no date of
 # a log line does.
 _NUMBER: Final = lazily(
-    rb"0(?<= 0)(?!000 00 00(?: 00 00 00)?(?! ?0))(?=(?: {0,3}+0){6}|0{0,2}+(?: 0{1,3}+){3})"
+    rb"0(?:(?<= 0)|(?<= [a-z]0)(?=0{15}(?![a-z0])))(?!000 00 00(?: 00 00 00)?(?! ?0))"
+    rb"(?=(?: {0,3}+0){6}|0{0,2}+(?: 0{1,3}+){3}|0 00 00(?!0))"
 )
-_ACCOUNT: Final = lazily(rb"00(?<= [a-z][a-z]00)(?=(?: ?[a-z0]){11})")
+# In raw text, from there: what begins some kind by its first digits; other numbers need a word.
+_SHAPE: Final = lazily(
+    rb"[0-9]{1,3}\.[0-9]{1,3}\.|[0-9]{12}|[0-9]{4}[^A-Za-z0-9]{1,5}[0-9]{4}|[0-9]{3}[ -]?[0-9]{2}[ -]?[0-9]{4}|0"
+    rb"|(?:1.{0,2})?\(?[2-9][0-9]{2}|[0-9],\s?[0-9],\s?[0-9],"
+)
+_AFTER_NUMBER: Final = lazily(rb"[0-9][ .,/-]{1,2}\Z")
+_ACCOUNT: Final = lazily(rb"00(?:(?<= [a-z][a-z]00)|(?<= iban[a-z][a-z]00))(?=(?: ?[a-z0]){11})")
 
-_GAP: Final = "[ \u00a0\u2009\u202f-]"
+_GAP: Final = "[ +-]"
 _GROUPS: Final = lazily(
     rf"(?:[0-9]{{12,19}}+(?![0-9])|[0-9]{{4}}(?:\.[0-9]{{4}}){{3}}(?!\.?[0-9])|[0-9]{{4}}(?:{_GAP}[0-9]{{4,6}}+){{2}}(?:{_GAP}[0-9]{{1,7}}+){{0,2}}+(?![0-9]))"
+)
+# Groups that are joined in another way, and single digits in a list: of an issuer's prefix alone.
+_ODD_GROUPS: Final = lazily(
+    r"(?:[0-9]{16}|[0-9]{4}(?:[^A-Za-z0-9]{1,5}[0-9]{4}){3}|[0-9]{4}[^A-Za-z0-9]{1,5}[0-9]{6}[^A-Za-z0-9]{1,5}[0-9]{5}"
+    r"|[0-9](?:,\s?[0-9]){14,15})(?![0-9]|[^A-Za-z0-9]{1,5}[0-9])"
+)
+_AFTER_GROUP: Final = lazily(r"[0-9][^A-Za-z0-9]{1,5}\Z")
+_ISSUED: Final = lazily(
+    r"(?:4[0-9]{3}|5[1-5][0-9]{2}|222[1-9]|22[3-9][0-9]|2[3-6][0-9]{2}|27[01][0-9]|2720|6011|64[4-9][0-9]|65[0-9]{2}|62[0-9]{2}"
+    r"|352[89]|35[3-8][0-9])[0-9]{12}\Z|3[47][0-9]{13}\Z"
 )
 _JOINED: Final = lazily(r"[0-9][./-]")  # the rest of a date
 _DIGITS: Final = lazily(r"[0-9]+")
 _CARD_WORD: Final = lazily(
     r"(?i)(?:\b(?:card|cc|credit|debit|visa|mastercard|maestro|amex|karte\w*|kreditkarte\w*|carte|tarjeta|kort\w*)\b[^0-9\n]{0,24})\Z"
 )
-_GROUPED_ACCOUNT: Final = lazily(r"[A-Za-z]{2}[0-9]{2}(?:[ \u00a0-]?[A-Za-z0-9]){11,30}")
+_IN_FOURS: Final = lazily(r"(?:[A-Za-z0-9]{4}[^A-Za-z0-9])+[A-Za-z0-9]{1,4}\Z")
+_GAPS: Final = lazily(r"[^A-Za-z0-9]")
+_VALUES: Final = str.maketrans({chr(55 + value): str(value) for value in range(10, 36)})
 _LEAST_DIGITS: Final = 8
 _IBAN_LENGTHS: Final = {
     country: length
@@ -129,9 +169,14 @@ _IBAN_LENGTHS: Final = {
 
 
 def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
-    text, done = scan.text, 0
+    text = scan.text
+    raw = scan.raw
+    done = 0
     for at in scan.matches(_NUMBER, folded=True):
+        # A raw place is one further on. A number right after another one has no word before it.
         if at < done:
+            continue
+        if _AFTER_NUMBER.search(raw, max(0, at - 2), at + 1) and not _SHAPE.match(raw, at + 1):
             continue
         finding = _ipv4_at(text, at) if "ip" in kinds else None
         if finding is None and not _JOINED.match(text, max(0, at - 2), at):
@@ -144,28 +189,28 @@ def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
 
 
 def find_ibans(scan: Scan) -> Iterator[Finding]:
-    """The accounts of countries whose length is known; in groups they are written in capitals,
-    unlike prose.
+    """The accounts of countries whose length is known; in small letters they are written in one
+    piece or in groups of four, unlike prose.
     """
     text = scan.text
     for at in scan.matches(_ACCOUNT, folded=True):
         start = at - 3
         length = _IBAN_LENGTHS.get(text[start : start + 2].upper())
-        match = _GROUPED_ACCOUNT.match(text, start) if length else None
-        if length is None or match is None:
+        match = _account_of(length).match(text, start) if length else None
+        if match is None:
             continue
-        places = [place for place in range(start, match.end()) if text[place].isalnum()][:length]
-        end = places[-1] + 1
-        whole = text[start:end]
-        is_written_so = whole == whole.upper() or (end - start == length and whole == whole.lower())
-        if len(places) < length or text[end : end + 1].isalnum() or not is_written_so:
+        whole = match[0]
+        if whole != whole.upper() and len(whole) != length and not _IN_FOURS.match(whole):
             continue
-        values = [int(text[place], 36) for place in (*places[4:], *places[:4])]
-        if (
-            sum(value < 10 for value in values) > _LEAST_DIGITS
-            and int("".join(map(str, values))) % 97 == 1
-        ):
-            yield Finding(start, end, "[IBAN]")
+        account = _GAPS.sub("", whole).upper()
+        is_valid = int((account[4:] + account[:4]).translate(_VALUES)) % 97 == 1
+        if is_valid and sum(map(str.isdigit, account)) > _LEAST_DIGITS:
+            yield Finding(start, match.end(), "[IBAN]")
+
+
+@functools.cache
+def _account_of(length: int) -> re.Pattern[str]:
+    return re.compile(rf"[A-Za-z]{{2}}[0-9]{{2}}(?:[ ./_-]?[A-Za-z0-9]){{{length - 4}}}(?![A-Za-z0-9])")
 
 
 _SSN: Final = lazily(
@@ -174,23 +219,30 @@ _SSN: Final = lazily(
 _SSN_BEFORE: Final = lazily(r"(?i)(?:(?<![a-z])ssn(?![a-z])|social[\s_-]?security)[^0-9\n]{0,24}\Z")
 
 
+_LETTER: Final = lazily(r"[A-Za-z#\u2116]")
+
+
 def _ssn_at(text: str, at: int) -> Finding | None:
     """A number of US social security: in its hyphens, or behind its name."""
     match = _SSN.match(text, at)
     if match is None or _is_part_of_more(text, at):
         return None
     before = text[max(0, at - 48) : at]
-    if _SSN_BEFORE.search(before) is None:
-        other = _OTHER_BEFORE.search(before.rstrip(_BETWEEN))
+    is_announced = _LETTER.search(before, max(0, len(before) - 26)) is not None
+    if not is_announced or _SSN_BEFORE.search(before) is None:
+        other = _OTHER_BEFORE.search(before.rstrip(_BETWEEN)) if is_announced else None
         if match[1] != "-" or (other is not None and other[1]):
             return None
     return Finding(at, match.end(), "[SSN]")
 
 
 def _card_at(text: str, at: int) -> Finding | None:
-    match = _GROUPS.match(text, at)
-    if match is None or (at > 1 and text[at - 1] in ".," and text[at - 2].isdigit()):
+    before = text[at - 1 : at] if at else ""
+    if before in ("", ".", ",") and text[max(0, at - 2) : max(0, at - 1)].isdigit():
         return None
+    match = None if before.isalpha() else _GROUPS.match(text, at)
+    if match is None:
+        return _odd_card_at(text, at)
     digits = "".join(_DIGITS.findall(match[0]))
     for group in reversed(list(_DIGITS.finditer(text, at, match.end()))):
         is_grouped = group.end() - at > len(digits)
@@ -202,6 +254,18 @@ def _card_at(text: str, at: int) -> Finding | None:
             return Finding(at, group.end(), "[CARD]")
         digits = digits[: len(digits) - len(group[0])]
     return None
+
+
+def _odd_card_at(text: str, at: int) -> Finding | None:
+    """A card in four groups that lines, commas or stars keep apart, in single digits, or behind a
+    letter; only of a known issuer, as columns of numbers have Luhn's check digit by chance.
+    """
+    match = _ODD_GROUPS.match(text, at)
+    if match is None or _AFTER_GROUP.search(text, max(0, at - 6), at):
+        return None
+    digits = "".join(_DIGITS.findall(match[0]))
+    is_card = _ISSUED.match(digits) is not None and _luhn(digits)
+    return Finding(at, match.end(), "[CARD]") if is_card else None
 
 
 _OF_15_DIGITS: Final = ("34", "37", "1800", "2131")
@@ -220,12 +284,16 @@ def _is_card(text: str, start: int, digits: str, *, grouped: bool) -> bool:
     ) is not None
 
 
+_DOUBLED: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
+
+
 def _luhn(digits: str) -> bool:
-    values = (int(digit) * (1 + index % 2) for index, digit in enumerate(reversed(digits)))
-    return sum(value // 10 + value % 10 for value in values) % 10 == 0
+    values = digits.encode()
+    singles = values[-1::-2]
+    return (sum(singles) - 48 * len(singles) + sum(values[-2::-2].translate(_DOUBLED))) % 10 == 0
 
 
-_PHONE_GAP: Final = "[ \u00a0\u2009\u202f.\\-\u2010\u2011/()]"
+_PHONE_GAP: Final = "[ .\\-/()]"
 _EXTENSION: Final = r"(?:\s?(?:x|ext\.?|extension|#)\s?[0-9]{1,6})?"
 _END: Final = r"(?![0-9]|[.,:/-][0-9]|[A-Za-z_%])"
 
@@ -266,7 +334,7 @@ _PHONE_BEFORE: Final = lazily(
     r"|\bmessages?\s+to|\banswering\s+(?:at|on)|\bmy\s+(?:(?:number|cell|mobile)\s+is|registered))\Z"
 )
 # What may stand between such a word and the number.
-_BETWEEN: Final = " \t\n\u00a0:=\"'(\\"
+_BETWEEN: Final = " \t\n\r:=\"'(\\"
 _WORD_ENDS: Final = frozenset(".#№")
 _PHONE_AFTER: Final = lazily(
     rf"(?i){_EXTENSION}[\s-]{{0,2}}\(?(?:office|fax|mobile|cell|landline)\b"

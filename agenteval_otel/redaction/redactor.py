@@ -14,9 +14,11 @@ from agenteval_otel.components import Component
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.redaction.personal import find_emails, find_ibans, find_ipv6, find_numbers
+from agenteval_otel.redaction.reading import Reading
 from agenteval_otel.redaction.scan import Finding, Scan, merged
-from agenteval_otel.redaction.secrets import find_secrets
+from agenteval_otel.redaction.secrets import find_secrets, has_token_prefix
 from agenteval_otel.runtime.patterns import Pattern, compile_pattern
+from agenteval_otel.runtime.reentrancy import sign_of_life
 from agenteval_otel.runtime.text import lazily
 
 Kind = Literal["secrets", "email", "card", "phone", "iban", "ip", "ssn"]
@@ -115,13 +117,25 @@ class PatternRedactor(Redactor, type="patterns"):
             # into one.
             all_findings += (Finding(*match.span(), match[0]) for match in _MARKER.finditer(text))
             for marker, pattern in self._own:
+                sign_of_life(self.limit_s)
                 all_findings += (
                     Finding(*span, marker) for span in pattern.spans(text, limit_s=self.limit_s)
                 )
         return merged(all_findings)
 
     def _built_in(self, text: str) -> Iterator[Finding]:
-        scan = Scan(text)
+        reading = Reading(text)
+        scan = Scan(reading.text)
+        if not reading.differs:
+            yield from self._found(scan)
+            return
+        for start, end, marker in self._found(scan):
+            yield Finding(*reading.span(start, end), marker)
+        if "secrets" in self.kinds:
+            # As it stands too: an encoded sign may end a value here, and be a part of it there.
+            yield from find_secrets(Scan(text))
+
+    def _found(self, scan: Scan) -> Iterator[Finding]:
         for kind, find in _FINDERS.items():
             if kind in self.kinds:
                 yield from find(scan)
@@ -131,7 +145,7 @@ class PatternRedactor(Redactor, type="patterns"):
 
 def _holds_nothing(text: str) -> bool:
     """Whether no built-in kind can be in it: it is too short, or an id of a known form."""
-    return len(text) < 6 or _ID.fullmatch(text) is not None
+    return len(text) < 6 or (_ID.fullmatch(text) is not None and not has_token_prefix(text))
 
 
 def _replaced(text: str, findings: list[Finding]) -> str:

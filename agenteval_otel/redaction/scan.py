@@ -8,16 +8,14 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from agenteval_otel.runtime.text import lazily
+from agenteval_otel.runtime.reentrancy import sign_of_life
 
 _FOLDED: Final = bytes(
     48 if 48 <= code <= 57 else code | 32 if 65 <= code <= 90 else code if 97 <= code <= 122 else 32
     for code in range(256)
 )
-# Full-width, Arabic and Persian digits.
-_ZEROS: Final = (0xFF10, 0x0660, 0x06F0)
-_DIGITS: Final = {zero + digit: 48 + digit for zero in _ZEROS for digit in range(10)}
-_OTHER_DIGIT: Final = lazily(f"[{''.join(map(chr, _DIGITS))}]")
+# How many candidates are looked at between two signs of life.
+_MANY: Final = 256
 
 
 class Finding(NamedTuple):
@@ -30,17 +28,14 @@ class Finding(NamedTuple):
 
 class Scan:
     """A text, and two forms of it of one byte a character, in which a few searches find what needs
-    a closer look.
+    a closer look. The work is bounded by the text's length, so it gives signs of life.
 
     `raw` is the text, outside of ASCII a question mark; `folded` has letters in lower case, ``0``
     for every digit and a space for everything else.
     """
 
     def __init__(self, text: str) -> None:
-        # Digits of other writings stand for those that the patterns know, each in its place.
-        self.text = text = (
-            text.translate(_DIGITS) if not text.isascii() and _OTHER_DIGIT.search(text) else text
-        )
+        self.text = text
         # A leading space, so that the start of the text counts as a boundary.
         self.raw = b" " + text.encode("ascii", "replace")
         self.folded = self.raw.translate(_FOLDED)
@@ -48,8 +43,12 @@ class Scan:
     def places(self, needle: bytes, *, folded: bool = False) -> Iterator[int]:
         """Positions in the text at which the literal begins."""
         where = self.folded if folded else self.raw
+        count = 0
         at = where.find(needle, 1)
         while at >= 0:
+            count += 1
+            if count % _MANY == 0:
+                sign_of_life()
             yield at - 1
             at = where.find(needle, at + 1)
 
@@ -57,7 +56,9 @@ class Scan:
         """Positions in the text of the last byte of each match; patterns use a lookahead for what
         follows it.
         """
-        for match in pattern.finditer(self.folded if folded else self.raw):
+        for count, match in enumerate(pattern.finditer(self.folded if folded else self.raw), 1):
+            if count % _MANY == 0:
+                sign_of_life()
             yield match.end() - 2
 
 

@@ -11,6 +11,7 @@ import functools
 import importlib
 import sys
 import threading
+import time
 from contextvars import ContextVar
 from typing import Final
 
@@ -50,7 +51,14 @@ EVALUATION: Final[ContextVar[EvaluationScope | None]] = ContextVar(
 
 
 class EvaluationThread(threading.Thread):
-    """A daemon thread of ours on which evaluators run."""
+    """A daemon thread of ours on which evaluators run.
+
+    Attributes:
+        beat: Monotonic seconds of the last sign of life; later than now while a step with a time
+            limit of its own runs.
+    """
+
+    beat = 0.0
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **{**kwargs, "daemon": True})  # type: ignore[arg-type]
@@ -64,6 +72,17 @@ class EvaluationThread(threading.Thread):
     @daemon.setter
     def daemon(self, daemonic: bool) -> None:
         raise RuntimeError("it is a daemon for good")
+
+
+def sign_of_life(within_s: float = 0.0) -> None:
+    """Tell the watchdog that this thread works, and that the next step may take so long.
+
+    For code of ours whose time is bounded by the length of what it reads, or by its own limit: a
+    long text is no part that hangs, and the answer that it belongs to is not lost.
+    """
+    thread = threading.current_thread()
+    if isinstance(thread, EvaluationThread):
+        thread.beat = time.monotonic() + within_s
 
 
 class _OfProcess:
