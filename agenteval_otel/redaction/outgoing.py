@@ -18,7 +18,8 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, E
 from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.redaction.personal import NUMBER_KEY
 from agenteval_otel.redaction.redactor import Redactor
-from agenteval_otel.redaction.secrets import SECRET, TELLING_KEY
+from agenteval_otel.redaction.secrets import SCHEMA_KEYS, SCHEMA_TYPES, SECRET, TELLING_KEY
+from agenteval_otel.runtime.reentrancy import sign_of_life
 
 FAILED: Final = "[redaction failed]"
 V = TypeVar("V", bound=Value)
@@ -133,6 +134,7 @@ class Redaction:
     def _redacted(self, text: str) -> str:
         for redactor in self.redactors:
             try:
+                sign_of_life()  # each text has the time of a stall: an answer may have many
                 with part_of("redaction", redactor):
                     text = redactor.redact(text)
                 if not isinstance(text, str):
@@ -156,8 +158,12 @@ class Redaction:
         if isinstance(value, Value):
             return self.model(value)
         if isinstance(value, Mapping):
+            # What lies in an object under ``password`` is one, whatever its own names are.
+            above = name if _holds_one(name[:64]) and not _is_schema(value) else ""
             pairs = {
-                self.text(key) if isinstance(key, str) else key: self._value(item, str(key))
+                self.text(key) if isinstance(key, str) else key: self._value(
+                    item, str(key) if not above or _tells(str(key)[:64]) else above
+                )
                 for key, item in value.items()
             }
             same = len(pairs) == len(value) and all(
@@ -191,6 +197,20 @@ class Redaction:
 @functools.lru_cache(maxsize=_MAX_KNOWN)
 def _tells(name: str) -> bool:
     return bool(TELLING_KEY.search(name) or NUMBER_KEY.search(name))
+
+
+@functools.lru_cache(maxsize=_MAX_KNOWN)
+def _holds_one(name: str) -> bool:
+    """Whether it ends as a telling name: not ``token_usage``."""
+    return any(match.end() == len(name) for match in TELLING_KEY.finditer(name)) or bool(
+        NUMBER_KEY.search(name)
+    )
+
+
+def _is_schema(value: Mapping[Any, Any]) -> bool:
+    """Whether an object describes a value instead of holding it, as tools' definitions do."""
+    kind = value.get("type")
+    return (isinstance(kind, str) and kind in SCHEMA_TYPES) or not SCHEMA_KEYS.isdisjoint(value)
 
 
 @functools.cache

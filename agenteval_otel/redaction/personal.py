@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import socket
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from agenteval_otel.redaction.scan import Finding, Scan
@@ -34,7 +34,8 @@ _SPACED_LOCAL: Final = lazily(
 _FILES: Final = frozenset({"png", "jpg", "jpeg", "gif", "svg", "webp", "css", "js", "py"})
 # Outside of ASCII, a byte of a scan is a question mark.
 _AT: Final = lazily(
-    rb"@(?:(?<=[\w+%\"?-]@)(?=[A-Za-z0-9?][A-Za-z0-9?-]{0,62}+\.|\[|localhost|\r?\n[A-Za-z0-9?])|(?<= @)(?= [A-Za-z0-9?]))"
+    rb"@(?:(?<=[\w+%\"?-]@)(?=[A-Za-z0-9?][A-Za-z0-9?-]{0,62}+\.|\[|localhost|\r?\n[A-Za-z0-9?])"
+    rb"|(?<= @)(?= [A-Za-z0-9?]))"
 )
 
 _OCTET: Final = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
@@ -45,6 +46,25 @@ _VERSION: Final = lazily(
 _COLONS: Final = lazily(rb":(?=:|(?:[0-9A-Fa-f]{1,4}:){6})")
 _HEXADECIMAL: Final = lazily(r"[0-9A-Fa-f:]{0,39}+")
 _IPV6_RIGHT: Final = lazily(r":[0-9A-Fa-f:]{1,4096}+(?:(?:\.[0-9]{1,3}){3})?")
+
+
+# Whole addresses from left to right, for texts that are full of them.
+_LISTED: Final = lazily(
+    r"(?<![^\s<(\[,;])[\w+%-][\w+%.-]{0,62}@(?:[a-z0-9](?:[a-z0-9]|-(?!\.)){0,62}+\.){1,8}(?!(?:png|jpe?g|gif|svg|webp|css|js|py)\b)"
+    r"[a-z]{2,24}+(?![\w@.-])",
+    re.IGNORECASE,
+)
+_LISTED_EVERY: Final = 64
+_LISTED_LEAST: Final = 4096
+
+
+def without_listed_emails(text: str) -> str:
+    """The text with addresses in lists replaced, if it is full of them: a fifth of the time that
+    `find_emails` takes, which finds the others.
+    """
+    if len(text) < _LISTED_LEAST or text.count("@") * _LISTED_EVERY < len(text):
+        return text
+    return _LISTED.sub("[EMAIL]", text)
 
 
 def find_emails(scan: Scan) -> Iterator[Finding]:
@@ -113,8 +133,8 @@ _NUMBER: Final = lazily(
 )
 # In raw text, from there: what begins some kind by its first digits; other numbers need a word.
 _SHAPE: Final = lazily(
-    rb"[0-9]{1,3}\.[0-9]{1,3}\.|[0-9]{12}|[0-9]{4}[^A-Za-z0-9]{1,5}[0-9]{4}|[0-9]{3}[ -]?[0-9]{2}[ -]?[0-9]{4}|0"
-    rb"|(?:1.{0,2})?\(?[2-9][0-9]{2}|[0-9],\s?[0-9],\s?[0-9],"
+    rb"[0-9]{1,3}\.[0-9]{1,3}\.|[0-9]{12}|[0-9]{4}[^A-Za-z0-9]{1,5}[0-9]{4}|[0-9]{3}-[0-9]{2}-[0-9]{4}|0"
+    rb"|(?:1.{0,2})?\(?[2-9][0-9]{2}[^A-Za-z0-9]|[2-9][0-9]{9}x|[0-9],\s?[0-9],\s?[0-9],"
 )
 _AFTER_NUMBER: Final = lazily(rb"[0-9][ .,/-]{1,2}\Z")
 _ACCOUNT: Final = lazily(rb"00(?:(?<= [a-z][a-z]00)|(?<= iban[a-z][a-z]00))(?=(?: ?[a-z0]){11})")
@@ -168,14 +188,19 @@ _IBAN_LENGTHS: Final = {
 }
 
 
-def find_numbers(scan: Scan, kinds: Set[str]) -> Iterator[Finding]:
+def find_numbers(scan: Scan, kinds: Set[str], taken: Sequence[Finding] = ()) -> Iterator[Finding]:
+    """The numbers of the text, but for the groups of an address or an account that is `taken`."""
     text = scan.text
     raw = scan.raw
     done = 0
+    ends = [*taken, Finding(len(text), len(text), "")]
+    index = 0
     for at in scan.matches(_NUMBER, folded=True):
-        # A raw place is one further on. A number right after another one has no word before it.
-        if at < done:
+        while at >= ends[index].end and index < len(taken):
+            index += 1
+        if at < done or at >= ends[index].start:
             continue
+        # A raw place is one further on. A number right after another one has no word before it.
         if _AFTER_NUMBER.search(raw, max(0, at - 2), at + 1) and not _SHAPE.match(raw, at + 1):
             continue
         finding = _ipv4_at(text, at) if "ip" in kinds else None
@@ -210,7 +235,9 @@ def find_ibans(scan: Scan) -> Iterator[Finding]:
 
 @functools.cache
 def _account_of(length: int) -> re.Pattern[str]:
-    return re.compile(rf"[A-Za-z]{{2}}[0-9]{{2}}(?:[ ./_-]?[A-Za-z0-9]){{{length - 4}}}(?![A-Za-z0-9])")
+    return re.compile(
+        rf"[A-Za-z]{{2}}[0-9]{{2}}(?:[ ./_-]?[A-Za-z0-9]){{{length - 4}}}(?![A-Za-z0-9])"
+    )
 
 
 _SSN: Final = lazily(
@@ -412,11 +439,14 @@ def _is_part_of_more(text: str, start: int) -> bool:
     return before.isalnum() or (before != "" and before in "._/-+%$€£")
 
 
+_IN_ONE: Final = lazily(r"\+[0-9]{9,15}")
+
+
 def _international(text: str, start: int) -> Finding | None:
     match = _INTERNATIONAL.match(text, start)
     if match is None or (start > 0 and (text[start - 1].isalnum() or text[start - 1] in "+_")):
         return None
-    in_one = re.match(r"\+[0-9]{9,15}", match[0])
+    in_one = _IN_ONE.match(match[0])
     end = start + in_one.end() if in_one else _within(match, 15)
     return _extended(text, start, end) if 8 <= _digit_count(text[start:end]) <= 15 else None
 

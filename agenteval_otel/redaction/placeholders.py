@@ -12,7 +12,9 @@ from typing import Final
 from agenteval_otel.runtime.text import lazily
 
 _LONGEST: Final = 128
-_SECRET_WORD: Final = r"(?:password|passwort|passwd|passphrase|passcode|pwd|secret|token|credentials?)"
+_SECRET_WORD: Final = (
+    r"(?:password|passwort|passwd|passphrase|passcode|pwd|secret|token|credentials?)"
+)
 _PLACEHOLDER: Final = lazily(
     r"(?i)(?:"
     # nothing, and types

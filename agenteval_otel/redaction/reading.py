@@ -8,17 +8,19 @@ where each stretch of the plain form stands in the text as it was.
 from __future__ import annotations
 
 import functools
-import re
 import unicodedata
 from bisect import bisect_right
 from html import unescape
 from typing import Final, NamedTuple
 
+from agenteval_otel.runtime.reentrancy import sign_of_life
 from agenteval_otel.runtime.text import lazily
 
 # Layers of encoding that are taken off: JSON in an address in JSON.
 _MAX_LAYERS: Final = 3
 _SHORT_CHARS: Final = 128
+MANY: Final = 256
+"""How many places of a text are looked at between two signs of life."""
 
 _DASHES: Final = "\u02d7\u058a\u1806\u2010-\u2015\u2043\u2212"
 _SPACES: Final = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
@@ -101,7 +103,7 @@ class Reading:
         """Replace what is encoded in the text by what it stands for; False where that is all."""
         text = self.text
         is_ascii = text.isascii()
-        if is_ascii and not any(sign in text for sign in _SIGNS):
+        if is_ascii and "%" not in text and "\\" not in text and "&" not in text:
             return False
         is_rare = not is_ascii and _RARE_CHAR.search(text) is not None
         place = (_ANY_PLACE if is_rare else _PLACE).search
@@ -111,7 +113,11 @@ class Reading:
         length = 0
         is_decoded = False
         spot = place(text)
+        count = 0
         while spot is not None:
+            count += 1
+            if count % MANY == 0:
+                sign_of_life()
             start = spot.start()
             match = _ENCODED.match(text, start)
             encoded = spot[0] if match is None else match[0]

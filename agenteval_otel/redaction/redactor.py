@@ -13,7 +13,13 @@ from pydantic import Field, field_validator
 from agenteval_otel.components import Component
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.redaction.personal import find_emails, find_ibans, find_ipv6, find_numbers
+from agenteval_otel.redaction.personal import (
+    find_emails,
+    find_ibans,
+    find_ipv6,
+    find_numbers,
+    without_listed_emails,
+)
 from agenteval_otel.redaction.reading import Reading
 from agenteval_otel.redaction.scan import Finding, Scan, merged
 from agenteval_otel.redaction.secrets import find_secrets, has_token_prefix
@@ -102,6 +108,8 @@ class PatternRedactor(Redactor, type="patterns"):
         """
         if not self.patterns and _holds_nothing(text):
             return text
+        if "email" in self.kinds and not self.patterns:
+            text = without_listed_emails(text)
         for _ in range(min(_MAX_PASSES, max(1, _SCANNED_CHARS // max(1, len(text))))):
             redacted = _replaced(text, self.findings(text))
             if redacted == text:
@@ -136,11 +144,16 @@ class PatternRedactor(Redactor, type="patterns"):
             yield from find_secrets(Scan(text))
 
     def _found(self, scan: Scan) -> Iterator[Finding]:
+        taken: list[Finding] = []
         for kind, find in _FINDERS.items():
-            if kind in self.kinds:
-                yield from find(scan)
+            if kind not in self.kinds:
+                continue
+            found = list(find(scan))
+            yield from found
+            if kind in ("iban", "ip"):
+                taken += found
         if numbers := {"card", "phone", "ip", "ssn"}.intersection(self.kinds):
-            yield from find_numbers(scan, numbers)
+            yield from find_numbers(scan, numbers, sorted(taken))
 
 
 def _holds_nothing(text: str) -> bool:

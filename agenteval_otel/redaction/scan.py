@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from agenteval_otel.redaction.reading import MANY
 from agenteval_otel.runtime.reentrancy import sign_of_life
 
 _FOLDED: Final = bytes(
     48 if 48 <= code <= 57 else code | 32 if 65 <= code <= 90 else code if 97 <= code <= 122 else 32
     for code in range(256)
 )
-# How many candidates are looked at between two signs of life.
-_MANY: Final = 256
 
 
 class Finding(NamedTuple):
@@ -47,7 +46,7 @@ class Scan:
         at = where.find(needle, 1)
         while at >= 0:
             count += 1
-            if count % _MANY == 0:
+            if count % MANY == 0:
                 sign_of_life()
             yield at - 1
             at = where.find(needle, at + 1)
@@ -57,7 +56,7 @@ class Scan:
         follows it.
         """
         for count, match in enumerate(pattern.finditer(self.folded if folded else self.raw), 1):
-            if count % _MANY == 0:
+            if count % MANY == 0:
                 sign_of_life()
             yield match.end() - 2
 
@@ -67,10 +66,12 @@ def merged(findings: list[Finding]) -> list[Finding]:
     longer of two firsts.
     """
     kept: list[Finding] = []
-    for finding in sorted(findings, key=lambda item: (item.start, -item.end)):
+    for finding in sorted(findings):
         last = kept[-1] if kept else None
         if last is None or finding.start >= last.end:
             kept.append(finding)
+        elif finding.start == last.start:
+            kept[-1] = finding  # sorted: not shorter than the one before it
         elif finding.end > last.end:
             kept[-1] = last._replace(end=finding.end)
     return kept

@@ -125,44 +125,44 @@ _PREFIXES: Final = {
 }
 
 
-def _heads(sign: str, follows: str) -> re.Pattern[bytes]:
+def _heads(sign: str, follows: str, other: str = "(?!)") -> re.Pattern[bytes]:
     """The places of a sign with enough of a word behind it and one of its prefixes before it."""
     behind = "|".join(f"(?<={re.escape(prefix)})" for prefix in _PREFIXES[sign])
-    return lazily(rf"{re.escape(sign)}(?={follows})(?:{behind})".encode())
+    return lazily(rf"{re.escape(sign)}(?:(?={follows})(?:{behind})|{other})".encode())
 
 
 _HEADS: Final = {
     "-": _heads("-", r"[A-Za-z0-9][\w-]{9}"),
     "_": _heads("_", r"[A-Za-z0-9][\w+/-]{12}"),
-    ".": _heads(".", r"[\w-]{16}"),
+    ".": _heads(".", r"[\w-]{16}", r"(?=[\w-]{6}\.[\w-]{27})"),  # the tokens of Discord's bots
 }
 
+# Keys that are found by an A: one search for all of them.
 _A_HEAD: Final = lazily(
-    rb"A(?=[KS]IA[A-Z0-9]{16}|(?:BIA|CCA)[A-Z2-7]{16}|T[AC]TT3|TBB[A-Za-z0-9]{28}|KCp[A-Za-z0-9]{60}|BSK[A-Za-z0-9+/]{80}"
-    rb"|KID[A-Za-z0-9]{32})"
+    rb"A(?:(?=[KS]IA[A-Z0-9]{16}|(?:BIA|CCA)[A-Z2-7]{16}|Iza[\w-]{30}|T[AC]TT3|TBB[A-Za-z0-9]{28}|KCp[A-Za-z0-9]{60}"
+    rb"|BSK[A-Za-z0-9+/]{80}|KID[A-Za-z0-9]{32})|(?<=:A)(?=A[\w-]{32})|(?<=LTA)(?=I[A-Za-z0-9]{12}))"
 )
 _AWS_ID: Final = lazily(r"A(?:[KS]IA[A-Z0-9]{16,64}+|(?:BIA|CCA)[A-Z2-7]{16}(?![A-Za-z0-9]))")
-# Atlassian, Bitbucket, JFrog, Bedrock, Tencent
+# Google, Atlassian, Bitbucket, JFrog, Bedrock, Tencent; Alibaba's and Telegram's begin before it.
 _A_TOKEN: Final = lazily(
-    r"AT[AC]TT3[\w=-]{40,512}+|ATBB[A-Za-z0-9]{28,40}+|AKCp[A-Za-z0-9]{60,80}+|ABSK[A-Za-z0-9+/]{80,280}+={0,2}|AKID[A-Za-z0-9]{32}",
+    r"AIza[\w-]{30,64}+|AT[AC]TT3[\w=-]{40,512}+|ATBB[A-Za-z0-9]{28,40}+|AKCp[A-Za-z0-9]{60,80}+|ABSK[A-Za-z0-9+/]{80,280}+={0,2}"
+    r"|AKID[A-Za-z0-9]{32}|(?<=LT)AI[A-Za-z0-9]{12,24}+|(?<=[0-9]:)AA[\w-]{32,64}+",
     re.ASCII,
 )
+_BEFORE_A: Final = lazily(r"TL|:[0-9]{8,10}(?![0-9])")
 _AWS_KEY: Final = lazily(r"(?<![\w/+=])(?![0-9a-f]{40})[A-Za-z0-9/+]{40}(?![\w/+=])", re.ASCII)
-_GOOGLE: Final = lazily(r"(AIza[\w-]{30,64}+)", re.ASCII)
-_ALIBABA: Final = lazily(r"(LTAI[A-Za-z0-9]{12,24}+)")
 _DATABRICKS: Final = lazily(r"(dapi[0-9a-f]{32})")
 _JWT: Final = lazily(r"(eyJ[\w-]{6,8192}+(?:\.[\w-]{0,16384}+){1,4}+)|eyJ[\w-]{0,8192}+", re.ASCII)
-_SIGNATURE: Final = lazily(r"sig=([\w%+/=~-]{24,512}+)", re.ASCII)
-_SIGNED: Final = lazily(r"ignature=([\w%+/=~-]{32,1024}+)", re.ASCII)
-_SLACK_HOOK: Final = lazily(r"hooks\.slack\.com/(?:services|workflows|triggers)/([\w/]{20,128}+)")
-_DISCORD_HOOK: Final = lazily(r"/api/webhooks/([0-9]{15,22}/[\w-]{40,100}+)", re.ASCII)
-_TEAMS_HOOK: Final = lazily(r"webhook\.office\.com/(webhookb?2?/[\w@/-]{40,400}+)")
-# Found by what stands in their middle: the token's first part is read from right to left.
-_TELEGRAM: Final = lazily(r":AA[\w-]{32,64}+", re.ASCII)
-_TELEGRAM_ID: Final = lazily(r"[0-9]{8,10}(?![0-9])")
-_AZURE: Final = lazily(r"Q~[\w.~-]{31,36}+", re.ASCII)
-_AZURE_HEAD: Final = lazily(r"[0-9][\w~.]{3}(?!\w)", re.ASCII)
-_DISCORD_DOT: Final = lazily(rb"\.(?=[\w-]{6}\.[\w-]{27})")
+_SIGNATURE: Final = lazily(r"(?i:sig(?:nature)?)=([\w%+/=~-]{24,1024}+)", re.ASCII)
+# Web hooks of Slack, Discord and Teams.
+_HOOK: Final = lazily(
+    r"hook(?:s\.slack\.com/(?:services|workflows|triggers)/|(?<=/api/webhook)s/(?=[0-9]{15,22}/)|\.office\.com/(?=webhook))"
+    r"([\w@/-]{20,400}+)",
+    re.ASCII,
+)
+# Found by their middle, their first part backwards: Azure's clients, Discord's bots.
+_AZURE: Final = lazily(r"~[\w.~-]{31,36}+", re.ASCII)
+_AZURE_HEAD: Final = lazily(r"Q[0-9][\w~.]{3}(?!\w)", re.ASCII)
 _DISCORD: Final = lazily(r"\.[\w-]{6}\.[\w-]{27,40}+", re.ASCII)
 _DISCORD_ID: Final = lazily(r"[\w-]{23,27}[MNO](?!\w)", re.ASCII)
 _PEM: Final = lazily(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -192,26 +192,19 @@ _COOKIE: Final = lazily(
 _IS: Final = r"\s{1,3}(?i:is|was|ist|war|lautet|est|es|era)"
 _TAIL: Final = r"(?P<tail>(?:[\w.]|-(?!>)){0,24}+)(?P<close>\\{0,64}+[\"']|[*`]{1,3})?\]?"
 _GIVEN: Final = (
-    rf"(?:{_IS}(?=\s{{0,2}}[:=]))?(?P<before>\s{{0,4}})(?P<sign>:=|=>|->|\u2192|={{1,3}}|:(?!:))(?P<after>\s{{0,4}}+)"
+    rf"(?:{_IS}(?=\s{{0,2}}[:=]))?(?P<before>\s{{0,4}})(?P<sign>:=|=>|->|\u2192|={{1,3}}|:(?!:))\s{{0,4}}+"
     r"(?:[*_`]{1,3}\s{0,4}+)?"
 )
-_SAID: Final = (
-    rf"{_IS}\s{{1,3}}(?P<said>(?=\S{{0,40}}(?:[0-9]|[!$%&*#]\w))[^\s\"',;]{{4,128}}+)"
-)
+_SAID: Final = rf"{_IS}\s{{1,3}}[\"'`\u201c\u2018]?(?P<said>(?=\S{{0,40}}(?:[0-9]|[!$%&*#]\w))[^\s\"',;]{{4,128}}+)"
 _ASSIGNMENTS: Final = {
-    b"pass": rf"(?i:pass(?:word|wort|wd|phrase|code)|(?<=[a-z]_)pass(?![a-z])|(?<=mot de )passe)",
-    b"kennwort": r"(?i:kennwort)",
-    b"wachtwoord": r"(?i:wachtwoord)",
-    b"contrase": r"(?i:contrase\wa)",
-    b"senha": r"(?i:senha)",
+    b"pass": r"(?i:pass(?:word|wort|wd|phrase|code)|(?<=[a-z]_)pass(?![a-z])|(?<=mot de )passe)",
     b"pwd": r"(?i:pwd)",
     b"secret": r"(?i:secret)(?!s\b)",
     b"token": r"(?i:token)(?!s\b|s_|iz)",
     b"key": r"(?i:key)(?!s\b|word)",
 }
 _NAMED: Final = {
-    name: lazily(rf"{pattern}{_TAIL}(?:{_SAID}|{_GIVEN})")
-    for name, pattern in _ASSIGNMENTS.items()
+    name: lazily(rf"{pattern}{_TAIL}(?:{_SAID}|{_GIVEN})") for name, pattern in _ASSIGNMENTS.items()
 }
 _CODE_NAMES: Final = (b"secret", b"token", b"key")
 _KEY_OF: Final = lazily(
@@ -229,17 +222,17 @@ _CLOSING: Final = {"\u201c": "\u201d", "\u2018": "\u2019"}
 _ENDS: Final = {
     quote: lazily(rf"(?<!\\)\\*+{quote}|\n") for quote in ('"', "'", "\u201d", "\u2019")
 }
-_WORD_VALUE: Final = lazily(
-    r"(?:[^\s\"',;&<>\[\](){}\\]|\\(?![nrt\"'])){3,1024}+"
-)
+_WORD_VALUE: Final = lazily(r"(?:[^\s\"',;&<>\[\](){}\\]|\\(?![nrt\"'])){3,1024}+")
 _BLOCK: Final = lazily(r"[|>][+-]?[ \t]*\r?\n[ \t]{1,16}(?P<value>[^\n]{1,1024}+)")
 _PLAIN_NUMBER: Final = lazily(r"[0-9.]{1,7}\Z")
 _INSIDE: Final = lazily(
-    r"(?P<open>[\[{])|(?P<shut>[\]}])|(?P<depth>\\{0,64}+)(?P<quote>[\"'])|(?P<bare>[^\s,:\[\]{}\"'\\]{3,128}+)(?!\s{0,4}:)"
+    r"\[[A-Z][A-Z0-9_-]{0,31}\]|(?P<open>[\[{])|(?P<shut>[\]}])|(?P<depth>\\{0,64}+)(?P<quote>[\"'])|(?P<bare>[^\s,:\[\]{}\"'\\]{3,128}+)(?!\s{0,4}:)"
 )
 _COLON: Final = lazily(r"\\{0,64}+[\"']\s{0,4}:")
-_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-_SCHEMA_KEYS: Final = frozenset({"$ref", "anyOf", "oneOf", "allOf"})
+SCHEMA_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array"})
+"""Types of JSON Schema: an object that has one under ``type`` describes a value."""
+SCHEMA_KEYS: Final = frozenset({"$ref", "anyOf", "oneOf", "allOf"})
+"""Names that only a JSON Schema has."""
 _MAX_QUOTED: Final = 8192
 _MAX_HELD: Final = 4096
 
@@ -253,15 +246,10 @@ TELLING_KEY: Final = lazily(
 # Literals, in raw or in folded text, with the patterns that match from there; group 1 is the
 # secret.
 _BY_LITERAL: Final = (
-    (b"AIza", False, _GOOGLE),
-    (b"LTAI", False, _ALIBABA),
     (b"dapi", False, _DATABRICKS),
     (b"eyJ", False, _JWT),
-    (b"sig=", False, _SIGNATURE),
-    (b"ignature=", False, _SIGNED),
-    (b"hooks.slack.com/", False, _SLACK_HOOK),
-    (b"/api/webhooks/", False, _DISCORD_HOOK),
-    (b"webhook.office.com/", False, _TEAMS_HOOK),
+    (b"sig", True, _SIGNATURE),
+    (b"hook", False, _HOOK),
     (b"://", False, _USERINFO),
     (b"bearer ", True, _BEARER),
     (b"authorization", True, _AUTHORIZATION),
@@ -279,15 +267,16 @@ def find_secrets(scan: Scan) -> Iterator[Finding]:
         yield from _tokens(scan, sign, heads)
     yield from _a_keys(scan)
     yield from _private_keys(scan)
-    yield from _around(scan, scan.places(b":AA"), _TELEGRAM, _TELEGRAM_ID)
-    yield from _around(scan, scan.places(b"Q~"), _AZURE, _AZURE_HEAD)
-    yield from _around(scan, scan.matches(_DISCORD_DOT), _DISCORD, _DISCORD_ID)
+    yield from _azure_secrets(scan)
     for literal, is_folded, pattern in _BY_LITERAL:
+        if literal not in (scan.folded if is_folded else scan.raw):
+            continue  # nearly always; half the price of asking for the places
         for match in _matches(scan.text, scan.places(literal, folded=is_folded), pattern):
             if match[1] is not None and not _stands_for_one(pattern, match[1]):
                 yield Finding(*match.span(1), SECRET)
     for name, pattern in _NAMED.items():
-        yield from _assigned(scan, name, pattern)
+        if name in scan.folded:
+            yield from _assigned(scan, name, pattern)
 
 
 def _stands_for_one(pattern: re.Pattern[str], value: str) -> bool:
@@ -320,6 +309,10 @@ def _tokens(scan: Scan, sign: str, heads: re.Pattern[bytes]) -> Iterator[Finding
     for at in scan.matches(heads):
         if at < done:
             continue
+        if sign == "." and (finding := _around(text, at, _DISCORD, _DISCORD_ID)) is not None:
+            done = finding.end
+            yield finding
+            continue
         for prefix in _PREFIXES[sign]:
             start = at + 1 - len(prefix)
             if start < done or not text.startswith(prefix, start):
@@ -335,29 +328,42 @@ def _tokens(scan: Scan, sign: str, heads: re.Pattern[bytes]) -> Iterator[Finding
 
 
 def _around(
-    scan: Scan, places: Iterator[int], pattern: re.Pattern[str], reversed_head: re.Pattern[str]
-) -> Iterator[Finding]:
-    """Tokens by a mark in their middle, with what stands before it."""
-    text = scan.text
-    for match in _matches(text, places, pattern):
-        head = reversed_head.match(text[max(0, match.start() - 32) : match.start()][::-1])
-        if head is not None:
-            yield Finding(match.start() - head.end(), match.end(), SECRET)
+    text: str, at: int, pattern: re.Pattern[str], reversed_head: re.Pattern[str]
+) -> Finding | None:
+    """A token that is found by what stands in its middle; its first part is read backwards."""
+    match = pattern.match(text, at)
+    if match is None:
+        return None
+    head = reversed_head.match(text[max(0, at - 32) : at][::-1])
+    return None if head is None else Finding(at - head.end(), match.end(), SECRET)
+
+
+def _azure_secrets(scan: Scan) -> Iterator[Finding]:
+    done = 0
+    for at in scan.places(b"~"):
+        finding = _around(scan.text, at, _AZURE, _AZURE_HEAD) if at >= done else None
+        if finding is not None:
+            done = finding.end
+            yield finding
 
 
 def _a_keys(scan: Scan) -> Iterator[Finding]:
-    """Keys that begin with an A. Near an id of AWS, forty characters are its secret key, which
+    """Keys that are found by an A. Near an id of AWS, forty characters are its secret key, which
     would say nothing by themselves.
     """
     text = scan.text
     done = 0
     for at in scan.matches(_A_HEAD):
-        match = _AWS_ID.match(text, at) or _A_TOKEN.match(text, at) if at >= done else None
+        if at < done:
+            continue
+        aws = _AWS_ID.match(text, at)
+        match = aws or _A_TOKEN.match(text, at)
         if match is None:
             continue
+        before = None if aws else _BEFORE_A.match(text[max(0, at - 11) : at][::-1])
         done = match.end()
-        yield Finding(at, done, SECRET)
-        if match.re.pattern == _AWS_ID.pattern:
+        yield Finding(at - (before.end() if before else 0), done, SECRET)
+        if aws is not None:
             for key in _AWS_KEY.finditer(text, max(0, at - 256), done + 256):
                 yield Finding(*key.span(), SECRET)
 
@@ -396,9 +402,7 @@ def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Fin
             yield Finding(start, end, SECRET)
 
 
-def _values(
-    text: str, name: bytes, match: re.Match[str]
-) -> tuple[int, list[tuple[int, int]]]:
+def _values(text: str, name: bytes, match: re.Match[str]) -> tuple[int, list[tuple[int, int]]]:
     """Up to where the text was read, and the stretches of it that are secret."""
     at = match.end()
     # A name in quotes with a colon is data; without them it may be code.
@@ -417,7 +421,7 @@ def _values(
     word = _WORD_VALUE.match(text, at)
     if word is None or not _is_secret_word(text, name, match, word[0], word.end()):
         return at, []
-    return word.end(), [word.span()]
+    return word.end(), [(at, at + len(word[0].rstrip("*`")))]
 
 
 def _is_secret(value: str, name: bytes, *, is_data: bool) -> bool:
@@ -432,7 +436,7 @@ def _is_secret(value: str, name: bytes, *, is_data: bool) -> bool:
 def _is_secret_word(text: str, name: bytes, match: re.Match[str], word: str, end: int) -> bool:
     """Whether a word without quotes is one."""
     sign = match["sign"]
-    is_spaced = bool(match["before"] or match["after"])
+    is_spaced = bool(match["before"]) or text[match.end() - 1].isspace()
     after = text[end : end + 1]
     if is_placeholder(word) or sign in ("==", "==="):
         return False
@@ -484,12 +488,12 @@ def _held(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
             colon = _COLON.match(text, at)
             if colon is not None:
                 key = value
-                is_schema = is_schema or key in _SCHEMA_KEYS
+                is_schema = is_schema or key in SCHEMA_KEYS
             else:
-                is_schema = is_schema or (key == "type" and value in _TYPES)
+                is_schema = is_schema or (key == "type" and value in SCHEMA_TYPES)
                 if value and not is_placeholder(value):
                     values.append((start, at))
             at += len(match["depth"]) + 1
-        elif not is_placeholder(match["bare"]):
+        elif match["bare"] and not is_placeholder(match["bare"]):
             values.append(match.span("bare"))
     return at, [] if is_schema else values
