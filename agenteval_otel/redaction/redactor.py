@@ -166,6 +166,7 @@ def _replaced(text: str, findings: list[Finding]) -> str:
         return text
     parts: list[str] = []
     done = 0
+    sign_of_life()
     for start, end, marker in findings:
         parts += (text[done:start], marker)
         done = end

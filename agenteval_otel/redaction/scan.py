@@ -66,7 +66,9 @@ def merged(findings: list[Finding]) -> list[Finding]:
     longer of two firsts.
     """
     kept: list[Finding] = []
-    for finding in sorted(findings):
+    for count, finding in enumerate(sorted(findings), 1):
+        if count % MANY == 0:
+            sign_of_life()
         last = kept[-1] if kept else None
         if last is None or finding.start >= last.end:
             kept.append(finding)

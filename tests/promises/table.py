@@ -143,9 +143,9 @@ PROMISES = (
     ),
     Promise(
         "B3",
-        "Redaction finds, is linear and fails closed.",
-        "5,000 synthetic secrets, 10 MB of text, a redactor that raises",
-        "fixed formats 100 %, mail and telephone >= 98 %; an error drops the field",
+        "Redaction finds, is linear, holds up no answer and fails closed.",
+        "5,000 synthetic secrets, 2,000 in other writings, 10 MB of text, hostile texts, a redactor that raises",
+        "fixed formats 100 %, mail and telephone >= 98 %; every answer evaluated; an error drops the field",
     ),
     Promise(
         "B4",

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.capture.text import cap
+from agenteval_otel.capture.text import CAP_CHARS, cap
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.redaction import PatternRedactor, Redactor
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.testing import RecordedTelemetry
 from tests.capture.support import read_chunks
 from tests.promises.bench import pipeline_of
@@ -200,6 +201,72 @@ def test_five_thousand_secrets_in_streams_are_found(promise: Recorder) -> None:
     )
     assert not {kind: count for kind, count in missed.items() if count and kind in SECRETS}
     assert all(missed[kind] <= 0.02 * 5_000 / len(kinds) for kind in CONTACTS)
+
+
+def percent(text: str) -> str:
+    return "".join(char if char.isalnum() else f"%{ord(char):02X}" for char in text)
+
+
+def wide(text: str) -> str:
+    return "".join(chr(ord(char) + 0xFEE0) if "!" <= char <= "~" else char for char in text)
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "percent": percent,
+    "percent twice": lambda text: percent(percent(text)),
+    "escapes": lambda text: "".join(c if c.isalnum() else f"\\u{ord(c):04x}" for c in text),
+    "entities": lambda text: "".join(c if c.isalnum() else f"&#{ord(c)};" for c in text),
+    "JSON three deep": lambda text: json.dumps(json.dumps(json.dumps({"note": text}))),
+    "JSON in an address": lambda text: percent(json.dumps({"note": text})),
+    "unseen": "\u200b".join,
+    "soft": lambda text: text[:5] + "\u00ad" + text[5:],
+    "full width": wide,
+    "en dashes": lambda text: text.replace("-", "\u2013"),
+    "narrow spaces": lambda text: text.replace(" ", "\u202f"),
+}
+
+
+def test_two_thousand_secrets_in_other_writings_are_found(promise: Recorder) -> None:
+    """However a secret, a number or an address is encoded, none of it is left as it was written."""
+    source = random.Random(35)
+    kinds = {**SECRETS, **CONTACTS}
+    missed: Counter[str] = Counter()
+    count = 0
+    for kind, make in kinds.items():
+        for name, form in FORMS.items():
+            for _ in range(9):
+                secret = make(source)
+                # its words are read with it, but are no part of it
+                text = f"{prose(source, 3, 9)} {form(secret)} {prose(source, 3, 9)}"
+                redacted = REDACTOR.redact(text)
+                written = form(core(kind, secret)).strip('"\\')
+                missed[f"{kind}, {name}"] += written[-8:] in redacted
+                count += 1
+    promise("B3", figure=f"{count} in eleven other writings: missed {missed.total()}")
+    assert not +missed
+
+
+UNDER_A_NAME = (
+    {"password": ["hunter2", "x y"]},
+    {"password": {"value": "hunter2"}},
+    {"login": {"api_key": {"name": "one", "parts": [["hunter2"], {"b": "hunter2"}]}}},
+    {"client_secret": ["hunter2", 12345678]},
+    {"password": 'a "quoted" \\ hunter2'},
+    {"token": {"type": "bearer", "value": "hunter2"}},
+)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("value", UNDER_A_NAME)
+def test_what_lies_under_the_name_of_a_secret_is_one(value: dict[str, Any], depth: int) -> None:
+    """In lists and objects, in JSON in JSON, as values of a call, in Python's form and in an address."""
+    text: Any = value
+    for _ in range(depth):
+        text = json.dumps(text)
+    for written in (text, percent(text), repr(value), text.replace('"', "\\u0022")):
+        assert "hunter2" not in REDACTOR.redact(written), written
+    outgoing = Redaction((REDACTOR,)).input(EvaluationInput(response="", metadata=value))
+    assert "hunter2" not in outgoing.model_dump_json()
 
 
 @pytest.mark.parametrize("kind", [*SECRETS, *CONTACTS])
@@ -430,6 +497,42 @@ def test_ten_megabytes_take_a_moment_and_hold_nobody_up(promise: Recorder) -> No
     assert gaps[0] < max(0.1, elapsed / 4), f"{gaps[0]:.3f} s of {elapsed:.3f} s"
 
 
+HOSTILE = (
+    "x@y.zz ", "a@b.co 4111111111111111 +1 415 555 0132 ", "1 ", "\uff11 ", "123-45-6789 ", "1:2:3:4:5:6:7:8 ",
+    "DE89 3704 0044 0532 0130 00 ", "a%40b.co ", "a\\u0040b.co ", "a\u200b@b.co ", "%25", "@", '{"password": ["x"]} ',
+)  # fmt: skip
+
+
+def test_hostile_text_does_not_hold_up_its_answer(
+    promise: Recorder, telemetry: RecordedTelemetry
+) -> None:
+    """A client cannot make its own answers fail: the longest texts, full of what is to be replaced,
+    are evaluated, and the background thread stays.
+    """
+    worst = 0.0
+    for unit in HOSTILE:
+        text = (unit * CAP_CHARS)[:CAP_CHARS]
+        began = time.thread_time()
+        REDACTOR.redact(text)
+        worst = max(worst, time.thread_time() - began)
+    pipeline = pipeline_of(
+        Fixed(criterion_name="fair"),
+        sheds=False,
+        storage=(telemetry.storage(content="span_and_event"),),
+        dispatcher=PoolDispatcher(stall_s=0.3),
+    )
+    answer = monitor(pipeline=pipeline, agent="support")(lambda text: text)
+    for unit in HOSTILE:
+        answer((unit * CAP_CHARS)[:CAP_CHARS])
+    assert pipeline.flush(60.0)
+    pipeline.shutdown(5.0)
+    promise(
+        "B3", figure=f"256 Ki of hostile text: {worst * 1e3:.0f} ms at most of {len(HOSTILE)} kinds"
+    )
+    assert pipeline.accounting.outcomes()["evaluated"] == len(HOSTILE)
+    assert "background_thread" not in pipeline.accounting.failures
+
+
 PII = {
     "EMAIL_ADDRESS": "[EMAIL]",
     "CREDIT_CARD": "[CARD]",
@@ -441,29 +544,44 @@ PII = {
 
 
 @pytest.mark.shared
-def test_recall_and_precision_on_recorded_texts(shared: Path) -> None:
-    """On texts annotated by others 98 of 100 of the fixed formats are found, and 99 of 100 findings
-    are right.
+@pytest.mark.parametrize("name", ["pii_sample", "presidio_large_dev"])
+def test_recall_and_precision_on_recorded_texts(name: str, shared: Path, promise: Recorder) -> None:
+    """On texts annotated by others 99 of 100 of the fixed formats are found, and nothing else is.
+
+    A value counts as found where one finding of its kind covers every place in which it stands.
     """
     actual, missed, wrong = Counter[str](), Counter[str](), Counter[str]()
-    for line in (shared / "data" / "pii_sample.jsonl").read_text().splitlines():
+    clean = 0
+    for line in (shared / "data" / f"{name}.jsonl").read_text().splitlines():
         row = json.loads(line)
-        findings = REDACTOR.findings(row["text"])
+        text = row["text"]
+        findings = REDACTOR.findings(text)
         right = set()
-        for span in row["spans"]:
-            marker = PII.get(span["type"])
-            if marker is None:
-                continue
+        expected = [span for span in row["spans"] if span["type"] in PII]
+        clean += not expected
+        for span in expected:
+            marker, value = PII[span["type"]], span["value"]
+            places = [at for at in range(len(text)) if text.startswith(value, at)]
             hits = [
-                f
-                for f in findings
-                if f.marker == marker and f.start <= span["start"] and span["end"] <= f.end
+                [
+                    finding
+                    for finding in findings
+                    if finding.marker == marker
+                    and finding.start <= at
+                    and at + len(value) <= finding.end
+                ]
+                for at in places
             ]
-            right |= set(hits)
-            (actual if hits else missed)[marker] += 1
+            right.update(*hits)
+            (actual if all(hits) else missed)[marker] += 1
         wrong.update(finding.marker for finding in findings if finding not in right)
-    assert actual.total() / (actual + missed).total() >= 0.98, missed
-    assert actual.total() / (actual + wrong).total() >= 0.99, wrong
+    promise(
+        "B3",
+        figure=f"{name}: {actual.total()} of {(actual + missed).total()} found, "
+        f"{wrong.total()} false, {clean} rows without any",
+    )
+    assert actual.total() / (actual + missed).total() >= 0.99, missed
+    assert not wrong
     assert set(actual) == set(PII.values())
 
 

@@ -4,6 +4,7 @@ stable and linear.
 
 from __future__ import annotations
 
+import json
 import random
 import string
 import time
@@ -20,6 +21,7 @@ from agenteval_otel.testing.checks import check_component
 
 REDACTOR = PatternRedactor()
 LETTERS = string.ascii_uppercase
+WIDE = {code: code + 0xFEE0 for code in range(0x21, 0x7F)}
 FULL_WIDTH, ARABIC = (
     {48 + digit: zero + digit for digit in range(10)} for zero in (0xFF10, 0x0660)
 )
@@ -113,6 +115,39 @@ FOUND = [
     ("or 4155550132x3021, or", "or [PHONE], or"),
     ("0171 1234567".translate(ARABIC), "[PHONE]"),
     ("My phone number is 4155550132", "My phone number is [PHONE]"),
+    ("61 51 81 office, 92 34 70-Office", "[PHONE] office, [PHONE]-Office"),
+    # other writings
+    ("4111\u20131111\u20131111\u20131111 and 078\u201105\u20111120", "[CARD] and [SSN]"),
+    ("https://x.example/r?email=jane%40mail.example&x=1", "https://x.example/r?email=[EMAIL]&x=1"),
+    ("mail=jane%252540mail.example", "mail=[EMAIL]"),
+    ("card=4111%201111%201111%201111&n=1", "card=[CARD]&n=1"),
+    ("jane&#64;mail.example, jane&commat;mail&#x2e;example", "[EMAIL], [EMAIL]"),
+    ('{"to": "jane\\u0040mail.example\\nbob@mail.example"}', '{"to": "[EMAIL]\\n[EMAIL]"}'),
+    ("ja\u00adne@\u200bma\u00adil.example", "[EMAIL]"),
+    ("jane\uff20mail\uff0eexample", "[EMAIL]"),
+    ("jane@mail\u3002example", "[EMAIL]"),
+    ("jane @ mail.example", "[EMAIL]"),
+    ('"jane doe"@mail.example and jane@[192.168.1.1]', "[EMAIL] and [EMAIL]"),
+    ("my card: 4111\n1111\n1111\n1111", "my card: [CARD]"),
+    ("4111 **1111** 1111 1111", "[CARD]"),
+    ("\U0001d7d2" + "\U0001d7cf" * 15, "[CARD]"),
+    ("IBAN de89 3704 0044 0532 0130 00", "IBAN [IBAN]"),
+    ("DE89\u202f3704\u202f0044\u202f0532\u202f0130\u202f00", "[IBAN]"),
+    ("DE89370400440532013000".translate(WIDE), "[IBAN]"),
+    # values under a name
+    ('{"password": ["hunter2", "x y"], "n": 1}', '{"password": ["[SECRET]", "[SECRET]"], "n": 1}'),
+    ('{"password": {"value": "hunter2"}}', '{"password": {"value": "[SECRET]"}}'),
+    (
+        "{\\u0022password\\u0022:\\u0022hunter2\\u0022}",
+        "{\\u0022password\\u0022:\\u0022[SECRET]\\u0022}",
+    ),
+    ('"{\\"password\\": \\"hun\\\\\\"ter2\\"}"', '"{\\"password\\": \\"[SECRET]\\"}"'),
+    ("**Password:** hunter2", "**Password:** [SECRET]"),
+    ("password -> hunter2", "password -> [SECRET]"),
+    ("password: |\n  hunter2\nuser: x", "password: |\n  [SECRET]\nuser: x"),
+    ("mein Passwort lautet Hunter2!", "mein Passwort lautet [SECRET]"),
+    ("DB_PASS=hunter2", "DB_PASS=[SECRET]"),
+    ("password=hunter%262", "password=[SECRET]"),
 ]
 
 LEFT_ALONE = [
@@ -130,8 +165,49 @@ LEFT_ALONE = [
     "Your booking AM96XC covers one bag and a window seat on both legs.", "XX82 WEST 1234 5698 7654 32",
     "IMEI 490154203237518", "Python 3.11.4.1 and torch==1.2.3.4", "Invoice no. 0712345678", "part number 123-45-6789",
     "000-12-3456, 666-12-3456, 912-34-5678, 123-00-4567, 123-45-0000", "123 45 6789 and 123456789",
-    "The bus drops you off at 05394 3133 Archwood Avenue",
+    "The bus drops you off at 05394 3133 Archwood Avenue", "1844\u20131846, pages 12\u201345 \u2014 2019\u20132024",
+    "we are live @ twitch.example", "npm i lodash@latest", "100% of 50%", "C:\\new\\table\\u0041pp",
+    "R&amp;D &copy; 2024",
+    "4111\n1111\n1111\n1111\n1111", "2019\n2020\n2021\n2022", "[4, 1, 3, 5, 2, 9]", "0xC0A80101",
+    # placeholders and code
+    'password = os.environ["X"]', "api_key=YOUR_API_KEY", "token: <token>", "secret=${SECRET}", 'api_key = "sk-..."',
+    "password = getpass.getpass()", 'token = response.json()["token"]', "self.password = password",
+    "--password=$PASSWORD",
+    "connect(user=user, password=db_password)", 'f"Authorization: Bearer {API_KEY}"',
+    "Authorization: Bearer YOUR_ACCESS_TOKEN",
+    "const password = req.body.password;", 'if password == "secret":', '"token": "{{token}}"', "password=****",
+    "Password: Use a strong one with signs", "your password is incorrect!", "sk-your-api-key-goes-here",
+    "xoxb-your-token-here",
+    "ghp_xxxxxxxxxxxxxxxxxxxx", "sk-learn-based-classifiers", "postgres://${USER}:${PASS}@db/x", '"token": "Hello",
+    "logprob": -0.3',
+    '{"password": {"type": "string", "description": "The password of the user"}}',
+    '"input_token_details": {"cache_read": 0}',
+    "String password = scanner.nextLine();", '"password": "your_password"', 'document.cookie = "theme=dark"',
+    "password: str",
 ]  # fmt: skip
+
+MIXED = "aB3" * 40
+HEX = "0a1b2c3d" * 20
+TOKENS = [
+    "shpat_" + HEX[:32], "shpss_" + HEX[:32], "hvs." + MIXED[:95], "xai-" + MIXED[:80],
+    "SG." + MIXED[:22] + "." + MIXED[:43], "sk-" + "ant-api03-" + MIXED[:93],
+    "sk-" + "or-v1-" + HEX[:64], "gsk_" + MIXED[:52], "nvapi-" + MIXED[:64], "r8_" + MIXED[:37],
+    "tvly-dev-" + MIXED[:32], "pcsk_" + "aB3cD_" + MIXED[:60], "lsv2_pt_" + HEX[:32] + "_" + HEX[:10],
+    "lin_api_" + MIXED[:40], "ntn_" + MIXED[:46], "dckr_pat_" + MIXED[:27],
+    "glsa_" + MIXED[:32] + "_" + HEX[:8], "sbp_" + HEX[:40], "PMAK-" + HEX[:24] + "-" + HEX[:34],
+    "dop_v1_" + HEX[:64],
+    "xkeysib-" + HEX[:64] + "-" + MIXED[:16], "ya29." + MIXED[:60], "dp.pt." + MIXED[:43],
+    "ATATT3" + MIXED[:90], "LTAI" + MIXED[:20], "dapi" + HEX[:32], "abc8" + "Q~" + MIXED[:34],
+    "123456789:AA" + MIXED[:33], "MTIzNDU2Nzg5MDEyMzQ1Njc4.GabcDE." + MIXED[:38],
+    "re_" + MIXED[:8] + "_" + MIXED[:24], "vcp_" + MIXED[:56], "figd_" + MIXED[:40],
+    "glrt-" + MIXED[:20], "xapp-1-" + MIXED[:30], "sk_" + HEX[:48], "rubygems_" + HEX[:48],
+]  # fmt: skip
+ADDRESSES = [
+    ("https://hooks.slack.com/services/", "T00000000/B00000000/" + "X" * 24),
+    ("https://discord.com/api/webhooks/", "123456789012345678/" + MIXED[:68]),
+    ("https://a.blob.core.windows.net/c?sv=1&sig=", "abc%2F" + MIXED[:36] + "%3D"),
+    ("https://b.s3.amazonaws.com/k?X-Amz-Signature=", HEX[:64]),
+]
 
 
 @pytest.mark.parametrize(("text", "redacted"), FOUND)
@@ -144,6 +220,37 @@ def test_what_is_personal_or_secret_is_replaced(text: str, redacted: str) -> Non
 def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
     """Ids, dates, amounts, versions and prose come back as the same object."""
     assert REDACTOR.redact(text) is text
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_tokens_of_vendors_are_known_by_their_form(token: str) -> None:
+    """Alone, in a sentence, in JSON and in an address; as words with such a prefix they stay."""
+    assert REDACTOR.redact(token) == "[SECRET]"
+    assert REDACTOR.redact(f"it is {token}, ok") == "it is [SECRET], ok"
+    assert token not in REDACTOR.redact(f'{{"value": "{token}"}} https://x.example/{token}?a=1')
+    assert REDACTOR.redact(f"see {token[:12]} there") == f"see {token[:12]} there"
+
+
+@pytest.mark.parametrize(("address", "secret"), ADDRESSES)
+def test_secrets_of_addresses_are_replaced_there(address: str, secret: str) -> None:
+    """Of a web hook or a signed address what grants access goes, the rest stays."""
+    assert REDACTOR.redact(f"see {address}{secret} there") == f"see {address}[SECRET] there"
+
+
+def test_no_more_than_what_was_found_is_replaced() -> None:
+    """What is encoded around a finding stays as it was written, to the character."""
+    text = "\u200b%41&amp;\\n\uff21 {} \u2013\u00ad\\u0041%20\u0661"
+    assert REDACTOR.redact(text.format("jane%40mail.example")) == text.format("[EMAIL]")
+    assert REDACTOR.redact(text.format("-")) is not None
+    assert REDACTOR.redact(text.format("-")) == text.format("-")
+
+
+def test_a_list_of_addresses_is_redacted_as_each_of_them() -> None:
+    """A long text that is full of addresses gives what its lines give one by one."""
+    lines = [
+        f"name{number}@mail.example, jörg@x.example;user:a$b@h.example" for number in range(400)
+    ]
+    assert REDACTOR.redact("\n".join(lines)) == "\n".join(map(REDACTOR.redact, lines))
 
 
 def test_ids_in_prose_are_no_accounts() -> None:
@@ -254,12 +361,55 @@ PIECES = st.sampled_from(
         "Bearer ",
         "-----BEGIN PRIVATE KEY-----",
         "order ",
+        "%40",
+        "\\",
+        "\\u0040",
+        "\\n",
+        "&#64;",
+        "\u200b",
+        "\u2013",
+        "\uff11",
+        "{",
+        "}",
         "://",
         "+",
         "(",
         "x",
     ]
 )
+
+
+CARRIERS = {
+    "percent": lambda text: "".join(c if c.isalnum() else f"%{ord(c):02x}" for c in text),
+    "escapes": lambda text: "".join(f"\\u{ord(c):04X}" for c in text),
+    "entities": lambda text: "".join(f"&#x{ord(c):x};" for c in text),
+    "unseen": "\u2060".join,
+    "wide": lambda text: text.translate(WIDE),
+    "JSON": lambda text: json.dumps(json.dumps(text)).strip('"\\'),
+}
+KEPT_WHOLE = [
+    AWS_ID,
+    GITHUB,
+    "jane@mail.example",
+    "4111111111111111",
+    "DE89370400440532013000",
+    TOKENS[0],
+    TOKENS[2],
+]
+
+
+@given(
+    st.sampled_from(KEPT_WHOLE),
+    st.sampled_from(sorted(CARRIERS)),
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=20),
+    st.text(st.characters(exclude_categories=("Cs",)), max_size=20),
+)
+def test_no_carrier_brings_a_secret_out(secret: str, name: str, before: str, after: str) -> None:
+    """Whatever stands around it, a secret is not left in the way it was written, nor plain."""
+    carried = CARRIERS[name](secret)
+    redacted = REDACTOR.redact(f"{before} {carried} {after}")
+    assert carried not in redacted
+    assert secret not in redacted
 
 
 @settings(max_examples=400, deadline=None)
@@ -278,7 +428,9 @@ def test_redacting_again_changes_nothing(text: str) -> None:
 AWKWARD = [
     "@", "a@a.b ", "1", "1 ", "0 ", "(1", "123.45 678.90 ", "-", "_", ":", "a:", "eyJ", "sk-", "AKIA", "password=",
     "-----BEGIN PRIVATE KEY-----", "api_key ", "+1 ", "GB29 ", "://a", "bearer ", "0a:", '"password": "', "4111 ",
-    "aa00 ", "4111 1111 ", "123-45-6789 ", "1111.1111.", "\uff11 ",
+    "aa00 ", "4111 1111 ", "123-45-6789 ", "1111.1111.", "\uff11 ", "%25", "%40a.b ", "\\", "\\\"", "\\u0040",
+    "&amp;", "\u200b",
+    '{"password": [', '"token": {"a": ', 'password: "\\" ', "x@", "hvs.", "1,", "\u2013", "password is ",
 ]  # fmt: skip
 
 
