@@ -19,11 +19,11 @@ _PLACEHOLDER: Final = lazily(
     r"(?i)(?:"
     # nothing, and types
     r"none|null|nil|true|false|undefined|required|optional|str|string|bytes|int|integer|number|boolean|object|any|text"
-    r"|varchar\S*|empty|missing|invalid|expired|redacted|hidden|masked|change-?_?me|placeholder|todo|tbd|n/a"
+    r"|varchar\S*|empty|yes|no|on|off|test|missing|invalid|expired|redacted|hidden|masked|change-?_?me|placeholder|todo|tbd|n/a"
     # covered or cut
     r"|[*\u2022\u25cf.\u2026_#-]+|x{3,}|(?:[a-z]{2,8}[-_]){0,3}\w{0,4}(?:\.{2,}|\u2026|\*{3,}|\u2022{3,}|x{6,})[\w-]{0,8}"
     # templates of shells and of frameworks, and the markers of redaction
-    r"|[$#@%]?\{.*\}?|\$\(.*|\$(?-i:[A-Z][A-Z0-9_]*|[a-z_]+(?:(?:->|::?|\.)\S*)?)|\$[0-9]|%[sdvqr]|%\([a-z_]+\)[sdr]|%[a-z_]+%"
+    r"|[$#@%]?\{.*\}?|\$\(.*|\$(?-i:[A-Z][A-Z0-9_]*|[a-z_]+(?:(?:->|::?|\.)\S*)?)|\$[0-9]|(?:%[sdvqr]\W?)+|[^\w\s]{1,3}|%\([a-z_]+\)[sdr]|%[a-z_]+%"
     r"|<.*>?|\[[a-z_ -]+\]?|:[a-z_]+|\?+"
     # words
     rf"|(?:my|our|the|some|any|an?|use|example|sample|dummy|fake|test|new|old|actual|real)[-_]?[a-z_-]*(?:{_SECRET_WORD}|[-_]key)"
@@ -47,7 +47,7 @@ _ONE_WORD: Final = lazily(r" ?[^\W\d_]{1,15}[.!?:,]?\Z")
 _FUNCTION_WORD: Final = lazily(
     r"(?i)(?:a|an|the|your|my|our|their|this|that|these|it|its|is|are|was|be|must|should|can|could|may|will|would|at|in|on|of|for|to"
     r"|from|with|by|and|or|if|when|not|no|use|choose|enter|create|make|type|click|select|set|reset|change|update|ensure|keep|never"
-    r"|always|avoid|do|don|please|forgot|strong|weak|minimum|maximum|between|same|see)\Z"
+    r"|expected|got|given|found|always|avoid|do|don|please|forgot|strong|weak|minimum|maximum|between|same|see)\Z"
 )
 _INVENTED: Final = lazily(
     r"(?:ant-(?:api|admin|oat|sid)[0-9]{2}-|proj-|svcacct-|admin-|or-v1-|lf-|live_|test_|prod_|pat_)?"
@@ -100,6 +100,8 @@ def is_one_word(value: str) -> bool:
 def begins_sentence(word: str, rest: str) -> bool:
     """Whether a sentence stands after ``Password:``, as in ``Password: Use a strong one``."""
     if _FUNCTION_WORD.match(word):
+        return True
+    if is_name(word) and rest[:1] == " " and rest[1:2].islower():
         return True
     is_capitalized = word[:1].isupper() and word[1:].islower() and word.isalpha()
     return is_capitalized and rest[:1] == " " and rest[1:2].islower()

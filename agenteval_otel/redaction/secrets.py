@@ -185,7 +185,7 @@ _AUTHORIZATION: Final = lazily(
 
 # What a cookie's header holds: names and values, all of them, because any may be the session's.
 _COOKIE: Final = lazily(
-    r"(?i:cookie)[\"'\]\\]{0,3}\s{0,4}[:,=]\s{0,4}b?[\"'\\]{0,2}((?:[\w.-]{1,64}+=[^\s;,\"'\\]{1,4096}+(?:;\s?)?){1,64}+)"
+    r"(?i:cookie)(?:[\"'\]\\]{1,3}\s{0,4},|[\"'\]\\]{0,3}\s{0,4}[:=])\s{0,4}b?[\"'\\]{0,2}((?:[\w.-]{1,64}+=[^\s;,\"'\\]{1,4096}+(?:;\s?)?){1,64}+)"
 )
 
 # A name that is given a value: what follows the name, up to the value.
@@ -197,7 +197,7 @@ _GIVEN: Final = (
 )
 _SAID: Final = rf"{_IS}\s{{1,3}}[\"'`\u201c\u2018]?(?P<said>(?=\S{{0,40}}(?:[0-9]|[!$%&*#]\w))[^\s\"',;]{{4,128}}+)"
 _ASSIGNMENTS: Final = {
-    b"pass": r"(?i:pass(?:word|wort|wd|phrase|code)|(?<=[a-z]_)pass(?![a-z])|(?<=mot de )passe)",
+    b"pass": r"(?i:pass(?:word|wort|wd|phrase|code)|(?<=[a-z]_)pass(?=[\"']?\s{0,2}[:=])|(?<=mot de )passe)",
     b"pwd": r"(?i:pwd)",
     b"secret": r"(?i:secret)(?!s\b)",
     b"token": r"(?i:token)(?!s\b|s_|iz)",
@@ -213,9 +213,9 @@ _KEY_OF: Final = lazily(
 )
 # Names that speak about a secret, and do not hold it.
 _ABOUT: Final = lazily(
-    r"(?i)[\W_]?(?:len|length|count|type|name|field|input|reset|policy|hint|label|prompt|error|message|strength|rules?|min|max"
-    r"|expir\w*|ur[il]|endpoint|path|file|regex|pattern|format|ids|usage|limit|budget|details|version|manager|generator|validator"
-    r"|attempts?|required|changed?|updated?|logprobs?)(?![a-z])"
+    r"(?:\A|[\W_]|(?<=[a-z])(?=[A-Z]))(?i:len|length|count|type|name|field|input|reset|policy|hint|label|prompt|error|message|strength"
+    r"|rules?|min|max|expir\w*|ur[il]|endpoint|path|file|regex|pattern|format|ids|usage|limit|budget|details|version|manager|generator"
+    r"|validator|attempts?|required|changed?|updated?|logprobs?|env|state|range)\Z"
 )
 _OPENED: Final = lazily(r"[bBfFrRuU]{0,2}(?P<depth>\\{0,64}+)(?P<quote>[\"'\u201c\u2018])")
 _CLOSING: Final = {"\u201c": "\u201d", "\u2018": "\u2019"}
@@ -284,9 +284,12 @@ def _stands_for_one(pattern: re.Pattern[str], value: str) -> bool:
     if pattern is _COOKIE:
         return not any(char.isdigit() for char in value)
     if pattern is _USERINFO:
-        return all(is_placeholder(part) for part in value.split(":"))
+        password = value.rpartition(":")[2]
+        return is_placeholder(password) or is_name(password)
     if pattern in (_BEARER, _AUTHORIZATION):
-        return is_placeholder(value) or is_identifier(value) or is_name(value)
+        word = value.rstrip("`.*:)")
+        is_call = "(" in word and is_expression(word.partition("(")[0], "(", assigned=True)
+        return is_call or is_placeholder(word) or is_identifier(word) or is_name(word)
     return False
 
 
@@ -394,7 +397,7 @@ def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Fin
         if match["said"] is not None:
             values = [] if is_placeholder(match["said"]) else [match.span("said")]
             done = match.end()
-        elif _ABOUT.match(match["tail"]):
+        elif _ABOUT.search(match["tail"]):
             continue
         else:
             done, values = _values(text, name, match)
@@ -428,6 +431,8 @@ def _is_secret(value: str, name: bytes, *, is_data: bool) -> bool:
     """Whether a value in quotes is one."""
     if not value or is_placeholder(value):
         return False
+    if not is_data and value[0] in " ,)];}":
+        return False  # the quotes end a text: input("Password: ")
     if name == b"token" and is_one_word(value):
         return False  # of a model's output
     return is_data or not is_name(value)
