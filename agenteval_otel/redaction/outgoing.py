@@ -201,14 +201,14 @@ def _tells(name: str) -> bool:
 
 @functools.lru_cache(maxsize=_MAX_KNOWN)
 def _holds_one(name: str) -> bool:
-    """Whether it ends as a telling name: not ``token_usage``."""
+    """Tell whether a name ends as a telling name does: not ``token_usage``."""
     return any(match.end() == len(name) for match in TELLING_KEY.finditer(name)) or bool(
         NUMBER_KEY.search(name)
     )
 
 
 def _is_schema(value: Mapping[Any, Any]) -> bool:
-    """Whether an object describes a value instead of holding it, as tools' definitions do."""
+    """Tell whether an object describes a value instead of holding it, as definitions of tools do."""
     kind = value.get("type")
     return (isinstance(kind, str) and kind in SCHEMA_TYPES) or not SCHEMA_KEYS.isdisjoint(value)
 

@@ -57,22 +57,22 @@ _INVENTED: Final = lazily(
 
 
 def is_placeholder(value: str) -> bool:
-    """Whether it stands for a secret wherever it is written: ``YOUR_API_KEY``, ``${TOKEN}``, ``...``."""
+    """Tell whether it stands for a secret anywhere: ``YOUR_API_KEY``, ``${TOKEN}``, ``...``."""
     return len(value) <= _LONGEST and _PLACEHOLDER.match(value) is not None
 
 
 def is_invented(body: str) -> bool:
-    """Whether what follows a vendor's prefix is words, or crossed out: ``sk-your-key-goes-here``."""
+    """Tell whether a vendor's prefix is followed by words or is crossed out: ``sk-your-key-here``."""
     return len(body) <= _LONGEST and _INVENTED.match(body) is not None
 
 
 def is_name(value: str) -> bool:
-    """Whether a text in quotes is only the name of a secret: ``"api_key"``, ``"userPassword"``."""
+    """Tell whether a text in quotes is only a secret's name: ``"api_key"``, ``"userPassword"``."""
     return len(value) <= _LONGEST and _NAME.match(value) is not None
 
 
 def is_expression(word: str, after: str, *, assigned: bool) -> bool:
-    """Whether a word without quotes is code: a call, a member or a setting.
+    """Tell whether a word without quotes is code: a call, a member or a setting.
 
     After an assignment in spaces, or inside of brackets, it may be the name of a variable too.
     """
@@ -88,17 +88,17 @@ def is_expression(word: str, after: str, *, assigned: bool) -> bool:
 
 
 def is_identifier(word: str) -> bool:
-    """Whether it is letters and no more than a name in code or a short word: no key is so."""
+    """Tell whether it is a short word of letters or a name in code, which no key is."""
     return len(word) <= _LONGEST and _IDENTIFIER.match(word) is not None
 
 
 def is_one_word(value: str) -> bool:
-    """Whether it is a single word of prose."""
+    """Tell whether it is a single word of prose."""
     return _ONE_WORD.match(value) is not None
 
 
 def begins_sentence(word: str, rest: str) -> bool:
-    """Whether a sentence stands after ``Password:``, as in ``Password: Use a strong one``."""
+    """Tell whether a sentence begins here, as in ``Password: Use a strong one``."""
     if _FUNCTION_WORD.match(word):
         return True
     if is_name(word) and rest[:1] == " " and rest[1:2].islower():

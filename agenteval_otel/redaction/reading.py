@@ -93,14 +93,14 @@ class Reading:
         return bool(self._layers)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The stretch of the original text of which this stretch of the plain form is made."""
+        """Return the stretch of the original text that this stretch of the plain form is made of."""
         for starts, replaced in reversed(self._layers):
             start, _ = _origin(starts, replaced, start)
             _, end = _origin(starts, replaced, end - 1)
         return start, end
 
     def _take_off_layer(self) -> bool:
-        """Replace what is encoded in the text by what it stands for; False where that is all."""
+        """Replace what is encoded by what it stands for. Return whether another layer may follow."""
         text = self.text
         is_ascii = text.isascii()
         if is_ascii and "%" not in text and "\\" not in text and "&" not in text:
@@ -142,7 +142,7 @@ class Reading:
 
 
 def _origin(starts: list[int], replaced: list[_Replaced], at: int) -> tuple[int, int]:
-    """Where the character at this place of the plain form begins and ends in the text before."""
+    """Return where a character of the plain form begins and ends in the text before it."""
     index = bisect_right(starts, at) - 1
     if index < 0:
         return at, at + 1
@@ -155,7 +155,7 @@ def _origin(starts: list[int], replaced: list[_Replaced], at: int) -> tuple[int,
 
 @functools.lru_cache(maxsize=4096)  # the same few signs are encoded again and again
 def _plain_form(encoded: str) -> str:
-    """The characters that an encoded stretch stands for; the stretch itself where it is none."""
+    """Return the characters that a stretch stands for, or the stretch if it is not encoded."""
     first = encoded[0]
     if len(encoded) == 1 and first in _SIGNS:
         return encoded
@@ -173,7 +173,7 @@ def _folded_run(run: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _folded(char: str) -> str:
-    """The ASCII character that another one is a form of, else the character itself."""
+    """Return the ASCII character that another one is a form of, else the character itself."""
     if _DASH.match(char):
         return "-"
     if char in "\u3002\uff61":
@@ -194,8 +194,10 @@ def _of_bytes(encoded: str) -> str:
 
 
 def _of_escape(encoded: str) -> str:
-    """An escape of JSON or of a string in code. A quote keeps its backslashes, which say how deep
-    it stands; ends of lines stay apart from those of the text itself.
+    """Decode an escape of JSON or of a string in code.
+
+    A quote keeps its backslashes, which tell how deep it stands. The end of a line becomes a
+    carriage return, so that it differs from those of the text itself.
     """
     name = encoded.lstrip("\\")
     if not name:

@@ -126,7 +126,7 @@ _PREFIXES: Final = {
 
 
 def _heads(sign: str, follows: str, other: str = "(?!)") -> re.Pattern[bytes]:
-    """The places of a sign with enough of a word behind it and one of its prefixes before it."""
+    """Return the places of a sign with enough of a word behind it and a prefix before it."""
     behind = "|".join(f"(?<={re.escape(prefix)})" for prefix in _PREFIXES[sign])
     return lazily(rf"{re.escape(sign)}(?:(?={follows})(?:{behind})|{other})".encode())
 
@@ -258,7 +258,7 @@ _BY_LITERAL: Final = (
 
 
 def has_token_prefix(text: str) -> bool:
-    """Whether it begins as a vendor's token does."""
+    """Tell whether it begins as a vendor's token does."""
     return text.startswith(tuple(_FORMS))
 
 
@@ -280,7 +280,7 @@ def find_secrets(scan: Scan) -> Iterator[Finding]:
 
 
 def _stands_for_one(pattern: re.Pattern[str], value: str) -> bool:
-    """Whether a template or code stands where a header or an address has its secret."""
+    """Tell whether a template or code stands where a header or an address has its secret."""
     if pattern is _COOKIE:
         return not any(char.isdigit() for char in value)
     if pattern is _USERINFO:
@@ -306,7 +306,7 @@ def _matches(text: str, places: Iterator[int], pattern: re.Pattern[str]) -> Iter
 
 
 def _tokens(scan: Scan, sign: str, heads: re.Pattern[bytes]) -> Iterator[Finding]:
-    """Tokens by the sign that ends their prefix: the longest prefix with its form behind it."""
+    """Find tokens by the sign that ends their prefix: the longest prefix followed by its form."""
     text = scan.text
     done = 0
     for at in scan.matches(heads):
@@ -333,7 +333,7 @@ def _tokens(scan: Scan, sign: str, heads: re.Pattern[bytes]) -> Iterator[Finding
 def _around(
     text: str, at: int, pattern: re.Pattern[str], reversed_head: re.Pattern[str]
 ) -> Finding | None:
-    """A token that is found by what stands in its middle; its first part is read backwards."""
+    """Find a token by what stands in its middle. Its first part is read backwards."""
     match = pattern.match(text, at)
     if match is None:
         return None
@@ -351,8 +351,9 @@ def _azure_secrets(scan: Scan) -> Iterator[Finding]:
 
 
 def _a_keys(scan: Scan) -> Iterator[Finding]:
-    """Keys that are found by an A. Near an id of AWS, forty characters are its secret key, which
-    would say nothing by themselves.
+    """Find the keys with an A in their fixed part.
+
+    Near an id of AWS, forty characters are its secret key. They say nothing by themselves.
     """
     text = scan.text
     done = 0
@@ -385,7 +386,7 @@ def _private_keys(scan: Scan) -> Iterator[Finding]:
 
 
 def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Finding]:
-    """The values that are given to names of secrets, by a sign or in words."""
+    """Find the values that are given to names of secrets, by a sign or in words."""
     text = scan.text
     done = 0
     for at in scan.places(name, folded=True):
@@ -406,7 +407,7 @@ def _assigned(scan: Scan, name: bytes, pattern: re.Pattern[str]) -> Iterator[Fin
 
 
 def _values(text: str, name: bytes, match: re.Match[str]) -> tuple[int, list[tuple[int, int]]]:
-    """Up to where the text was read, and the stretches of it that are secret."""
+    """Return up to where the text was read, and the stretches of it that are secret."""
     at = match.end()
     # A name in quotes with a colon is data; without them it may be code.
     is_data = match["sign"] == ":" and (match["close"] or "")[-1:] in ("'", '"')
@@ -428,7 +429,7 @@ def _values(text: str, name: bytes, match: re.Match[str]) -> tuple[int, list[tup
 
 
 def _is_secret(value: str, name: bytes, *, is_data: bool) -> bool:
-    """Whether a value in quotes is one."""
+    """Tell whether a value in quotes is secret."""
     if not value or is_placeholder(value):
         return False
     if not is_data and value[0] in " ,)];}":
@@ -439,7 +440,7 @@ def _is_secret(value: str, name: bytes, *, is_data: bool) -> bool:
 
 
 def _is_secret_word(text: str, name: bytes, match: re.Match[str], word: str, end: int) -> bool:
-    """Whether a word without quotes is one."""
+    """Tell whether a word without quotes is secret."""
     sign = match["sign"]
     is_spaced = bool(match["before"]) or text[match.end() - 1].isspace()
     after = text[end : end + 1]
@@ -455,8 +456,9 @@ def _is_secret_word(text: str, name: bytes, match: re.Match[str], word: str, end
 
 
 def _quoted_end(text: str, start: int, quote: str, depth: int) -> int:
-    """Where a text in quotes ends that stands `depth` backslashes deep: in JSON in JSON, its own
-    quotes have more.
+    """Return where a text in quotes ends that stands `depth` backslashes deep.
+
+    In JSON in JSON, quotes inside of the text have more backslashes.
     """
     limit = start + _MAX_QUOTED
     for match in _ENDS[_CLOSING.get(quote, quote)].finditer(text, start, limit):
@@ -469,7 +471,7 @@ def _quoted_end(text: str, start: int, quote: str, depth: int) -> int:
 
 
 def _held(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
-    """The values in a list or an object under a secret's name; none in a schema of such an object."""
+    """Return the values of a list or an object under a secret's name, none of a JSON Schema."""
     limit = min(len(text), at + _MAX_HELD)
     values: list[tuple[int, int]] = []
     key = ""
