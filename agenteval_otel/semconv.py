@@ -116,6 +116,7 @@ OUTCOME: Final = "agenteval.outcome"
 EXPORT_SIGNAL: Final = "agenteval.export.signal"
 EXPORT_REASON: Final = "agenteval.export.reason"
 EXPORT_REACH: Final = "agenteval.export.reach"
+NAME_KIND: Final = "agenteval.name.kind"
 # On a result, names under `gen_ai.` describe the judged response; these describe the judge.
 JUDGE_MODEL: Final = "agenteval.judge.model"
 JUDGE_NAME: Final = "agenteval.judge.name"
@@ -218,8 +219,7 @@ LOST_REASONS: Final = (
 # --- limits
 # -----------------------------------------------------------------------------------------------------------
 OTHER: Final = "_other"
-MAX_AGENTS: Final = 64
-MAX_MODELS: Final = 8
+MAX_MODELS: Final = 8  # of judges
 MAX_WORDS: Final = 16  # categories of one criterion
 MAX_JUDGE_OUTCOMES: Final = 24  # ours are fewer
 MAX_ERROR_TYPES: Final = 4  # of one criterion
@@ -230,12 +230,8 @@ MAX_SCOPES: Final = 24  # of spans that are not understood
 MAX_SCOPE_CHARS: Final = 100
 MAX_DIMENSIONS: Final = 4
 MAX_DIMENSION_VALUES: Final = 16  # of one dimension, unless the settings say otherwise
-OTHER_SERVICES: Final = {SERVICE_NAME: 64, ENVIRONMENT: 16}
-"""Further attributes of metrics for evaluated spans of other services, with the maximum number of
-values of each.
-"""
-# with metric dimensions: of the score, results and weight metrics together
-MAX_PROCESS_SERIES: Final = 2_000
+OTHER_SERVICES: Final = (SERVICE_NAME, ENVIRONMENT)
+"""Further attributes of metrics for evaluated spans of other services."""
 MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the oldest beyond 128
 
 
@@ -472,6 +468,13 @@ METRIC_JUDGE_CHANGES: Final = Instrument(
     (JUDGE_MODEL,),
 )
 
+METRIC_NAMES_OVERFLOW: Final = Instrument(
+    "agenteval.names.overflow",
+    "{lookup}",
+    "Lookups of names from outside that have no series of their own, by what they name: their "
+    "figures count under `_other`.",
+    (NAME_KIND,),
+)
 METRIC_OBJECTIVE_BREACH: Final = Instrument(
     "agenteval.objective.breach",
     "{breach}",

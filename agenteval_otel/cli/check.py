@@ -34,7 +34,7 @@ from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
-from agenteval_otel.semconv import MAX_PROCESS_SERIES, OTHER
+from agenteval_otel.semconv import OTHER
 
 DESCRIPTION = (
     "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
@@ -221,11 +221,8 @@ def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:
     )
     counted = count_of(criteria, "criterion", "criteria")
     words = f"Metric dimensions: {shown}; {combinations:,} combinations with {OTHER} x {counted}"
-    over = (
-        f"; {MAX_PROCESS_SERIES:,} are kept, the rest counts under {OTHER}"
-        if total > MAX_PROCESS_SERIES
-        else ""
-    )
+    most = settings.names.max_series
+    over = f"; {most:,} are kept, the rest counts under {OTHER}" if total > most else ""
     return f"{words} x {_SERIES} series = {total:,}{over}"
 
 

@@ -169,9 +169,24 @@ def build(
             problems += failure.with_prefix(None if name is None else f"agents.{name}").problems
     if problems:
         raise ConfigurationError.of(problems)
+    names = pipeline.accounting.names
+    names.limit(settings.names.max_names, settings.names.max_series)
+    names.agents.know(settings.routes.values())
+    names.criteria.know(_own_criteria(settings))
     MEMORY.max_bytes = settings.max_waiting_bytes
     MEMORY.encoded_batches.max_bytes = MEMORY.events.max_bytes = settings.export.max_bytes
     return pipeline
+
+
+def _own_criteria(settings: Settings) -> set[str]:
+    """The criteria that the settings name, also those that people or decorators score."""
+    sets = [*settings.criteria.values()]
+    named = {*settings.functions, *settings.judge_health.feedback}
+    for agent in settings.agents.values():
+        named.update(agent.functions)
+        if agent.criteria is not None and not isinstance(agent.criteria, str):
+            sets.append(agent.criteria)
+    return named | {criterion.name for criteria in sets for criterion in criteria}
 
 
 def _event_stream(settings: Settings) -> EventStream:

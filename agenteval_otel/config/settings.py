@@ -47,6 +47,7 @@ from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.semconv import MAX_DIMENSIONS, wrong_criterion_name
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
+from agenteval_otel.telemetry.names import MAX_NAMES, MAX_SERIES
 from agenteval_otel.telemetry.target import is_endpoint
 
 # A file can only name a function.
@@ -257,6 +258,22 @@ class ExportSettings(_Explained):
     max_bytes: int = Field(default=32 * 1024 * 1024, ge=65_536)
 
 
+class NamesSettings(_Explained):
+    """How many names from outside are told apart, besides those of the settings and of decorators.
+
+    Attributes:
+        max_names: How many names of each kind (agents, services, environments, models, criteria of
+            feedback) without series of their own are remembered, the latest. A name that comes
+            often enough while it is remembered gets series of its own, if there is room.
+        max_series: How many metric series such names, and the values of `metric_dimensions`, may
+            add. One in 25 is the number of names of each kind that may have their own; the rest
+            counts under ``_other``.
+    """
+
+    max_names: int = Field(default=MAX_NAMES, ge=100, le=100_000)
+    max_series: int = Field(default=MAX_SERIES, ge=100, le=4_000)
+
+
 class AgentSettings(_Explained):
     """Defaults of ``@monitor(agent=...)`` for one agent; missing fields come from `Settings`.
 
@@ -333,6 +350,7 @@ class Settings(_Explained):
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load.
         export: What may wait for the receiver of our own exporters.
+        names: How many names from outside are told apart.
         max_waiting_bytes: Memory limit of all waiting data in this process: captured calls, open
             agent spans, results to be saved, encoded batches.
         breach: When a criterion of an agent counts as below its objective, and as recovered.
@@ -398,6 +416,7 @@ class Settings(_Explained):
     dispatcher: Dispatcher = Field(default_factory=PoolDispatcher)
     load_shedding: LoadSheddingSettings = Field(default_factory=LoadSheddingSettings)
     export: ExportSettings = Field(default_factory=ExportSettings)
+    names: NamesSettings = Field(default_factory=NamesSettings)
     max_waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=1024 * 1024)
     breach: BreachSettings = Field(default_factory=BreachSettings)
     on_breach: _Callback | None = None

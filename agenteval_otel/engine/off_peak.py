@@ -172,7 +172,8 @@ class OffPeak:
         def insert(connection: sqlite3.Connection) -> bool:
             total = connection.execute("SELECT size FROM total").fetchone()[0]
             if total + size <= max_bytes:
-                row = (now_s, call.agent, size, entry)
+                # whose settings evaluate it; its own name stands in the input
+                row = (now_s, call.settings.agent, size, entry)
                 connection.execute(
                     "INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row
                 )
@@ -339,7 +340,8 @@ def _call_of(
     """The answer as a call, with its original sampling; it has no end time, so that no lag is
     recorded.
     """
-    call = CapturedCall(settings, agent)
+    value = EvaluationInput.model_validate(entry["input"])
+    call = CapturedCall(settings, value.agent or agent)
     sampled = Sampled(**entry["sampled"])
     call.waited = Waited(
         id, tuple(link for ids in entry["links"] if (link := _span_context(ids)) is not None), batch
@@ -351,7 +353,6 @@ def _call_of(
     )
     call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
     call.randomness = sampled.randomness
-    value = EvaluationInput.model_validate(entry["input"])
     call.input = copy_with(value, {"criteria": settings.criteria}) if settings.criteria else value
     return call
 

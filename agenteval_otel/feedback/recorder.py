@@ -22,10 +22,8 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pending import LateTruth
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.semconv import OTHER
 from agenteval_otel.storage.erasure import Erasure
 
-_MAX_AGENTS: Final = 200
 _MAX_WAITING: Final = 4_096  # pieces of feedback that nothing has taken yet
 _MAX_UNJOINED: Final = 1_000  # pieces of feedback whose answer has not come
 _JOIN_S: Final = 60.0
@@ -274,8 +272,7 @@ class Recorder:
     def _settings_of(self, pipeline: Pipeline, agent: str) -> HandlerSettings:
         if self._settings[0] is not pipeline:
             self._settings = (pipeline, {})
-        known = self._settings[1]
-        name = agent if agent in known or len(known) < _MAX_AGENTS else OTHER
+        known, name = self._settings[1], pipeline.handler_of(agent)
         if name not in known:
             known[name] = pipeline.handler(name)
         return known[name]

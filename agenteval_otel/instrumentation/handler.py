@@ -40,7 +40,7 @@ from agenteval_otel.semconv import (
     NOT_RECORDED,
     PIPELINE_FAILED,
 )
-from agenteval_otel.telemetry.accounting import Labels
+from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
 _now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
@@ -53,7 +53,7 @@ class HandlerConfig:
     """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves."""
 
     def __init__(
-        self, agent: str, settings: HandlerSettings, pipeline: Pipeline, origin: Labels
+        self, agent: str, settings: HandlerSettings, pipeline: Pipeline, *, of_spans: bool
     ) -> None:
         self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
         self.unsampled_calls = pipeline.unsampled_calls
@@ -84,8 +84,10 @@ class HandlerConfig:
             settings.agent_span == "always",
         )
         self.never = self.threshold == 0 and not self.spans_always
-        self.outcomes = pipeline.accounting.outcome_counts(agent, origin)
-        self.unsampled = pipeline.accounting.fast_counters(agent, origin)
+        # The calls that spans show count under agents and services of their own.
+        accounting = Accounting() if of_spans else pipeline.accounting
+        self.outcomes = accounting.outcome_counts(agent)
+        self.unsampled = accounting.fast_counters(agent)
 
 
 class Handler:
@@ -96,7 +98,7 @@ class Handler:
             configured.
         follows: The pipeline is the process's, and so is the one that replaces it.
         keep_arguments: Hold the arguments for a ``capture=`` function.
-        origin: Attributes of the service whose spans show the calls, where it is another one.
+        of_spans: The calls are what spans show, of any agent and service.
     """
 
     def __init__(
@@ -108,9 +110,9 @@ class Handler:
         *,
         follows: bool,
         keep_arguments: bool,
-        origin: Labels = (),
+        of_spans: bool = False,
     ) -> None:
-        self.agent, self.origin = agent, origin
+        self.agent, self._of_spans = agent, of_spans
         # For handlers that run in one go: a stream's context is its consumer's, so no call is
         # current across a yield.
         self.scoped = False
@@ -131,7 +133,9 @@ class Handler:
         """Use a pipeline from now on; raises `ConfigurationError` where the handler's own settings
         do not fit.
         """
-        self.config = HandlerConfig(self.agent, self._settings_for(pipeline), pipeline, self.origin)
+        self.config = HandlerConfig(
+            self.agent, self._settings_for(pipeline), pipeline, of_spans=self._of_spans
+        )
         prepare_models(self.agent, tuple(self.config.settings.runner.evaluators), "evaluators")
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
@@ -307,7 +311,7 @@ class Handler:
             )
             decision = call.settings.sampler.decide(
                 SamplingContext(
-                    self.agent, call.randomness, answer, None, call.memo, None, config.key
+                    call.agent, call.randomness, answer, None, call.memo, None, config.key
                 )
             )
             call.randomness = (
@@ -319,7 +323,10 @@ class Handler:
             if decision.settled and not decision.sampled:
                 if config.unsampled_calls is not None:
                     return True
-                config.outcomes[decision.outcome] += 1
+                outcomes = config.outcomes
+                if self._of_spans:
+                    outcomes = config.pipeline.accounting.outcome_counts(call.agent, call.origin)
+                outcomes[decision.outcome] += 1
                 call.settled = True
                 return False
             span = call.host_span or call.span
@@ -422,7 +429,11 @@ class Handler:
                 call is None or (call.settings is not None and not call.settled)
             ):
                 # first, and without a call: the stack may be exhausted
-                self.config.outcomes[outcome] += 1
+                outcomes = self.config.outcomes
+                if self._of_spans and call is not None:
+                    accounting = self.config.pipeline.accounting
+                    outcomes = accounting.outcome_counts(call.agent, call.origin)
+                outcomes[outcome] += 1
                 if call is not None:
                     call.settled = True
             self.config.pipeline.broken(part, error)

@@ -42,7 +42,6 @@ from agenteval_otel.semconv import (
     EVALUATION_SAMPLED,
     OPERATION_EVALUATION,
     OPERATION_NAME,
-    OTHER,
     SCOPE_NAME,
     SERVICE_NAME,
     SERVICE_VERSION,
@@ -54,7 +53,6 @@ from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry.accounting import Labels
 
 _AT_ONCE: Final = 64
-_MAX_AGENTS: Final = 200
 _MAX_CHARS: Final = 200
 _CALL_BYTES: Final = 2_048
 _SPAN_BYTES: Final = 1_024
@@ -83,7 +81,7 @@ class SpanEvaluation:
         is_remote: bool = True,
     ) -> None:
         self._nested, self._pipeline, self._is_remote = nested_agents, pipeline, is_remote
-        self._handlers: dict[tuple[str, Labels], Handler] = {}
+        self._handlers: dict[str, Handler] = {}
 
     def evaluate(self, traces: Sequence[AssembledTrace]) -> None:
         """Submit the answers of the traces; all are read first, which takes less time than both
@@ -108,11 +106,8 @@ class SpanEvaluation:
         share = trace.size_bytes // max(1, len(reading.answers))
         for mapped in reading.answers:
             try:
-                place = place_of(mapped.span.resource) if self._is_remote else {}
-                handler = self._handler(mapped.input.agent, mapped.span.resource, place)
-                self._take(
-                    handler, mapped, place, share, is_monitored=mapped.span.span_id in monitored
-                )
+                is_monitored = mapped.span.span_id in monitored
+                self._take(mapped, share, is_monitored=is_monitored)
             except Exception as error:
                 pipeline.broken("spans", error)
 
@@ -124,13 +119,12 @@ class SpanEvaluation:
         try:
             read, sampled = answer.read()
             sampled = pipeline.sampled.as_forwarded(sampled)
-            place = place_of(answer.resource)
-            handler = self._handler(read.agent, answer.resource, place)
-            config = handler.config
+            agent, place = agent_of(read.agent, answer.resource), place_of(answer.resource)
+            config, origin = self._handler(agent).config, origin_of(place)
             if not (pipeline.enabled and config.settings.enabled):
-                config.unsampled.disabled += 1
+                pipeline.accounting.fast_counters(agent, origin).disabled += 1
                 return
-            call = CapturedCall(config.settings, handler.agent)
+            call = CapturedCall(config.settings, agent)
             if answer.trace_id and answer.span_id:
                 call.span_context = SpanContext(
                     answer.trace_id, answer.span_id, True, TraceFlags(answer.flags)
@@ -144,10 +138,10 @@ class SpanEvaluation:
             )
             call.randomness = sampled.randomness
             call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
-            call.origin, call.call_id = handler.origin, answer.call_id
+            call.origin, call.call_id = origin, answer.call_id
             if read.environment:  # annotated
                 place.pop("environment", None)
-            call.input = copy_with(read, {**place, "agent": handler.agent})
+            call.input = copy_with(read, {**place, "agent": agent})
         except Exception as error:
             pipeline.accounting.fail("spans:unreadable")
             log.warning("answer_unreadable", part="sidecar", error_type=type(error).__name__)
@@ -172,51 +166,45 @@ class SpanEvaluation:
             count(outcome, getattr(assembler, outcome))
             setattr(assembler, outcome, 0)
 
-    def _handler(
-        self, agent: str | None, resource: Mapping[str, Any], place: Mapping[str, str]
-    ) -> Handler:
-        name = clean(str(agent or resource.get(SERVICE_NAME) or "unknown"), _MAX_CHARS)
-        origin = tuple((ANNOTATIONS[fact], value) for fact, value in place.items())
-        if (name, origin) not in self._handlers and len(self._handlers) >= _MAX_AGENTS:
-            name, origin = OTHER, ()
-        handler = self._handlers.get((name, origin))
+    def _handler(self, agent: str) -> Handler:
+        """Return the handler with the agent's settings: one for each agent that the settings name,
+        whatever service it comes from, and one for all others.
+        """
+        pipeline = self._pipeline or default_pipeline()
+        name = pipeline.handler_of(agent)
+        handler = self._handlers.get(name)
         if handler is None:
-            handler = self._handlers[name, origin] = Handler(
+            handler = self._handlers[name] = Handler(
                 name,
                 _answered,
                 lambda used: used.handler(name),
-                self._pipeline or default_pipeline(),
+                pipeline,
                 follows=self._pipeline is None,
                 keep_arguments=False,
-                origin=origin,
+                of_spans=True,
             )
         return handler
 
-    def _take(
-        self,
-        handler: Handler,
-        mapped: Mapped,
-        place: Mapping[str, str],
-        size_bytes: int,
-        *,
-        is_monitored: bool,
-    ) -> None:
-        config, span = handler.config, mapped.span
+    def _take(self, mapped: Mapped, size_bytes: int, *, is_monitored: bool) -> None:
+        span, agent = mapped.span, agent_of(mapped.input.agent, mapped.span.resource)
+        place = place_of(span.resource) if self._is_remote else {}
+        handler, origin = self._handler(agent), origin_of(place)
+        config = handler.config
         pipeline = config.pipeline
         if is_monitored:
-            config.outcomes[ALREADY_MONITORED] += 1
+            pipeline.accounting.outcome_counts(agent, origin)[ALREADY_MONITORED] += 1
             return
         if not pipeline.enabled:
-            config.unsampled.disabled += 1
+            pipeline.accounting.fast_counters(agent, origin).disabled += 1
             return
         if mapped.content_switch is not None:
-            config.outcomes[CAPTURE_FAILED] += 1
+            pipeline.accounting.outcome_counts(agent, origin)[CAPTURE_FAILED] += 1
             pipeline.broken(
                 "capture", CaptureError(f"no content captured: {mapped.content_switch}")
             )
             return
-        call = CapturedCall(config.settings, handler.agent)
-        call.origin = handler.origin
+        call = CapturedCall(config.settings, agent)
+        call.origin = origin
         call.span_context = _context_of(span, is_remote=self._is_remote)
         call.started_ns, call.ended_ns = span.start_ns, max(span.start_ns, span.end_ns)
         call.error_type, call.stream_end = mapped.input.error_type, mapped.input.stream_end
@@ -227,7 +215,7 @@ class SpanEvaluation:
         call.randomness = config.randomness_of(call.span_context)
         if not handler.decide_after(call):
             return
-        known = {"agent": handler.agent}
+        known = {"agent": agent}
         if mapped.user_id is not None:
             known["user_id"] = clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
         if "service" in place:
@@ -246,6 +234,16 @@ def place_of(resource: Mapping[str, Any]) -> dict[str, str]:
     """The service and the environment of a resource, as far as it has them."""
     place = {"service": resource.get(SERVICE_NAME), "environment": environment_of(resource)}
     return {name: clean(str(value), _MAX_CHARS) for name, value in place.items() if value}
+
+
+def origin_of(place: Mapping[str, str]) -> Labels:
+    """The attributes of a service and an environment."""
+    return tuple((ANNOTATIONS[fact], value) for fact, value in place.items())
+
+
+def agent_of(agent: str | None, resource: Mapping[str, Any]) -> str:
+    """Return the agent's name, else that of its service."""
+    return clean(str(agent or resource.get(SERVICE_NAME) or "unknown"), _MAX_CHARS)
 
 
 def _answered() -> None:

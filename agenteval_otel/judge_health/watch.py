@@ -84,6 +84,7 @@ class JudgeHealth:
         self._references = read_references(settings.reference)
         self._lock = ForkSafeLock()
         self._watched: dict[tuple[str, str | None], Watched] = {}
+        self._criteria: set[str] = set()  # that people's feedback can be compared on
         self._worker = Worker(
             "agenteval-judges",
             max_waiting=2 * _MAX_REPEATS,
@@ -128,6 +129,7 @@ class JudgeHealth:
                 criterion = find_criterion(criteria, own.name) or own
                 self._check_labels(evaluator, criterion)
                 key = own.name, evaluator.signature["evaluator_version"]
+                self._criteria.add(own.name)
                 self._watched[key] = Watched(
                     evaluator, criterion, judge.model or judge.type, emitter
                 )
@@ -251,10 +253,11 @@ class JudgeHealth:
         self, span: Span, judged: list[EvaluationResult], people: list[EvaluationResult]
     ) -> None:
         """Compare human feedback and the judge's result for an answer, whichever arrives first."""
-        by_name = {
-            self.settings.feedback.get(result.criterion_name, result.criterion_name): _bare(result)
-            for result in people
-        }
+        by_name: dict[str, EvaluationResult] = {}
+        for result in people:
+            name = self.settings.feedback.get(result.criterion_name, result.criterion_name)
+            if name in self._criteria:  # clients may make up any number of others
+                by_name[name] = _bare(result)
         by_judge = {
             result.criterion_name: _bare(result) for result in judged if result.status == "scored"
         }

@@ -30,10 +30,10 @@ from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives.crossings import ObjectiveCrossing
 from agenteval_otel.scoring.intervals import Estimate, WeightedSums
-from agenteval_otel.semconv import MAX_AGENTS, OTHER
+from agenteval_otel.telemetry.names import NameTable
 
 MAX_TRACKS = 1_024
-"""Maximum of watched pairs of criterion and agent."""
+"""Maximum of watched pairs of criterion and agent, besides those of the operator's own agents."""
 LEAST_COUNTED = 1e-9
 """The least probability of a verdict that counts: the squares of weights stay numbers."""
 BETS = 0.05, 0.1, 0.2, 0.4
@@ -334,10 +334,14 @@ class Track:
 class Tracks:
     """Every track of a process, by agent, criterion and objective; passed from one pipeline to the
     next.
+
+    Args:
+        settings: When an objective counts as breached.
+        agents: Which agents are watched by their own name.
     """
 
-    def __init__(self, settings: BreachSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: BreachSettings, agents: NameTable | None = None) -> None:
+        self.settings, self._agents = settings, agents or NameTable("agent")
         self.reset()
 
     def __len__(self) -> int:
@@ -347,28 +351,29 @@ class Tracks:
         """Start anew, with a new lock: a forked child may inherit a taken one."""
         self.lock = threading.RLock()  # a signal handler may call a monitored function meanwhile
         self._known: dict[tuple[str | None, str, Objective], Track] = {}
-        self._agents: set[str] = set()
+        self._from_outside = 0
 
     def items(self) -> ItemsView[tuple[str | None, str, Objective], Track]:
         """Every track by its agent, criterion and objective; under `lock`."""
         return self._known.items()
 
     def agent(self, name: str | None) -> str | None:
-        """The agent's name, or ``_other`` once too many were seen."""
-        if name is None or name in self._agents:
-            return name
-        if len(self._agents) >= MAX_AGENTS:
-            return OTHER
-        self._agents.add(name)
-        return name
+        """Return the agent's name, or ``_other`` where it has no place of its own."""
+        if name is None:
+            return None
+        admitted: str = self._agents.admit(name)
+        return admitted
 
     def of(self, agent: str | None, criterion: str, objective: Objective) -> Track | None:
-        """The track; None where there are too many already."""
+        """The track; None where agents from outside have too many already."""
         key = (agent, criterion, objective)
         track = self._known.get(key)
-        if track is None and len(self._known) < MAX_TRACKS:
-            track = Track(
-                self.settings, objective.share, criterion, agent, of_last=objective.of_last
-            )
-            self._known[key] = track
+        if track is not None:
+            return track
+        if agent is not None and not self._agents.is_own(agent):
+            if self._from_outside >= MAX_TRACKS:
+                return None
+            self._from_outside += 1
+        track = Track(self.settings, objective.share, criterion, agent, of_last=objective.of_last)
+        self._known[key] = track
         return track

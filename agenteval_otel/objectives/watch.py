@@ -26,6 +26,7 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
+from agenteval_otel.telemetry.names import NameTable
 
 if TYPE_CHECKING:
     from agenteval_otel.telemetry.emitter import Emitter, Response
@@ -48,14 +49,17 @@ class Objectives:
     """Watches the objectives of a pipeline's handlers.
 
     `broken` is called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``),
-    and the error.
+    and the error. `agents` says which agents are watched by their own name.
     """
 
     def __init__(
-        self, settings: ObjectiveSettings | None, broken: Callable[[str, BaseException], None]
+        self,
+        settings: ObjectiveSettings | None,
+        broken: Callable[[str, BaseException], None],
+        agents: NameTable | None = None,
     ) -> None:
         self.settings, self._broken = settings or ObjectiveSettings(), broken
-        self.tracks = Tracks(self.settings.breach)
+        self.tracks = Tracks(self.settings.breach, agents)
         # tracks of objectives that these settings have
         self._current: set[tuple[str | None, str, Objective]] = set()
         self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s)

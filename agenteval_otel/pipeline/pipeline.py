@@ -56,7 +56,7 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation
-from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED
+from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED, OTHER
 from agenteval_otel.storage.base import DeliveryError, FanOutStorage
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
@@ -165,11 +165,12 @@ class Pipeline:
             False,
             accounting or Accounting(),
         )
+        self.accounting.names.agents.know(self.agents)
         self.redaction = Redaction(
             default_redactors() if redactors is None else redactors, self._redaction_failed
         )
         self.objectives, self.sampled = (
-            Objectives(objectives, self.broken),
+            Objectives(objectives, self.broken, self.accounting.names.agents),
             SamplingRecord(sampling or SamplingSettings(), self.accounting),
         )
         self.judge_health = JudgeHealth(
@@ -243,6 +244,8 @@ class Pipeline:
     ) -> HandlerSettings:
         """The settings of one handler: its own, then the agent's, then the pipeline's; raises
         ConfigurationError.
+
+        The agent and its criteria are the operator's own names from now on.
         """
         if self.events is not None:
             _check_forwarded(options)
@@ -289,7 +292,17 @@ class Pipeline:
                 judge_health=self.judge_health,
             )
         self.judge_health.know(settings.runner.evaluators, settings.runner.criteria, emitter)
+        names = self.accounting.names
+        names.agents.know_code(agent)
+        for criterion in settings.runner.criteria:
+            names.criteria.know_code(criterion.name)
         return settings
+
+    def handler_of(self, agent: str) -> str:
+        """Return whose settings apply to an agent from outside: its own, or ``_other`` for all
+        agents that the settings do not name.
+        """
+        return agent if agent in self.agents else OTHER
 
     def state(self) -> dict[str, int]:
         """The dispatcher's gauges; answers that wait for the sidecar are of its ``size``."""

@@ -155,21 +155,25 @@ class CallsPerTrace:
     """Counts the sampled calls of each handler in each of the last 1,024 traces; for one thread."""
 
     def __init__(self) -> None:
-        self.repeating: set[str] = set()  # handlers with more than eight in one trace
+        # Handlers with more than eight in one trace, the latest 1,024.
+        self.repeating: OrderedDict[str, None] = OrderedDict()
         # Emptied from the front, where a plain dictionary looks long for its first item.
         self._calls: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def add(self, agent: str, trace_id: int) -> bool:
         """Count a call; True once for each handler, with the call that makes it one of `repeating`."""
         if agent in self.repeating:
+            self.repeating.move_to_end(agent)
             return False
         calls, key = self._calls, (agent, trace_id)
         count = calls[key] = calls.pop(key, 0) + 1
         if len(calls) > _MAX_KNOWN:
             calls.popitem(last=False)
-        if count <= _MAX_CALLS_PER_TRACE or len(self.repeating) >= _MAX_KNOWN:
+        if count <= _MAX_CALLS_PER_TRACE:
             return False
-        self.repeating.add(agent)
+        self.repeating[agent] = None
+        if len(self.repeating) > _MAX_KNOWN:
+            self.repeating.popitem(last=False)
         return True
 
 

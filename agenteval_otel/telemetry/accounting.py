@@ -21,6 +21,7 @@ from agenteval_otel.semconv import (
     SPANS_NOT_UNDERSTOOD,
     SPANS_OUTCOMES,
 )
+from agenteval_otel.telemetry.names import Names
 
 Labels = tuple[tuple[str, str], ...]
 """Attributes of a metric's point, by name."""
@@ -41,12 +42,16 @@ class Accounting:
     """Outcomes by agent, results by status, failures by the part that broke. Cheap to add to, from
     any thread.
 
+    Agents and services that have no place in `names` count together under ``_other``.
+
     Attributes:
+        names: The tables of the names that come from outside.
         not_understood: Spans of no known dialect, by their scope; of more scopes than are kept
             apart, ``_other``.
     """
 
     def __init__(self) -> None:
+        self.names = Names()
         # By agent, and by the attributes of the service where that is another one.
         self._outcomes: dict[tuple[str, Labels], dict[str, int]] = {}
         self._fast: dict[tuple[str, Labels], FastCounters] = {}
@@ -64,23 +69,30 @@ class Accounting:
         return f"<Accounting {shown or 'no calls'}>"
 
     def outcome_counts(self, agent: str, origin: Labels = ()) -> dict[str, int]:
-        """The agent's outcomes, for ``counts[outcome] += 1``; the same dictionary every time.
+        """The agent's outcomes, for ``counts[outcome] += 1``; the same dictionary every time for a
+        name that has a place.
 
         `origin` are the attributes of the service that the agent is part of, where that is not this
         process.
         """
-        key = (agent, origin)
-        return self._outcomes.get(key) or self._outcomes.setdefault(key, dict.fromkeys(OUTCOMES, 0))
+        return self._counts_at(self.names.place(agent, origin))
+
+    def _counts_at(self, place: tuple[str, Labels]) -> dict[str, int]:
+        counts = self._outcomes.get(place)
+        return counts or self._outcomes.setdefault(place, dict.fromkeys(OUTCOMES, 0))
 
     def fast_counters(self, agent: str, origin: Labels = ()) -> FastCounters:
         """The agent's calls that are not evaluated, counted beside its outcomes; the same object
         every time.
         """
-        self.outcome_counts(agent, origin)
-        return self._fast.setdefault((agent, origin), FastCounters())
+        place = self.names.place(agent, origin)
+        self._counts_at(place)
+        counters = self._fast.get(place)
+        return counters or self._fast.setdefault(place, FastCounters())
 
     def conversation_counts(self, agent: str) -> dict[str, int]:
         """The agent's closed conversations by outcome; its turns are calls as ever."""
+        agent = self.names.agents.admit(agent)
         counts = self._conversations.get(agent)
         return counts or self._conversations.setdefault(
             agent, dict.fromkeys(CONVERSATION_OUTCOMES, 0)

@@ -139,6 +139,7 @@ class Emitter:
     ) -> None:
         """Set, at start, the sources of our own metrics; imports what exporters will need."""
         self.totals.dimensions = dict(dimensions or {})
+        self.totals.names = accounting.names
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
         self._objectives = objectives
         self.judge_totals.know(judges)
@@ -160,7 +161,7 @@ class Emitter:
             and self._instruments is None
             and (meter := self.providers.meter()) is not None
         ):
-            self._instruments = Instruments(meter, self.readings, self.totals.bounded)
+            self._instruments = Instruments(meter, self.readings, self.totals)
 
     def tracer(self) -> trace.Tracer | None:
         """None when no span is wanted or no provider is there."""
@@ -221,6 +222,8 @@ class Emitter:
         before.
         """
         totals, common = self.totals, response_attributes(response)
+        agent, dimensions = totals.place_of(response.agent, common)
+        model = None if response.model is None else totals.names.models.admit(response.model)
         # A skip has neither an event nor a span.
         shown = [
             (result, event_attributes(result, common), self._explanation(result, redact))
@@ -233,10 +236,10 @@ class Emitter:
             scores,
             run_span,
             context_of_span(evaluated),
-            totals.bounded("agent", response.agent),
-            totals.bounded("model", response.model),
+            agent,
+            model,
             common,
-            totals.dimensions_of(common),
+            dimensions,
             shown,
         )
 

@@ -26,6 +26,7 @@ from agenteval_otel.scoring.probability import has_weight
 from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.semconv import Instrument
 from agenteval_otel.telemetry.accounting import Accounting, Labels
+from agenteval_otel.telemetry.names import Names, NameTable
 from agenteval_otel.telemetry.target import SIGNALS
 
 ObjectiveStates = Mapping[tuple[str, str | None], tuple[bool, float | None]]
@@ -50,7 +51,6 @@ _OF_HEALTH: Final = {
     "changes_by_model": names.METRIC_JUDGE_CHANGES,
 }
 _LIMITS: Final = {
-    "agent": names.MAX_AGENTS,
     "model": names.MAX_MODELS,
     "error": names.MAX_ERROR_TYPES,
     "outcome": names.MAX_JUDGE_OUTCOMES,
@@ -78,7 +78,7 @@ _MOST_USD: Final = 1_000_000.0
 _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
 
-_RESERVED: Final = names.MAX_PROCESS_SERIES // 5  # for criteria, agents and models that come later
+_RESERVED: Final = 5  # one in so many series is kept for the operator's names that come later
 
 
 class _Series(NamedTuple):
@@ -97,14 +97,17 @@ class ResultTotals:
     of model and label get their own series, and later ones share ``_other``. Both verdicts and
     ``_other`` always have room.
 
+    Criteria and agents of the operator always have their series. What others and metric dimensions
+    add stays below `Names.max_series` with everything else; beyond it they count under ``_other``.
+
     Attributes:
-        dimensions: How many values each of the metric dimensions may have, by the attribute. What
-            they add stays below `MAX_PROCESS_SERIES` with everything else; later combinations count
-            where every dimension is ``_other``.
+        dimensions: How many values each of the metric dimensions may have, by the attribute.
+        names: Which names have series of their own.
     """
 
     def __init__(self) -> None:
         self.dimensions: Mapping[str, int] = {}
+        self.names = Names()
         self.results: dict[Labels, int] = {}
         self.errors: dict[Labels, int] = {}
         self.sums: dict[str, dict[Labels, float]] = {
@@ -115,14 +118,14 @@ class ResultTotals:
         self._begin()
 
     def _begin(self) -> None:
-        self._known: dict[str, set[str]] = {}
+        self._known: dict[str, NameTable] = {}
         self._pairs: dict[tuple[str, str | None, Labels], set[tuple[str | None, str | None]]] = {}
         self._shared: dict[tuple[str, str | None, Labels], str | None] = {}
         self._series: dict[
             tuple[str, str | None, str | None, str | None, bool, Labels], _Series
         ] = {}
         self._counted: set[tuple[Instrument, Labels]] = set()
-        self._of_dimensions = self._of_others = 0
+        self._of_outside = self._of_own = 0
         self._is_full = False
 
     def bounded(self, kind: str, value: str | None, limit: int | None = None) -> str | None:
@@ -131,31 +134,40 @@ class ResultTotals:
         """
         if value is None:
             return None
-        known = self._known.setdefault(kind, set())
+        table = self._known.get(kind)
+        if table is None:
+            table = self._known[kind] = NameTable(kind.partition(" ")[0], reserves=False)
         if limit is None:
             limit = _LIMITS.get(kind.partition(" ")[0], names.MAX_WORDS)
-        if value in known or len(known) < limit:
-            known.add(value)
-            return value
-        return names.OTHER
+        table.places = limit
+        admitted: str = table.admit(value)
+        return admitted
 
-    def dimensions_of(self, attributes: Mapping[str, Any]) -> Labels:
-        """The metric dimensions among the attributes of a response, each within its number of
-        values.
+    def place_of(
+        self, agent: str | None, attributes: Mapping[str, Any]
+    ) -> tuple[str | None, Labels]:
+        """The agent of a response and its dimensions as metrics show them.
 
-        A response of another service has its service and environment besides.
+        A response of another service has its service and environment besides the metric dimensions.
         """
-        limits = self._limits(names.SERVICE_NAME in attributes)
-        if not limits:
-            return ()
-        return tuple(
+        origin: Labels = ()
+        if names.SERVICE_NAME in attributes:
+            origin = tuple(
+                (name, attributes[name]) for name in names.OTHER_SERVICES if name in attributes
+            )
+        if agent:
+            agent, origin = self.names.place(agent, origin)
+        else:
+            origin = tuple((name, self.names.of_attribute(name, value)) for name, value in origin)
+        if not self.dimensions:
+            return agent, origin
+        known = dict(origin)
+        own = tuple(
             (name, self.bounded(name, attributes[name], limit) or names.OTHER)
-            for name, limit in limits.items()
-            if name in attributes
+            for name, limit in self.dimensions.items()
+            if name in attributes and name not in known
         )
-
-    def _limits(self, of_other_service: bool) -> Mapping[str, int]:
-        return {**names.OTHER_SERVICES, **self.dimensions} if of_other_service else self.dimensions
+        return agent, (*origin, *own)
 
     def add(
         self,
@@ -168,20 +180,18 @@ class ResultTotals:
         of its score.
         """
         status = result.status
-        if status == "failed":
-            error_type = (
-                self.bounded(f"error {result.criterion_name}", result.error_type or "error") or ""
-            )
-            key = ((names.EVALUATION_NAME, result.criterion_name), (names.ERROR_TYPE, error_type))
-            _add(self.errors, (*key, *_service_of(dimensions)), 1)
+        if status not in ("scored", "failed"):
             return None
-        if status != "scored":
+        criterion = self.names.criteria.admit(result.criterion_name)
+        if status == "failed":
+            error_type = self.bounded(f"error {criterion}", result.error_type or "error") or ""
+            self._add_error(criterion, error_type, _service_of(dimensions))
             return None
         label = result.label
         if label and label not in _VERDICTS:
-            label = self.bounded(f"label {result.criterion_name}", label)
+            label = self.bounded(f"label {criterion}", label)
         has_verdict = result.passed is not None
-        place = (result.criterion_name, agent, model, label or None, has_verdict, dimensions)
+        place = (criterion, agent, model, label or None, has_verdict, dimensions)
         series = self._series.get(place)
         if series is None:
             series = self._new_series(*place)
@@ -202,16 +212,11 @@ class ResultTotals:
         has_verdict: bool,
         dimensions: Labels,
     ) -> _Series:
-        """The series of a result: of its own dimensions, model and label, or of ``_other`` for some
-        or all.
+        """The series of a result: of its own names, dimensions, model and label, or of ``_other``
+        for some or all.
         """
         place = (criterion, agent, model, label, has_verdict, dimensions)
-        limits = (
-            self._limits(any(name == names.SERVICE_NAME for name, _ in dimensions))
-            if dimensions
-            else ()
-        )
-        others = tuple((name, names.OTHER) for name in limits)
+        others = self._others_of(dimensions)
         if dimensions != others:
             series = _series_of(criterion, agent, model, label, dimensions)
             if self._takes(series, has_verdict):
@@ -222,6 +227,9 @@ class ResultTotals:
             if place in self._series:
                 return self._series[place]
         owner = criterion, agent, others
+        is_own = self._is_own(criterion, agent)
+        if not is_own and owner not in self._pairs and self._is_full:
+            return self._series_of_others(*place)
         # Chosen once, so that there is one place for what has none of its own: with a model's name
         # or without.
         shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
@@ -239,9 +247,51 @@ class ResultTotals:
                 break
         else:
             model, label = shared, general or names.OTHER
-        series = self._series[place] = _series_of(criterion, agent, model, label, others)
-        self._takes(series, has_verdict, always=True)
+        series = _series_of(criterion, agent, model, label, others)
+        if not self._takes(series, has_verdict, always=is_own):
+            return self._series_of_others(*place)
+        self._series[place] = series
         return series
+
+    def _is_own(self, criterion: str, agent: str | None) -> bool:
+        is_agent = agent is None or self.names.agents.is_own(agent)
+        return is_agent and self.names.criteria.is_own(criterion)
+
+    def _series_of_others(
+        self,
+        criterion: str,
+        agent: str | None,
+        model: str | None,
+        label: str | None,
+        has_verdict: bool,
+        dimensions: Labels,
+    ) -> _Series:
+        """The series that a result shares because there is no room for its criterion or agent."""
+        if not self.names.criteria.is_own(criterion):
+            criterion = names.OTHER
+        if agent is not None and not self.names.agents.is_own(agent):
+            agent = names.OTHER
+        place = (criterion, agent, model, label, has_verdict, dimensions)
+        series = self._series.get(place)
+        return self._new_series(*place) if series is None else series
+
+    def _others_of(self, dimensions: Labels) -> Labels:
+        """The dimensions of what has no room: each that there could be is ``_other``."""
+        if not dimensions:
+            return ()
+        is_of_service = any(name == names.SERVICE_NAME for name, _ in dimensions)
+        every = dict.fromkeys((*(names.OTHER_SERVICES if is_of_service else ()), *self.dimensions))
+        return tuple((name, names.OTHER) for name in every)
+
+    def _add_error(self, criterion: str, error_type: str, service: Labels) -> None:
+        of_criterion = ((names.EVALUATION_NAME, criterion), (names.ERROR_TYPE, error_type))
+        key = (*of_criterion, *service)
+        if key not in self.errors and any(value != names.OTHER for _, value in service):
+            if self._is_full:
+                key = (*of_criterion, *self._others_of(service))
+            else:
+                self._of_outside += 1
+        _add(self.errors, key, 1)
 
     def _takes(self, series: _Series, has_verdict: bool, *, always: bool = False) -> bool:
         """Count what the series add; False where they are over the process's limit, as all later
@@ -258,15 +308,15 @@ class ResultTotals:
         added |= {(metric, series.of_agent) for metric in _WEIGHTED[2:]}
         added.add((names.METRIC_SCORE, tuple(series.scores.items())))
         added -= self._counted
+        most = self.names.max_series
+        reserved = most // _RESERVED
         if always:
-            self._of_others += len(added)
-        elif self._of_dimensions + len(added) > names.MAX_PROCESS_SERIES - max(
-            self._of_others, _RESERVED
-        ):
+            self._of_own += len(added)
+        elif self._of_outside + len(added) > max(most - max(self._of_own, reserved), reserved):
             self._is_full = True
             return False
         else:
-            self._of_dimensions += len(added)
+            self._of_outside += len(added)
         self._counted |= added
         return True
 
@@ -445,6 +495,7 @@ class Readings:
                 )
             },
             names.METRIC_EXPORT_LOST: self._losses,
+            names.METRIC_NAMES_OVERFLOW: self._names_overflow,
             names.METRIC_EXPORT_SIGNALS: lambda: {
                 ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1
                 for signal, how in reach().items()
@@ -474,20 +525,14 @@ class Readings:
         accounting, totals = self._accounting(), dict[Labels, int]()
         by_origin = {} if accounting is None else read(accounting)
         for (agent, origin), outcomes in by_origin.items():
-            place = (
-                (names.AGENT_NAME, self._totals.bounded("agent", agent) or ""),
-                *self._bounded(origin),
-            )
+            place = ((names.AGENT_NAME, agent), *origin)
             for outcome, count in outcomes.items():
-                # several agents may be ``_other``
-                _add(totals, (*place, (names.OUTCOME, outcome)), count)
+                totals[*place, (names.OUTCOME, outcome)] = count
         return totals
 
-    def _bounded(self, origin: Labels) -> Labels:
-        limits = names.OTHER_SERVICES
-        return tuple(
-            (name, self._totals.bounded(name, value, limits[name]) or "") for name, value in origin
-        )
+    def _names_overflow(self) -> dict[Labels, int]:
+        counts = self._totals.names.turned_away()
+        return {((names.NAME_KIND, kind),): count for kind, count in counts.items()}
 
     def _spans(self) -> dict[Labels, int]:
         if (accounting := self._accounting()) is None:
@@ -522,9 +567,9 @@ class Instruments:
         self,
         meter: metrics.Meter,
         readings: Readings,
-        bounded: Callable[[str, str | None], str | None],
+        totals: ResultTotals,
     ) -> None:
-        self._bounded = bounded
+        self._totals = totals
         self._score, self._duration, self._lag, self._judge_duration = (
             meter.create_histogram(
                 instrument.name,
@@ -554,9 +599,8 @@ class Instruments:
             self._score.record(result.normalized, scores, context=context)
         if result.calls_model and result.started_ns is not None and result.ended_ns is not None:
             seconds = max(0, result.ended_ns - result.started_ns) / 1e9
-            self._duration.record(
-                seconds, {names.EVALUATION_NAME: result.criterion_name}, context=context
-            )
+            criterion = self._totals.names.criteria.admit(result.criterion_name)
+            self._duration.record(seconds, {names.EVALUATION_NAME: criterion}, context=context)
 
     def record_run(
         self, response: Any, agent: str | None, context: Context, dimensions: Labels = ()
@@ -572,8 +616,9 @@ class Instruments:
             self._lag.record(lag_s, of_agent | dict(_service_of(dimensions)), context=context)
 
     def record_judge_call(self, call: JudgeCall, context: Context) -> None:
-        attributes = {names.JUDGE_MODEL: self._bounded("model of a judge", call.model) or ""}
-        if (error_type := self._bounded("outcome of a judge", call.error_type)) is not None:
+        bounded = self._totals.bounded
+        attributes = {names.JUDGE_MODEL: bounded("model of a judge", call.model) or ""}
+        if (error_type := bounded("outcome of a judge", call.error_type)) is not None:
             attributes[names.ERROR_TYPE] = error_type
         self._judge_duration.record(call.duration_s, attributes, context=context)
 

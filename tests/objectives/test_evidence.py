@@ -17,6 +17,7 @@ from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives import BreachSettings, Objective
 from agenteval_otel.objectives.simulation import ParallelEvidence
 from agenteval_otel.objectives.track import Evidence, LeastProbability, Track, Tracks, Verdict
+from agenteval_otel.telemetry.names import NameTable
 from tests.objectives.support import FAIL, PASS, QUICK, Stream, adaptive, answers, plain, until
 
 PROBABILITIES = st.floats(min_value=1e-300, max_value=1.0)
@@ -200,15 +201,19 @@ def test_recovery_is_reported_soon_and_not_too_soon(stream: Stream) -> None:
 
 
 def test_tracks_are_bounded() -> None:
-    """Agents beyond the limit share one name, and no more criteria of agents are watched than a
-    thousand.
+    """Agents from outside share one name beyond a limit, and no more criteria of theirs are watched
+    than a thousand; the operator's agents are all watched.
     """
-    tracks = Tracks(QUICK)
-    agents = {tracks.agent(f"agent-{number}") for number in range(10_000)}
-    assert len(agents) == 65
-    assert "_other" in agents
+    agents = NameTable("agent")
+    agents.know(["clerk"])
+    tracks = Tracks(QUICK, agents)
+    shown = {tracks.agent(f"agent-{number}") for number in range(10_000)}
+    assert 10 < len(shown) < 100
+    assert "_other" in shown
     assert tracks.agent("agent-3") == "agent-3"
     assert tracks.agent(None) is None
-    built = [tracks.of("shop", f"criterion-{number}", Objective(0.9)) for number in range(2_000)]
+    built = [tracks.of("agent-3", f"criterion-{number}", Objective(0.9)) for number in range(2_000)]
     assert sum(item is not None for item in built) == len(tracks) == 1_024
-    assert tracks.of("shop", "criterion-5", Objective(0.9)) is built[5]
+    assert tracks.of("agent-3", "criterion-5", Objective(0.9)) is built[5]
+    assert tracks.agent("clerk") == "clerk"
+    assert tracks.of("clerk", "criterion-5", Objective(0.9)) is not None

@@ -220,6 +220,12 @@ PROMISES = (
         "weight of one answer; chosen ids at the rate +- 5 sigma; the alarm comes as without it",
     ),
     Promise(
+        "B16",
+        "Made-up names neither fill the memory nor take the place of the operator's names.",
+        "100,000 made-up agents, services, models and criteria of feedback; then what the settings name",
+        "memory <= 10 MB more, 20 of 20 evaluated, in every metric; series bounded, every count kept",
+    ),
+    Promise(
         "B18",
         "No header and no attribute that a client chooses says that its answer is an evaluation, or monitored already.",
         "trace states, baggage as attributes, other keys' marks, at the sidecar and the span processor",

@@ -17,7 +17,6 @@ from agenteval_otel.judges import BreakerSettings, SpendLimits
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.semconv import (
     INSTRUMENTS,
-    MAX_AGENTS,
     MAX_SERIES,
     METRIC_CONVERSATIONS,
     METRIC_ERRORS,
@@ -149,9 +148,7 @@ def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Re
 def test_text_from_outside_makes_few_series(
     telemetry: RecordedTelemetry, promise: Recorder
 ) -> None:
-    """With made-up models, categories and errors a criterion of an agent has at most 40 series;
-    agents are bounded.
-    """
+    """With made-up models, categories and errors a criterion of an agent has at most 40 series."""
     turn = itertools.count()
 
     def hostile(raw: Any) -> Score:
@@ -189,15 +186,9 @@ def test_text_from_outside_makes_few_series(
         for _, attributes in all_series(telemetry)
         if "gen_ai.evaluation.name" in attributes
     )
-    for index in range(MAX_AGENTS + 10):
-        call(f"agent-{index}", 1)
     assert made.shutdown(30.0)
-    agents = {attributes.get("gen_ai.agent.name") for _, attributes in all_series(telemetry)} - {
-        None
-    }
     promise(
         "D3",
         figure=f"{of_one['hostile']} series of a criterion with 300 made-up models, categories and error types",
     )
     assert 10 < of_one["hostile"] <= MAX_SERIES
-    assert len(agents) == MAX_AGENTS + 1

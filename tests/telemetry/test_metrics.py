@@ -24,6 +24,7 @@ SPECIFIED = {
     "agenteval.sampling.level": "{level}",
     "agenteval.export.lost": "{item}",
     "agenteval.export.signals": "{signal}",
+    "agenteval.names.overflow": "{lookup}",
 }  # fmt: skip
 
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.semconv import MAX_PROCESS_SERIES, OTHER
+from agenteval_otel.semconv import OTHER
 from agenteval_otel.telemetry.metrics import ResultTotals
+from agenteval_otel.telemetry.names import MAX_SERIES
 
 TENANT, VERSION = "agenteval.tag.tenant", "agenteval.prompt.version"
 
@@ -58,7 +59,8 @@ def add(
     }
     passed = label == "pass" if label in ("pass", "fail") else None
     result = EvaluationResult(**facts, label=label, passed=passed, probability=0.5)
-    return totals.add(result, agent, model, totals.dimensions_of(attributes))
+    agent_shown, dimensions = totals.place_of(agent, attributes)
+    return totals.add(result, agent_shown, model, dimensions)
 
 
 def test_dimensions_have_series_of_their_own_up_to_their_number_of_values() -> None:
@@ -78,6 +80,29 @@ def test_dimensions_have_series_of_their_own_up_to_their_number_of_values() -> N
     assert sum(totals.sums["agenteval.evaluation.weight"].values()) == 16.0
 
 
+def test_made_up_names_leave_the_operators_their_series() -> None:
+    """Ten thousand made-up criteria, agents and models add a bounded number of series and lose no
+    count; what the operator named keeps its own, also when it comes last.
+    """
+    totals = ResultTotals()
+    totals.names.agents.know(["clerk"])
+    totals.names.criteria.know(["one"])
+    facts: dict[str, Any] = {"evaluator_type": "T", "score": 1.0, "label": "pass", "passed": True}
+    for number in range(10_000):
+        agent, _ = totals.place_of(f"a{number}", {})
+        made_up = EvaluationResult(criterion_name=f"c{number}", probability=0.5, **facts)
+        totals.add(made_up, agent, totals.names.models.admit(f"m{number}"))
+        broken = EvaluationResult(criterion_name=f"c{number}", evaluator_type="T", error="no")
+        assert totals.add(broken, agent, None) is None
+    last = add(totals, agent="clerk")
+    assert last["gen_ai.agent.name"] == "clerk"
+    assert last["gen_ai.evaluation.name"] == "one"
+    assert sum(totals.results.values()) == 10_001
+    assert sum(totals.errors.values()) == 10_000
+    series = len(totals.results) + len(totals.errors) + sum(map(len, totals.sums.values()))
+    assert series <= MAX_SERIES
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.tuples(*(st.integers(1, most) for most in (4, 20, 20, 200, 200))))
 def test_the_process_stays_within_its_series(seed: int, most: tuple[int, ...]) -> None:
@@ -88,6 +113,8 @@ def test_the_process_stays_within_its_series(seed: int, most: tuple[int, ...]) -
     """
     numbers, scores = random.Random(seed), set()
     totals = ResultTotals()
+    totals.names.agents.know(f"a{number}" for number in range(4))
+    totals.names.criteria.know(["one"])
     totals.dimensions = {TENANT: 200, VERSION: 200}
     for _ in range(1_000):
         agent, model, label, tenant, version = map(numbers.randrange, most)
@@ -105,8 +132,8 @@ def test_the_process_stays_within_its_series(seed: int, most: tuple[int, ...]) -
         f"a{agent}" for agent in range(most[0])
     }
     series = len(scores) + len(totals.results) + sum(map(len, totals.sums.values()))
-    assert series <= MAX_PROCESS_SERIES
+    assert series <= MAX_SERIES
     shared = any(dict(key)[TENANT] == OTHER for key in totals.results)
-    assert not shared or series > MAX_PROCESS_SERIES * 3 // 4, "the room is used"
+    assert not shared or series > MAX_SERIES * 3 // 4, "the room is used"
     totals.reset()
     assert add(totals, tenant="new", version="new")[TENANT] == "new"

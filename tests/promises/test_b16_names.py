@@ -1,0 +1,207 @@
+"""B16: names that clients make up neither fill the memory nor take the place of names that the
+settings have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.promises.figures import Recorder, sized
+from tests.promises.receiver import Receiver
+from tests.promises.served import Served, add_span, messages
+
+MADE_UP = 100_000
+MOST_MB = 10.0
+WARM = 12_000
+AT_ONCE = 250
+FEEDBACK = 10_000
+ANSWERS = 20
+MOST_SERIES = 3_000
+SETTINGS = """
+sidecar: {quiet_s: 0.2, parent_wait_s: 0.4}
+sample_rate: RATE
+evaluators: [ResponseHealth]
+agents:
+  clerk: {sample_rate: 1.0}
+"""
+OF_CLERK = {
+    "gen_ai.evaluation.score",
+    "agenteval.evaluation.results",
+    "agenteval.evaluation.weight",
+    "agenteval.evaluation.weight_squared",
+    "agenteval.evaluation.weighted_score",
+    "agenteval.evaluation.weighted_score_w2",
+    "agenteval.evaluation.weighted_score_squared_w2",
+    "agenteval.evaluation.lag",
+    "agenteval.responses",
+}
+
+
+def answers(*agents: tuple[str, str]) -> bytes:
+    """One answer of each agent, of the service and with the model that are named for it."""
+    request = ExportTraceServiceRequest()
+    for agent, made_up in agents:
+        group = request.resource_spans.add()
+        group.resource.attributes.add(key="service.name").value.string_value = made_up
+        add_span(
+            group.scope_spans.add().spans,
+            int.from_bytes(os.urandom(16)),
+            int.from_bytes(os.urandom(8)),
+            name="invoke_agent",
+            attributes={
+                "gen_ai.operation.name": "invoke_agent",
+                "gen_ai.agent.name": agent,
+                "gen_ai.request.model": made_up,
+                "gen_ai.input.messages": messages("user", "A question?"),
+                "gen_ai.output.messages": messages("assistant", "An answer."),
+            },
+        )
+    return request.SerializeToString()
+
+
+def post(served: Served, body: bytes, path: str = "/v1/traces", **headers: str) -> None:
+    """Send until it is taken, as a client does that honours 429."""
+    never, deadline = threading.Event(), time.monotonic() + 60.0
+    while (status := served.post(body, path, **headers).status) != 200:
+        assert status == 429, served.told[-2000:]
+        assert time.monotonic() < deadline
+        never.wait(0.1)
+
+
+def points(receiver: Receiver) -> Iterator[tuple[str, dict[str, str], Any]]:
+    """Every point of the newest export: its metric, its attributes, itself."""
+    for body in receiver.bodies["/v1/metrics"][-1:]:
+        (resource,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
+        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
+            data: Any = getattr(metric, metric.WhichOneof("data"))
+            for point in data.data_points:
+                yield metric.name, {p.key: p.value.string_value for p in point.attributes}, point
+
+
+def counted(receiver: Receiver, metric: str, **wanted: str) -> int:
+    """The sum of a metric's points that have these attributes; ``_`` stands for a dot."""
+    attributes = {name.replace("_", "."): value for name, value in wanted.items()}
+    return sum(
+        point.as_int
+        for name, found, point in points(receiver)
+        if name == metric and attributes.items() <= found.items()
+    )
+
+
+def flood(tmp_path: Path, receiver: Receiver, rate: str, made_up: int) -> tuple[float, float, int]:
+    """Send the made-up names, then the configured agent's answers; return megabytes and series."""
+    settings = SETTINGS.replace("RATE", rate)
+    with Served(tmp_path, settings=settings, endpoint=receiver.endpoint) as served:
+        # What grows once, whatever names come: the assembler remembers 10,000 traces.
+        for _ in range(0, WARM, AT_ONCE):
+            post(served, answers(*[("warm", "shop")] * AT_ONCE))
+        responses = "agenteval.responses"
+        served.wait_for(lambda: counted(receiver, responses) == WARM, "the first answers")
+        before = served.rss_bytes
+        for start in range(0, made_up, AT_ONCE):
+            names = range(start, start + AT_ONCE)
+            post(served, answers(*[(f"agent-{n}", f"service-{n}") for n in names]))
+        served.wait_for(
+            lambda: counted(receiver, responses) == WARM + made_up, "every count", 240.0
+        )
+        for number in range(ANSWERS):
+            post(served, answers(("clerk", f"service of clerk {number % 2}")))
+        evaluated = {"gen_ai_agent_name": "clerk", "agenteval_outcome": "evaluated"}
+        served.wait_for(
+            lambda: counted(receiver, responses, **evaluated) == ANSWERS, "the agent's answers"
+        )
+        after = served.rss_bytes
+        assert served.terminate() == 0
+        assert served.told.count("event='names_overflow' part='agent'") == 1
+    seen = {name for name, attributes, _ in points(receiver) if "clerk" in attributes.values()}
+    assert seen == OF_CLERK
+    scored = {"gen_ai_agent_name": "clerk", "gen_ai_evaluation_name": "response_health"}
+    assert counted(receiver, "agenteval.evaluation.results", **scored) == ANSWERS
+    assert counted(receiver, "agenteval.names.overflow", agenteval_name_kind="agent") > 0
+    return before / 2**20, after / 2**20, len(list(points(receiver)))
+
+
+def test_made_up_agents_services_and_models_that_are_not_sampled(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """100,000 agents of as many services: the agent of the settings is evaluated 20 of 20 times and
+    is in every metric, and memory grows by at most 10 MB.
+    """
+    before, after, series = flood(tmp_path, receiver, "0.0", MADE_UP)
+    promise(
+        "B16",
+        figure=f"{MADE_UP:,} made-up agents and services, unsampled: {after - before:+.1f} MB, "
+        f"{series:,} series; the configured agent {ANSWERS} of {ANSWERS}",
+    )
+    assert after - before <= MOST_MB
+    assert series <= MOST_SERIES
+
+
+@pytest.mark.sized
+def test_made_up_agents_services_and_models_that_are_evaluated(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """The same where all answers are evaluated: no count is lost, whatever has a series."""
+    made_up = sized(20_000, MADE_UP)
+    before, after, series = flood(tmp_path, receiver, "1.0", made_up)
+    total = WARM + made_up + ANSWERS
+    assert counted(receiver, "agenteval.evaluation.results") == total
+    promise(
+        "B16",
+        figure=f"{made_up:,} made-up agents, services and models, all evaluated: "
+        f"{after - before:+.1f} MB, {series:,} series",
+    )
+    assert after - before <= MOST_MB
+    assert series <= MOST_SERIES
+
+
+def test_made_up_criteria_of_feedback(
+    tmp_path: Path, receiver: Receiver, promise: Recorder
+) -> None:
+    """10,000 made-up criteria and agents at `/v1/feedback`: the criteria of evaluators are in the
+    metrics, also where they come later, and series are bounded.
+    """
+    settings = SETTINGS.replace("RATE", "1.0")
+    with Served(tmp_path, settings=settings, endpoint=receiver.endpoint) as served:
+        for start in range(0, FEEDBACK, 500):
+            items = [
+                {
+                    "trace_id": os.urandom(16).hex(),
+                    "span_id": os.urandom(8).hex(),
+                    "name": f"made-up-{number}",
+                    "agent": f"agent-{number}",
+                    "thumbs": "down",
+                }
+                for number in range(start, start + 500)
+            ]
+            body = json.dumps(items).encode()
+            post(served, body, "/v1/feedback", Content_Type="application/json")
+        results = "agenteval.evaluation.results"
+        served.wait_for(lambda: counted(receiver, results) == FEEDBACK, "the feedback", 120.0)
+        for _ in range(ANSWERS):
+            post(served, answers(("clerk", "shop")))
+        real = {"gen_ai_evaluation_name": "response_health", "gen_ai_agent_name": "clerk"}
+        served.wait_for(lambda: counted(receiver, results, **real) == ANSWERS, "the real criterion")
+        assert served.terminate() == 0
+    criteria = {found.get("gen_ai.evaluation.name") for _, found, _ in points(receiver)}
+    series = len(list(points(receiver)))
+    promise(
+        "B16",
+        figure=f"{FEEDBACK:,} made-up criteria of feedback: {len(criteria) - 1} criteria in the "
+        f"metrics, {series:,} series",
+    )
+    assert counted(receiver, results) == FEEDBACK + ANSWERS
+    assert len(criteria) <= 100
+    assert series <= MOST_SERIES
