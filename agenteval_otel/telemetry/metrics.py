@@ -136,12 +136,18 @@ class ResultTotals:
             return None
         table = self._known.get(kind)
         if table is None:
-            table = self._known[kind] = NameTable(kind.partition(" ")[0], reserves=False)
+            is_dimension = kind in self.dimensions
+            table = self._known[kind] = NameTable(kind, reserves=False, warns=is_dimension)
         if limit is None:
             limit = _LIMITS.get(kind.partition(" ")[0], names.MAX_WORDS)
         table.places = limit
         admitted: str = table.admit(value)
         return admitted
+
+    def turned_away(self) -> dict[str, int]:
+        """How often a value of a metric dimension found no place, by the dimension."""
+        known = self._known.copy()
+        return {name: known[name].turned_away for name in self.dimensions if name in known}
 
     def place_of(
         self, agent: str | None, attributes: Mapping[str, Any]
@@ -531,7 +537,7 @@ class Readings:
         return totals
 
     def _names_overflow(self) -> dict[Labels, int]:
-        counts = self._totals.names.turned_away()
+        counts = self._totals.names.turned_away() | self._totals.turned_away()
         return {((names.NAME_KIND, kind),): count for kind, count in counts.items()}
 
     def _spans(self) -> dict[Labels, int]:

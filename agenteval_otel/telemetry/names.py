@@ -24,7 +24,7 @@ MAX_NAMES: Final = 2_000
 MAX_SERIES: Final = 2_000
 _SERIES_OF_NAME: Final = 25
 """About how many series an agent has: 12 outcomes, ten of one criterion with verdicts, the lag."""
-_OFTEN: Final = 64
+_OFTEN: Final = 32
 """How often a name has to be looked up to get a place in the second half of a table. An answer
 looks its names up two to four times.
 """
@@ -38,6 +38,7 @@ class NameTable:
         kind: What they name, for the log line.
         reserves: Keep the second half of the places for names that come often. Without it the
             first names get all of them.
+        warns: Log the first name that finds no place.
 
     Attributes:
         places: How many names besides the operator's own have a place.
@@ -53,8 +54,9 @@ class NameTable:
         places: int = MAX_SERIES // _SERIES_OF_NAME,
         remembered: int = MAX_NAMES,
         reserves: bool = True,
+        warns: bool = True,
     ) -> None:
-        self._kind, self._reserves = kind, reserves
+        self._kind, self._reserves, self._warns = kind, reserves, warns
         self.places, self.remembered = places, remembered
         self.turned_away = 0
         self._own: set[Any] = {OTHER}
@@ -94,7 +96,7 @@ class NameTable:
             if len(self._seen) > self.remembered:
                 self._seen.popitem(last=False)
         self.turned_away += 1
-        if self.turned_away == 1:
+        if self.turned_away == 1 and self._warns:
             log.warning("names_overflow", part=self._kind, places=self.places)
         return OTHER
 
