@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,10 @@ def counted(receiver: Receiver, metric: str, **wanted: str) -> int:
     )
 
 
+def has_counted(receiver: Receiver, answers: int) -> bool:
+    return counted(receiver, "agenteval.responses") == answers
+
+
 def flood(tmp_path: Path, receiver: Receiver, rate: str, made_up: int) -> tuple[float, float, int]:
     """Send the made-up names, then the configured agent's answers; return megabytes and series."""
     settings = SETTINGS.replace("RATE", rate)
@@ -108,20 +113,20 @@ def flood(tmp_path: Path, receiver: Receiver, rate: str, made_up: int) -> tuple[
         # What grows once, whatever names come: the assembler remembers 10,000 traces.
         for _ in range(0, WARM, AT_ONCE):
             post(served, answers(*[("warm", "shop")] * AT_ONCE))
-        responses = "agenteval.responses"
-        served.wait_for(lambda: counted(receiver, responses) == WARM, "the first answers")
+        served.wait_for(lambda: has_counted(receiver, WARM), "the first answers", 120.0)
         before = served.rss_bytes
         for start in range(0, made_up, AT_ONCE):
             numbers = range(start, start + AT_ONCE)
             post(served, answers(*[(f"agent-{n}", f"service-{n}") for n in numbers]))
             sent = WARM + start + AT_ONCE
             if sent % 5_000 == 0:  # what waits is bounded elsewhere, and is no name
-                served.wait_for(lambda: counted(receiver, responses) == sent, "every count", 120.0)
+                served.wait_for(partial(has_counted, receiver, sent), "every count", 120.0)
         for number in range(ANSWERS):
             post(served, answers(("clerk", f"service of clerk {number % 2}")))
         evaluated = {"gen_ai_agent_name": "clerk", "agenteval_outcome": "evaluated"}
         served.wait_for(
-            lambda: counted(receiver, responses, **evaluated) == ANSWERS, "the agent's answers"
+            lambda: counted(receiver, "agenteval.responses", **evaluated) == ANSWERS,
+            "the agent's answers",
         )
         after = served.rss_bytes
         assert served.terminate() == 0
