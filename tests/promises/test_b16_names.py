@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.promises.served import Served, add_span, messages
 
 MADE_UP = 100_000
 MOST_MB = 10.0
-WARM = 10_000
+WARM = 25_000
 AT_ONCE = 250
 FEEDBACK = 10_000
 ANSWERS = 20
@@ -33,6 +33,7 @@ MOST_SERIES = 3_000
 SETTINGS = """
 sidecar: {quiet_s: 0.2, parent_wait_s: 0.4}
 sample_rate: RATE
+load_shedding: {enabled: false}
 evaluators: [ResponseHealth]
 agents:
   clerk: {sample_rate: 1.0}
@@ -92,9 +93,8 @@ def points(receiver: Receiver) -> Iterator[tuple[str, dict[str, str], Any]]:
                 yield metric.name, {p.key: p.value.string_value for p in point.attributes}, point
 
 
-def counted(receiver: Receiver, metric: str, **wanted: str) -> int:
-    """The sum of a metric's points that have these attributes; ``_`` stands for a dot."""
-    attributes = {name.replace("_", "."): value for name, value in wanted.items()}
+def counted(receiver: Receiver, metric: str, attributes: Mapping[str, str] = {}) -> int:
+    """The sum of a metric's points that have these attributes."""
     return sum(
         point.as_int
         for name, found, point in points(receiver)
@@ -109,23 +109,23 @@ def has_counted(receiver: Receiver, answers: int) -> bool:
 def flood(tmp_path: Path, receiver: Receiver, rate: str, made_up: int) -> tuple[float, float, int]:
     """Send the made-up names, then the configured agent's answers; return megabytes and series."""
     settings = SETTINGS.replace("RATE", rate)
-    with Served(tmp_path, settings=settings, endpoint=receiver.endpoint) as served:
-        # What grows once, whatever names come: the assembler remembers 10,000 traces.
-        for _ in range(0, WARM, AT_ONCE):
-            post(served, answers(*[("warm", "shop")] * AT_ONCE))
-        served.wait_for(lambda: has_counted(receiver, WARM), "the first answers", 120.0)
-        before = served.rss_bytes
-        for start in range(0, made_up, AT_ONCE):
-            numbers = range(start, start + AT_ONCE)
-            post(served, answers(*[(f"agent-{n}", f"service-{n}") for n in numbers]))
-            sent = WARM + start + AT_ONCE
-            if sent % 5_000 == 0:  # what waits is bounded elsewhere, and is no name
+    every = {"OTEL_METRIC_EXPORT_INTERVAL": "500"}
+    with Served(tmp_path, settings=settings, endpoint=receiver.endpoint, **every) as served:
+        # What fills once, whatever names come: 10,000 traces and 40,000 ids of answers are remembered.
+        for number in range(0, WARM + made_up, AT_ONCE):
+            if number == WARM:
+                before = served.rss_bytes
+            numbers = range(number, number + AT_ONCE)
+            made = [(f"agent-{n}", f"service-{n}") for n in numbers]
+            post(served, answers(*(made if number >= WARM else [("warm", "shop")] * AT_ONCE)))
+            sent = number + AT_ONCE
+            if sent % 2_500 == 0:  # what waits is bounded elsewhere, and is no name
                 served.wait_for(partial(has_counted, receiver, sent), "every count", 120.0)
         for number in range(ANSWERS):
             post(served, answers(("clerk", f"service of clerk {number % 2}")))
-        evaluated = {"gen_ai_agent_name": "clerk", "agenteval_outcome": "evaluated"}
+        evaluated = {"gen_ai.agent.name": "clerk", "agenteval.outcome": "evaluated"}
         served.wait_for(
-            lambda: counted(receiver, "agenteval.responses", **evaluated) == ANSWERS,
+            lambda: counted(receiver, "agenteval.responses", evaluated) == ANSWERS,
             "the agent's answers",
         )
         after = served.rss_bytes
@@ -133,9 +133,9 @@ def flood(tmp_path: Path, receiver: Receiver, rate: str, made_up: int) -> tuple[
         assert served.told.count("event='names_overflow' part='agent'") == 1
     seen = {name for name, attributes, _ in points(receiver) if "clerk" in attributes.values()}
     assert seen == OF_CLERK
-    scored = {"gen_ai_agent_name": "clerk", "gen_ai_evaluation_name": "response_health"}
-    assert counted(receiver, "agenteval.evaluation.results", **scored) == ANSWERS
-    assert counted(receiver, "agenteval.names.overflow", agenteval_name_kind="agent") > 0
+    scored = {"gen_ai.agent.name": "clerk", "gen_ai.evaluation.name": "response_health"}
+    assert counted(receiver, "agenteval.evaluation.results", scored) == ANSWERS
+    assert counted(receiver, "agenteval.names.overflow", {"agenteval.name.kind": "agent"}) > 0
     return before / 2**20, after / 2**20, len(list(points(receiver)))
 
 
@@ -198,8 +198,8 @@ def test_made_up_criteria_of_feedback(
         served.wait_for(lambda: counted(receiver, results) == FEEDBACK, "the feedback", 120.0)
         for _ in range(ANSWERS):
             post(served, answers(("clerk", "shop")))
-        real = {"gen_ai_evaluation_name": "response_health", "gen_ai_agent_name": "clerk"}
-        served.wait_for(lambda: counted(receiver, results, **real) == ANSWERS, "the real criterion")
+        real = {"gen_ai.evaluation.name": "response_health", "gen_ai.agent.name": "clerk"}
+        served.wait_for(lambda: counted(receiver, results, real) == ANSWERS, "the real criterion")
         assert served.terminate() == 0
     criteria = {found.get("gen_ai.evaluation.name") for _, found, _ in points(receiver)}
     series = len(list(points(receiver)))

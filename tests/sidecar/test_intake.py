@@ -15,6 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from agenteval_otel import accounting, configure, flush, record_feedback, shutdown
 from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.mappers import base
@@ -447,3 +448,35 @@ def test_an_answer_that_was_not_sampled_is_evaluated_after_a_complaint(
         "evaluated": 1,
         "not_sampled": 1,
     }
+
+
+def test_an_agent_has_its_settings_whatever_service_it_comes_from(
+    intake: Intake, telemetry: RecordedTelemetry
+) -> None:
+    """From 300 services, after 300 agents that nobody named: every answer of the configured agent
+    is evaluated, with its service, and no other one is.
+    """
+    clerk = HandlerOptions(sampler=RatioSampler(ratio=1.0))
+    made = Pipeline(
+        sampler=RatioSampler(ratio=0.0),
+        evaluators=(ResponseHealth(),),
+        storage=(telemetry.storage(),),
+        agents={"clerk": clerk},
+        dispatcher=PoolDispatcher(),
+    )
+    set_current_pipeline(made)
+    made.sources.add(intake)
+    requests = []
+    for number in range(600):
+        request, span = one_span()
+        agent = "clerk" if number >= 300 else f"made-up-{number}"
+        span.attributes[1].value.string_value = agent
+        resource = request.resource_spans[0].resource
+        resource.attributes.add(key="service.name").value.string_value = f"service-{number}"
+        requests.append(request)
+    assert taken(intake, *requests) == {"evaluated": 300, "not_sampled": 300}
+    seen = {
+        (event.attributes["gen_ai.agent.name"], event.attributes["service.name"])
+        for event in telemetry.events()
+    }
+    assert seen == {("clerk", f"service-{number}") for number in range(300, 600)}
