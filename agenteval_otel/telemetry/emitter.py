@@ -204,7 +204,11 @@ class Emitter:
         redact: Callable[[str], str] = str,
         spans: bool = True,
     ) -> None:
-        """`send` one response."""
+        """`send` one response that a program made itself: its names are the operator's."""
+        if response.agent:
+            self.totals.names.agents.know_code(response.agent)
+        for result in response.results:
+            self.totals.names.criteria.know_code(result.criterion_name)
         self.send([self.emission(response, evaluated, scores, run_span, redact)], spans=spans)
 
     def emission(

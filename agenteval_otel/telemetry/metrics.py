@@ -97,8 +97,9 @@ class ResultTotals:
     of model and label get their own series, and later ones share ``_other``. Both verdicts and
     ``_other`` always have room.
 
-    Criteria and agents of the operator always have their series. What others and metric dimensions
-    add stays below `Names.max_series` with everything else; beyond it they count under ``_other``.
+    Criteria and agents of the operator always have their series. What others, services and metric
+    dimensions add stays below `Names.max_series` with everything else; beyond it they count under
+    ``_other``. Half of that room is for services and dimensions of the operator's agents alone.
 
     Attributes:
         dimensions: How many values each of the metric dimensions may have, by the attribute.
@@ -126,7 +127,7 @@ class ResultTotals:
         ] = {}
         self._counted: set[tuple[Instrument, Labels]] = set()
         self._of_outside = self._of_own = 0
-        self._is_full = False
+        self._is_full = self._is_full_for_own = False
 
     def bounded(self, kind: str, value: str | None, limit: int | None = None) -> str | None:
         """The value, or ``_other`` once too many were seen: text from outside never makes unbounded
@@ -223,9 +224,10 @@ class ResultTotals:
         """
         place = (criterion, agent, model, label, has_verdict, dimensions)
         others = self._others_of(dimensions)
+        is_own = self._is_own(criterion, agent)
         if dimensions != others:
             series = _series_of(criterion, agent, model, label, dimensions)
-            if self._takes(series, has_verdict):
+            if self._takes(series, has_verdict, is_own=is_own):
                 self._series[place] = series
                 return series
             # Kept where the others are: combinations of values are many, and would fill the memory.
@@ -233,7 +235,6 @@ class ResultTotals:
             if place in self._series:
                 return self._series[place]
         owner = criterion, agent, others
-        is_own = self._is_own(criterion, agent)
         if not is_own and owner not in self._pairs and self._is_full:
             return self._series_of_others(*place)
         # Chosen once, so that there is one place for what has none of its own: with a model's name
@@ -254,7 +255,7 @@ class ResultTotals:
         else:
             model, label = shared, general or names.OTHER
         series = _series_of(criterion, agent, model, label, others)
-        if not self._takes(series, has_verdict, always=is_own):
+        if not self._takes(series, has_verdict, is_own=is_own, always=is_own):
             return self._series_of_others(*place)
         self._series[place] = series
         return series
@@ -293,17 +294,20 @@ class ResultTotals:
         of_criterion = ((names.EVALUATION_NAME, criterion), (names.ERROR_TYPE, error_type))
         key = (*of_criterion, *service)
         if key not in self.errors and any(value != names.OTHER for _, value in service):
-            if self._is_full:
+            is_own = self.names.criteria.is_own(criterion)
+            if self._is_full_for_own if is_own else self._is_full:
                 key = (*of_criterion, *self._others_of(service))
             else:
                 self._of_outside += 1
         _add(self.errors, key, 1)
 
-    def _takes(self, series: _Series, has_verdict: bool, *, always: bool = False) -> bool:
+    def _takes(
+        self, series: _Series, has_verdict: bool, *, is_own: bool, always: bool = False
+    ) -> bool:
         """Count what the series add; False where they are over the process's limit, as all later
         ones then are.
         """
-        if self._is_full and not always:
+        if (self._is_full_for_own if is_own else self._is_full) and not always:
             return False
         pairs = {series.key, *(series.verdicts if has_verdict else ())}
         added = {
@@ -314,11 +318,14 @@ class ResultTotals:
         added |= {(metric, series.of_agent) for metric in _WEIGHTED[2:]}
         added.add((names.METRIC_SCORE, tuple(series.scores.items())))
         added -= self._counted
-        most = self.names.max_series
-        reserved = most // _RESERVED
+        reserved = self.names.max_series // _RESERVED
+        room = max(self.names.max_series - max(self._of_own, reserved), reserved)
         if always:
             self._of_own += len(added)
-        elif self._of_outside + len(added) > max(most - max(self._of_own, reserved), reserved):
+        elif is_own and self._of_outside + len(added) > room:
+            self._is_full_for_own = True
+            return False
+        elif not is_own and self._of_outside + len(added) > room // 2:
             self._is_full = True
             return False
         else:

@@ -94,8 +94,12 @@ def test_made_up_names_leave_the_operators_their_series() -> None:
         totals.add(made_up, agent, totals.names.models.admit(f"m{number}"))
         broken = EvaluationResult(criterion_name=f"c{number}", evaluator_type="T", error="no")
         assert totals.add(broken, agent, None) is None
-    last = add(totals, agent="clerk")
+    of_service = {"service.name": "shop", "deployment.environment.name": "production"}
+    agent, dimensions = totals.place_of("clerk", of_service)
+    real = EvaluationResult(criterion_name="one", probability=0.5, **facts)
+    last = totals.add(real, agent, None, dimensions) or {}
     assert last["gen_ai.agent.name"] == "clerk"
+    assert last["service.name"] == "shop"
     assert last["gen_ai.evaluation.name"] == "one"
     assert sum(totals.results.values()) == 10_001
     assert sum(totals.errors.values()) == 10_000
