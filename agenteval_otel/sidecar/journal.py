@@ -1,38 +1,55 @@
 """Requests on disk until their answers are evaluated and exported: what was acknowledged survives a
 crash.
 
-A folder of segments. A segment is a sequence of records: mark, kind, length, number, checksum,
-payload. Requests are numbered; a "done" record lists traces, each with its last finished request. A
-segment is deleted when none of its requests is needed.
+A folder of segments, whose records `segments` writes and reads. Requests are numbered. A "done"
+record lists traces, each with its last finished request. A segment is deleted when none of its
+requests is needed. Beside the segments are the notes of `attempts`, and the requests that were
+quarantined.
 """
 
 from __future__ import annotations
 
 import contextlib
-import mmap
+import errno
 import os
 import re
 import struct
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.log import log
+from agenteval_otel.sidecar.attempts import Attempts, Item
+from agenteval_otel.sidecar.segments import (
+    DONE,
+    LOGS,
+    OVERHEAD_BYTES,
+    TRACES,
+    Damage,
+    Record,
+    SegmentWriter,
+    read_old_segment,
+    read_segment,
+)
 
-TRACES: Final = 1
-LOGS: Final = 2
-_DONE: Final = 3
-_MARK: Final = b"\xf7OTL"
-"""Starts each record, and locates the next one after a damaged record; it cannot occur in UTF-8."""
-_HEADER: Final = struct.Struct(">4sBIQI")
-# of the header, what the checksum covers beside the payload
-_CHECKED: Final = struct.Struct(">BIQ")
+__all__ = ["LOGS", "TRACES", "Entry", "Journal", "JournalFull", "JournalUnavailable", "Key"]
+
 _ENTRY: Final = struct.Struct(">16s8sQ")
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
+_MOST_RECORDS: Final = 1_000_000
+"""More than a segment can hold: no number of its records lies further behind its first one."""
 _ERASING: Final = ".erasing"
-_NAME: Final = re.compile(r"[0-7][0-9a-f]{15}\.otlp")
+_SUFFIX: Final = ".requests"
+_OLD_SUFFIX: Final = ".otlp"
+_NAME: Final = re.compile(rf"[0-7][0-9a-f]{{15}}(?:{_SUFFIX}|{_OLD_SUFFIX})")
+_QUARANTINE: Final = "quarantine"
+_QUARANTINED: Final = re.compile(r"[0-9a-f]{16}\.(traces|logs)\.binpb")
+_KIND_NAMES: Final = {TRACES: "traces", LOGS: "logs"}
+_QUARANTINE_SHARE: Final = 10
+"""At most a tenth of the journal's bytes are quarantined; what is beyond is not kept."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FAILURES: Final = (OSError, ValueError, OverflowError, struct.error)
 
 Key = tuple[int, int]
 """What is done: a trace's id, and a span's, 0 for all of the trace; or 0, and a request with
@@ -42,6 +59,10 @@ answers of `@monitor`.
 
 class JournalFull(Exception):
     """No room on the disk, or the limit is reached."""
+
+
+class JournalUnavailable(JournalFull):
+    """The disk or the folder fails: the same request may be taken once it is repaired."""
 
 
 class Entry(NamedTuple):
@@ -63,30 +84,38 @@ class Journal:
         number: Of the newest request.
         done: What earlier processes have done, up to which request.
         size_bytes: What its segments take.
+        problem: Why it could not be written the last time, in words; None where it could.
+        damaged: How many parts of its segments could not be read at start.
 
     Raises:
         ConfigurationError: Where the folder cannot be used, or another process uses it.
     """
 
     def __init__(self, folder: Path, max_bytes: int) -> None:
-        self._folder, self.max_bytes = folder, max_bytes
+        self._folder = folder
+        self.max_bytes = max_bytes
+        self.problem: str | None = None
+        self.damaged = 0
         self._file: BinaryIO | None = None
+        self._writer = SegmentWriter()
         self._begun = 0
+        self._is_closed = False
         self.done: dict[Key, int] = {}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = _locked(folder / "lock")
             for unfinished in folder.glob(f"*{_ERASING}"):  # an erasure that was killed
                 unfinished.unlink()
-            # A segment's name is the number of its first request.
-            files = [
-                file for file in folder.iterdir() if _NAME.fullmatch(file.name) and file.is_file()
-            ]
-            self._segments = {int(file.stem, 16): file.stat().st_size for file in files}
+            self._paths = _segments_in(folder)
+            self._segments = {first: path.stat().st_size for first, path in self._paths.items()}
             self._left = sorted(self._segments)
             self.number = max(self._segments, default=0)
             for first in self._left:
                 self._survey(first)
+            if not self._segments:
+                # Notes about requests that are all done say nothing about later ones.
+                (folder / "attempts").unlink(missing_ok=True)
+            self._attempts = Attempts(folder / "attempts")
         except BlockingIOError:
             wrong = "another process uses it: each sidecar needs a folder of its own"
             raise ConfigurationError(wrong, path="sidecar.durable") from None
@@ -98,37 +127,37 @@ class Journal:
         return f"<Journal {self._folder} segments={len(self._segments)}>"
 
     def left(self) -> Iterator[Entry]:
-        """The requests of earlier processes, oldest first; `done` says what of them is."""
+        """Yield the requests of earlier processes, oldest first; `done` says what of them is."""
         for first in self._left:
-            for number, kind, payload in self._records(first):
-                if kind != _DONE:
-                    yield Entry(number, kind, payload)
+            yield from self.requests(first)
 
     def fits(self, size_bytes: int) -> bool:
-        """Whether a request of this size fits into an empty folder."""
-        return size_bytes + _HEADER.size <= self.max_bytes
+        """Return whether a request of this size fits into an empty folder."""
+        return size_bytes + OVERHEAD_BYTES <= self.max_bytes
 
     def write(self, kind: int, data: bytes) -> int:
-        """Write a request, on the disk when this returns; gives its number. Raises `JournalFull`;
-        blocks.
+        """Write a request, on the disk when this returns, and return its number. Blocks.
+
+        Raises:
+            JournalFull: No room, or as `JournalUnavailable` a disk or folder that fails.
         """
-        if self.size_bytes + len(data) + _HEADER.size > self.max_bytes:
+        if self._is_closed:
+            raise JournalUnavailable("the sidecar ends")
+        if self.size_bytes + len(data) + OVERHEAD_BYTES > self.max_bytes:
             raise JournalFull
         try:
             self._append(kind, data)
-        except OSError as error:
-            log.warning(
-                "journal_failed",
-                part="durable",
-                error_type=type(error).__name__,
-                error=error.strerror,
-            )
-            raise JournalFull from None
+        except _FAILURES as error:
+            self._failed(error)
+            if isinstance(error, OSError) and error.errno in _NO_ROOM:
+                raise JournalFull from None
+            raise JournalUnavailable(self.problem) from None
+        self.problem = None
         return self.number
 
-    def finish(self, done: dict[Key, int], needed_from: int) -> bool:
+    def finish(self, done: dict[Key, int], needed_from: int = 0) -> bool:
         """Note what is done, each up to a request's number, and delete segments with only requests
-        before `needed_from`; False if the note was not written."""
+        before `needed_from`. Return False if the note was not written."""
         try:
             try:
                 if done and self.number >= needed_from:  # else its segments are deleted
@@ -136,29 +165,100 @@ class Journal:
                         (trace.to_bytes(16), span.to_bytes(8), upto)
                         for (trace, span), upto in done.items()
                     )
-                    self._append(_DONE, b"".join(_ENTRY.pack(*entry) for entry in at))
+                    self._append(DONE, b"".join(_ENTRY.pack(*entry) for entry in at))
             finally:
                 self._drop(needed_from)  # on a full disk this frees space for the next try
-        except OSError as error:
-            log.warning(
-                "journal_failed",
-                part="durable",
-                error_type=type(error).__name__,
-                error=error.strerror,
-            )
+            self._attempts.end([_evaluated(key) for key in done])
+        except _FAILURES as error:
+            self._failed(error)
+            return False
+        self.problem = None
+        return True
+
+    def probe(self) -> None:
+        """Try to write again after a failure, so that `problem` is true when no request comes."""
+        try:
+            self._append(DONE, b"")
+            if self._file is not None:
+                os.fdatasync(self._file.fileno())
+        except _FAILURES as error:
+            self._failed(error)
+            return
+        self.problem = None
+
+    def begin(self, keys: Collection[Key]) -> None:
+        """Note that these traces or requests are under evaluation, until they are done."""
+        with contextlib.suppress(*_FAILURES):  # without the note one more attempt is made
+            self._attempts.begin([_evaluated(key) for key in keys])
+
+    def attempts(self, key: Key) -> int:
+        """Return how many earlier processes died while this trace or request was under evaluation."""
+        return self._attempts.count(_evaluated(key))
+
+    def begin_reading(self, number: int) -> None:
+        """Note that a request of an earlier process is being read, until `end_reading`."""
+        with contextlib.suppress(*_FAILURES):
+            self._attempts.begin([_read(number)])
+
+    def end_reading(self, number: int) -> None:
+        """Note that a request was read without harm."""
+        with contextlib.suppress(*_FAILURES):
+            self._attempts.end([_read(number)])
+
+    def attempts_to_read(self, number: int) -> int:
+        """Return how many earlier processes died while they read this request."""
+        return self._attempts.count(_read(number))
+
+    def quarantine(self, entry: Entry) -> bool:
+        """Keep a request that harms the process in a file of its own, which is not read at start.
+
+        Return False where it could not be kept: there is a limit, and the disk may be full.
+        """
+        folder = self._folder / _QUARANTINE
+        path = folder / f"{entry.number:016x}.{_KIND_NAMES[entry.kind]}.binpb"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            taken = sum(other.stat().st_size for other in folder.iterdir())
+            if taken + len(entry.data) > self.max_bytes // _QUARANTINE_SHARE:
+                return False
+            _write_whole(path, entry.data)
+        except _FAILURES as error:
+            self._failed(error)
             return False
         return True
 
+    def quarantined(self) -> list[Entry]:
+        """Return the requests that were quarantined. Raises `OSError`."""
+        kinds = {name: kind for kind, name in _KIND_NAMES.items()}
+        entries = []
+        folder = self._folder / _QUARANTINE
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            named = _QUARANTINED.fullmatch(path.name)
+            if named is not None:
+                number = int(path.name[:16], 16)
+                entries.append(Entry(number, kinds[named[1]], path.read_bytes()))
+        return entries
+
+    def replace_quarantined(self, entry: Entry) -> None:
+        """Write a quarantined request anew, or delete it where nothing is left. Raises `OSError`."""
+        name = f"{entry.number:016x}.{_KIND_NAMES[entry.kind]}.binpb"
+        path = self._folder / _QUARANTINE / name
+        if entry.data:
+            _write_whole(path, entry.data)
+        else:
+            path.unlink(missing_ok=True)
+
     def segments(self) -> list[int]:
-        """The numbers of its segments, oldest first; each holds at most 16 MiB and a request."""
+        """Return the numbers of its segments, oldest first; each holds at most 16 MiB and a request."""
         return sorted(self._segments)
 
     def requests(self, segment: int) -> Iterator[Entry]:
-        """The requests of a segment, those that are done too; none where it is gone. On any thread."""
-        with contextlib.suppress(FileNotFoundError):
-            for number, kind, payload in self._records(segment):
-                if kind != _DONE:
-                    yield Entry(number, kind, payload)
+        """Yield the requests of a segment, those that are done too; none where it is gone. On any
+        thread.
+        """
+        for record in self._records(segment):
+            if isinstance(record, Record) and record.kind != DONE:
+                yield Entry(record.number, record.kind, record.payload)
 
     def rewrite(self, segment: int, changed: Mapping[int, bytes]) -> None:
         """Write a segment anew, with other bytes for the requests with these numbers; blocks for
@@ -174,27 +274,44 @@ class Journal:
         path = self._folder / _name(segment)
         temporary = path.with_suffix(_ERASING)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        writer = SegmentWriter()
         try:
             with os.fdopen(descriptor, "wb") as file:
-                for number, kind, payload in self._records(segment):
-                    file.write(
-                        _packed(
-                            kind, payload if kind == _DONE else changed.get(number, payload), number
-                        )
-                    )
+                file.write(writer.head())
+                for record in self._records(segment):
+                    if isinstance(record, Damage):
+                        continue
+                    payload = record.payload
+                    if record.kind != DONE:
+                        payload = changed.get(record.number, payload)
+                    file.write(writer.packed(record.kind, payload, record.number, file.tell()))
                 file.flush()
                 os.fsync(file.fileno())
                 size_bytes = file.tell()
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
+        before, self._paths[segment] = self._paths[segment], path
+        if before != path:  # of the old format
+            before.unlink(missing_ok=True)
         _sync_folder(self._folder)
         self.size_bytes += size_bytes - self._segments[segment]
         self._segments[segment] = size_bytes
 
     def close(self) -> None:
+        """Close its files, and take nothing more. What is under way counts as no attempt."""
+        self._is_closed = True
         self._close()
+        with contextlib.suppress(*_FAILURES):
+            self._attempts.close()
         self._lock.close()
+
+    def _failed(self, error: Exception) -> None:
+        strerror = error.strerror if isinstance(error, OSError) else None
+        self.problem = f"the journal cannot be written: {strerror or type(error).__name__}"
+        log.warning(
+            "journal_failed", part="durable", error_type=type(error).__name__, error=strerror
+        )
 
     def _drop(self, needed_from: int) -> None:
         starts = sorted(self._segments)
@@ -205,7 +322,8 @@ class Journal:
                 break
             if start == self._begun:
                 self._close()
-            (self._folder / _name(start)).unlink(missing_ok=True)
+            self._paths[start].unlink(missing_ok=True)
+            del self._paths[start]
             self.size_bytes -= self._segments.pop(start)
 
     def _append(self, kind: int, payload: bytes) -> None:
@@ -213,16 +331,28 @@ class Journal:
         if self._file is not None and self._segments[self._begun] >= _SEGMENT_BYTES:
             self._close()
         file = self._file or self._next()
-        number = self.number + (kind != _DONE)
-        record = _packed(kind, payload, number)
+        number = self.number + (kind != DONE)
+        at = self._segments[self._begun]
+        head = b"" if at else self._writer.head()
+        record = head + self._writer.packed(kind, payload, number, at + len(head))
         try:
+            if not os.fstat(file.fileno()).st_nlink:
+                # Written to a file that was removed, a request would be gone with the process.
+                self._forget(self._begun)
+                raise FileNotFoundError(errno.ENOENT, "the segment was removed")
             if file.write(record) != len(record):
-                raise OSError(28, "short write")
-            if kind != _DONE:  # without a note something is done again
-                os.fdatasync(file.fileno())
+                raise OSError(errno.ENOSPC, "short write")
         except OSError:
             self._undo(file)
             raise
+        if kind != DONE:  # without a note something is done again
+            try:
+                os.fdatasync(file.fileno())
+            except OSError:
+                # What the system did not write it may regard as written from now on.
+                self._undo(file)
+                self._close()
+                raise
         self._segments[self._begun] += len(record)
         self.size_bytes += len(record)
         self.number = number
@@ -232,11 +362,13 @@ class Journal:
         if self.number + 1 in self._segments:  # it has notes alone
             self.number += 1
         begun = self.number + 1
-        descriptor = os.open(
-            self._folder / _name(begun), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600
-        )
+        path = self._folder / _name(begun)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         file = self._file = os.fdopen(descriptor, "ab", buffering=0)
-        self._begun, self._segments[begun] = begun, 0
+        self._writer = SegmentWriter()
+        self._begun = begun
+        self._segments[begun] = 0
+        self._paths[begun] = path
         _sync_folder(self._folder)
         return file
 
@@ -244,8 +376,13 @@ class Journal:
         """Cut off what was written in part."""
         try:
             os.ftruncate(file.fileno(), self._segments[self._begun])
-        except OSError:
+        except (OSError, KeyError):
             self._close()  # the next one begins another segment
+
+    def _forget(self, segment: int) -> None:
+        """Take a segment out of the books whose file is gone."""
+        del self._paths[segment]
+        self.size_bytes -= self._segments.pop(segment)
 
     def _close(self) -> None:
         file, self._file = self._file, None
@@ -253,64 +390,82 @@ class Journal:
             file.close()
 
     def _survey(self, first: int) -> None:
-        """Take from a segment what is done, and the newest number."""
-        for number, kind, payload in self._records(first, complain=True):
-            self.number = max(self.number, number)
-            if kind == _DONE:
-                usable = len(payload) - len(payload) % _ENTRY.size
+        """Take from a segment what is done, and the newest number; log what is damaged."""
+        damages: list[Damage] = []
+        for record in self._records(first):
+            if isinstance(record, Damage):
+                damages.append(record)
+                continue
+            self.number = max(self.number, record.number)
+            if record.kind == DONE:
+                usable = len(record.payload) - len(record.payload) % _ENTRY.size
                 self.done.update(
                     {
                         (int.from_bytes(trace), int.from_bytes(span)): upto
-                        for trace, span, upto in _ENTRY.iter_unpack(payload[:usable])
+                        for trace, span, upto in _ENTRY.iter_unpack(record.payload[:usable])
                     }
                 )
-
-    def _records(self, first: int, *, complain: bool = False) -> Iterator[tuple[int, int, bytes]]:
-        """Number, kind and payload of a segment's records; damaged ones are left out, and what a
-        crash cut off.
-        """
-        lost_bytes = at = 0
-        with (self._folder / _name(first)).open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if not size:
-                return
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                while at < size:
-                    record, end = _record(data, at)
-                    if record is None:
-                        end = data.find(_MARK, at + 1)
-                        end = size if end < 0 else end
-                        lost_bytes += end - at
-                    else:
-                        yield record
-                    at = end
-        if lost_bytes and complain:
+        if damages:
+            self.damaged += len(damages)
             log.warning(
-                "journal_damaged", part="durable", segment=_name(first), lost_bytes=lost_bytes
+                "journal_damaged",
+                part="durable",
+                segment=self._paths[first].name,
+                at=damages[0].at,
+                places=len(damages),
+                lost_bytes=sum(damage.size_bytes for damage in damages),
             )
 
-
-def _record(data: mmap.mmap, at: int) -> tuple[tuple[int, int, bytes] | None, int]:
-    """The record at a place, None where there is no whole one; and where the next begins."""
-    end = at + _HEADER.size
-    if end > len(data):
-        return None, at
-    mark, kind, length, number, checksum = _HEADER.unpack_from(data, at)
-    if mark != _MARK or end + length > len(data):
-        return None, at
-    payload = data[end : end + length]
-    if zlib.crc32(payload, zlib.crc32(_CHECKED.pack(kind, length, number))) != checksum:
-        return None, at
-    return (number, kind, payload), end + length
+    def _records(self, first: int) -> Iterator[Record | Damage]:
+        """Yield a segment's records and damaged parts; nothing where it is gone."""
+        path = self._paths.get(first)
+        if path is None:
+            return
+        read = read_segment if path.suffix == _SUFFIX else read_old_segment
+        later = [other for other in list(self._segments) if other > first]
+        most = min(later, default=first + _MOST_RECORDS) - 1
+        with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+            yield from read(file, first, most)
 
 
-def _packed(kind: int, payload: bytes, number: int) -> bytes:
-    checksum = zlib.crc32(payload, zlib.crc32(_CHECKED.pack(kind, len(payload), number)))
-    return _HEADER.pack(_MARK, kind, len(payload), number, checksum) + payload
+def _segments_in(folder: Path) -> dict[int, Path]:
+    """Return the segments of a folder by the number of their first request, which is their name."""
+    paths: dict[int, Path] = {}
+    for path in sorted(folder.iterdir()):  # .otlp comes before .requests
+        if not _NAME.fullmatch(path.name) or not path.is_file():
+            continue
+        first = int(path.stem, 16)
+        if first in paths:  # an erasure was killed after it had written the new one
+            paths[first].unlink()
+        paths[first] = path
+    return paths
+
+
+def _evaluated(key: Key) -> Item:
+    trace, span = key
+    return b"E" + trace.to_bytes(16) + span.to_bytes(8)
+
+
+def _read(number: int) -> Item:
+    return b"R" + bytes(16) + number.to_bytes(8)
 
 
 def _name(first: int) -> str:
-    return f"{first:016x}.otlp"
+    return f"{first:016x}{_SUFFIX}"
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    """Write a file for its owner alone, or leave what was there."""
+    draft = path.with_suffix(_ERASING)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

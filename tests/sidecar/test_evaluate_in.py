@@ -693,7 +693,7 @@ def test_an_answer_that_was_exported_is_not_read_again(serve: Serve, tmp_path: P
     intake.take(LOGS, answer, answer.SerializeToString())
     assert until(lambda: len(served.kept.saved) == 1)
     noted = _ENTRY.pack(bytes(16), (2).to_bytes(8), 2)
-    files = [path for path in (tmp_path / "first").iterdir() if path.suffix == ".otlp"]
+    files = [path for path in (tmp_path / "first").iterdir() if path.suffix == ".requests"]
     assert until(lambda: any(noted in path.read_bytes() for path in files))
     shutil.copytree(tmp_path / "first", tmp_path / "crashed")
     again, count = started(settings.model_copy(update={"durable": str(tmp_path / "crashed")}))

@@ -354,7 +354,7 @@ def test_what_an_earlier_process_evaluated_is_not_evaluated_again(
     assert intake.read_left(threading.Event()) == 3
     assert intake.has_room()
     assert taken(intake) == {"evaluated": 1}
-    assert list(tmp_path.glob("*.otlp")) == []
+    assert list(tmp_path.glob("*.requests")) == []
 
 
 def test_an_end_in_the_middle_of_reading_keeps_the_rest(tmp_path: Path, process: Pipeline) -> None:
@@ -363,14 +363,14 @@ def test_an_end_in_the_middle_of_reading_keeps_the_rest(tmp_path: Path, process:
     for _ in range(3):
         journal.write(TRACES, trace_request(new_trace_id(), text="x" * 600_000))
     journal.close()
-    before = sum(file.stat().st_size for file in tmp_path.glob("*.otlp"))
+    before = sum(file.stat().st_size for file in tmp_path.glob("*.requests"))
     intake = Intake(SidecarSettings(quiet_s=60, max_waiting_bytes=MIB, durable=str(tmp_path)))
     intake.start()
     ending = threading.Event()
     ending.set()
     assert intake.read_left(ending) == 1
     assert taken(intake) == {"evaluated": 1}
-    assert sum(file.stat().st_size for file in tmp_path.glob("*.otlp")) >= before
+    assert sum(file.stat().st_size for file in tmp_path.glob("*.requests")) >= before
     again = durable(tmp_path)
     assert again.read_left(threading.Event()) == 3
     assert again.close(10.0)
@@ -395,10 +395,10 @@ def test_a_trace_is_needed_until_its_answer_is_with_the_pipeline(
     intake.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(new_trace_id())))
     assert begun.wait(10)
     intake._checkpoint(5.0)
-    assert len(list(tmp_path.glob("*.otlp"))) == 1
+    assert len(list(tmp_path.glob("*.requests"))) == 1
     goes_on.set()
     assert taken(intake) == {"evaluated": 1}
-    assert list(tmp_path.glob("*.otlp")) == []
+    assert list(tmp_path.glob("*.requests")) == []
 
 
 def test_calls_are_counted_by_the_service_that_made_them(
