@@ -88,6 +88,8 @@ class CapturedCall:
     turns: Any = None  # of a call that stands for a whole conversation
     waited: Any = None  # of a call that has waited for off-peak evaluators, which alone see it
     joined = False  # it is a turn of a conversation already
+    # of the request that a sidecar keeps until its answers are settled
+    receipt: Any = None
     # value of the span attribute for upstream sampling, where the settings name one
     upstream: Any = None
     # share of the traces that the application's own sampler records, where the call is in its root

@@ -555,6 +555,13 @@ def deliver(timeout_s: float) -> bool:
     return default_pipeline().deliver(max(0.0, deadline - time.monotonic())) and drained
 
 
+def export_results(timeout_s: float) -> bool:
+    """Wait until the results of what was evaluated are exported and stored, without the metrics;
+    calls that wait for their evaluation go on waiting.
+    """
+    return default_pipeline().export(timeout_s, with_metrics=False)
+
+
 def shutdown(timeout_s: float = 2.0) -> bool:
     """Accept no more calls, deliver the queued ones, count the rest as dropped; blocks for at most
     `timeout_s`.

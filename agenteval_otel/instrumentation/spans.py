@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -60,6 +60,12 @@ _TICK_S: Final = 0.05, 0.5
 _SHUTDOWN_S: Final = 1.0
 
 
+class Receipt(Protocol):
+    """Follows the calls of a trace until they are settled."""
+
+    def open_call(self, call: CapturedCall) -> None: ...
+
+
 class SpanEvaluation:
     """Evaluates the answers of assembled traces; each counts as one call of its agent. For one
     thread, raises nothing.
@@ -83,22 +89,27 @@ class SpanEvaluation:
         self._nested, self._pipeline, self._is_remote = nested_agents, pipeline, is_remote
         self._handlers: dict[str, Handler] = {}
 
-    def evaluate(self, traces: Sequence[AssembledTrace]) -> None:
-        """Submit the answers of the traces; all are read first, which takes less time than both
-        steps for each.
+    def evaluate(
+        self, traces: Sequence[AssembledTrace], receipts: Sequence[Receipt | None] = ()
+    ) -> None:
+        """Submit the answers of the traces, each with its receipt if there are any; all are read
+        first, which takes less time than both steps for each.
         """
         spans = [without_evaluations(trace.spans) for trace in traces]
         readings = read_traces(spans, nested_agents=self._nested)
-        for trace, others, reading in zip(traces, spans, readings, strict=True):
+        receipts = receipts or [None] * len(traces)
+        for trace, others, reading, receipt in zip(traces, spans, readings, receipts, strict=True):
             self._count(reading, len(trace.spans) - len(others), len(others))
-            self._submit(trace, reading)
+            self._submit(trace, reading, receipt)
 
     def is_mark(self, value: str, trace_id: int) -> bool:
         """Tell whether a process with our key marked the trace as an evaluation."""
         pipeline = self._pipeline or default_pipeline()
         return pipeline.sampled.key.is_mark(value, trace_id)
 
-    def _submit(self, trace: AssembledTrace, reading: TraceReading) -> None:
+    def _submit(
+        self, trace: AssembledTrace, reading: TraceReading, receipt: Receipt | None
+    ) -> None:
         pipeline = self._pipeline or default_pipeline()
         monitored = below(trace.spans, _monitored(trace.spans))
         for name, count in reading.failed.items():
@@ -107,11 +118,13 @@ class SpanEvaluation:
         for mapped in reading.answers:
             try:
                 is_monitored = mapped.span.span_id in monitored
-                self._take(mapped, share, is_monitored=is_monitored)
+                self._take(mapped, share, receipt, is_monitored=is_monitored)
             except Exception as error:
                 pipeline.broken("spans", error)
 
-    def evaluate_forwarded(self, answer: ForwardedAnswer, size_bytes: int) -> None:
+    def evaluate_forwarded(
+        self, answer: ForwardedAnswer, size_bytes: int, receipt: Receipt | None = None
+    ) -> None:
         """Evaluate an answer that an application's `@monitor` sent, by that one's sampling
         decision.
         """
@@ -146,7 +159,7 @@ class SpanEvaluation:
             pipeline.accounting.fail("spans:unreadable")
             log.warning("answer_unreadable", part="sidecar", error_type=type(error).__name__)
             return
-        pipeline.submit(call, _CALL_BYTES + size_bytes)
+        _submit_call(pipeline, call, _CALL_BYTES + size_bytes, receipt)
 
     def _count(self, reading: TraceReading, ours: int, others: int) -> None:
         count = (self._pipeline or default_pipeline()).accounting.count_spans
@@ -185,7 +198,14 @@ class SpanEvaluation:
             )
         return handler
 
-    def _take(self, mapped: Mapped, size_bytes: int, *, is_monitored: bool) -> None:
+    def _take(
+        self,
+        mapped: Mapped,
+        size_bytes: int,
+        receipt: Receipt | None,
+        *,
+        is_monitored: bool,
+    ) -> None:
         span, agent = mapped.span, agent_of(mapped.input.agent, mapped.span.resource)
         place = place_of(span.resource) if self._is_remote else {}
         handler, origin = self._handler(agent), origin_of(place)
@@ -227,7 +247,15 @@ class SpanEvaluation:
         if kept is not None and call.decision is not None and not call.decision.sampled:
             kept.keep(call, _CALL_BYTES + size_bytes)
         else:
-            pipeline.submit(call, _CALL_BYTES + size_bytes)
+            _submit_call(pipeline, call, _CALL_BYTES + size_bytes, receipt)
+
+
+def _submit_call(
+    pipeline: Pipeline, call: CapturedCall, size_bytes: int, receipt: Receipt | None
+) -> None:
+    if receipt is not None:
+        receipt.open_call(call)
+    pipeline.submit(call, size_bytes)
 
 
 def place_of(resource: Mapping[str, Any]) -> dict[str, str]:

@@ -384,7 +384,12 @@ class Pipeline:
         """
         deadline = time.monotonic() + timeout_s
         evaluated = self.dispatcher.flush(timeout_s)
-        exported = self._flush_emitters(deadline)
+        return self.export(max(0.0, deadline - time.monotonic())) and evaluated
+
+    def export(self, timeout_s: float, *, with_metrics: bool = True) -> bool:
+        """`deliver` what was evaluated; calls that wait for their evaluation go on waiting."""
+        deadline = time.monotonic() + timeout_s
+        exported = self._flush_emitters(deadline, with_metrics=with_metrics)
         sent = self.events is None or self.events.flush(max(0.0, deadline - time.monotonic()))
         called = self.objectives.flush(max(0.0, deadline - time.monotonic()))
         # Behind the emitters: a receiver of scores may have to know their spans first.
@@ -394,7 +399,7 @@ class Pipeline:
         ) and saved
         # A save that failed since the flush before, whichever provider it was.
         unsaved, self._unsaved = self._unsaved, 0
-        return evaluated and exported and sent and called and saved and not unsaved
+        return exported and sent and called and saved and not unsaved
 
     def retire(self) -> None:
         """Another pipeline takes over: what was taken is still delivered, then no thread is left.
@@ -525,6 +530,8 @@ class Pipeline:
             self.accounting.fail("feedback:dropped" if call.recorded else "ground_truth:dropped")
         if not call.settled:
             call.settled = True
+            if call.receipt is not None:
+                call.receipt.settle(outcome)
             if call.waited is not None:
                 assert self.off_peak is not None
                 self.off_peak.finished(call.waited, outcome)
@@ -554,12 +561,17 @@ class Pipeline:
                 emitter.providers.lose("traces", "shutdown", len(open_ones))
                 return
 
-    def _flush_emitters(self, deadline: float) -> bool:
+    def _flush_emitters(self, deadline: float, *, with_metrics: bool = True) -> bool:
         emitters: list[Emitter] = [
             provider.emitter for provider in self.providers if hasattr(provider, "emitter")
         ]
         return all(
-            [emitter.providers.flush(max(0.0, deadline - time.monotonic())) for emitter in emitters]
+            [
+                emitter.providers.flush(
+                    max(0.0, deadline - time.monotonic()), with_metrics=with_metrics
+                )
+                for emitter in emitters
+            ]
         )
 
     def _all_storage(self) -> FanOutStorage:

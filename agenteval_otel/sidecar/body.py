@@ -51,7 +51,14 @@ class BodyError(Exception):
 class Full(Exception):
     """There is no room: the sender may try again after `retry_after_s`."""
 
+    status = 429
     retry_after_s = 2
+
+
+class Unavailable(Full):
+    """A part fails that may recover, such as a disk: the sender may try again."""
+
+    status = 503
 
 
 class Refusal(NamedTuple):
@@ -73,7 +80,7 @@ def attempt(work: Callable[[], T]) -> T | Refusal:
     except BodyError as error:
         return Refusal(error.status, str(error))
     except Full as full:
-        return Refusal(429, NO_ROOM, full.retry_after_s)
+        return Refusal(full.status, str(full) or NO_ROOM, full.retry_after_s)
     except Exception as error:
         log.warning("request_failed", part="receiver", error_type=type(error).__name__)
         return Refusal(500, "not taken: an error of the receiver")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
@@ -101,6 +101,14 @@ def _without(entry: Entry, messages: Messages, erasure: Erasure, traces: set[int
             del items[:]
             items.extend(kept)
     return request.SerializeToString() if is_changed else None
+
+
+def keep_traces(kind: int, request: Any, traces: Collection[int]) -> None:
+    """Remove from a request all that is not of these traces."""
+    for items in _items(kind, request):
+        kept = [item for item in items if _trace_of(item) in traces]
+        del items[:]
+        items.extend(kept)
 
 
 def _items(kind: int, request: Any) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from agenteval_otel.assembly.traces import AssembledTrace, TraceAssembler
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
-from agenteval_otel.config.process import default_pipeline, deliver, follow
+from agenteval_otel.config.process import default_pipeline, deliver, export_results, follow
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import StorageError
 from agenteval_otel.instrumentation.spans import SpanEvaluation, trace_is_concerned
@@ -33,9 +33,25 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import EVENT_DETAILS, EVENT_RESULT, SCOPE_NAME
-from agenteval_otel.sidecar.body import ATTRIBUTE_BYTES, SPAN_BYTES, BodyError, Full, OtlpMessages
-from agenteval_otel.sidecar.erasure import erase_from_journal
-from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal, JournalFull, Key
+from agenteval_otel.sidecar.body import (
+    ATTRIBUTE_BYTES,
+    SPAN_BYTES,
+    BodyError,
+    Full,
+    OtlpMessages,
+    Unavailable,
+)
+from agenteval_otel.sidecar.erasure import erase_from_journal, keep_traces
+from agenteval_otel.sidecar.journal import (
+    LOGS,
+    TRACES,
+    Entry,
+    Journal,
+    JournalFull,
+    JournalUnavailable,
+    Key,
+)
+from agenteval_otel.sidecar.receipts import Receipt, Receipts
 from agenteval_otel.storage.erasure import Erasure
 
 Requests = tuple[int, int]
@@ -45,7 +61,16 @@ _TICK_S: Final = 0.1
 _LOOK_AGAIN_S: Final = 0.01
 _AT_ONCE: Final = 64
 _CHECKPOINT_S: Final = 1.0
+"""How often segments are deleted, and how long a receiver that is away is left alone."""
+_NOTE_S: Final = 0.05
+"""How often what was exported is noted: what a kill comes before is evaluated again."""
 _EXPORT_S: Final = 30.0
+_NEARLY_FULL: Final = 0.9
+_RETRIED_AT_ONCE: Final = (256, 16, 1)
+"""How many answers are retried together that were under evaluation at one, two, and more deaths:
+the more often, the fewer others a death of theirs concerns."""
+_MAX_ATTEMPTS: Final = 5
+_RETRIED_BYTES: Final = 16 * 1024 * 1024
 _CROWDED: Final = 0.5
 """Above this share of memory or disk, older traces are evaluated before they are complete."""
 # traces that are evaluated, and whose requests are still in the journal
@@ -82,11 +107,14 @@ class Intake:
         # their size.
         self._answers: deque[tuple[ForwardedAnswer, int, int]] = deque()
         self._answers_bytes = 0
-        # For each trace, its first and newest request in the journal: waiting, being submitted, or
-        # not yet exported. The key of forwarded answers is the negative number of their request.
+        # For each trace that waits, its first and newest request in the journal. The key of
+        # forwarded answers is the negative number of their request.
         self._waiting: dict[int, Requests] = {}
-        self._submitting: dict[int, Requests] = {}
-        self._submitted: dict[int, Requests] = {}
+        # Those that were under evaluation when an earlier process died: retried after all others.
+        self._suspects: dict[int, Requests] = {}
+        self._retried: list[Receipt] = []
+        self._receipts = Receipts()
+        self._dropped_at = self._export_after = 0.0
         # the request of an earlier process that is read next, or was last
         self._reading: int | None = None
         tick_s = min(max(settings.quiet_s / 4, 0.05), _TICK_S)
@@ -96,8 +124,8 @@ class Intake:
         self._checkpoints = Worker(
             "agenteval-journal",
             max_waiting=1,
-            idle_s=_CHECKPOINT_S,
-            on_idle=self._checkpoint,
+            idle_s=_NOTE_S,
+            on_idle=self._note,
             stays=True,
         )
         self.messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
@@ -105,6 +133,8 @@ class Intake:
             self._journal = Journal(Path(settings.durable), settings.durable_max_bytes)
             self._reading = 0
         self.bind(default_pipeline())
+        if self._journal is not None and self._journal.damaged:
+            default_pipeline().accounting.fail("journal:damaged", self._journal.damaged)
         follow(self)
 
     def __repr__(self) -> str:
@@ -127,9 +157,9 @@ class Intake:
         journal, count = self._journal, 0
         if journal is None:
             return count
-        for number, kind, data in journal.left():
-            self._reading = number
-            if not self._take_again(number, kind, data, ending):
+        for entry in journal.left():
+            self._reading = entry.number
+            if not self._take_again(entry, ending):
                 return count
             count += 1
         with self._lock:
@@ -137,20 +167,33 @@ class Intake:
             self._reading = None
         return count
 
-    def _take_again(self, number: int, kind: int, data: bytes, ending: threading.Event) -> bool:
+    def _take_again(self, entry: Entry, ending: threading.Event) -> bool:
         """Take a request of an earlier process as soon as there is room; False where it ended
         before.
         """
-        request = self.messages[kind].request.FromString(data)
         while True:
             try:
-                self._add(kind, request, len(data), lambda: number)
+                request = self.messages[entry.kind].request.FromString(entry.data)
+                self._add(entry.kind, request, len(entry.data), lambda: entry.number)
                 return True
             except Full:
                 if ending.wait(_TICK_S):
                     return False
             except BodyError:  # the limits are lower now
                 return True
+            except Exception as error:
+                # One request that cannot be read must not keep the sidecar from starting.
+                self._quarantine(entry, type(error).__name__)
+                return True
+
+    def _quarantine(self, entry: Entry, reason: str) -> None:
+        """Keep a request that cannot be evaluated in a file of its own, and go on without it."""
+        journal = self._journal
+        is_kept = journal is not None and journal.quarantine(entry)
+        default_pipeline().accounting.fail("journal:quarantined")
+        log.warning(
+            "request_quarantined", part="durable", number=entry.number, reason=reason, kept=is_kept
+        )
 
     def take(self, kind: int, request: Any, data: bytes | None = None) -> int:
         """Take a request; returns how many of its records have no ids and are not taken. Raises
@@ -166,7 +209,7 @@ class Intake:
             return self._add(
                 kind, request, len(data) if data is not None else request.ByteSize(), None
             )
-        if self._reading is not None or len(self._submitted) > _MAX_UNEXPORTED:
+        if self._reading is not None or len(self._receipts) > _MAX_UNEXPORTED:
             raise Full
         written = request.SerializeToString() if data is None else data
         if not journal.fits(len(written)):
@@ -178,7 +221,16 @@ class Intake:
 
     def has_room(self) -> bool:
         """Whether a request of an ordinary size would be taken: for readiness."""
-        return self._reading is None and self._usage() < 0.9
+        return self.problem() is None
+
+    def problem(self) -> str | None:
+        """Return why requests are refused at present, in words; None where they are taken."""
+        if self._reading is not None:
+            return "what an earlier process left is being read"
+        if self._journal is not None and self._journal.problem is not None:
+            return self._journal.problem
+        usage = self._usage()
+        return None if usage < _NEARLY_FULL else f"{usage:.0%} of memory or disk is taken"
 
     def state(self) -> dict[str, int]:
         """What waits: traces, and bytes."""
@@ -248,8 +300,10 @@ class Intake:
         self._worker.close(max(0.0, deadline - time.monotonic()))
         if self._journal is not None:
             self._checkpoints.close(max(0.0, deadline - time.monotonic()))
+            deliver(max(0.0, deadline - time.monotonic()))
             self._checkpoint(max(0.0, deadline - time.monotonic()))
-            self._journal.close()
+            with self._lock:  # a request that is still being taken is written or refused
+                self._journal.close()
         return drained
 
     def _add(
@@ -273,6 +327,9 @@ class Intake:
                 # Nothing is written where nothing is kept: log records without a span.
                 self._assemble(records, sizes, number() if records and number is not None else 0)
                 kept = self._assembler.size_bytes + self._answers_bytes - before
+        except JournalUnavailable as error:
+            self._count("refused", count)
+            raise Unavailable(str(error)) from None
         except JournalFull:
             self._refuse(count, 0)
         finally:
@@ -297,6 +354,8 @@ class Intake:
         assembler, now_s = self._assembler, time.monotonic()
         done = {} if self._journal is None else self._journal.done
         for record, size_bytes in zip(records, sizes, strict=True):
+            if number and self._reading is not None and self._is_suspect(record, number):
+                continue
             if isinstance(record, ForwardedAnswer):
                 if not number or number > done.get((0, number), 0):
                     self._keep_answer(record, number, size_bytes)
@@ -318,6 +377,18 @@ class Intake:
             if not kept:
                 self._count("dropped")
 
+    def _is_suspect(self, record: _Record, number: int) -> bool:
+        """Leave a record of an earlier process for later where that one may have died of it."""
+        journal = self._journal
+        key = _key_of(record, number)
+        if journal is None or not journal.attempts(_key(key)):
+            return False
+        if number <= journal.done.get(_key(key), 0):
+            return False
+        first, _ = self._suspects.get(key, (number, number))
+        self._suspects[key] = first, number
+        return True
+
     def _keep_answer(self, answer: ForwardedAnswer, number: int, size_bytes: int) -> None:
         self._answers.append((answer, number, size_bytes))
         self._answers_bytes += size_bytes
@@ -333,9 +404,10 @@ class Intake:
             while self._submit_answers() or self._submit_traces(
                 quiet_s=0.0 if done else None, last=last
             ):
-                self._note_submitted()
                 while not default_pipeline().has_room():
                     time.sleep(_LOOK_AGAIN_S)
+            if self._suspects and self._reading is None:
+                self._retry_suspects()
             with self._lock:
                 self._evaluation.count_assembled(self._assembler)
         except Exception as error:
@@ -346,27 +418,43 @@ class Intake:
 
     def _submit_answers(self) -> bool:
         """Submit some forwarded answers, always all of a request: requests are noted as a whole."""
-        taken: list[tuple[ForwardedAnswer, int]] = []
+        taken: list[tuple[ForwardedAnswer, int, Receipt | None]] = []
+        receipts: dict[int, Receipt] = {}
         with self._lock:
             answers, number = self._answers, 0
             while answers and (len(taken) < _AT_ONCE or (number and answers[0][1] == number)):
                 answer, number, size_bytes = answers.popleft()
-                taken.append((answer, size_bytes))
                 self._answers_bytes -= size_bytes
                 self._memory.release(size_bytes)
                 if requests := self._waiting.pop(-number, None):
-                    self._submitting[-number] = requests
-        for answer, size_bytes in taken:
-            self._evaluation.evaluate_forwarded(answer, size_bytes)
+                    receipts[number] = self._receipts.issue(-number, *requests)
+                taken.append((answer, size_bytes, receipts.get(number)))
+            self._begin(receipts.values())
+        try:
+            for answer, size_bytes, receipt in taken:
+                self._evaluation.evaluate_forwarded(answer, size_bytes, receipt)
+        finally:
+            self._note_submitted(receipts.values())
         return bool(taken)
 
     def _submit_traces(self, *, quiet_s: float | None, last: bool) -> bool:
-        traces = self._complete(quiet_s=quiet_s, last=last)
-        self._evaluation.evaluate(traces)
+        traces, receipts = self._complete(quiet_s=quiet_s, last=last)
+        self._evaluate(traces, receipts)
         return bool(traces)
 
-    def _complete(self, *, quiet_s: float | None, last: bool) -> list[AssembledTrace]:
+    def _evaluate(
+        self, traces: Sequence[AssembledTrace], receipts: Sequence[Receipt | None]
+    ) -> None:
+        try:
+            self._evaluation.evaluate(traces, receipts)
+        finally:
+            self._note_submitted(receipt for receipt in receipts if receipt is not None)
+
+    def _complete(
+        self, *, quiet_s: float | None, last: bool
+    ) -> tuple[list[AssembledTrace], list[Receipt | None]]:
         assembler = self._assembler
+        receipts: list[Receipt | None] = []
         with self._lock:
             before = assembler.size_bytes
             max_age_s = self._parent_wait_s if self._usage() > _CROWDED else None
@@ -379,47 +467,146 @@ class Intake:
             self._memory.release(before - assembler.size_bytes)
             for trace in traces:
                 trace_id = trace.spans[0].trace_id
-                if requests := self._waiting.pop(trace_id, None):
-                    self._submitting[trace_id] = requests
-        return traces
-
-    def _note_submitted(self) -> None:
-        with self._lock:
-            for trace_id, (first, newest) in self._submitting.items():
-                self._submitted[trace_id] = (
-                    self._submitted.get(trace_id, (first, newest))[0],
-                    newest,
+                requests = self._waiting.pop(trace_id, None)
+                receipts.append(
+                    None if requests is None else self._receipts.issue(trace_id, *requests)
                 )
-            self._submitting.clear()
+            self._begin(receipt for receipt in receipts if receipt is not None)
+        return traces, receipts
 
-    def _checkpoint(self, timeout_s: float = _EXPORT_S) -> None:
+    def _begin(self, receipts: Iterable[Receipt]) -> None:
+        """Note in the journal what is evaluated next, in case that this process dies of it."""
+        keys = [_key(receipt.key) for receipt in receipts]
+        if keys and self._journal is not None:
+            self._journal.begin(keys)
+
+    def _note_submitted(self, receipts: Iterable[Receipt]) -> None:
+        with self._lock:
+            self._receipts.submitted(receipts)
+
+    # --- what earlier processes may have died of
+    # ----------------------------------------------------------------------------------------------------
+
+    def _retry_suspects(self) -> None:
+        """Evaluate some of the suspects, once the ones before are evaluated."""
+        journal = self._journal
+        is_over = all(receipt.is_evaluated for receipt in self._retried)
+        if journal is None or not is_over or not default_pipeline().has_room():
+            return
+        with self._lock:
+            attempts = {key: journal.attempts(_key(key)) for key in self._suspects}
+            fewest = min(attempts.values())
+            at_once = _RETRIED_AT_ONCE[min(fewest, len(_RETRIED_AT_ONCE)) - 1]
+            keys = [key for key in self._suspects if attempts[key] == fewest][:at_once]
+        by_key: dict[int, list[_Record]]
+        if fewest >= _MAX_ATTEMPTS:
+            self._give_up(journal, keys[0], fewest)
+            by_key = {keys[0]: []}
+        else:
+            by_key = self._read_suspects(journal, keys)
+        with self._lock:
+            receipts = [self._receipts.issue(key, *self._suspects.pop(key)) for key in by_key]
+            self._retried = receipts
+            self._begin(receipts)
+        for receipt in receipts:
+            self._evaluate_again(by_key[receipt.key], receipt)
+
+    def _give_up(self, journal: Journal, key: int, attempts: int) -> None:
+        """Quarantine what several processes died of: each time the judge was paid again."""
+        for entry in journal.between(*self._suspects[key]):
+            request, records = self._records_of(entry)
+            traces = {record.trace_id for record in records if _key_of(record, entry.number) == key}
+            if traces:
+                keep_traces(entry.kind, request, traces)
+                reason = f"under evaluation when {attempts} processes died"
+                self._quarantine(entry._replace(data=request.SerializeToString()), reason)
+
+    def _read_suspects(self, journal: Journal, keys: Sequence[int]) -> dict[int, list[_Record]]:
+        """Return the records of traces or requests, of as many as fit into `_RETRIED_BYTES`."""
+        by_key: dict[int, list[_Record]] = {key: [] for key in keys}
+        first = min(self._suspects[key][0] for key in keys)
+        newest = max(self._suspects[key][1] for key in keys)
+        size_bytes = 0
+        for entry in journal.between(first, newest):
+            _, records = self._records_of(entry)
+            if by_key.keys().isdisjoint(_key_of(record, entry.number) for record in records):
+                continue
+            size_bytes += len(entry.data)
+            if size_bytes > _RETRIED_BYTES and len(by_key) > 1:
+                # Those that are whole by now, else one of them; the others are read next time.
+                whole = [key for key in by_key if self._suspects[key][1] < entry.number]
+                by_key = {key: by_key[key] for key in whole or [next(iter(by_key))]}
+            for record in records:
+                key = _key_of(record, entry.number)
+                if key in by_key:
+                    by_key[key].append(record)
+        return by_key
+
+    def _records_of(self, entry: Entry) -> tuple[Any, list[_Record]]:
+        request = self.messages[entry.kind].request.FromString(entry.data)
+        records, _ = (_spans_of if entry.kind == TRACES else _events_of)(request)
+        return request, records
+
+    def _evaluate_again(self, records: Sequence[_Record], receipt: Receipt) -> None:
+        """Submit what was complete for an earlier process, and is not waited for again."""
+        assembler = TraceAssembler(max_bytes=self._memory.max_bytes)
+        try:
+            for record in records:
+                if isinstance(record, ForwardedAnswer):
+                    self._evaluation.evaluate_forwarded(record, _size_of(record), receipt)
+                elif isinstance(record, _Event):
+                    assembler.add_event(
+                        record.event, record.trace_id, record.span_id, _size_of(record), 0.0
+                    )
+                else:
+                    assembler.add(record, _size_of(record), 0.0)
+                    with self._lock:
+                        if role_of(record) is not None:
+                            self._assembler.know(record.trace_id, record.span_id)
+            traces = list(assembler.take_all())
+            self._evaluation.evaluate(traces, [receipt] * len(traces))
+        finally:
+            self._note_submitted([receipt])
+
+    # --- what is done
+    # ----------------------------------------------------------------------------------------------------
+
+    def _note(self) -> None:
+        """Export and note what was evaluated, and once a second delete segments."""
+        now_s = time.monotonic()
+        drops = now_s >= self._dropped_at + _CHECKPOINT_S
+        if drops or (self._receipts.has_news() and now_s >= self._export_after):
+            self._checkpoint(drops=drops)
+
+    def _checkpoint(self, timeout_s: float = _EXPORT_S, *, drops: bool = True) -> None:
         """Export what was evaluated, then note it in the journal as done."""
         journal = self._journal
         if journal is None:
             return
         with self._lock:
-            submitted, self._submitted = self._submitted, {}
-        is_exported = deliver(timeout_s)
+            evaluated = self._receipts.evaluated()
+        is_exported = not evaluated or export_results(timeout_s)
+        if not is_exported:
+            self._export_after = time.monotonic() + _CHECKPOINT_S
+            evaluated = []
         with self._lock:
-            waiting = self._assembler.trace_ids()
-            self._waiting = {
-                trace: numbers
-                for trace, numbers in self._waiting.items()
-                if trace in waiting or trace < 0
-            }
-            if is_exported:
-                unread = self._reading
-                needed = [first for part in self._needed() for first, _ in part.values()]
-                needed_from = min([journal.number + 1 if unread is None else unread, *needed])
-                noted = {_key(trace): newest for trace, (_, newest) in submitted.items()}
-                is_noted = journal.finish(noted, needed_from)
-                if is_noted:
-                    return
-            for trace, (first, newest) in submitted.items():  # tried again with the next ones
-                self._submitted[trace] = first, self._submitted.get(trace, (first, newest))[1]
+            done = self._receipts.exported(evaluated, self._suspects)
+            needed_from = self._needed_from(journal, done) if drops else 0
+            if journal.finish({_key(key): newest for key, newest in done.items()}, needed_from):
+                self._receipts.forget(done)
+            if drops and journal.problem is not None:
+                journal.probe()
 
-    def _needed(self) -> tuple[dict[int, Requests], ...]:
-        return self._waiting, self._submitting, self._submitted
+    def _needed_from(self, journal: Journal, done: Mapping[int, int]) -> int:
+        """Return the number of the first request that is needed once these are noted as done."""
+        self._dropped_at = time.monotonic()
+        waiting = self._assembler.trace_ids()
+        self._waiting = {
+            key: requests for key, requests in self._waiting.items() if key in waiting or key < 0
+        }
+        firsts = [first for part in (self._waiting, self._suspects) for first, _ in part.values()]
+        unread = journal.number + 1 if self._reading is None else self._reading
+        return min([unread, self._receipts.needed_from(done), *firsts])
 
     def _count(self, what: str, count: int = 1) -> None:
         default_pipeline().accounting.count_spans(what, count)
@@ -427,6 +614,11 @@ class Intake:
 
 def _key(trace: int) -> Key:
     return (trace, 0) if trace >= 0 else (0, -trace)
+
+
+def _key_of(record: _Record, number: int) -> int:
+    """Return what a record of a request belongs to: its trace, or the request."""
+    return -number if isinstance(record, ForwardedAnswer) else record.trace_id
 
 
 def _count_of(kind: int, request: Any) -> int:

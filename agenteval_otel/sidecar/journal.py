@@ -172,7 +172,8 @@ class Journal:
         except _FAILURES as error:
             self._failed(error)
             return False
-        self.problem = None
+        if done:
+            self.problem = None
         return True
 
     def probe(self) -> None:
@@ -259,6 +260,15 @@ class Journal:
         for record in self._records(segment):
             if isinstance(record, Record) and record.kind != DONE:
                 yield Entry(record.number, record.kind, record.payload)
+
+    def between(self, first: int, newest: int) -> Iterator[Entry]:
+        """Yield the requests with these numbers, those that are done too. On any thread."""
+        starts = sorted(self._segments)
+        for start, end in zip(starts, [*starts[1:], self.number + 1], strict=False):
+            if end > first and start <= newest:
+                for entry in self.requests(start):
+                    if first <= entry.number <= newest:
+                        yield entry
 
     def rewrite(self, segment: int, changed: Mapping[int, bytes]) -> None:
         """Write a segment anew, with other bytes for the requests with these numbers; blocks for

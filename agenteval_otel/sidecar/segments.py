@@ -189,11 +189,11 @@ def _next_header(descriptor: int, key: bytes, at: int, size: int) -> int:
     mark = _mark_of(key)
     while at < size:
         piece = _read(descriptor, at, _PIECE_BYTES)
-        found = piece.find(mark)
-        while found >= 0:
-            if _sound_header(descriptor, key, at + found) is not None:
-                return at + found
-            found = piece.find(mark, found + 1)
+        place = piece.find(mark)
+        while place >= 0:
+            if _sound_header(descriptor, key, at + place) is not None:
+                return at + place
+            place = piece.find(mark, place + 1)
         if len(piece) < _PIECE_BYTES:  # the end, or a part that the disk does not give
             return size
         at += _PIECE_BYTES - len(mark) + 1

@@ -295,12 +295,18 @@ class Exporter:
         elif len(stream) >= _EAGER_ITEMS and not self._worker.waiting:
             self._worker.submit(self._export_all)
 
-    def flush(self) -> bool:
+    def flush(self, *, with_metrics: bool = True) -> bool:
         """Send on this thread what waits now, without rests; False where something of it still
         waits.
         """
-        self._collect_now()
-        return all([self._flush(stream) for stream in list(self.streams.values())])
+        if with_metrics:
+            self._collect_now()
+        streams = [
+            stream
+            for name, stream in list(self.streams.items())
+            if with_metrics or name != "METRICS"
+        ]
+        return all([self._flush(stream) for stream in streams])
 
     def close(self) -> None:
         """Take nothing more, send what waits as long as the receiver takes it, and end the thread."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -68,6 +69,7 @@ class Providers:
         self.warns = True
         self.wanted: Collection[str] = SIGNALS
         self._flusher = Flusher(self._flush_here)
+        self._result_flusher = Flusher(partial(self._flush_here, with_metrics=False))
         self._forget()
         reset_in_child(self._forget)
 
@@ -193,7 +195,7 @@ class Providers:
     def meter(self) -> metrics.Meter | None:
         return self._resolve("METRICS", _meter_of)
 
-    def flush(self, timeout_s: float) -> bool:
+    def flush(self, timeout_s: float, *, with_metrics: bool = True) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time
         limits do not hold.
 
@@ -201,12 +203,14 @@ class Providers:
         since the last flush, or a processor of the application's is full, shut down or absent. A
         flush under way is waited for.
         """
-        return not self._resolved or self._flusher.flush(timeout_s)
+        flusher = self._flusher if with_metrics else self._result_flusher
+        return not self._resolved or flusher.flush(timeout_s)
 
-    def _flush_here(self) -> bool:
-        complete = self._exporter is None or self._exporter.flush()
-        for host in list(self._hosts.values()):
-            complete = _handed_over(host) and complete
+    def _flush_here(self, *, with_metrics: bool = True) -> bool:
+        complete = self._exporter is None or self._exporter.flush(with_metrics=with_metrics)
+        for signal, host in list(self._hosts.items()):
+            if with_metrics or signal != "METRICS":
+                complete = _handed_over(host) and complete
         # What was lost since the last flush was not exported.
         losses, reported = self._losses, self._reported_losses
         self._reported_losses = losses

@@ -386,10 +386,10 @@ def test_a_trace_is_needed_until_its_answer_is_with_the_pipeline(
     intake.read_left(threading.Event())
     evaluate, begun, goes_on = intake._evaluation.evaluate, threading.Event(), threading.Event()
 
-    def slowly(trace: Any) -> None:
+    def slowly(*trace: Any) -> None:
         begun.set()
         goes_on.wait(10)
-        evaluate(trace)
+        evaluate(*trace)
 
     monkeypatch.setattr(intake._evaluation, "evaluate", slowly)
     intake.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(new_trace_id())))

@@ -1,0 +1,141 @@
+"""Which of the submitted traces are done: evaluated, exported, and noted in the journal."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+from agenteval_otel.semconv import DROPPED_SHUTDOWN
+
+_NOTHING_NEEDED: Final = 1 << 63
+
+
+class Receipt:
+    """The answers of one trace, or of one request of `@monitor`, on their way through the pipeline.
+
+    The thread that submits opens calls, any thread settles them.
+
+    Attributes:
+        key: The trace, or the negative number of the request.
+        first: The number of the first request that it needs.
+        newest: The number of the newest one.
+        is_evaluated: Every call is settled.
+    """
+
+    __slots__ = (
+        "_opened", "_reports", "_settled", "first", "is_evaluated", "is_exported", "is_submitted", "key", "newest",
+    )  # fmt: skip
+
+    def __init__(
+        self, key: int, first: int, newest: int, reports: deque[tuple[Receipt, str]]
+    ) -> None:
+        self.key = key
+        self.first = first
+        self.newest = newest
+        self.is_submitted = False
+        self.is_evaluated = False
+        self.is_exported = False
+        self._reports = reports
+        self._opened = 0
+        self._settled = 0
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.key:x} {self._settled}/{self._opened}>"
+
+    def open_call(self, call: Any) -> None:
+        """Follow a call that is submitted next."""
+        self._opened += 1
+        call.receipt = self
+
+    def settle(self, outcome: str) -> None:
+        """Note the outcome of a call; never blocks."""
+        self._reports.append((self, outcome))
+
+    def count(self, outcome: str) -> None:
+        """Count a settled call. One that was dropped at the end is left to the next process."""
+        if outcome != DROPPED_SHUTDOWN:
+            self._settled += 1
+
+    def has_all(self) -> bool:
+        """Return whether every call was submitted and is settled."""
+        return self.is_submitted and self._settled >= self._opened
+
+
+class Receipts:
+    """The receipts that are not noted yet. Not thread-safe, but for `Receipt.settle`."""
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[Receipt, str]] = deque()
+        self._open: dict[int, deque[Receipt]] = {}  # by key, in the order of their requests
+        self._evaluated: list[Receipt] = []
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def issue(self, key: int, first: int, newest: int) -> Receipt:
+        """Return a receipt for a trace that is submitted next."""
+        receipt = Receipt(key, first, newest, self._reports)
+        self._open.setdefault(key, deque()).append(receipt)
+        return receipt
+
+    def submitted(self, receipts: Iterable[Receipt]) -> None:
+        """Note that all calls of these receipts are open: no further ones come."""
+        for receipt in receipts:
+            receipt.is_submitted = True
+            self._look_at(receipt)
+
+    def has_news(self) -> bool:
+        """Return whether something was evaluated and is not exported yet."""
+        return bool(self._reports) or any(not receipt.is_exported for receipt in self._evaluated)
+
+    def evaluated(self) -> list[Receipt]:
+        """Return the receipts whose calls are all settled and that are not noted yet."""
+        while self._reports:
+            receipt, outcome = self._reports.popleft()
+            receipt.count(outcome)
+            self._look_at(receipt)
+        return list(self._evaluated)
+
+    def exported(self, receipts: Iterable[Receipt], held_back: Collection[int]) -> dict[int, int]:
+        """Note that these receipts are exported; return what is done, each up to a request's number.
+
+        What is done of a trace is everything up to a request. So a receipt waits for the earlier ones
+        of its trace, and for those traces that are `held_back`.
+        """
+        done: dict[int, int] = {}
+        for receipt in receipts:
+            receipt.is_exported = True
+        for receipt in receipts:
+            for earlier in self._open.get(receipt.key, ()) if receipt.key not in held_back else ():
+                if not earlier.is_exported:
+                    break
+                done[receipt.key] = earlier.newest
+        return done
+
+    def forget(self, done: Iterable[int]) -> None:
+        """Remove the receipts that were noted as done."""
+        for key in done:
+            receipts = self._open[key]
+            while receipts and receipts[0].is_exported:
+                receipts.popleft()
+            if not receipts:
+                del self._open[key]
+        self._evaluated = [
+            receipt for receipt in self._evaluated if receipt in self._open.get(receipt.key, ())
+        ]
+
+    def needed_from(self, done: Mapping[int, int]) -> int:
+        """Return the number of the first request that a receipt needs once these are noted."""
+        firsts = [
+            receipt.first
+            for key, receipts in self._open.items()
+            for receipt in receipts
+            if receipt.newest > done.get(key, 0)
+        ]
+        return min(firsts, default=_NOTHING_NEEDED)
+
+    def _look_at(self, receipt: Receipt) -> None:
+        if receipt.has_all() and not receipt.is_evaluated:
+            receipt.is_evaluated = True
+            self._evaluated.append(receipt)
