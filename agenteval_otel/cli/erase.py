@@ -186,15 +186,16 @@ def _journal(settings: Settings, erasure: Erasure) -> Iterator[ErasedPlace]:
     from agenteval_otel.sidecar.body import OtlpMessages
     from agenteval_otel.sidecar.erasure import erase_from_journal
     from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
+    from agenteval_otel.sidecar.quarantine import Quarantine
 
     place = f"{folder} (journal of the sidecar)"
     try:
         journal = Journal(Path(folder), settings.sidecar.durable_max_bytes)
         try:
             messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
-            yield ErasedPlace(
-                place, len(erase_from_journal(journal, messages, erasure, nullcontext()))
-            )
+            traces = erase_from_journal(journal, messages, erasure, nullcontext())
+            files = Quarantine(Path(folder)).erase(erasure)
+            yield ErasedPlace(place, len(traces) + files)
         finally:
             journal.close()
     except AgentEvalError as error:

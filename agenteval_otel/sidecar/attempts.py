@@ -12,13 +12,13 @@ from typing import Final
 _BEGUN: Final = 1
 _ENDED: Final = 2
 _COUNTED: Final = 3
-_ENTRY: Final = struct.Struct(">BI25s")
+_ENTRY: Final = struct.Struct(">BI24s")
 _CHECKSUM: Final = struct.Struct(">I")
 _ENTRY_BYTES: Final = _ENTRY.size + _CHECKSUM.size
 _MAX_BYTES: Final = 1024 * 1024
 
 Item = bytes
-"""What was begun: 25 bytes, which the caller makes."""
+"""What was begun: 24 bytes, which the caller makes."""
 
 
 class Attempts:
@@ -31,13 +31,17 @@ class Attempts:
     Args:
         path: The file, made anew with every start.
 
+    Attributes:
+        died: The process before died while something was under way.
+
     Raises:
         OSError: Where the file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._counts = _counts_in(path)
+        self._counts, before = _counts_in(path)
+        self.died = bool(before)
         self._under_way: set[Item] = set()
         self._descriptor = -1
         self._size_bytes = 0
@@ -108,12 +112,12 @@ class Attempts:
         self._size_bytes = len(data)
 
 
-def _counts_in(path: Path) -> dict[Item, int]:
-    """Return the counts of a file, with one more for what was under way at its end."""
+def _counts_in(path: Path) -> tuple[dict[Item, int], set[Item]]:
+    """Return the counts of a file and what was under way at its end, which counts once more."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return {}
+        return {}, set()
     counts: dict[Item, int] = {}
     under_way: set[Item] = set()
     for at in range(0, len(data) - _ENTRY_BYTES + 1, _ENTRY_BYTES):
@@ -131,7 +135,7 @@ def _counts_in(path: Path) -> dict[Item, int]:
             counts[item] = count
     for item in under_way:
         counts[item] = counts.get(item, 0) + 1
-    return counts
+    return counts, under_way
 
 
 def _packed(kind: int, count: int, item: Item) -> bytes:

@@ -55,7 +55,7 @@ def erase_from_journal(
         segments = journal.segments()
     for segment in segments:
         for entry in journal.requests(segment):
-            request = messages[entry.kind].request.FromString(entry.data)
+            request = _request_of(entry, messages)
             traces.update(
                 trace
                 for trace, is_concerned in _traces_of(entry.kind, request, erasure)
@@ -76,6 +76,16 @@ def erase_from_journal(
     return traces
 
 
+def _request_of(entry: Entry, messages: Messages) -> Any:
+    """Return the request, an empty one where it cannot be read: what it holds is not known, so it is
+    removed too.
+    """
+    try:
+        return messages[entry.kind].request.FromString(entry.data)
+    except Exception:
+        return messages[entry.kind].request()
+
+
 def _traces_of(kind: int, request: Any, erasure: Erasure) -> Iterator[tuple[int, bool]]:
     for items in _items(kind, request):
         for item in items:
@@ -84,7 +94,8 @@ def _traces_of(kind: int, request: Any, erasure: Erasure) -> Iterator[tuple[int,
 
 def _without(entry: Entry, messages: Messages, erasure: Erasure, traces: set[int]) -> bytes | None:
     """The request without what is concerned; None where nothing is."""
-    request, is_changed = messages[entry.kind].request.FromString(entry.data), False
+    request = _request_of(entry, messages)
+    is_changed = bool(entry.data) and not request.ByteSize()
     for items in _items(entry.kind, request):
         # A log record without a trace is checked alone.
         kept = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -24,7 +24,17 @@ from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
 
 _SERVICES: Final = {"trace": TRACES, "logs": LOGS}
-_CODES: Final = {429: "RESOURCE_EXHAUSTED", 413: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
+_CODES: Final = {
+    429: "RESOURCE_EXHAUSTED",
+    413: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+}
+_HEALTH: Final = "grpc.health.v1.Health"
+_SERVING: Final = b"\x08\x01"
+_NOT_SERVING: Final = b"\x08\x02"
+"""The two replies of the health service, which has a message of one enumeration: its package would be
+a dependency for these bytes."""
 _HANDSHAKE_MS: Final = 8_000
 _GZIP: Final = b"\x1f\x8b"
 """What gzip begins with, and no message of protobuf does."""
@@ -44,10 +54,18 @@ class GrpcReceiver:
     Args:
         intake: Takes what was decoded.
         decoding: Bounds what waits to be decoded.
+        why_not: Says why the health service says `NOT_SERVING`; None: it says `SERVING`.
     """
 
-    def __init__(self, intake: Intake, settings: SidecarSettings, decoding: Decoding) -> None:
+    def __init__(
+        self,
+        intake: Intake,
+        settings: SidecarSettings,
+        decoding: Decoding,
+        why_not: Callable[[], str | None],
+    ) -> None:
         self._intake, self._settings, self._decoding = intake, settings, decoding
+        self._why_not = why_not
         self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
         self._server: Any = None
         self._reading: dict[asyncio.Timeout, None] = {}  # oldest first
@@ -78,6 +96,10 @@ class GrpcReceiver:
             self._server.add_generic_rpc_handlers(
                 [grpc.method_handlers_generic_handler(name, {"Export": method})]
             )
+        check = grpc.unary_unary_rpc_method_handler(self._check)
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(_HEALTH, {"Check": check})]
+        )
         port = self._bound(grpc)
         await self._server.start()
         return port
@@ -106,6 +128,10 @@ class GrpcReceiver:
             return int(self._server.add_secure_port(address, credentials))
         except RuntimeError:
             raise cannot_bind("grpc_port", address) from None
+
+    async def _check(self, _: bytes, context: Any) -> bytes:
+        """Answer the health service as `/readyz` does, without a token."""
+        return _SERVING if self._why_not() is None else _NOT_SERVING
 
     async def _export(self, kind: int, _: AsyncIterator[bytes], context: Any) -> bytes:
         import grpc
@@ -163,22 +189,21 @@ async def _refuse(refusal: Refusal, context: Any) -> NoReturn:
     import grpc
 
     if refusal.retry_after_s is not None:
-        context.set_trailing_metadata(
-            (("grpc-status-details-bin", _try_again(refusal.retry_after_s)),)
-        )
+        context.set_trailing_metadata((("grpc-status-details-bin", _try_again(refusal)),))
     await context.abort(
         getattr(grpc.StatusCode, _CODES.get(refusal.status, "INVALID_ARGUMENT")), refusal.message
     )
     raise AssertionError("an abort raises")
 
 
-def _try_again(retry_after_s: int) -> bytes:
+def _try_again(refusal: Refusal) -> bytes:
     """The status with `RetryInfo`, without which a client would not send the request again."""
     from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-    status = status_pb2.Status(code=code_pb2.RESOURCE_EXHAUSTED, message=NO_ROOM)
+    code = code_pb2.UNAVAILABLE if refusal.status == 503 else code_pb2.RESOURCE_EXHAUSTED
+    status = status_pb2.Status(code=code, message=refusal.message)
     retry = error_details_pb2.RetryInfo()
-    retry.retry_delay.seconds = retry_after_s
+    retry.retry_delay.seconds = refusal.retry_after_s
     status.details.add().Pack(retry)
     details: bytes = status.SerializeToString()
     return details

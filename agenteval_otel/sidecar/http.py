@@ -59,7 +59,7 @@ class HttpReceiver:
     Args:
         intake: Takes what was decoded.
         decoding: Bounds what waits to be decoded.
-        is_ready: Whether `/readyz` says yes.
+        why_not: Says why `/readyz` says no; None: it says yes.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class HttpReceiver:
         intake: Intake,
         settings: SidecarSettings,
         decoding: Decoding,
-        is_ready: Callable[[], bool],
+        why_not: Callable[[], str | None],
     ) -> None:
-        self._intake, self._is_ready, self._max_bytes = intake, is_ready, settings.max_request_bytes
+        self._intake, self._why_not, self._max_bytes = intake, why_not, settings.max_request_bytes
         self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
         self._decoding = decoding
 
@@ -99,9 +99,11 @@ class HttpReceiver:
     async def _reply(self, scope: Message, receive: Receive) -> Reply:
         path, method = scope["path"], scope["method"]
         if path in ("/healthz", "/readyz") and method in ("GET", "HEAD"):
-            ready = path == "/healthz" or self._is_ready()
-            state = {"status": "ok" if ready else "not ready", "version": scope_version()}
-            return Reply(200 if ready else 503, json.dumps(state).encode(), _JSON)
+            problem = None if path == "/healthz" else self._why_not()
+            state = {"status": "ok", "version": scope_version()}
+            if problem is not None:
+                state |= {"status": "not ready", "reason": problem}
+            return Reply(200 if problem is None else 503, json.dumps(state).encode(), _JSON)
         kind = _PATHS.get(path)
         if kind is None and path not in (_FEEDBACK, _ERASE):
             return _refused(404, f"POST OTLP to {' or '.join(_PATHS)}")

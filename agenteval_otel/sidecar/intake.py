@@ -4,6 +4,7 @@ complete.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -51,6 +52,7 @@ from agenteval_otel.sidecar.journal import (
     JournalUnavailable,
     Key,
 )
+from agenteval_otel.sidecar.quarantine import Quarantine
 from agenteval_otel.sidecar.receipts import Receipt, Receipts
 from agenteval_otel.storage.erasure import Erasure
 
@@ -62,7 +64,7 @@ _LOOK_AGAIN_S: Final = 0.01
 _AT_ONCE: Final = 64
 _CHECKPOINT_S: Final = 1.0
 """How often segments are deleted, and how long a receiver that is away is left alone."""
-_NOTE_S: Final = 0.05
+_NOTE_S: Final = 0.02
 """How often what was exported is noted: what a kill comes before is evaluated again."""
 _EXPORT_S: Final = 30.0
 _NEARLY_FULL: Final = 0.9
@@ -70,6 +72,12 @@ _RETRIED_AT_ONCE: Final = (256, 16, 1)
 """How many answers are retried together that were under evaluation at one, two, and more deaths:
 the more often, the fewer others a death of theirs concerns."""
 _MAX_ATTEMPTS: Final = 5
+_SLOW_START: Final = 4
+_SLOW_GROWTH: Final = 16
+_SLOW_END: Final = 256
+"""After a death at most 4 answers are under evaluation, and one more for every 16 that are
+evaluated: so in a loop of deaths the judge is paid little for what is lost each time. From 256 on,
+as many as the queue takes."""
 _RETRIED_BYTES: Final = 16 * 1024 * 1024
 _CROWDED: Final = 0.5
 """Above this share of memory or disk, older traces are evaluated before they are complete."""
@@ -113,10 +121,12 @@ class Intake:
         # Those that were under evaluation when an earlier process died: retried after all others.
         self._suspects: dict[int, Requests] = {}
         self._retried: list[Receipt] = []
+        self._starts_slowly = False
         self._receipts = Receipts()
         self._dropped_at = self._export_after = 0.0
         # the request of an earlier process that is read next, or was last
         self._reading: int | None = None
+        self._quarantine: Quarantine | None = None
         tick_s = min(max(settings.quiet_s / 4, 0.05), _TICK_S)
         self._worker = Worker(
             "agenteval-sidecar", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True
@@ -130,8 +140,11 @@ class Intake:
         )
         self.messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
         if settings.durable is not None:
-            self._journal = Journal(Path(settings.durable), settings.durable_max_bytes)
+            folder = Path(settings.durable)
+            self._journal = Journal(folder, settings.durable_max_bytes)
+            self._quarantine = Quarantine(folder)
             self._reading = 0
+            self._starts_slowly = self._journal.died and _asks_models(default_pipeline())
         self.bind(default_pipeline())
         if self._journal is not None and self._journal.damaged:
             default_pipeline().accounting.fail("journal:damaged", self._journal.damaged)
@@ -183,16 +196,18 @@ class Intake:
                 return True
             except Exception as error:
                 # One request that cannot be read must not keep the sidecar from starting.
-                self._quarantine(entry, type(error).__name__)
+                self._give_up(entry.number, entry.kind, entry.data, type(error).__name__)
                 return True
 
-    def _quarantine(self, entry: Entry, reason: str) -> None:
-        """Keep a request that cannot be evaluated in a file of its own, and go on without it."""
-        journal = self._journal
-        is_kept = journal is not None and journal.quarantine(entry)
+    def _give_up(self, number: int, kind: int, data: bytes, reason: str) -> None:
+        """Keep a request of the journal in a file of its own, for its operator."""
+        assert self._quarantine is not None
+        path = "nowhere: the disk refuses it"
+        with contextlib.suppress(OSError):
+            path = str(self._quarantine.keep(number, kind, data))
         default_pipeline().accounting.fail("journal:quarantined")
         log.warning(
-            "request_quarantined", part="durable", number=entry.number, reason=reason, kept=is_kept
+            "request_quarantined", part="durable", reason=reason, file=path, size_bytes=len(data)
         )
 
     def take(self, kind: int, request: Any, data: bytes | None = None) -> int:
@@ -252,6 +267,7 @@ class Intake:
         """
         if not self._worker.has_thread:
             return True
+        self._starts_slowly = False
         done = threading.Event()
         return self._worker.submit(partial(self._look, done, last)) and done.wait(timeout_s)
 
@@ -262,12 +278,14 @@ class Intake:
         Raises `StorageError` where the journal is being read, or the disk refuses.
         """
         traces: set[int] = set()
-        if self._journal is not None:
+        files = 0
+        if self._journal is not None and self._quarantine is not None:
             if self._reading is not None:
                 raise StorageError(
                     "what an earlier process left is being read: try again once /readyz says yes"
                 )
             traces = erase_from_journal(self._journal, self.messages, erasure, self._lock)
+            files = self._quarantine.erase(erasure)
         assembler = self._assembler
         with self._lock:
             before = assembler.size_bytes + self._answers_bytes
@@ -291,7 +309,7 @@ class Intake:
             self._answers_bytes = sum(size_bytes for _, _, size_bytes in answers)
             self._memory.release(before - assembler.size_bytes - self._answers_bytes)
         self._count("dropped", removed)
-        return len(traces - {0}) + removed
+        return len(traces - {0}) + removed + files
 
     def close(self, timeout_s: float) -> bool:
         """Evaluate and export what has come, and end the threads; False out of time."""
@@ -401,11 +419,11 @@ class Intake:
         """
         try:
             CURRENT.set(EVALUATING)
+            self._wait_for_room()
             while self._submit_answers() or self._submit_traces(
                 quiet_s=0.0 if done else None, last=last
             ):
-                while not default_pipeline().has_room():
-                    time.sleep(_LOOK_AGAIN_S)
+                self._wait_for_room()
             if self._suspects and self._reading is None:
                 self._retry_suspects()
             with self._lock:
@@ -416,13 +434,28 @@ class Intake:
             if done is not None:
                 done.set()
 
+    def _wait_for_room(self) -> None:
+        while not (default_pipeline().has_room() and self._at_once() > 0):
+            time.sleep(_LOOK_AGAIN_S)
+
+    def _at_once(self) -> int:
+        """Return how many traces may be submitted now."""
+        if not self._starts_slowly:
+            return _AT_ONCE
+        settled = self._receipts.settled()
+        most = _SLOW_START + settled // _SLOW_GROWTH
+        if most >= _SLOW_END:
+            self._starts_slowly = False
+        return min(_AT_ONCE, most - (self._receipts.opened - settled))
+
     def _submit_answers(self) -> bool:
         """Submit some forwarded answers, always all of a request: requests are noted as a whole."""
         taken: list[tuple[ForwardedAnswer, int, Receipt | None]] = []
         receipts: dict[int, Receipt] = {}
+        at_once = self._at_once()
         with self._lock:
             answers, number = self._answers, 0
-            while answers and (len(taken) < _AT_ONCE or (number and answers[0][1] == number)):
+            while answers and (len(taken) < at_once or (number and answers[0][1] == number)):
                 answer, number, size_bytes = answers.popleft()
                 self._answers_bytes -= size_bytes
                 self._memory.release(size_bytes)
@@ -463,7 +496,7 @@ class Intake:
                 if last
                 else assembler.take(time.monotonic(), quiet_s=quiet_s, max_age_s=max_age_s)
             )
-            traces = list(islice(complete, _AT_ONCE))
+            traces = list(islice(complete, max(1, self._at_once())))
             self._memory.release(before - assembler.size_bytes)
             for trace in traces:
                 trace_id = trace.spans[0].trace_id
@@ -497,10 +530,12 @@ class Intake:
             attempts = {key: journal.attempts(_key(key)) for key in self._suspects}
             fewest = min(attempts.values())
             at_once = _RETRIED_AT_ONCE[min(fewest, len(_RETRIED_AT_ONCE)) - 1]
+            if self._starts_slowly:
+                at_once = max(1, min(at_once, self._at_once()))
             keys = [key for key in self._suspects if attempts[key] == fewest][:at_once]
         by_key: dict[int, list[_Record]]
         if fewest >= _MAX_ATTEMPTS:
-            self._give_up(journal, keys[0], fewest)
+            self._give_up_suspect(journal, keys[0], fewest)
             by_key = {keys[0]: []}
         else:
             by_key = self._read_suspects(journal, keys)
@@ -511,15 +546,15 @@ class Intake:
         for receipt in receipts:
             self._evaluate_again(by_key[receipt.key], receipt)
 
-    def _give_up(self, journal: Journal, key: int, attempts: int) -> None:
+    def _give_up_suspect(self, journal: Journal, key: int, attempts: int) -> None:
         """Quarantine what several processes died of: each time the judge was paid again."""
         for entry in journal.between(*self._suspects[key]):
             request, records = self._records_of(entry)
             traces = {record.trace_id for record in records if _key_of(record, entry.number) == key}
             if traces:
                 keep_traces(entry.kind, request, traces)
-                reason = f"under evaluation when {attempts} processes died"
-                self._quarantine(entry._replace(data=request.SerializeToString()), reason)
+                reason = f"{attempts} processes ended while it was evaluated"
+                self._give_up(entry.number, entry.kind, request.SerializeToString(), reason)
 
     def _read_suspects(self, journal: Journal, keys: Sequence[int]) -> dict[int, list[_Record]]:
         """Return the records of traces or requests, of as many as fit into `_RETRIED_BYTES`."""
@@ -610,6 +645,13 @@ class Intake:
 
     def _count(self, what: str, count: int = 1) -> None:
         default_pipeline().accounting.count_spans(what, count)
+
+
+def _asks_models(pipeline: Pipeline) -> bool:
+    """Return whether an evaluator of the settings calls a model, which is paid by the call."""
+    options = [pipeline.defaults, *pipeline.agents.values()]
+    evaluators = [evaluator for each in options for evaluator in each.evaluators or ()]
+    return any(evaluator.calls_model for evaluator in evaluators)
 
 
 def _key(trace: int) -> Key:

@@ -3,8 +3,7 @@ crash.
 
 A folder of segments, whose records `segments` writes and reads. Requests are numbered. A "done"
 record lists traces, each with its last finished request. A segment is deleted when none of its
-requests is needed. Beside the segments are the notes of `attempts`, and the requests that were
-quarantined.
+requests is needed. Beside the segments are the notes of `attempts`.
 """
 
 from __future__ import annotations
@@ -43,11 +42,6 @@ _ERASING: Final = ".erasing"
 _SUFFIX: Final = ".requests"
 _OLD_SUFFIX: Final = ".otlp"
 _NAME: Final = re.compile(rf"[0-7][0-9a-f]{{15}}(?:{_SUFFIX}|{_OLD_SUFFIX})")
-_QUARANTINE: Final = "quarantine"
-_QUARANTINED: Final = re.compile(r"[0-9a-f]{16}\.(traces|logs)\.binpb")
-_KIND_NAMES: Final = {TRACES: "traces", LOGS: "logs"}
-_QUARANTINE_SHARE: Final = 10
-"""At most a tenth of the journal's bytes are quarantined; what is beyond is not kept."""
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FAILURES: Final = (OSError, ValueError, OverflowError, struct.error)
 
@@ -86,6 +80,7 @@ class Journal:
         size_bytes: What its segments take.
         problem: Why it could not be written the last time, in words; None where it could.
         damaged: How many parts of its segments could not be read at start.
+        died: The process before died while something was under evaluation.
 
     Raises:
         ConfigurationError: Where the folder cannot be used, or another process uses it.
@@ -116,6 +111,7 @@ class Journal:
                 # Notes about requests that are all done say nothing about later ones.
                 (folder / "attempts").unlink(missing_ok=True)
             self._attempts = Attempts(folder / "attempts")
+            self.died = self._attempts.died
         except BlockingIOError:
             wrong = "another process uses it: each sidecar needs a folder of its own"
             raise ConfigurationError(wrong, path="sidecar.durable") from None
@@ -168,7 +164,7 @@ class Journal:
                     self._append(DONE, b"".join(_ENTRY.pack(*entry) for entry in at))
             finally:
                 self._drop(needed_from)  # on a full disk this frees space for the next try
-            self._attempts.end([_evaluated(key) for key in done])
+            self._attempts.end([_item_of(key) for key in done])
         except _FAILURES as error:
             self._failed(error)
             return False
@@ -190,64 +186,11 @@ class Journal:
     def begin(self, keys: Collection[Key]) -> None:
         """Note that these traces or requests are under evaluation, until they are done."""
         with contextlib.suppress(*_FAILURES):  # without the note one more attempt is made
-            self._attempts.begin([_evaluated(key) for key in keys])
+            self._attempts.begin([_item_of(key) for key in keys])
 
     def attempts(self, key: Key) -> int:
         """Return how many earlier processes died while this trace or request was under evaluation."""
-        return self._attempts.count(_evaluated(key))
-
-    def begin_reading(self, number: int) -> None:
-        """Note that a request of an earlier process is being read, until `end_reading`."""
-        with contextlib.suppress(*_FAILURES):
-            self._attempts.begin([_read(number)])
-
-    def end_reading(self, number: int) -> None:
-        """Note that a request was read without harm."""
-        with contextlib.suppress(*_FAILURES):
-            self._attempts.end([_read(number)])
-
-    def attempts_to_read(self, number: int) -> int:
-        """Return how many earlier processes died while they read this request."""
-        return self._attempts.count(_read(number))
-
-    def quarantine(self, entry: Entry) -> bool:
-        """Keep a request that harms the process in a file of its own, which is not read at start.
-
-        Return False where it could not be kept: there is a limit, and the disk may be full.
-        """
-        folder = self._folder / _QUARANTINE
-        path = folder / f"{entry.number:016x}.{_KIND_NAMES[entry.kind]}.binpb"
-        try:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            taken = sum(other.stat().st_size for other in folder.iterdir())
-            if taken + len(entry.data) > self.max_bytes // _QUARANTINE_SHARE:
-                return False
-            _write_whole(path, entry.data)
-        except _FAILURES as error:
-            self._failed(error)
-            return False
-        return True
-
-    def quarantined(self) -> list[Entry]:
-        """Return the requests that were quarantined. Raises `OSError`."""
-        kinds = {name: kind for kind, name in _KIND_NAMES.items()}
-        entries = []
-        folder = self._folder / _QUARANTINE
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            named = _QUARANTINED.fullmatch(path.name)
-            if named is not None:
-                number = int(path.name[:16], 16)
-                entries.append(Entry(number, kinds[named[1]], path.read_bytes()))
-        return entries
-
-    def replace_quarantined(self, entry: Entry) -> None:
-        """Write a quarantined request anew, or delete it where nothing is left. Raises `OSError`."""
-        name = f"{entry.number:016x}.{_KIND_NAMES[entry.kind]}.binpb"
-        path = self._folder / _QUARANTINE / name
-        if entry.data:
-            _write_whole(path, entry.data)
-        else:
-            path.unlink(missing_ok=True)
+        return self._attempts.count(_item_of(key))
 
     def segments(self) -> list[int]:
         """Return the numbers of its segments, oldest first; each holds at most 16 MiB and a request."""
@@ -451,31 +394,13 @@ def _segments_in(folder: Path) -> dict[int, Path]:
     return paths
 
 
-def _evaluated(key: Key) -> Item:
+def _item_of(key: Key) -> Item:
     trace, span = key
-    return b"E" + trace.to_bytes(16) + span.to_bytes(8)
-
-
-def _read(number: int) -> Item:
-    return b"R" + bytes(16) + number.to_bytes(8)
+    return trace.to_bytes(16) + span.to_bytes(8)
 
 
 def _name(first: int) -> str:
     return f"{first:016x}{_SUFFIX}"
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write a file for its owner alone, or leave what was there."""
-    draft = path.with_suffix(_ERASING)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

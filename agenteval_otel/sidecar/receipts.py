@@ -24,19 +24,17 @@ class Receipt:
     """
 
     __slots__ = (
-        "_opened", "_reports", "_settled", "first", "is_evaluated", "is_exported", "is_submitted", "key", "newest",
+        "_all", "_opened", "_settled", "first", "is_evaluated", "is_exported", "is_submitted", "key", "newest",
     )  # fmt: skip
 
-    def __init__(
-        self, key: int, first: int, newest: int, reports: deque[tuple[Receipt, str]]
-    ) -> None:
+    def __init__(self, key: int, first: int, newest: int, receipts: Receipts) -> None:
         self.key = key
         self.first = first
         self.newest = newest
         self.is_submitted = False
         self.is_evaluated = False
         self.is_exported = False
-        self._reports = reports
+        self._all = receipts
         self._opened = 0
         self._settled = 0
 
@@ -46,11 +44,12 @@ class Receipt:
     def open_call(self, call: Any) -> None:
         """Follow a call that is submitted next."""
         self._opened += 1
+        self._all.opened += 1
         call.receipt = self
 
     def settle(self, outcome: str) -> None:
         """Note the outcome of a call; never blocks."""
-        self._reports.append((self, outcome))
+        self._all.reports.append((self, outcome))
 
     def count(self, outcome: str) -> None:
         """Count a settled call. One that was dropped at the end is left to the next process."""
@@ -63,19 +62,30 @@ class Receipt:
 
 
 class Receipts:
-    """The receipts that are not noted yet. Not thread-safe, but for `Receipt.settle`."""
+    """The receipts that are not noted yet. Not thread-safe, but for `Receipt.settle`.
+
+    Attributes:
+        reports: Outcomes of calls that were settled and not looked at yet.
+        opened: How many calls were submitted.
+    """
 
     def __init__(self) -> None:
-        self._reports: deque[tuple[Receipt, str]] = deque()
+        self.reports: deque[tuple[Receipt, str]] = deque()
+        self.opened = 0
+        self._counted = 0
         self._open: dict[int, deque[Receipt]] = {}  # by key, in the order of their requests
         self._evaluated: list[Receipt] = []
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def settled(self) -> int:
+        """Return how many calls were settled. On any thread."""
+        return self._counted + len(self.reports)
+
     def issue(self, key: int, first: int, newest: int) -> Receipt:
         """Return a receipt for a trace that is submitted next."""
-        receipt = Receipt(key, first, newest, self._reports)
+        receipt = Receipt(key, first, newest, self)
         self._open.setdefault(key, deque()).append(receipt)
         return receipt
 
@@ -87,13 +97,14 @@ class Receipts:
 
     def has_news(self) -> bool:
         """Return whether something was evaluated and is not exported yet."""
-        return bool(self._reports) or any(not receipt.is_exported for receipt in self._evaluated)
+        return bool(self.reports) or any(not receipt.is_exported for receipt in self._evaluated)
 
     def evaluated(self) -> list[Receipt]:
         """Return the receipts whose calls are all settled and that are not noted yet."""
-        while self._reports:
-            receipt, outcome = self._reports.popleft()
+        while self.reports:
+            receipt, outcome = self.reports.popleft()
             receipt.count(outcome)
+            self._counted += 1
             self._look_at(receipt)
         return list(self._evaluated)
 

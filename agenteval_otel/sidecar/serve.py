@@ -100,10 +100,8 @@ class Sidecar:
         settings, ending = self._settings, asyncio.Event()
         decoding = Decoding(settings.max_request_bytes)
         self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set)
-        grpc = GrpcReceiver(self.intake, settings, decoding)
-        http = HttpServer(
-            HttpReceiver(self.intake, settings, decoding, self._takes_requests), settings
-        )
+        grpc = GrpcReceiver(self.intake, settings, decoding, self._why_not)
+        http = HttpServer(HttpReceiver(self.intake, settings, decoding, self._why_not), settings)
         listener = _listener(settings)
         grpc_port = await grpc.start()
         serving = asyncio.create_task(http.serve(listener))
@@ -119,8 +117,12 @@ class Sidecar:
         await asyncio.gather(serving, grpc.stop(_STOP_S))
         decoding.close()
 
-    def _takes_requests(self) -> bool:
-        return self._is_ready and self.intake.has_room()
+    def _why_not(self) -> str | None:
+        """Return why it takes no requests at present; None where it does."""
+        problem = self.intake.problem()
+        if problem is None and not self._is_ready:
+            problem = "the sidecar starts or ends"
+        return problem
 
 
 def _check_certificates(settings: SidecarSettings) -> None:

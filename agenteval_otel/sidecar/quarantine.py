@@ -1,0 +1,96 @@
+"""Requests of a journal that a sidecar died of, or that its limits refuse: kept on disk, not read
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from agenteval_otel.errors import StorageError
+from agenteval_otel.sidecar.journal import LOGS, TRACES
+from agenteval_otel.storage.erasure import Erasure
+
+_ATTEMPT: Final = "reading"
+_FOLDER: Final = "quarantine"
+_KINDS: Final = {TRACES: "traces", LOGS: "logs"}
+_MAX_DEATHS: Final = 2
+"""A request is set aside when so many starts ended while it was read."""
+
+
+class Quarantine:
+    """What a journal's folder says of the request that is being read again.
+
+    The number of the request is written before it is decoded and removed behind it, so a start
+    that finds a number knows what killed the one before. Not synchronised to the disk: the number
+    has to survive the end of the process, not the machine's.
+
+    Args:
+        folder: The journal's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._attempt, self._folder = folder / _ATTEMPT, folder / _FOLDER
+        self._number, self._deaths = self._left()
+
+    def __repr__(self) -> str:
+        return f"<Quarantine {self._folder}>"
+
+    def has_killed(self, number: int) -> bool:
+        """Return whether several starts in a row ended while this request was read."""
+        return number == self._number and self._deaths >= _MAX_DEATHS
+
+    @contextlib.contextmanager
+    def reading(self, number: int) -> Iterator[None]:
+        """Note on the disk, during the block, that the request is being read."""
+        deaths = self._deaths if number == self._number else 0
+        # Without the note a crash is not counted: a full disk must not keep requests from being read.
+        with contextlib.suppress(OSError):
+            self._attempt.write_text(f"{number} {deaths + 1}")
+        yield
+        with contextlib.suppress(OSError):
+            self._attempt.unlink(missing_ok=True)
+
+    def keep(self, number: int, kind: int, data: bytes) -> Path:
+        """Write the request into a file of its own, on the disk when this returns, and return the
+        file. Raises `OSError`.
+        """
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        path = self._folder / f"{number:016x}-{_KINDS[kind]}.binpb"
+        draft = path.with_suffix(".draft")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+        with contextlib.suppress(OSError):
+            self._attempt.unlink(missing_ok=True)
+        return path
+
+    def erase(self, erasure: Erasure) -> int:
+        """Delete the files that may hold what an erasure is about, and return how many; they are
+        not decoded, since a process died of it. Blocks. Raises `StorageError`.
+        """
+        ids = [id.encode() for id in erasure.ids]
+        removed = 0
+        try:
+            for path in sorted(self._folder.glob("*")):
+                data = path.read_bytes()
+                if erasure.before is not None or any(id in data for id in ids):
+                    path.unlink()
+                    removed += 1
+        except OSError as error:
+            raise StorageError(f"{self._folder} could not be erased: {error.strerror}") from None
+        return removed
+
+    def _left(self) -> tuple[int, int]:
+        """The request that an earlier start was reading when it ended, and how many starts did."""
+        try:
+            number, deaths = self._attempt.read_text().split()
+            return int(number), int(deaths)
+        except (OSError, ValueError):
+            return 0, 0
