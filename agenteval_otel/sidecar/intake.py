@@ -121,6 +121,9 @@ class Intake:
         # Those that were under evaluation when an earlier process died: retried after all others.
         self._suspects: dict[int, Requests] = {}
         self._retried: list[Receipt] = []
+        self._retry_at = 0.0
+        # the newest request of an earlier process
+        self._left_up_to = 0
         self._starts_slowly = False
         self._receipts = Receipts()
         self._dropped_at = self._export_after = 0.0
@@ -177,7 +180,9 @@ class Intake:
             count += 1
         with self._lock:
             journal.done.clear()
+            self._left_up_to = self._reading or 0
             self._reading = None
+            self._retry_at = time.monotonic() + self._parent_wait_s
         return count
 
     def _take_again(self, entry: Entry, ending: threading.Event) -> bool:
@@ -527,6 +532,9 @@ class Intake:
         if journal is None or not is_over or not default_pipeline().has_room():
             return
         with self._lock:
+            others = any(first <= self._left_up_to for first, _ in self._waiting.values())
+            if others and time.monotonic() < self._retry_at:
+                return
             attempts = {key: journal.attempts(_key(key)) for key in self._suspects}
             fewest = min(attempts.values())
             at_once = _RETRIED_AT_ONCE[min(fewest, len(_RETRIED_AT_ONCE)) - 1]

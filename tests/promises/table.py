@@ -322,6 +322,12 @@ PROMISES = (
         "0 lost uncounted, 0 twice, 0 children without their parent, none of the host's own lost",
     ),
     Promise(
+        "C18",
+        "A cut-off, hostile or broken journal invents nothing and forgets nothing of others.",
+        "writes cut off inside requests that hold whole records, flipped bytes, holes, the folder removed",
+        "0 forged answers, 0 forgotten, 0 replies of 500; `/readyz` and gRPC's health say why not",
+    ),
+    Promise(
         "D1",
         "SIGTERM ends the server's way, and what was taken is delivered or counted.",
         "SIGTERM to gunicorn, uvicorn and plain Python under load",

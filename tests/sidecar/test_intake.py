@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,9 +18,10 @@ from agenteval_otel import accounting, configure, flush, record_feedback, shutdo
 from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.engine.handler import HandlerOptions
-from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.mappers import base
+from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_RESPONSES, METRIC_RESULTS
@@ -399,6 +402,137 @@ def test_a_trace_is_needed_until_its_answer_is_with_the_pipeline(
     goes_on.set()
     assert taken(intake) == {"evaluated": 1}
     assert list(tmp_path.glob("*.requests")) == []
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    never = threading.Event()
+    for _ in range(3_000):
+        if what():
+            return
+        never.wait(0.01)
+    raise AssertionError("it never held")
+
+
+def died(folder: Path, *traces: int, times: int) -> None:
+    """As many processes as that die while these traces are under evaluation."""
+    for _ in range(times):
+        journal = Journal(folder, 64 * MIB)
+        journal.begin([(trace, 0) for trace in traces])
+        journal._lock.close()  # a death closes the file, and notes nothing
+
+
+def test_what_processes_died_of_is_evaluated_after_all_else(
+    tmp_path: Path, process: Pipeline, telemetry: RecordedTelemetry
+) -> None:
+    """Alone from the third time on, from the requests that hold it, and then it counts no more."""
+    suspect, request = new_trace_id(), [new_trace_id() for _ in range(3)]
+    journal = Journal(tmp_path, 64 * MIB)
+    journal.write(TRACES, trace_request(suspect, *request))
+    journal.close()
+    died(tmp_path, suspect, times=3)
+    intake = durable(tmp_path)
+    intake.read_left(threading.Event())
+    wait_for(lambda: process.accounting.outcomes()["evaluated"] == 4)
+    assert taken(intake) == {"evaluated": 4}
+    order = [event.trace_id for event in telemetry.events()]
+    assert (len(order), order[-1]) == (4, suspect)
+    assert list(tmp_path.glob("*.requests")) == []
+    again = Journal(tmp_path, 64 * MIB)
+    assert again.attempts((suspect, 0)) == 0
+    again.close()
+
+
+def test_what_five_processes_died_of_is_quarantined(tmp_path: Path, process: Pipeline) -> None:
+    """Its spans are kept in a file that `serve --once` reads, it is counted, and the others of its
+    request are evaluated.
+    """
+    suspect, other = new_trace_id(), new_trace_id()
+    journal = Journal(tmp_path, 64 * MIB)
+    journal.write(TRACES, trace_request(suspect, other))
+    journal.close()
+    died(tmp_path, suspect, times=5)
+    intake = durable(tmp_path)
+    intake.read_left(threading.Event())
+    wait_for(lambda: "journal:quarantined" in process.accounting.failures)
+    assert taken(intake) == {"evaluated": 1}
+    (file,) = (tmp_path / "quarantine").iterdir()
+    kept = ExportTraceServiceRequest.FromString(file.read_bytes())
+    spans = [
+        span for group in kept.resource_spans for part in group.scope_spans for span in part.spans
+    ]
+    assert [int.from_bytes(span.trace_id) for span in spans] == [suspect]
+    assert list(tmp_path.glob("*.requests")) == []
+
+
+def test_a_request_that_cannot_be_read_does_not_keep_it_from_starting(
+    tmp_path: Path, process: Pipeline
+) -> None:
+    """It is quarantined, and the others are evaluated."""
+    journal = Journal(tmp_path, 64 * MIB)
+    journal.write(TRACES, b"\xff no protobuf")
+    journal.write(TRACES, trace_request(new_trace_id()))
+    journal.close()
+    intake = durable(tmp_path)
+    assert intake.read_left(threading.Event()) == 2
+    assert taken(intake) == {"evaluated": 1}
+    assert len(list((tmp_path / "quarantine").iterdir())) == 1
+
+
+class Held(Evaluator, type="held"):
+    """Evaluates at once, but for answers that say so, which wait until a test lets them go."""
+
+    execution: str | None = "async"
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Any
+    ) -> list[EvaluationResult]:
+        while "wait" in (evaluation_input.response_text or "") and not GOES_ON.is_set():  # noqa: ASYNC110 - of another thread
+            await asyncio.sleep(0.005)
+        return []
+
+
+GOES_ON = threading.Event()
+
+
+def test_what_was_exported_is_noted_while_others_are_under_evaluation(
+    tmp_path: Path, telemetry: RecordedTelemetry
+) -> None:
+    """A kill comes while one answer waits for its judge: that one alone is evaluated again."""
+    GOES_ON.clear()
+    process = Pipeline(
+        sampler=RatioSampler(),
+        evaluators=(Held(),),
+        storage=(telemetry.storage(),),
+        dispatcher=PoolDispatcher(),
+    )
+    set_current_pipeline(process)
+    intake = durable(tmp_path)
+    intake.read_left(threading.Event())
+    slow, quick = new_trace_id(), [new_trace_id() for _ in range(5)]
+    for trace, text in ((slow, "wait"), *((trace, "now") for trace in quick)):
+        request = ExportTraceServiceRequest.FromString(trace_request(trace, text=text))
+        intake.take(TRACES, request)
+    copy = tmp_path / "copy"
+
+    def left_after_a_kill() -> set[int]:
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy"))
+        journal = Journal(copy, 64 * MIB)
+        try:
+            assert journal.attempts((slow, 0)) == 1
+            requests = [
+                ExportTraceServiceRequest.FromString(entry.data) for entry in journal.left()
+            ]
+            spans = [request.resource_spans[0].scope_spans[0].spans[0] for request in requests]
+            traces = {int.from_bytes(span.trace_id) for span in spans}
+            return {trace for trace in traces if (trace, 0) not in journal.done}
+        finally:
+            journal.close()
+
+    wait_for(lambda: process.accounting.outcomes()["evaluated"] == 5)
+    wait_for(lambda: left_after_a_kill() == {slow})
+    GOES_ON.set()
+    assert taken(intake) == {"evaluated": 6}
 
 
 def test_calls_are_counted_by_the_service_that_made_them(
