@@ -72,10 +72,10 @@ _RETRIED_AT_ONCE: Final = (256, 16, 1)
 """How many answers are retried together that were under evaluation at one, two, and more deaths:
 the more often, the fewer others a death of theirs concerns."""
 _MAX_ATTEMPTS: Final = 5
-_SLOW_START: Final = 4
+_SLOW_START: Final = 2
 _SLOW_GROWTH: Final = 16
 _SLOW_END: Final = 256
-"""After a death at most 4 answers are under evaluation, and one more for every 16 that are
+"""After a death at most 2 answers are under evaluation, and one more for every 16 that are
 evaluated: so in a loop of deaths the judge is paid little for what is lost each time. From 256 on,
 as many as the queue takes."""
 _RETRIED_BYTES: Final = 16 * 1024 * 1024
@@ -119,8 +119,10 @@ class Intake:
         # forwarded answers is the negative number of their request.
         self._waiting: dict[int, Requests] = {}
         # Those that were under evaluation when an earlier process died: retried after all others.
-        self._suspects: dict[int, Requests] = {}
+        # Each with the numbers of its requests.
+        self._suspects: dict[int, list[int]] = {}
         self._retried: list[Receipt] = []
+        self._is_out_of_time = False
         self._retry_at = 0.0
         # the newest request of an earlier process
         self._left_up_to = 0
@@ -320,6 +322,7 @@ class Intake:
         """Evaluate and export what has come, and end the threads; False out of time."""
         deadline = time.monotonic() + timeout_s
         drained = self.drain(timeout_s / 2, last=True)
+        self._is_out_of_time = True
         self._worker.close(max(0.0, deadline - time.monotonic()))
         if self._journal is not None:
             self._checkpoints.close(max(0.0, deadline - time.monotonic()))
@@ -408,8 +411,9 @@ class Intake:
             return False
         if number <= journal.done.get(_key(key), 0):
             return False
-        first, _ = self._suspects.get(key, (number, number))
-        self._suspects[key] = first, number
+        numbers = self._suspects.setdefault(key, [])
+        if number not in numbers[-1:]:
+            numbers.append(number)
         return True
 
     def _keep_answer(self, answer: ForwardedAnswer, number: int, size_bytes: int) -> None:
@@ -429,8 +433,11 @@ class Intake:
                 quiet_s=0.0 if done else None, last=last
             ):
                 self._wait_for_room()
-            if self._suspects and self._reading is None:
-                self._retry_suspects()
+            while self._suspects and self._reading is None:
+                self._retry_suspects(last=last)
+                if not last or self._is_out_of_time:
+                    break
+                time.sleep(_LOOK_AGAIN_S)
             with self._lock:
                 self._evaluation.count_assembled(self._assembler)
         except Exception as error:
@@ -525,7 +532,7 @@ class Intake:
     # --- what earlier processes may have died of
     # ----------------------------------------------------------------------------------------------------
 
-    def _retry_suspects(self) -> None:
+    def _retry_suspects(self, *, last: bool) -> None:
         """Evaluate some of the suspects, once the ones before are evaluated."""
         journal = self._journal
         is_over = all(receipt.is_evaluated for receipt in self._retried)
@@ -533,7 +540,7 @@ class Intake:
             return
         with self._lock:
             others = any(first <= self._left_up_to for first, _ in self._waiting.values())
-            if others and time.monotonic() < self._retry_at:
+            if others and not last and time.monotonic() < self._retry_at:
                 return
             attempts = {key: journal.attempts(_key(key)) for key in self._suspects}
             fewest = min(attempts.values())
@@ -548,7 +555,10 @@ class Intake:
         else:
             by_key = self._read_suspects(journal, keys)
         with self._lock:
-            receipts = [self._receipts.issue(key, *self._suspects.pop(key)) for key in by_key]
+            receipts = []
+            for key in by_key:
+                numbers = self._suspects.pop(key)
+                receipts.append(self._receipts.issue(key, numbers[0], numbers[-1]))
             self._retried = receipts
             self._begin(receipts)
         for receipt in receipts:
@@ -556,7 +566,7 @@ class Intake:
 
     def _give_up_suspect(self, journal: Journal, key: int, attempts: int) -> None:
         """Quarantine what several processes died of: each time the judge was paid again."""
-        for entry in journal.between(*self._suspects[key]):
+        for entry in journal.requests_numbered(self._suspects[key]):
             request, records = self._records_of(entry)
             traces = {record.trace_id for record in records if _key_of(record, entry.number) == key}
             if traces:
@@ -567,17 +577,14 @@ class Intake:
     def _read_suspects(self, journal: Journal, keys: Sequence[int]) -> dict[int, list[_Record]]:
         """Return the records of traces or requests, of as many as fit into `_RETRIED_BYTES`."""
         by_key: dict[int, list[_Record]] = {key: [] for key in keys}
-        first = min(self._suspects[key][0] for key in keys)
-        newest = max(self._suspects[key][1] for key in keys)
         size_bytes = 0
-        for entry in journal.between(first, newest):
+        numbers = {number for key in keys for number in self._suspects[key]}
+        for entry in journal.requests_numbered(numbers):
             _, records = self._records_of(entry)
-            if by_key.keys().isdisjoint(_key_of(record, entry.number) for record in records):
-                continue
             size_bytes += len(entry.data)
             if size_bytes > _RETRIED_BYTES and len(by_key) > 1:
                 # Those that are whole by now, else one of them; the others are read next time.
-                whole = [key for key in by_key if self._suspects[key][1] < entry.number]
+                whole = [key for key in by_key if self._suspects[key][-1] < entry.number]
                 by_key = {key: by_key[key] for key in whole or [next(iter(by_key))]}
             for record in records:
                 key = _key_of(record, entry.number)
@@ -647,7 +654,8 @@ class Intake:
         self._waiting = {
             key: requests for key, requests in self._waiting.items() if key in waiting or key < 0
         }
-        firsts = [first for part in (self._waiting, self._suspects) for first, _ in part.values()]
+        firsts = [first for first, _ in self._waiting.values()]
+        firsts += [numbers[0] for numbers in self._suspects.values()]
         unread = journal.number + 1 if self._reading is None else self._reading
         return min([unread, self._receipts.needed_from(done), *firsts])
 

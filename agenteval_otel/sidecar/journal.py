@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import struct
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -204,13 +205,15 @@ class Journal:
             if isinstance(record, Record) and record.kind != DONE:
                 yield Entry(record.number, record.kind, record.payload)
 
-    def between(self, first: int, newest: int) -> Iterator[Entry]:
+    def requests_numbered(self, numbers: Collection[int]) -> Iterator[Entry]:
         """Yield the requests with these numbers, those that are done too. On any thread."""
+        ordered = sorted(numbers)
         starts = sorted(self._segments)
         for start, end in zip(starts, [*starts[1:], self.number + 1], strict=False):
-            if end > first and start <= newest:
+            place = bisect_left(ordered, start)
+            if place < len(ordered) and ordered[place] < end:
                 for entry in self.requests(start):
-                    if first <= entry.number <= newest:
+                    if entry.number in numbers:
                         yield entry
 
     def rewrite(self, segment: int, changed: Mapping[int, bytes]) -> None:
