@@ -599,7 +599,9 @@ class Intake:
 
     def _evaluate_again(self, records: Sequence[_Record], receipt: Receipt) -> None:
         """Submit what was complete for an earlier process, and is not waited for again."""
-        assembler = TraceAssembler(max_bytes=self._memory.max_bytes)
+        assembler = TraceAssembler(
+            is_mark=self._evaluation.is_mark, max_bytes=self._memory.max_bytes
+        )
         try:
             for record in records:
                 if isinstance(record, ForwardedAnswer):
