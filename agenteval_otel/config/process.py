@@ -27,7 +27,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judge_health import JudgeHealthSettings
 from agenteval_otel.objectives import BreachSettings, ObjectiveSettings
 from agenteval_otel.pipeline import Pipeline, handle_sigterm
-from agenteval_otel.pipeline.exit import living
+from agenteval_otel.pipeline.exit import living, wish_for_sigterm
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
@@ -464,11 +464,15 @@ def _apply(loaded: Loaded) -> None:
             prepare_models("settings", loaded.settings)
     except ConfigurationError as error:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
-    handle_sigterm(loaded.settings.handle_sigterm)
+    handle_sigterm(loaded.settings.handle_sigterm, is_asked=_asks_for_sigterm(loaded.settings))
     if pipeline.off_peak is not None:
         pipeline.off_peak.start()
     if replaced is not None:
         _close_unused_storage(replaced, pipeline)
+
+
+def _asks_for_sigterm(settings: Settings) -> bool:
+    return settings.handle_sigterm and "handle_sigterm" in settings.model_fields_set
 
 
 def _keeping(settings: Settings, before: Settings) -> Settings:
@@ -594,8 +598,10 @@ def default_pipeline() -> Pipeline:
     pipeline = build_loaded(loaded, is_live=True)
     pipeline.provisional = loaded.file is None
     _STATE.request, _STATE.settings = request, loaded.settings
-    if loaded.settings.handle_sigterm:
-        handle_sigterm(True)
+    # Nothing was called for it: a decoration changes nothing of the process, the first answer may.
+    wish_for_sigterm(loaded.settings.handle_sigterm)
+    if _asks_for_sigterm(loaded.settings):
+        handle_sigterm(True, is_asked=True)
     if pipeline.off_peak is not None:
         pipeline.off_peak.start()
     return _CURRENT.setdefault("pipeline", pipeline)  # the first of several threads wins

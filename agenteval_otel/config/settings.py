@@ -375,9 +375,10 @@ class Settings(_Explained):
             that are ready, if every span processor of the application is the SDK's batch processor;
             ``caller`` when the handler returns.
         shutdown_timeout_s: How long the process's exit may wait for queued work, in seconds.
-        handle_sigterm: True handles SIGTERM: queued work is delivered or counted within two
-            seconds, then the signal takes its course. The host's own handler is called as well.
-            Needs `configure` on the main thread.
+        handle_sigterm: On SIGTERM, deliver or count queued work within `shutdown_timeout_s`, then
+            let the signal take its course: the host's handler is called, or without one the process
+            ends by the signal. In force from `configure` on the main thread, else from the first
+            answer that ends there. False leaves the signal alone.
         agents: Settings that differ for single agents, by the agent's name.
         routes: Agent names by the route whose requests are the agent's calls (``/chat``,
             ``POST /v1/{name}/ask``), for FastAPI, Starlette, Flask and Django under
@@ -429,7 +430,7 @@ class Settings(_Explained):
     agent_span: Literal["always", "sampled", "never"] = "sampled"
     agent_span_end: Literal["background", "caller"] = "background"
     shutdown_timeout_s: float = Field(default=2.0, ge=0, le=60)
-    handle_sigterm: bool = False
+    handle_sigterm: bool = True
     agents: dict[str, AgentSettings] = Field(default_factory=dict)
     routes: dict[str, str] = Field(default_factory=dict)
     spans: bool = True

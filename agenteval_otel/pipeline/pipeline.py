@@ -38,7 +38,13 @@ from agenteval_otel.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
 from agenteval_otel.pipeline.dispatcher import Dispatcher
-from agenteval_otel.pipeline.exit import EXIT_TIMEOUT_S, LIVE, WATCHED, watch_exit
+from agenteval_otel.pipeline.exit import (
+    EXIT_TIMEOUT_S,
+    LIVE,
+    WATCHED,
+    watch_answer,
+    watch_exit,
+)
 from agenteval_otel.pipeline.load_shedding import (
     LOOK_EVERY_S,
     CostMeter,
@@ -366,8 +372,7 @@ class Pipeline:
         it was dropped.
         """
         if not WATCHED:
-            WATCHED.append(True)
-            watch_exit()
+            watch_answer()
         return self.dispatcher.submit(call, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:

@@ -328,10 +328,22 @@ PROMISES = (
         "0 forged answers, 0 forgotten, 0 replies of 500; `/readyz` and gRPC's health say why not",
     ),
     Promise(
+        "C20",
+        "What was taken is delivered whichever way a pool or a server ends its children.",
+        "pools of billiard (Celery's) that recycle a child after each task, close, are stopped; a frozen function",
+        "all delivered, or named with the cure",
+    ),
+    Promise(
+        "C21",
+        "Scores of two answers never replace each other; those of one answer given again do.",
+        "answers that share a span; results sent, evaluated and stored again; late truth, off-peak, the sidecar",
+        "one score for each answer, evaluator, version and criterion, in every storage",
+    ),
+    Promise(
         "D1",
-        "SIGTERM ends the server's way, and what was taken is delivered or counted.",
-        "SIGTERM to gunicorn, uvicorn and plain Python under load",
-        "drained <= 2 s or counted; the host's handler runs; none of ours unless asked",
+        "SIGTERM ends the server's way, and what was taken is delivered or counted, by the defaults.",
+        "SIGTERM to gunicorn, uvicorn, plain Python and forked children under load; twice; on other threads",
+        "drained <= 2 s or counted; the host's handler runs; the process ends of the signal",
     ),
     Promise(
         "D2",

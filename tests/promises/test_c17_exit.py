@@ -71,7 +71,7 @@ PROGRAM = (
 
     def settings():
         evaluators = [Func.of(hangs, execution="inline")] if judge == "hangs" else ["ResponseHealth"]
-        configure(evaluators=evaluators, sample_rate=1.0, handle_sigterm=how == "SIGTERM",
+        configure(evaluators=evaluators, sample_rate=1.0,
                   dispatcher={"type": "pool", "stall_s": 30.0})
 
     if order == "provider first":
@@ -331,7 +331,7 @@ KILLED = (
     + """
     how, calls, EVERY_MS = sys.argv[2], int(sys.argv[3]), 500
     providers()
-    configure(evaluators=["ResponseHealth"], sample_rate=1.0)
+    configure(evaluators=["ResponseHealth"], sample_rate=1.0, handle_sigterm=False)
 
     @monitor(agent="support")
     def answer(question):
