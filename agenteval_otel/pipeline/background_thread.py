@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import os
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,6 +13,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from agenteval_otel.pipeline.dispatcher import DaemonExecutor, Process
+from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import EVALUATION, PROCESS, EvaluationScope, EvaluationThread
 from agenteval_otel.runtime.worker import new_loop
 from agenteval_otel.semconv import PIPELINE_FAILED
@@ -28,6 +30,9 @@ _TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
 # once.
 _LOOK_EVERY_S: Final = 0.05
 _LOOK_FOR_S: Final = 1.0
+# With answers pending the thread gives a sign of life four times a second. AWS Lambda freezes a
+# process between two invocations, and may end it in that state.
+_FROZEN_S, _FREEZES = 2.0, "AWS_LAMBDA_FUNCTION_NAME"
 _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 Entry = tuple[Any, int]
@@ -174,7 +179,8 @@ class BackgroundThread(EvaluationThread):
         awake = self._awake = asyncio.Event()
         loop = asyncio.get_running_loop()
         while not self.superseded:
-            self.beat = time.monotonic()
+            # What is queued while it looks at intervals may have come after the freeze.
+            self._beat(is_pending=bool(self.running or (self._queue and not self.looking)))
             self.sleeping = self.looking = False
             awake.clear()
             has_room = True
@@ -201,6 +207,19 @@ class BackgroundThread(EvaluationThread):
             await awake.wait()
             if timer is not None:
                 timer.cancel()
+
+    def _beat(self, *, is_pending: bool) -> None:
+        """Give a sign of life, and log that the platform froze the process while answers were pending:
+        the next time it may not go on.
+        """
+        now_s = time.monotonic()
+        frozen_s = now_s - self.beat
+        self.beat = now_s
+        if frozen_s >= _FROZEN_S and is_pending and _FREEZES in os.environ:
+            remedy = "call flush() before the function returns"
+            log.warning(
+                "frozen_while_pending", part="exit", frozen_s=round(frozen_s), remedy=remedy
+            )
 
     def _look_after_s(self, *, has_room: bool) -> float | None:
         """When to check again without being woken; with calls under evaluation, checks keep `beat`
@@ -265,7 +284,7 @@ class BackgroundThread(EvaluationThread):
     def _finished(self, evaluation: EvaluationScope, future: asyncio.Future[str]) -> None:
         entry = self.running.pop(future, None)
         evaluation.closed()
-        self.beat = time.monotonic()
+        self._beat(is_pending=True)
         failed = future.cancelled() or future.exception() is not None
         outcome = PIPELINE_FAILED if failed else future.result()
         if entry is not None:
