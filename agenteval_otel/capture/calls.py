@@ -7,6 +7,7 @@ Of an exception only the class name is kept: the object would hold the host's fr
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -48,7 +49,9 @@ class CapturedCall:
     recorded: Sequence[EvaluationResult] = ()
     # an evaluated answer whose ground truth came later: only what lacked it is evaluated
     late: Any = None
-    call_id: str | None = None  # of a reference to it
+    # The answer's own id: its span's where spans show it, else made when it is first asked for.
+    call_id: str | None = None
+    is_referenced = False  # the application may know the id
     origin: Any = ()  # attributes of the service whose spans show it, where that is another one
     prompt: Any = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
@@ -170,6 +173,18 @@ class CapturedCall:
         self.truncated = self.truncated or taken.truncated
         self.left_out += taken.left_out
         return taken.value
+
+
+def new_call_id() -> str:
+    """Return 16 random hexadecimal digits, of the system's randomness: the host's `random` is left
+    alone.
+    """
+    return os.urandom(8).hex()
+
+
+def call_id_of_span(span_id: int) -> str:
+    """Return the id of the answer that a span shows: the same each time that the span comes."""
+    return f"{span_id:016x}"
 
 
 fresh_call: Final[Callable[[], CapturedCall]] = partial(object.__new__, CapturedCall)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import os
 import struct
 from typing import Final, NamedTuple
 
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.calls import CapturedCall, new_call_id
 from agenteval_otel.capture.text import clean
 
 # version, ids of call, trace and span, flags; the agent's name follows
@@ -42,10 +41,9 @@ class Reference(NamedTuple):
         """
         call_id = None if call is None else call.call_id
         if call_id is None:
-            # the system's randomness: the host's `random` is left alone
-            call_id = os.urandom(8).hex()
-            if call is not None:
-                call.call_id = call_id
+            call_id = new_call_id()
+        if call is not None:
+            call.call_id, call.is_referenced = call_id, True
         return cls(call_id, span_context, agent)
 
     def __str__(self) -> str:

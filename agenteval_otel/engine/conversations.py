@@ -78,6 +78,7 @@ class Conversations:
             None if span is None else span.trace_state,
             call.upstream,
             call.sampled,
+            call.call_id,
         )
         try:
             closed, had_room = self.assembler.add(
@@ -154,13 +155,15 @@ class Conversations:
         self.submit_closed()
 
     def _send(self, conversation: Conversation) -> None:
-        settings, reason, randomness, trace_state, upstream, sampled = conversation.last
+        settings, reason, randomness, trace_state, upstream, sampled, call_id = conversation.last
         call = CapturedCall(settings, conversation.key.agent)
         call.turns = conversation
         call.decision = SamplingDecision(
             True, conversation.probability, reason, randomness=randomness
         )
         call.randomness, call.upstream, call.sampled = randomness, upstream, sampled
+        # As its span: of the last turn, from which its evaluators tell it apart.
+        call.call_id = call_id
         spans = conversation.spans(trace_state)
         call.span_context = spans[-1] if spans else None
         # Closed now: that the user was silent for half an hour is no lag.

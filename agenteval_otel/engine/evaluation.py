@@ -331,6 +331,7 @@ class Evaluation:
                 engine.redaction,
                 engine.broken,
                 evaluated=call.span_context,
+                call_id=call.call_id,
                 started_ns=self._started_ns,
                 ended_ns=self._started_ns + perf_counter_ns() - self._tick,
                 response_ended_ns=call.ended_ns or None,

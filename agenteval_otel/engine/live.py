@@ -13,7 +13,7 @@ from typing import Any
 
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.build import build_input
-from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
+from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall, new_call_id
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.evaluation import Evaluation
@@ -90,6 +90,8 @@ class Engine:
         CURRENT.set(EVALUATING)
         begun: list[Evaluation] = []
         for call in calls:
+            if call.call_id is None and not call.recorded:
+                call.call_id = new_call_id()
             outcome = self._prepared(call)
             if isinstance(outcome, Evaluation):
                 begun.append(outcome)

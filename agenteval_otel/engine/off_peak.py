@@ -159,6 +159,7 @@ class OffPeak:
         entry = json.dumps(
             {
                 "span": _ids(call.span_context),
+                "call_id": call.call_id,
                 "links": [_ids(link) for link in links],
                 "sampled": sampled._asdict(),
                 "started_ns": call.started_ns,
@@ -353,6 +354,7 @@ def _call_of(
     )
     call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
     call.randomness = sampled.randomness
+    call.call_id = entry.get("call_id")  # answers that an older version kept have none
     call.input = copy_with(value, {"criteria": settings.criteria}) if settings.criteria else value
     return call
 

@@ -121,6 +121,7 @@ class EvaluatedResponse:
         "_span",
         "agent",
         "annotations",
+        "call_id",
         "conversation",
         "conversation_id",
         "ended_ns",
@@ -149,6 +150,7 @@ class EvaluatedResponse:
         on_broken: Callable[[str, BaseException], None],
         *,
         evaluated: SpanContext | None,
+        call_id: str | None,
         started_ns: int,
         ended_ns: int,
         response_ended_ns: int | None,
@@ -158,6 +160,7 @@ class EvaluatedResponse:
         self._input, self._outcome, self._settings = evaluation_input, outcome, settings
         self._redaction, self._evaluated, self.conversation = redaction, evaluated, conversation
         self._span: SpanReference | None = None
+        self.call_id = call_id
         short = redaction.short
         self.agent = short("agent", evaluation_input.agent)
         self.module = short("module", evaluation_input.module)
@@ -207,6 +210,7 @@ class EvaluatedResponse:
         )
         changes: dict[str, Any] = {
             "span": self.span,
+            "call_id": self.call_id,
             "response_ended_ns": self.response_ended_ns,
             **self._sampled,
         }

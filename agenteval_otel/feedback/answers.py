@@ -18,12 +18,17 @@ _MAX_SEEN: Final = 10_000
 
 
 class Answer(NamedTuple):
-    """An evaluated answer, as far as feedback needs it."""
+    """An evaluated answer, as far as feedback needs it.
+
+    Attributes:
+        call_id: Its own id, for the results that feedback becomes; None where that is not known.
+    """
 
     span_context: SpanContext | None
     agent: str
     response_id: str | None
     conversation_id: str | None
+    call_id: str | None = None
 
 
 class RecentAnswers:
@@ -36,12 +41,14 @@ class RecentAnswers:
     def __repr__(self) -> str:
         return f"<RecentAnswers {len(self._answers)}>"
 
-    def add(self, answer: Answer, call_id: str | None) -> None:
-        """Keep an answer; a trace and a conversation lead to their newest one."""
+    def add(self, answer: Answer, reference_id: str | None) -> None:
+        """Keep an answer; a trace and a conversation lead to their newest one. `reference_id` is its
+        own id, if the application may know it.
+        """
         span = answer.span_context
         keys: list[Any] = [] if span is None else [(span.trace_id, span.span_id), span.trace_id]
         ids = (
-            ("call", call_id),
+            ("call", reference_id),
             ("response", answer.response_id),
             ("conversation", answer.conversation_id),
         )

@@ -145,9 +145,13 @@ class Recorder:
         if not call.settled:
             self._answers.add(
                 Answer(
-                    call.span_context, call.agent, response.response_id, response.conversation_id
+                    call.span_context,
+                    call.agent,
+                    response.response_id,
+                    response.conversation_id,
+                    call.call_id,
                 ),
-                call.call_id,
+                call.call_id if call.is_referenced else None,
             )
 
     def _record(self, feedback: Feedback) -> None:
@@ -173,6 +177,7 @@ class Recorder:
                 agent=feedback.agent or answer.agent,
                 response_id=feedback.response_id or answer.response_id,
                 conversation_id=feedback.conversation_id or answer.conversation_id,
+                call_id=feedback.call_id or answer.call_id,
             )
         elif (span is None or not span.span_id) and (
             feedback.response_id or feedback.conversation_id or span
@@ -258,6 +263,7 @@ class Recorder:
         call = CapturedCall(self._settings_of(pipeline, agent), agent)
         # no call of a handler: it has no outcome
         call.recorded, call.settled = (feedback.result,), True
+        call.call_id = feedback.call_id
         span = feedback.span_context
         call.span_context = span if span is not None and span.is_valid else None
         facts = {

@@ -17,7 +17,12 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from agenteval_otel.assembly.traces import AssembledTrace, TraceAssembler
-from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall
+from agenteval_otel.capture.calls import (
+    CURRENT,
+    EVALUATING,
+    CapturedCall,
+    call_id_of_span,
+)
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline, follow
 from agenteval_otel.errors import CaptureError
@@ -151,7 +156,9 @@ class SpanEvaluation:
             )
             call.randomness = sampled.randomness
             call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
-            call.origin, call.call_id = origin, answer.call_id
+            call.origin = origin
+            call.call_id = answer.call_id
+            call.is_referenced = answer.call_id is not None
             if read.environment:  # annotated
                 place.pop("environment", None)
             call.input = copy_with(read, {**place, "agent": agent})
@@ -226,6 +233,7 @@ class SpanEvaluation:
         call = CapturedCall(config.settings, agent)
         call.origin = origin
         call.span_context = _context_of(span, is_remote=self._is_remote)
+        call.call_id = call_id_of_span(span.span_id)
         call.started_ns, call.ended_ns = span.start_ns, max(span.start_ns, span.end_ns)
         call.error_type, call.stream_end = mapped.input.error_type, mapped.input.stream_end
         if config.upstream_attribute is not None:

@@ -7,6 +7,7 @@ of ours, as JSON, and how the answer was sampled in another one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -42,6 +43,7 @@ _AS_IT_IS: Final = ("timestamp", "session_id", "cost", "duration_s", "turns", "c
 _OWN: Final = "agenteval"
 """Key in a message, and in a call of it, for what the conventions' form lacks."""
 _LARGEST: Final = 1 << 63
+_CALL_ID: Final = re.compile(r"[0-9a-f]{16}")
 _LOW_64: Final = (1 << 64) - 1
 
 
@@ -77,9 +79,9 @@ class ForwardedAnswer(NamedTuple):
 
     @property
     def call_id(self) -> str | None:
-        """Of a reference to it."""
+        """The answer's own id; None where it is not of the form that we send."""
         call_id = self.event.attributes.get(names.CALL_ID)
-        return call_id if isinstance(call_id, str) else None
+        return call_id if isinstance(call_id, str) and _CALL_ID.fullmatch(call_id) else None
 
     def read(self) -> tuple[EvaluationInput, Sampled]:
         """The input and how it was sampled; raises where the event is not one of `attributes_of`."""
@@ -93,7 +95,7 @@ def attributes_of(
     """The event's attributes, without criteria: the sidecar has its own. Raises where a value has
     no JSON form.
 
-    `call_id` is that of a reference to it: feedback may have no other id.
+    `call_id` is the answer's own: feedback may have no other id, and its span other answers.
     """
     attributes: Attributes = {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT}
     if call_id is not None:

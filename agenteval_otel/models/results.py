@@ -181,6 +181,8 @@ class AggregatedEvaluationResult(Annotations):
         timestamp: Milliseconds since the epoch, end of the run.
         input_snapshot: The whole input offline; monitored answers only with content capture on.
         span: The evaluated span; None when there was none.
+        call_id: The answer's own id, 16 hexadecimal digits: other results of the same answer have
+            it too, and another answer of the span has another one. None offline.
         response_ended_ns: When the answer was complete, nanoseconds since the epoch.
         sampling_scope: ``received`` where the probability is relative to what this process saw,
             because sampling before it is unknown; else None.
@@ -200,6 +202,7 @@ class AggregatedEvaluationResult(Annotations):
     run_errors: tuple[RunError, ...] | None = None
     agent: str | None = None
     span: SpanReference | None = None
+    call_id: str | None = None
     started_ns: int | None = None
     ended_ns: int | None = None
     response_ended_ns: int | None = None

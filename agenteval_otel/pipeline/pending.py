@@ -70,6 +70,7 @@ class PendingAnswer:
             call.span_context,
             call.started_ns,
         )
+        self._call_id = call.call_id
         self._packed = packed(evaluation_input)
         self.labels = frozenset(result.evaluator_id for result in missing)
         # As they were: escalation and rates of evaluators decided when the answer came.
@@ -112,6 +113,7 @@ class PendingAnswer:
             self._origin,
             self._span_context,
         )
+        call.call_id = self._call_id
         # Its truth came now: that the answer waited for it is no lag.
         call.started_ns, call.ended_ns = self._started_ns, time.time_ns()
         known = unpacked(self._packed)
@@ -311,7 +313,7 @@ def _keys(call: CapturedCall, evaluation_input: EvaluationInput) -> list[Any]:
         [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
     )
     ids = {
-        "call": call.call_id,
+        "call": call.call_id if call.is_referenced else None,
         "response": evaluation_input.response_id,
         "conversation": evaluation_input.conversation_id or evaluation_input.session_id,
     }

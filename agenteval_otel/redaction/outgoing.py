@@ -35,8 +35,9 @@ _KEPT_OF_RESULT: Final = frozenset({
 })  # fmt: skip
 _WORDS_OF_RESULT: Final = _KEPT_OF_RESULT | {"label", "reason_code", "error_type", "judgement"}
 _KEPT_OF_AGGREGATED: Final = frozenset({
-    "overall_score", "timestamp", "evaluation_config_snapshot", "span", "started_ns", "ended_ns", "response_ended_ns",
-    "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results", "input_snapshot",
+    "overall_score", "timestamp", "evaluation_config_snapshot", "span", "call_id", "started_ns", "ended_ns",
+    "response_ended_ns", "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results",
+    "input_snapshot",
 })  # fmt: skip
 _SHORTEST_NUMBER: Final = 10**6
 _SHORT_CHARS: Final = 64

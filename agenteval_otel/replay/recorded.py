@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from agenteval_otel import semconv as names
+from agenteval_otel.capture.calls import call_id_of_span
 from agenteval_otel.instrumentation.spans import place_of, without_evaluations
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.trace import read_trace
@@ -35,6 +36,7 @@ class RecordedAnswer(NamedTuple):
         span: The evaluated span; None where the storage has none of it.
         began_ns, ended_ns: By the clock of the host that answered, nanoseconds since the epoch.
         scores: Recorded results, the newest of each criterion.
+        call_id: The answer's own id; None where it was stored without one.
     """
 
     key: str
@@ -43,6 +45,7 @@ class RecordedAnswer(NamedTuple):
     began_ns: int
     ended_ns: int
     scores: Scores
+    call_id: str | None = None
 
 
 class Selection(NamedTuple):
@@ -158,6 +161,7 @@ def answers_of(
             span.start_ns,
             max(span.start_ns, span.end_ns),
             recorded.get(span.span_id, {}),
+            call_id_of_span(span.span_id),
         )
 
 

@@ -179,6 +179,7 @@ class Replay:
             redacted,
             {
                 "span": answer.span,
+                "call_id": answer.call_id,
                 "response_ended_ns": answer.ended_ns,
                 "replayed": True,
                 "evaluation_config_snapshot": aggregated.evaluation_config_snapshot

@@ -15,7 +15,8 @@ from agenteval_otel.replay.recorded import RecordedAnswer, Scores, Selection
 
 _PAGE: Final = 200
 _SAID: Final = ("human", "application")
-Span = tuple[str, str]
+AnswerOfSpan = tuple[str, str, str | None]
+"""Ids of the trace and the span, and the answer's own where that is known."""
 
 
 class StoredAnswers:
@@ -68,7 +69,7 @@ class StoredAnswers:
                     yield answer
 
     def _answer_of(
-        self, key: str, stored: AggregatedEvaluationResult, recorded: Mapping[Span, Scores]
+        self, key: str, stored: AggregatedEvaluationResult, recorded: Mapping[AnswerOfSpan, Scores]
     ) -> RecordedAnswer | None:
         """The answer of an evaluation; None for one that is not scored again, which is counted."""
         snapshot, span = stored.input_snapshot, stored.span
@@ -82,24 +83,35 @@ class StoredAnswers:
             return None
         ended_ns = stored.response_ended_ns or _ended_ns(stored)
         scores = {result.criterion_name: result for result in stored.results}
+        if span is not None:
+            of_span = span.trace_id, span.span_id
+            key = "-".join(of_span)
+            if stored.call_id is not None and stored.call_id != span.span_id:
+                key += f"-{stored.call_id}"  # one answer of several that share the span
+            # What is not known to be of one of them, such as feedback by the trace, is of each.
+            scores = recorded.get((*of_span, None), {}) | recorded.get(
+                (*of_span, stored.call_id), scores
+            )
         return RecordedAnswer(
-            f"{span.trace_id}-{span.span_id}" if span else key,
+            key,
             snapshot,
             span,
             ended_ns - int(max(0.0, snapshot.duration_s or 0.0) * 1e9),
             ended_ns,
-            recorded.get((span.trace_id, span.span_id), scores) if span else scores,
+            scores,
+            stored.call_id,
         )
 
 
-def _recorded(evaluations: Iterable[AggregatedEvaluationResult]) -> dict[Span, Scores]:
-    """The newest result of each criterion by span, since feedback and off-peak results are stored
+def _recorded(evaluations: Iterable[AggregatedEvaluationResult]) -> dict[AnswerOfSpan, Scores]:
+    """The newest result of each criterion by answer, since feedback and off-peak results are stored
     separately.
     """
-    recorded: dict[Span, Scores] = {}
+    recorded: dict[AnswerOfSpan, Scores] = {}
     for stored in sorted(evaluations, key=_ended_ns):
         if stored.span is not None and not stored.replayed:
-            scores = recorded.setdefault((stored.span.trace_id, stored.span.span_id), {})
+            answer = stored.span.trace_id, stored.span.span_id, stored.call_id
+            scores = recorded.setdefault(answer, {})
             scores |= {result.criterion_name: result for result in stored.results}
     return recorded
 

@@ -50,7 +50,8 @@ class SpanScore(NamedTuple):
     """One result of a span, with the data that every receiver gets.
 
     Attributes:
-        id: 32 hexadecimal digits; the same when the same result is sent again.
+        id: 32 hexadecimal digits, of the answer, the evaluator, its version and the criterion: the
+            same when the same result is sent again.
         value: The raw score; None for a failure.
         comment: The reasoning, where it may leave.
         about: Evaluator, version, kind, sampling probability, verdict, reason code; those that are
@@ -305,8 +306,8 @@ def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) 
         result.evaluator_id or result.evaluator_type,
     )
     trace_id, span_id = (span.trace_id, span.span_id) if span else ("", "")
-    # The response's id separates two answers of one span; another person's feedback replaces
-    # nothing.
+    # The answer's own id separates two answers of one span, or the response's where results of code
+    # have no other. Another person's feedback replaces nothing.
     by = aggregated.user_id or str(result.ended_ns) if result.evaluator_kind == "human" else ""
     parts = (
         trace_id,
@@ -314,7 +315,7 @@ def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) 
         evaluator,
         name,
         result.evaluator_version or "",
-        aggregated.response_id or "",
+        aggregated.call_id or aggregated.response_id or "",
         by,
     )
     about = {

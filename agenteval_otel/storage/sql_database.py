@@ -38,9 +38,11 @@ from agenteval_otel.storage.files import identity, lock_of, open_locked
 from agenteval_otel.storage.sql_rows import (
     Rows,
     StoredResult,
+    answer_of,
     evaluation_of,
     in_utc,
     name_of,
+    result_of,
     stored_of,
 )
 
@@ -84,7 +86,8 @@ EVALUATIONS = sa.Table(
     sa.Column("id", sa.String(32), primary_key=True),
     *_columns(_MOMENT, "evaluated_at!"),
     *_columns(
-        sa.Text, "agent agent_id session_id conversation_id response_id model trace_id span_id"
+        sa.Text,
+        "agent agent_id session_id conversation_id response_id model trace_id span_id call_id",
     ),
     *_columns(sa.Double, "overall_score sampling_probability"),
     *_columns(sa.Text, "sampling_reason stream_end"),
@@ -216,6 +219,22 @@ def add_missing_indices(target: Target) -> list[str]:
     return [str(index.name) for index in missing]
 
 
+def _is_complete(connection: sa.Connection) -> bool:
+    """Tell whether the tables have the newest column; an older package made others."""
+    try:
+        connection.execute(sa.select(EVALUATIONS.c.call_id).limit(0))
+    except SQLAlchemyError:
+        return False
+    return True
+
+
+def _add_missing_columns(target: Target) -> None:
+    with contextlib.ExitStack() as stack:
+        if target.path is not None:
+            stack.enter_context(open_locked(lock_of(target.path)))
+        connect_writer(target, durable=False).close()
+
+
 def _has_version(connection: sa.Connection) -> bool:
     versions = connection.execute(sa.select(_SCHEMA.c.version)).scalars().all()
     newest = max(versions, default=VERSION)
@@ -307,7 +326,7 @@ class Database:
         try:
             connection = self._ready()
             with connection.begin():
-                insert_rows(connection, items)
+                insert_rows(connection, _without_replaced(connection, items))
         except Exception as error:
             if is_database_failure(error):
                 self._drop()
@@ -382,6 +401,65 @@ def _holding_log(path: Path) -> Iterator[None]:
     with contextlib.closing(open_sqlite(path, timeout_s=0.0, read_only=True)) as connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # reading takes its lock
         yield
+
+
+def _without_replaced(connection: sa.Connection, items: Sequence[Rows]) -> list[Rows]:
+    """Delete the stored results that those of `items` replace; return `items` without what later
+    ones of them replace.
+
+    An answer is given again after a kill, with its truth, or by a request that was repeated. The
+    id of a row cannot tell: ids sort by time, which readers of what is new rely on.
+    """
+    new: set[tuple[Any, ...]] = set()
+    left: list[Rows] = []
+    for item in reversed(items):
+        if not item.replaces:
+            left.append(item)
+            continue
+        kept = item.without(new)
+        new.update(kept.keys())
+        if kept.results or not item.results:
+            left.append(kept)
+    _delete_replaced(connection, [item for item in left if item.replaces], new)
+    return left[::-1]
+
+
+def _delete_replaced(
+    connection: sa.Connection, items: Sequence[Rows], keys: Collection[tuple[Any, ...]]
+) -> None:
+    by_answer = {answer_of(item.evaluation): item for item in items}
+    if not by_answer:
+        return
+    of, columns = EVALUATIONS.c, RESULTS.c
+    # By the index of traces: one of ids, in a large database, takes longer to make than a save may.
+    same_traces = sa.select(of.id, of.trace_id, of.span_id, of.call_id, of.details).where(
+        of.trace_id.in_({answer[0] for answer in by_answer}),
+        of.call_id.in_({answer[2] for answer in by_answer}),
+        of.id.not_in([item.evaluation["id"] for item in items]),  # saved, and the reply was lost
+    )
+    answers = {
+        row["id"]: answer_of(row)
+        for row in connection.execute(same_traces).mappings()
+        if answer_of(row) in by_answer
+    }
+    if not answers:
+        return
+    stored = sa.select(
+        columns.evaluation_id,
+        columns.position,
+        columns.evaluator,
+        columns.evaluator_version,
+        columns.criterion,
+    ).where(columns.evaluation_id.in_(list(answers)), columns.evaluator_kind != "human")
+    for row in connection.execute(stored).mappings().all():
+        if (*answers[row["evaluation_id"]], *result_of(row)) in keys:
+            is_it = columns.evaluation_id == row["evaluation_id"]
+            is_it &= columns.position == row["position"]
+            connection.execute(sa.delete(RESULTS).where(is_it))
+    with_results = sa.select(columns.evaluation_id).where(columns.evaluation_id.in_(list(answers)))
+    empty = answers.keys() - set(connection.execute(with_results).scalars())
+    if empty:
+        connection.execute(sa.delete(EVALUATIONS).where(of.id.in_(empty)))
 
 
 def insert_rows(connection: sa.Connection, items: Sequence[Rows]) -> None:
@@ -627,6 +705,9 @@ def connect_reader(target: Target) -> Iterator[sa.Connection]:
     try:
         with engine.connect() as connection:
             _has_version(connection)
+            if not _is_complete(connection):
+                connection.rollback()
+                _add_missing_columns(target)
             yield connection
     except SQLAlchemyError as error:
         raise error_of(error, target) from None

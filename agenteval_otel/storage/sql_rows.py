@@ -10,7 +10,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -25,8 +25,9 @@ _NAME_CHARS = 256
 # texts that may be long; all others are names
 _TEXTS = frozenset({"reasoning", "error", "skip_reason"})
 _EVALUATION_COLUMNS = frozenset({
-    "agent", "agent_id", "session_id", "conversation_id", "response_id", "model", "sampling_reason", "stream_end",
-    "started_ns", "ended_ns", "response_ended_ns", "overall_score", "sampling_probability", "has_ground_truth",
+    "agent", "agent_id", "session_id", "conversation_id", "response_id", "model", "call_id", "sampling_reason",
+    "stream_end", "started_ns", "ended_ns", "response_ended_ns", "overall_score", "sampling_probability",
+    "has_ground_truth",
 })  # fmt: skip
 _ANNOTATIONS = frozenset(Annotations.model_fields)  # in both tables
 _RESULT_COLUMNS = frozenset(
@@ -52,11 +53,39 @@ _MAX_DIGITS = 4_300  # Python does not parse longer integers
 
 
 class Rows(NamedTuple):
-    """A result as rows, and their size in bytes."""
+    """A result as rows.
+
+    Attributes:
+        size: In bytes.
+        replaces: Its results replace earlier ones of the same answer. Those of people, and of
+            answers without a trace or an id, replace nothing.
+    """
 
     evaluation: dict[str, Any]
     results: list[dict[str, Any]]
     size: int
+    replaces: bool = False
+
+    def keys(self) -> list[tuple[Any, ...]]:
+        """Return the identity of each result: its answer, evaluator, version and criterion."""
+        answer = answer_of(self.evaluation)
+        return [(*answer, *result_of(row)) for row in self.results]
+
+    def without(self, keys: Collection[tuple[Any, ...]]) -> Rows:
+        """Return the rows whose results have none of these identities."""
+        kept = [row for key, row in zip(self.keys(), self.results, strict=True) if key not in keys]
+        return self._replace(results=kept)
+
+
+def answer_of(row: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """Return the identity of an evaluation's answer. A replay leaves what was recorded as it is."""
+    is_replay = '"replayed":true' in row["details"]
+    return row["trace_id"], row["span_id"], row["call_id"], is_replay
+
+
+def result_of(row: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """Return which of an answer's results it is."""
+    return row["evaluator"], row["evaluator_version"], row["criterion"]
 
 
 class StoredResult(Annotations):
@@ -117,7 +146,10 @@ def _rows_of(aggregated: AggregatedEvaluationResult, key: str) -> Rows:
     texts = sum(
         len(row["details"]) + sum(len(row[name] or "") for name in _TEXTS) for row in results
     )
-    return Rows(evaluation, results, _ROW_BYTES * (1 + len(results)) + len(details) + texts)
+    size = _ROW_BYTES * (1 + len(results)) + len(details) + texts
+    is_of_people = any(result.evaluator_kind == "human" for result in aggregated.results)
+    replaces = span is not None and aggregated.call_id is not None and not is_of_people
+    return Rows(evaluation, results, size, replaces)
 
 
 def _result_cells(result: EvaluationResult) -> dict[str, Any]:

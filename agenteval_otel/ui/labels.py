@@ -127,7 +127,9 @@ def record(
     span, agent = evaluation.span, evaluation.agent
     # An answer without a response id is identified by the id of its evaluation.
     response_id = evaluation.response_id or evaluation_id
-    RECORDER.know(Answer(None, agent or "", response_id, evaluation.conversation_id))
+    RECORDER.know(
+        Answer(None, agent or "", response_id, evaluation.conversation_id, evaluation.call_id)
+    )
     label = OfPerson(
         thumbs="up" if passed else "down",
         name=criterion,
