@@ -26,8 +26,8 @@ class MlflowStorageProvider(ScoreStorageProvider, type="mlflow"):
     the evaluated span.
 
     MLflow uses this id for traces received by OTLP. It rejects assessments that arrive before their
-    trace, so scores wait for it, up to `give_up_s`. An assessment's id is made of trace, span,
-    evaluator, version and criterion; sent again, it replaces the value, rationale and metadata.
+    trace, so scores wait for it, up to `give_up_s`. An assessment's id is made of answer, evaluator,
+    version and criterion; sent again, it replaces the value, rationale and metadata.
     Failures are sent as assessments with an error.
 
     Attributes:

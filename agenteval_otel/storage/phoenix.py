@@ -18,7 +18,7 @@ class PhoenixStorageProvider(ScoreStorageProvider, type="phoenix"):
     """Sends each score to Phoenix, as an annotation of the evaluated span.
 
     The annotation has the score as a number, the label, and the reasoning as its explanation. Its
-    identifier is made of trace, span, evaluator, version and criterion: sent again, it replaces the
+    identifier is made of answer, evaluator, version and criterion: sent again, it replaces the
     earlier one. Phoenix keeps annotations of spans that have not arrived for about ten minutes;
     those that it then drops are not counted here.
 
