@@ -144,9 +144,10 @@ def _main(arguments: Sequence[str]) -> int:
     if not modules:
         parser.print_help()
         return 0
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # for plugins beside the settings
-    return _run(modules[0], options)
+    from agenteval_otel.runtime.named_modules import finding_in_current_folder
+
+    with finding_in_current_folder():  # plugins and functions beside the settings, by their names
+        return _run(modules[0], options)
 
 
 def _refuse(

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from agenteval_otel.components.component import Component
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.runtime.named_modules import naming
 
 C = TypeVar("C", bound=Component)
 T = TypeVar("T")
@@ -72,7 +73,8 @@ def resolve_or_wrap(
 def import_function(name: str, *, path: str) -> Any:
     """What ``module:function`` names; imports the module. Raises ConfigurationError with the path."""
     try:
-        return pkgutil.resolve_name(name.strip())
+        with naming(name.strip().partition(":")[0]):
+            return pkgutil.resolve_name(name.strip())
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
         raise ConfigurationError(
@@ -115,7 +117,8 @@ def _import(name: str, path: str) -> None:
         for point in points:
             point.load()
         if not points:
-            importlib.import_module(name)
+            with naming(name):
+                importlib.import_module(name)
     except (Exception, SystemExit) as error:
         wrong = f"{name!r} cannot be imported, neither as an entry point nor as a module"
         text = str(error).replace("\n", " ")[:200]

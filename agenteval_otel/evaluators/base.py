@@ -28,6 +28,7 @@ from agenteval_otel.models import (
     ScoreValue,
 )
 from agenteval_otel.models.value import construct
+from agenteval_otel.runtime.named_modules import naming
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 from agenteval_otel.scoring.scales import wrong_threshold
 from agenteval_otel.semconv import SHADOW
@@ -411,7 +412,8 @@ def importable(thing: Any) -> tuple[str, str]:
 
 def imported(module: str, path: str) -> Any:
     """What stands under a module and a qualified name; raises whatever the import raises."""
-    return attrgetter(path)(importlib.import_module(module))
+    with naming(module):
+        return attrgetter(path)(importlib.import_module(module))
 
 
 def qualified_name(function: Any) -> str:

@@ -22,6 +22,7 @@ from agenteval_otel.execution.jobs import Awaits, result_of_plain
 from agenteval_otel.execution.wire import encode_answer, line, load_evaluator, with_environment
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.named_modules import find_in
 from agenteval_otel.runtime.reentrancy import PROCESS
 
 _LOOK_S = 2.0
@@ -31,8 +32,13 @@ _DIE_WITH_PARENT = 1
 Evaluators = dict[int, tuple[Evaluator, Mapping[str, str]]]
 
 
-def main() -> None:
-    """Be the fork server; the host's end of the socket is standard input."""
+def main(folder: str | None) -> None:
+    """Be the fork server; the host's end of the socket is standard input.
+
+    Args:
+        folder: Where the host finds named modules, besides `sys.path`.
+    """
+    find_in(folder)
     with contextlib.suppress(OSError):
         # only now, after the imports: with this priority they would take minutes on a busy machine
         os.nice(19)

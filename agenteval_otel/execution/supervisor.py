@@ -23,6 +23,7 @@ from agenteval_otel.execution.jobs import Job
 from agenteval_otel.execution.wire import Gone, Lines, NotPortable, RunsHere, answer_of, line
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.masking import is_secret
+from agenteval_otel.runtime.named_modules import folder_of_named_modules
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 
 _MAX_BATCH, _MAX_BATCH_BYTES = 256, 1 << 20
@@ -43,8 +44,9 @@ _ALLOWED_PREFIXES = ("LC_", "PYTHON")
 _LATER = frozenset({"PYTHONPATH", "PYTHONSTARTUP"})
 _OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
 _BOOT = (
-    "import json, os, sys; os.closerange(3, 65536); os.nice(10); sys.path[:], later = json.loads(sys.argv.pop()); "
-    "from agenteval_otel.execution.fork_server import main; os.environ.update(later); main()"
+    "import json, os, sys; os.closerange(3, 65536); os.nice(10); "
+    "sys.path[:], later, folder = json.loads(sys.argv.pop()); "
+    "from agenteval_otel.execution.fork_server import main; os.environ.update(later); main(folder)"
 )
 _PYTHON = re.compile(r"(?i)(python|pypy)[\d.]*w?(\.exe)?")
 _BOOT_S, _LOADING_S, _FORKING_S = 60.0, 120.0, 30.0
@@ -434,9 +436,8 @@ def _spawn(python: str, descriptor: int) -> int:
         and not is_secret(name)
     }
     path = [part or os.getcwd() for part in sys.path if isinstance(part, str)]
-    later = json.dumps(
-        [path, {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}]
-    )
+    variables = {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}
+    later = json.dumps([path, variables, folder_of_named_modules()])
     flags = [
         "-P",
         "-W",
