@@ -20,6 +20,8 @@ class SidecarSettings(FrozenSettings):
     Attributes:
         host: The address to bind. Other than the loopback's it needs a token or client
             certificates, and TLS.
+        host_names: Names by which clients without a token may address it over HTTP, besides
+            ``localhost`` and every address, such as ``host.docker.internal``.
         grpc_port: For OTLP over gRPC; 0 chooses a free port.
         http_port: For OTLP over HTTP, health and readiness; 0 chooses a free port.
         token: Clients send it as ``Authorization: Bearer TOKEN``. At least 16 printable
@@ -45,6 +47,7 @@ class SidecarSettings(FrozenSettings):
     """
 
     host: str = "127.0.0.1"
+    host_names: tuple[str, ...] = ()
     grpc_port: int = Field(default=4327, ge=0, le=65_535)
     http_port: int = Field(default=4328, ge=0, le=65_535)
     token: str | None = Field(default=None, repr=False)
@@ -60,6 +63,14 @@ class SidecarSettings(FrozenSettings):
     durable: str | None = None
     durable_max_bytes: int = Field(default=1024 * 1024 * 1024, ge=1024 * 1024)
     drain_s: float = Field(default=20.0, ge=0, le=3_600)
+
+    @field_validator("host_names", mode="after")
+    @classmethod
+    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", name):
+                raise ValueError(f"expected a name without port, found {name[:80]!r}")
+        return names
 
     @field_validator("token", mode="after")
     @classmethod

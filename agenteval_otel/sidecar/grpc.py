@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.sidecar.access import RequestAccess, counted
 from agenteval_otel.sidecar.body import (
     NO_ROOM,
     PATIENCE_S,
@@ -40,8 +40,15 @@ _GZIP: Final = b"\x1f\x8b"
 """What gzip begins with, and no message of protobuf does."""
 _MOST_READ: Final = 64
 """How many bodies may be read at once: gRPC reads a body before its size is known. Above this, the
-oldest read is cut off: refusing new ones instead would let slow clients block all others."""
+oldest read is cut off, to be sent again: refusing new ones instead would let slow clients block all
+others."""
 _FULL: Final = Refusal(429, NO_ROOM, Full.retry_after_s)
+_MOST_STREAMS: Final = 100
+"""How many calls a connection may have open. Of one more its client waits by itself, as HTTP/2 has
+it."""
+_MOST_PENDING: Final = 3_000
+"""How many calls of all clients gRPC keeps until they are begun; it ends those above with CANCELLED.
+By default it ends some at random from 1,000 on. Each takes some 20 KB."""
 _IDLE_MS: Final = 8_000
 """Idle connections are closed after this time, half-open ones among them; clients reconnect by
 themselves.
@@ -66,7 +73,7 @@ class GrpcReceiver:
     ) -> None:
         self._intake, self._settings, self._decoding = intake, settings, decoding
         self._why_not = why_not
-        self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
+        self._access = RequestAccess(settings)
         self._server: Any = None
         self._reading: dict[asyncio.Timeout, None] = {}  # oldest first
 
@@ -83,6 +90,9 @@ class GrpcReceiver:
             ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
             ("grpc.max_metadata_size", 16 * 1024),
             ("grpc.max_connection_idle_ms", _IDLE_MS),
+            ("grpc.max_concurrent_streams", _MOST_STREAMS),
+            ("grpc.server.max_pending_requests", _MOST_PENDING),
+            ("grpc.server.max_pending_requests_hard_limit", _MOST_PENDING),
             # gRPC leaves messages compressed: unpacked here, a bomb takes a third of the memory.
             # Only gzip or none.
             ("grpc.per_message_decompression", 0),
@@ -137,10 +147,9 @@ class GrpcReceiver:
         import grpc
 
         codes = grpc.StatusCode
-        if self._token is not None:
-            sent = dict(context.invocation_metadata() or ()).get("authorization", "")
-            if not hmac.compare_digest(str(sent).encode(), self._token):
-                await context.abort(codes.UNAUTHENTICATED, "send authorization: Bearer TOKEN")
+        sent = dict(context.invocation_metadata() or ()).get("authorization", "")
+        if not self._access.has_token(str(sent).encode()):
+            await context.abort(codes.UNAUTHENTICATED, "send authorization: Bearer TOKEN")
         rejected = await self._received(kind, context)
         if isinstance(rejected, Refusal):
             await _refuse(rejected, context)
@@ -160,9 +169,12 @@ class GrpcReceiver:
                     # collection.
                     data = await context.read()
                 finally:
+                    is_cut_off = patience not in self._reading
                     self._reading.pop(patience, None)
         except TimeoutError:
-            wrong = f"the request took longer than {PATIENCE_S:g} s, or longer than others while many were under way"
+            if is_cut_off:
+                return counted("cut_off", _FULL)
+            wrong = f"the request took longer than {PATIENCE_S:g} s"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, wrong)
         if data is grpc.aio.EOF:
             data = b""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -15,6 +14,7 @@ from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.version import scope_version
+from agenteval_otel.sidecar.access import RequestAccess
 from agenteval_otel.sidecar.body import (
     NO_ROOM,
     PATIENCE_S,
@@ -69,8 +69,10 @@ class HttpReceiver:
         decoding: Decoding,
         why_not: Callable[[], str | None],
     ) -> None:
-        self._intake, self._why_not, self._max_bytes = intake, why_not, settings.max_request_bytes
-        self._token = None if settings.token is None else f"Bearer {settings.token}".encode()
+        self._intake = intake
+        self._why_not = why_not
+        self._max_bytes = settings.max_request_bytes
+        self._access = RequestAccess(settings)
         self._decoding = decoding
 
     async def __call__(
@@ -110,10 +112,11 @@ class HttpReceiver:
         if method != "POST":
             return _refused(405, "POST alone", allow=b"POST")
         headers = dict(scope["headers"])
-        if self._token is not None and not hmac.compare_digest(
-            headers.get(b"authorization", b""), self._token
-        ):
-            return _refused(401, "send Authorization: Bearer TOKEN", www_authenticate=b"Bearer")
+        refusal = self._access.refusal(headers)
+        if refusal is not None and refusal.status == 401:
+            return _refused(401, refusal.message, www_authenticate=b"Bearer")
+        if refusal is not None:
+            return _refused(*refusal)
         with self._decoding.body() as add:
             if kind is None:
                 return await self._json(path, headers, receive, add)
@@ -148,11 +151,6 @@ class HttpReceiver:
         self, path: str, headers: dict[bytes, bytes], receive: Receive, add: Add
     ) -> Reply:
         """Feedback, or an erasure."""
-        # a page of any site, in a browser on this machine
-        if self._token is None and b"origin" in headers:
-            return _refused(
-                403, "not from a page in a browser: send it from a program, or set sidecar.token"
-            )
         take: Callable[[bytes], Any] = take_erasure if path == _ERASE else take_feedback
         max_bytes = ERASURE_BYTES if path == _ERASE else FEEDBACK_BYTES
         body = await self._body(headers, receive, add, max_bytes)
