@@ -31,7 +31,7 @@ from agenteval_otel.database.engines import (
 )
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
@@ -583,12 +583,12 @@ def read_records(
             yield row["id"], record
 
 
-def read_inputs(target: Target) -> Iterator[EvaluationInput | None]:
-    """The inputs of all evaluations, oldest first; None for one that was stored without its input."""
+def read_without_results(target: Target) -> Iterator[AggregatedEvaluationResult]:
+    """All evaluations without their results, oldest first."""
     statement = sa.select(EVALUATIONS).order_by(EVALUATIONS.c.evaluated_at, EVALUATIONS.c.id)
     with connect_reader(target) as connection:
         for row in connection.execution_options(yield_per=500).execute(statement).mappings():
-            yield evaluation_of(row, ()).input_snapshot
+            yield evaluation_of(row, ())
 
 
 def read_evaluations(

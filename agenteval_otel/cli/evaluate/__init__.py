@@ -227,7 +227,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     rows = _rows(dataset, config, answering)
     with dataset, answering or nullcontext():
-        if rows.check() == 0:
+        count = rows.check()
+        if dataset.erased:
+            _print(f"left out: {count_of(dataset.erased, 'result')} whose answers were erased")
+        if count == 0:
             raise ConfigurationError(
                 f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate"
             )

@@ -28,7 +28,8 @@ from agenteval_otel.components.explained import explain_validation, known_choice
 from agenteval_otel.config import Problem, SettingsError
 from agenteval_otel.database.target import is_sqlite, target_of
 from agenteval_otel.errors import ConfigurationError, StorageError
-from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.storage.erasure import ERASED
 
 MAX_PROBLEMS = 20
 _MAX_CELL = 2**31 - 1
@@ -153,6 +154,10 @@ def columns_of(texts: Sequence[str]) -> dict[str, str]:
     return columns
 
 
+class _ErasedError(Exception):
+    """A stored result whose answer was erased: there is nothing to evaluate."""
+
+
 class Dataset:
     """The inputs of several sources, one after another; at most `limit`.
 
@@ -177,6 +182,10 @@ class Dataset:
         self._names: dict[str, None] = {}
         self._open = ExitStack()
         self.unknown_names: dict[str, None] = {}
+        self.erased = 0
+        """How many stored results `check` left out, because `agenteval-otel erase` removed their
+        answers.
+        """
         self.on_input: Callable[[EvaluationInput], None] = lambda _: None
         """Takes each input that `check` reads."""
         names = ["stdin" if path == _STDIN else os.path.basename(path) or path for path in paths]
@@ -236,10 +245,15 @@ class Dataset:
 
     def _rows(self) -> Iterator[Row | list[Problem]]:
         """Each input, or what is wrong with it or with the rest of its source."""
+        self.erased = 0
         for name, path, source in zip(self.names, self._paths, self._sources, strict=True):
             try:
                 for line, values in self._parsed(name, path, source):
-                    yield self._row(name, line, values)
+                    row = self._row(name, line, values)
+                    if row is None:
+                        self.erased += 1
+                    else:
+                        yield row
             except ConfigurationError as error:
                 yield [Problem(path, None, message) for path, message in error.problems]
 
@@ -271,7 +285,10 @@ class Dataset:
             return self._columns[name]
         return f"metadata.{name}" if _field_of(name) in self._mapped else name
 
-    def _row(self, source: str, line: int, parse: Callable[[], Named]) -> Row | list[Problem]:
+    def _row(
+        self, source: str, line: int, parse: Callable[[], Named]
+    ) -> Row | list[Problem] | None:
+        """Return an input or its problems; None for a result whose answer was erased."""
         try:
             named = parse()
             for name, _ in named:
@@ -280,6 +297,8 @@ class Dataset:
             evaluation_input = input_of(named, needs_response=self.needs_response)
             if self._check is not None:
                 self._check(evaluation_input)
+        except _ErasedError:
+            return None
         except ConfigurationError as error:
             return [Problem(f"{source}:{line}", path, message) for path, message in error.problems]
         return Row(source, line, evaluation_input)
@@ -303,6 +322,8 @@ def named_values(line: str) -> Named:
     if not isinstance(value, dict):
         raise ConfigurationError(f"expected a JSON object on each line, found {repr(value)[:40]}")
     snapshot = next((value[name] for name in _SNAPSHOT if isinstance(value.get(name), dict)), None)
+    if snapshot is None and "results" in value and value.get("metadata") == ERASED:
+        raise _ErasedError
     if snapshot is None and "evaluationConfigSnapshot" in value:
         raise ConfigurationError(_WITHOUT_INPUT)
     return list((value if snapshot is None else snapshot).items())
@@ -331,19 +352,21 @@ def _parse_sqlite(path: str) -> Iterator[Parsed]:
         target = target_of(Path(path), None)
     except ValueError as error:  # the extra is missing
         raise ConfigurationError(str(error), path=path) from None
-    from agenteval_otel.storage.sql_database import read_inputs  # loads SQLAlchemy
+    from agenteval_otel.storage.sql_database import read_without_results  # loads SQLAlchemy
 
     try:
-        for number, stored in enumerate(read_inputs(target), 1):
+        for number, stored in enumerate(read_without_results(target), 1):
             yield number, partial(_named_fields, stored)
     except StorageError as error:
         raise ConfigurationError(str(error)) from None
 
 
-def _named_fields(stored: EvaluationInput | None) -> Named:
-    if stored is None:
+def _named_fields(stored: AggregatedEvaluationResult) -> Named:
+    if stored.metadata == ERASED:
+        raise _ErasedError
+    if stored.input_snapshot is None:
         raise ConfigurationError(_WITHOUT_INPUT)
-    return list(stored.model_dump(exclude_defaults=True).items())
+    return list(stored.input_snapshot.model_dump(exclude_defaults=True).items())
 
 
 def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) -> Iterator[Parsed]:
