@@ -9,7 +9,9 @@ import hmac
 import secrets
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
+
+from agenteval_otel.runtime.local_names import LocalNames
 
 _HEADERS: Final = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -41,7 +43,7 @@ class Access:
         self._session = secrets.token_urlsafe(24)
         self.csrf = hmac.new(self._session.encode(), b"form", hashlib.sha256).hexdigest()
         self.cookie = f"agenteval_{port}"  # cookies do not tell ports apart
-        self._hosts = {f"{name}:{port}" for name in ("localhost", "127.0.0.1")}
+        self._names = LocalNames(port=port)
         self.address = f"http://127.0.0.1:{port}{page}?token={self.token}"
 
     def __repr__(self) -> str:
@@ -83,7 +85,7 @@ class Access:
     def _refusal(
         self, scope: Any, headers: dict[str, str]
     ) -> tuple[int, bytes, list[tuple[bytes, bytes]]] | None:
-        if headers.get("host") not in self._hosts:  # another name that leads here: DNS rebinding
+        if not self._names.has_host(headers.get("host", "")):
             return 421, b"another host", []
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         if scope["method"] in ("GET", "HEAD") and _same(query.pop("token", ""), self.token):
@@ -93,7 +95,8 @@ class Access:
                 303,
                 b"",
                 [
-                    (b"location", f"{scope['path']}{rest}".encode()),
+                    # After two slashes a browser would read the name of another host.
+                    (b"location", f"/{quote(scope['path'].lstrip('/'))}{rest}".encode()),
                     (b"set-cookie", cookie.encode()),
                 ],
             )
@@ -113,7 +116,7 @@ class Access:
     def _is_own(self, headers: dict[str, str]) -> bool:
         origin = headers.get("origin")
         return headers.get("sec-fetch-site", "same-origin") == "same-origin" and (
-            origin is None or origin.removeprefix("http://") in self._hosts
+            origin is None or self._names.has_origin(origin)
         )
 
 

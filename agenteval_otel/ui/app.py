@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -43,6 +44,10 @@ _MOST_SIDES: Final = 200
 _MOST_ROWS: Final = 100_000
 _ROWS_AT_ONCE: Final = 2_000
 _MAX_COMMENT: Final = 4_096
+# Many spreadsheets split a line at `;`, tabs or bars, and then a formula may begin in mid-text. Of a
+# comma they see nothing: a cell with one is written in quotes. In some languages full-width signs
+# begin a formula too.
+_FORMULA: Final = re.compile(r"(^|[;|\t\n])([ \xa0]*[=+\-@\uff1d\uff0b\uff0d\uff20\t])")
 _OUTCOMES: Final = {
     "gain": ("up", "▲ better"),
     "drop": ("down", "▼ worse"),
@@ -494,11 +499,8 @@ def _compact(value: Any) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """A spreadsheet must not take a stored text for a formula."""
-    if isinstance(value, str):
-        text = visible(value)
-        return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
-    return value
+    """Return a value that no spreadsheet takes for a formula."""
+    return _FORMULA.sub(r"\1'\2", visible(value)) if isinstance(value, str) else value
 
 
 def _message(pages: Pages, message: str, status: int) -> Response:
