@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from sys import intern
 from typing import Any, Final
 
+from agenteval_otel import semconv
 from agenteval_otel.semconv import OPERATION_INVOKE_AGENT, OPERATION_NAME, SCOPE_NAME, TRACE_STATE
 
 MAX_DEPTH: Final = 32
@@ -29,6 +29,11 @@ class ReadEvent:
     time_ns: int
     attributes: Mapping[str, Any]
     body: Any = None
+
+
+_OUR_NAMES: Final = {name: name for name in vars(semconv).values() if isinstance(name, str)}
+"""The names of the conventions, as strings that are here already. Names from outside are never
+interned: what Python 3.12 interns it keeps to the end of the process."""
 
 
 @dataclass(slots=True, eq=False)
@@ -99,10 +104,11 @@ def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
     if len(pairs) > MAX_ATTRIBUTES:
         pairs = pairs[:MAX_ATTRIBUTES]
     # Most attributes are text, then counts: both are tried first, because `WhichOneof` costs more
-    # than all the rest. Names repeat, so they are interned, which leaves the processor's caches to
-    # the values.
+    # than all the rest. Names repeat, so the known ones are shared, which leaves the processor's
+    # caches to the values.
+    known = _OUR_NAMES.get
     return {
-        intern(pair.key): (value := pair.value).string_value
+        known(key := pair.key, key): (value := pair.value).string_value
         or value.int_value
         or plain_value(value)
         for pair in pairs

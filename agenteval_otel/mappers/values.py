@@ -19,7 +19,9 @@ from agenteval_otel.capture.text import plain
 
 MAX_JSON_CHARS: Final = 2 * 1024 * 1024
 """Longer JSON is not read: such a message holds a file."""
-_CACHED_CHARS: Final = 64 * 1024
+_MAX_DEFINITION_CHARS: Final = 64 * 1024
+_KEPT_CHARS: Final = 16 * 1024
+"""Definitions of this length may take half a megabyte once they are read, and 32 are kept."""
 _MAX_DEPTH: Final = 32
 
 
@@ -79,18 +81,22 @@ def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
 def definitions(value: Any) -> Any:
     """Definitions of tools as plain data; None where there are none. They are the same for most
     answers of an agent, so what was read last is kept."""
-    if isinstance(value, str) and len(value) <= _CACHED_CHARS:
-        return _definitions(value)
     if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
-        return [_definitions(item) for item in items(value) if len(item) <= _CACHED_CHARS] or None
+        texts = (item for item in items(value) if len(item) <= _MAX_DEFINITION_CHARS)
+        return [_definitions_of_text(text) for text in texts] or None
+    return _definitions_of_text(value) if isinstance(value, str) else _read_definitions(value)
+
+
+def _definitions_of_text(text: str) -> Any:
+    return _kept_definitions(text) if len(text) <= _KEPT_CHARS else _read_definitions(text)
+
+
+def _read_definitions(value: Any) -> Any:
     read = structured(value)
     return plain(read) if isinstance(read, list | dict) and read else None
 
 
-@lru_cache(maxsize=128)
-def _definitions(text: str) -> Any:
-    read = structured(text)
-    return plain(read) if isinstance(read, list | dict) and read else None
+_kept_definitions = lru_cache(maxsize=32)(_read_definitions)
 
 
 def prompt_turns(value: Any) -> list[Turn]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
@@ -27,6 +28,7 @@ from agenteval_otel.mappers.span import (
     span_of_sdk,
     spans_of_otlp,
 )
+from agenteval_otel.semconv import AGENT_NAME
 from tests.capture.support import ANSWER, CALLING
 from tests.capture.test_pydantic_ai import with_agent
 
@@ -137,3 +139,20 @@ def test_a_log_record_becomes_an_event() -> None:
     name = KeyValue(key="event.name", value=AnyValue(string_value="gen_ai.choice"))
     old = event_of_log(LogRecord(attributes=[name], observed_time_unix_nano=7))
     assert (old.name, old.time_ns, old.body) == ("gen_ai.choice", 7, None)
+
+
+def test_no_name_from_outside_is_interned() -> None:
+    """What Python 3.12 interns is kept to the end of the process: names of attributes, of values in
+    them, and of events are ordinary strings. Those of the conventions are shared.
+    """
+    name = "".join(("a.name.", "that.is", ".nowhere.else"))
+    inner = AnyValue(
+        kvlist_value=KeyValueList(values=[KeyValue(key=f"{name}.in", value=AnyValue(int_value=1))])
+    )
+    pairs = [KeyValue(key=name, value=inner), KeyValue(key="gen_ai.agent.name")]
+    record = event_of_log(LogRecord(attributes=pairs, event_name=f"{name}.event"))
+    (outer, known), (nested,) = record.attributes, record.attributes[name]
+    assert known is AGENT_NAME
+    for text in (outer, nested, record.name):
+        again = text[:3] + text[3:]
+        assert sys.intern(again) is again, f"{text} is interned"

@@ -16,6 +16,7 @@ from agenteval_otel.evaluators.tools.calls import parsed_arguments, tool_definit
 from agenteval_otel.evaluators.tools.steps import TrajectoryEvaluator
 from agenteval_otel.models import EvaluationInput, Score
 
+_KEPT_CHARS = 16 * 1024
 _SCHEMAS = ("parameters", "input_schema", "inputSchema")
 
 
@@ -93,9 +94,10 @@ def _problem(schema: Any, arguments: Any) -> str | None:
         return None
     value = parsed_arguments(arguments)
     try:
-        problems = _compiled(json.dumps(schema, sort_keys=True))(
-            {} if value in (None, "") else value
-        )
+        text = json.dumps(schema, sort_keys=True)
+        # Schemas may come from outside: without this bound 256 of any length would be kept.
+        check = _compiled(text) if len(text) <= _KEPT_CHARS else compiled(json.loads(text))
+        problems = check({} if value in (None, "") else value)
     except (ConfigurationError, TypeError, ValueError) as error:
         raise EvaluationError(
             f"the tool's definition: {error}", error_type="invalid_schema"
