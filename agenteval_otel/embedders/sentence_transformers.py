@@ -42,7 +42,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
     tokens of a text and ignore the rest.
 
     Attributes:
-        model: Folder of the model, or its name.
+        model: Folder of the model, which begins with ``/``, ``./``, ``../`` or ``~``, or its name.
         batch_size: Texts that go through the model together.
         threads: Processor threads of the model in the worker process; elsewhere the process's own
             setting applies.
@@ -65,11 +65,13 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         problem = None
         if find_spec("sentence_transformers") is None:
             problem = ConfigurationError(_EXTRA)
-        elif (
-            self.model.startswith(("/", "./", "../", "~"))
-            and not Path(self.model).expanduser().is_dir()
-        ):
-            problem = ConfigurationError("there is no such folder", path="model")
+        elif self.model.startswith(("/", "./", "../", "~")):
+            if not Path(self.model).expanduser().is_dir():
+                problem = ConfigurationError("there is no such folder", path="model")
+        elif Path(self.model).exists():
+            # The library would take it for the model, whoever made the current folder.
+            wrong = f"the current folder has something of this name: write ./{self.model} if that is the model"
+            problem = ConfigurationError(wrong, path="model")
         if problem is not None:
             raise ComponentError(problem, of_model=True)
         return self

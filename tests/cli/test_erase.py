@@ -179,3 +179,16 @@ def traces_of(messages: OtlpMessages, data: bytes) -> list[tuple[int, int]]:
         for scope in group.scope_spans
         for span in scope.spans
     ]
+
+
+@pytest.mark.parametrize("place", ["results.db", "results.jsonl"])
+def test_what_was_not_erased_can_be_evaluated(place: str, settings: str, cli: CommandLine) -> None:
+    """Stored results whose answers were erased are left out and counted; they are no error."""
+    cli("erase", "--settings", settings, "--conversation", "c-1", "--yes", code=None)
+    cli("evaluate", place, code=0)
+    assert "left out: 1 result whose answers were erased" in cli.err
+    assert "1 input from" in cli.out + cli.err
+    cli("erase", "--settings", settings, "--conversation", "c-2", "--yes", code=None)
+    cli("evaluate", place, code=2)
+    assert "left out: 2 results whose answers were erased" in cli.err
+    assert "no inputs in" in cli.err

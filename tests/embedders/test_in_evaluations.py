@@ -86,7 +86,9 @@ def test_a_missing_extra_is_named_at_load(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_missing_model_is_refused_or_fails(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing folder is refused at load; a model that cannot be loaded fails the evaluation."""
+    """A missing folder is refused at load, and a name that is also in the current folder; a model
+    that cannot be loaded fails the evaluation.
+    """
     (tmp_path / "sentence_transformers").mkdir()
     (tmp_path / "sentence_transformers" / "__init__.py").write_text(
         "raise ImportError('is not imported at load')\n"
@@ -97,6 +99,11 @@ def test_a_missing_model_is_refused_or_fails(
         monkeypatch.setenv(name, "1")
     with pytest.raises(ConfigurationError, match="model: there is no such folder"):
         SentenceTransformerEmbedder(model=str(tmp_path / "absent"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "all-MiniLM-L6-v2").mkdir()
+    with pytest.raises(ConfigurationError, match=r"model: .*write \./all-MiniLM-L6-v2"):
+        SentenceTransformerEmbedder(model="all-MiniLM-L6-v2")
+    SentenceTransformerEmbedder(model="./all-MiniLM-L6-v2")
     embedder = SentenceTransformerEmbedder(model=str(tmp_path))
     evaluator = NLPAccuracy(criterion_name="meaning", embedder=embedder)
     assert evaluator.resolved_execution == "process"

@@ -235,7 +235,7 @@ def test_what_was_refused_is_not_kept(sidecar: tuple[Served, bool], promise: Rec
     watched.ends("zeros", promise, grouped)
 
 
-HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-protobuf\r\n"
+HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
 WRONG = {
     "longer than what comes": (b"Content-Length: 100\r\n\r\nabc", (b"400", b"408", b"")),
     "shorter than what comes": (b"Content-Length: 0\r\n\r\n" + b"x" * 1000, (b"200",)),

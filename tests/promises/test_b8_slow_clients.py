@@ -23,7 +23,9 @@ from tests.promises.served import TRACES, Served, new_trace_id, percentile, trac
 CLOSED_WITHIN_S = 10.0
 LIMIT_S = 90.0
 EVERY_S = 0.5
-HTTP_HEAD = b"POST /v1/traces HTTP/1.1\r\nHost: a\r\nContent-Type: application/x-protobuf\r\n"
+HTTP_HEAD = (
+    b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
+)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"  # and empty SETTINGS
 
 

@@ -8,6 +8,7 @@ import contextlib
 import csv
 import io
 import json
+import re
 import sqlite3
 import time
 from pathlib import Path
@@ -222,6 +223,11 @@ def test_nothing_is_shown_without_the_token(open_pages: Open) -> None:
     access = client.pages.access  # type: ignore[attr-defined]
     reply = client.get(f"/?window=24h&token={access.token}", follow_redirects=False)
     assert reply.headers["location"] == "/?window=24h"
+    for path in ("//evil.example/", "///evil.example/", "/%09/evil.example/", "/%5Cevil.example/"):
+        reply = client.get(
+            f"http://127.0.0.1:{PORT}{path}?token={access.token}", follow_redirects=False
+        )
+        assert re.fullmatch(r"/[^/\\\t].*", reply.headers["location"]), path
     assert "HttpOnly" in reply.headers["set-cookie"]
     assert "SameSite=Strict" in reply.headers["set-cookie"]
     policy = reply.headers["content-security-policy"]
@@ -242,13 +248,20 @@ def test_a_page_is_not_sent_again_while_nothing_is_new(open_pages: Open, tmp_pat
 
 def test_tables_can_be_taken_away(open_pages: Open) -> None:
     """CSV of the overview and of a criterion; what a spreadsheet would run is text there."""
-    client = open_pages([answer(score("=cmd|' /C calc'!A0"), agent="@SUM(1)"), *traffic(9)])
+    split = answer(score("tone"), number=77, agent="x;=1+1", prompt_version="y;\uff1d1|-1")
+    client = open_pages([answer(score("=cmd|' /C calc'!A0"), agent="@SUM(1)"), split, *traffic(9)])
     rows = list(csv.reader(io.StringIO(client.get("/export.csv").text)))
     assert rows[0][0] == "criterion"
     assert "'=cmd|' /C calc'!A0" in [row[0] for row in rows]
     assert not [cell for row in rows for cell in row if cell.startswith(("=", "@"))]
     rows = list(csv.reader(io.StringIO(client.get("/export.csv?name=helpfulness").text)))
     assert len(rows) == 10
+    # Where a spreadsheet splits at semicolons, tabs or bars, no piece of a name is a formula.
+    text = client.get("/export.csv?name=tone").text
+    assert "x;'=1+1" in text
+    assert not [
+        piece for piece in re.split("[;|\t\n]", text) if re.match(r"\s*[=+@\uff1d-]", piece)
+    ]
 
 
 def test_a_view_is_one_file_that_reaches_nothing(open_pages: Open) -> None:
