@@ -180,8 +180,8 @@ PROMISES = (
     Promise(
         "B9",
         "The sidecar is closed by default.",
-        "no settings, other addresses, wrong tokens, no TLS, foreign client certificates, ports that are taken",
-        "binds 127.0.0.1; refuses to start open; 401 before the body is read",
+        "no settings, other addresses, wrong tokens, no TLS, foreign certificates, taken ports, pages in a browser",
+        "binds 127.0.0.1; refuses to start open; 401 before the body is read; no token: 0 of a page or foreign name",
     ),
     Promise(
         "B10",
@@ -230,6 +230,12 @@ PROMISES = (
         "No header and no attribute that a client chooses says that its answer is an evaluation, or monitored already.",
         "trace states, baggage as attributes, other keys' marks, at the sidecar and the span processor",
         "0 answers left out; evaluations of processes with the same key known",
+    ),
+    Promise(
+        "B19",
+        "Nothing of the current folder is run, but what settings and arguments name.",
+        "a folder that has a module of every name that a command asks for in vain, and entry points; every command",
+        "0 run; the named module, and what it imports beside it, are found",
     ),
     Promise(
         "C1",

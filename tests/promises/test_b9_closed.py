@@ -353,3 +353,70 @@ def test_a_taken_port_is_an_error_that_names_the_fix(
     assert "0 for a free one" in served.told
     assert "Traceback" not in served.told
     promise("B9", figure="a taken port: exit code 2, which setting, what to do")
+
+
+OF_A_PAGE = {
+    "a page of any site": {"Origin": "http://evil.example"},
+    "a page without an origin": {"Origin": "null"},
+    "a page of this machine": {"Origin": "http://127.0.0.1:8080"},
+    "a page whose name leads here": {"Host": "evil.example", "Origin": "http://evil.example"},
+    "a name that leads here": {"Host": "evil.example"},
+    "a name that begins like ours": {"Host": "localhost.evil.example"},
+    "an address in a name": {"Host": "127.0.0.1.evil.example"},
+}
+OF_PROGRAMS = (
+    "127.0.0.1",
+    "localhost",
+    "LOCALHOST:1",
+    "[::1]",
+    "10.1.2.3:4328",
+    "sidecar.internal",
+)
+FEEDBACK = b'{"conversation_id": "c", "thumbs": "up"}'
+BODIES = {
+    "/v1/traces": (b"", "application/x-protobuf"),
+    "/v1/logs": (b"{}", "application/json"),
+    "/v1/feedback": (FEEDBACK, "application/json"),
+    "/v1/erase": (b'{"conversation": "nobody"}', "application/json"),
+}
+
+
+def test_pages_in_a_browser_are_refused(tmp_path: Path, promise: Recorder) -> None:
+    """Without a token: 403 with an `Origin`, 421 with another name as `Host`, on every path. Programs
+    on this machine are served by any address and the names of the settings. Refusals are counted.
+    """
+    settings = SETTINGS + "sidecar: {host_names: [sidecar.internal]}\n"
+    with Served(tmp_path, settings=settings) as served:
+        refused, taken = 0, 0
+        for path, (body, kind) in BODIES.items():
+            for name, way in OF_A_PAGE.items():
+                status = served.post(body, path, Content_Type=kind, **way).status
+                assert status == (403 if "Origin" in way else 421), f"{path}: {name}"
+                refused += 1
+            for host in OF_PROGRAMS:
+                reply = served.post(body, path, Content_Type=kind, Host=host)
+                assert reply.status in (200, 202), f"{path} {host}: {reply}"
+                taken += 1
+        assert served.terminate() == 0
+        assert served.told.count("request_refused") == 2, served.told  # one line a reason
+        assert f"requests:page ({4 * len(BODIES)})" in served.told, served.told
+        assert f"requests:host ({3 * len(BODIES)})" in served.told, served.told
+    promise(
+        "B9",
+        figure=f"no token: {refused} requests of pages and foreign names refused, {taken} of "
+        "programs taken, on 4 paths",
+    )
+
+
+def test_a_token_serves_by_every_name(tmp_path: Path) -> None:
+    """As of a service in a cluster: who has the token is no foreign page."""
+    with Served(tmp_path, AGENTEVAL_SIDECAR__TOKEN=TOKEN) as served:
+        for path, (body, kind) in BODIES.items():
+            reply = served.post(
+                body,
+                path,
+                Content_Type=kind,
+                Host="agenteval-sidecar.observability.svc:4328",
+                Authorization=f"Bearer {TOKEN}",
+            )
+            assert reply.status in (200, 202), f"{path}: {reply}"
