@@ -1,8 +1,7 @@
-"""Placeholders: what is written in the place of a secret and is none, in examples, templates and
-code.
+"""Placeholders: what examples, templates and code have in the place of a secret.
 
-Most values after ``password=`` in ordinary answers are such. What may be somebody's password stays
-a secret: doubt is settled for redaction.
+Most values after ``password=`` in ordinary answers are placeholders. A value that may be the
+password of a person stays a secret: in doubt, it is redacted.
 """
 
 from __future__ import annotations

@@ -135,23 +135,23 @@ class PatternRedactor(Redactor, type="patterns"):
         reading = Reading(text)
         scan = Scan(reading.text)
         if not reading.differs:
-            yield from self._found(scan)
+            yield from self._plain_findings(scan)
             return
-        for start, end, marker in self._found(scan):
+        for start, end, marker in self._plain_findings(scan):
             yield Finding(*reading.span(start, end), marker)
         if "secrets" in self.kinds:
             # As it stands too: an encoded sign may end a value here, and be a part of it there.
             yield from find_secrets(Scan(text))
 
-    def _found(self, scan: Scan) -> Iterator[Finding]:
+    def _plain_findings(self, scan: Scan) -> Iterator[Finding]:
         taken: list[Finding] = []
         for kind, find in _FINDERS.items():
             if kind not in self.kinds:
                 continue
-            found = list(find(scan))
-            yield from found
+            findings = list(find(scan))
+            yield from findings
             if kind in ("iban", "ip"):
-                taken += found
+                taken += findings
         if numbers := {"card", "phone", "ip", "ssn"}.intersection(self.kinds):
             yield from find_numbers(scan, numbers, sorted(taken))
 

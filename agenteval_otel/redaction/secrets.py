@@ -234,7 +234,7 @@ SCHEMA_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "obje
 SCHEMA_KEYS: Final = frozenset({"$ref", "anyOf", "oneOf", "allOf"})
 """Names that only a JSON Schema has."""
 _MAX_QUOTED: Final = 8192
-_MAX_HELD: Final = 4096
+_MAX_INSIDE: Final = 4096
 
 TELLING_KEY: Final = lazily(
     r"(?i)pass(?:word|wort|wd|phrase|code)|pwd|secret|token(?!s)|(?:api|access|private|auth|signing|encryption)[\s_.-]?key"
@@ -417,7 +417,7 @@ def _values(text: str, name: bytes, match: re.Match[str]) -> tuple[int, list[tup
         end = _quoted_end(text, start, opened["quote"], len(opened["depth"]))
         return end, [(start, end)] if _is_secret(text[start:end], name, is_data=is_data) else []
     if text[at : at + 1] in ("[", "{"):
-        return _held(text, at) if is_data and not match["tail"] else (at, [])
+        return _values_inside(text, at) if is_data and not match["tail"] else (at, [])
     block = _BLOCK.match(text, at)
     if block is not None:
         is_template = is_placeholder(block["value"])
@@ -470,9 +470,9 @@ def _quoted_end(text: str, start: int, quote: str, depth: int) -> int:
     return min(limit, len(text))
 
 
-def _held(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
+def _values_inside(text: str, at: int) -> tuple[int, list[tuple[int, int]]]:
     """Return the values of a list or an object under a secret's name, none of a JSON Schema."""
-    limit = min(len(text), at + _MAX_HELD)
+    limit = min(len(text), at + _MAX_INSIDE)
     values: list[tuple[int, int]] = []
     key = ""
     level = 0

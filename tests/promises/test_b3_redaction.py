@@ -519,7 +519,7 @@ def test_hostile_text_does_not_hold_up_its_answer(
         Fixed(criterion_name="fair"),
         sheds=False,
         storage=(telemetry.storage(content="span_and_event"),),
-        dispatcher=PoolDispatcher(stall_s=0.3),
+        dispatcher=PoolDispatcher(),
     )
     answer = monitor(pipeline=pipeline, agent="support")(lambda text: text)
     for unit in HOSTILE:
