@@ -71,6 +71,9 @@ _NEARLY_FULL: Final = 0.9
 _RETRIED_AT_ONCE: Final = (256, 16, 1)
 """How many answers are retried together that were under evaluation at one, two, and more deaths:
 the more often, the fewer others a death of theirs concerns."""
+_RETRIED_AFTER_S: Final = (0.0, 5.0, 10.0)
+"""How long a process has to live before it retries them, so that a loop of deaths does not pay for
+the same answers each time."""
 _MAX_ATTEMPTS: Final = 5
 _SLOW_START: Final = 2
 _SLOW_GROWTH: Final = 16
@@ -123,7 +126,7 @@ class Intake:
         self._suspects: dict[int, list[int]] = {}
         self._retried: list[Receipt] = []
         self._is_out_of_time = False
-        self._retry_at = 0.0
+        self._read_at = 0.0
         # the newest request of an earlier process
         self._left_up_to = 0
         self._starts_slowly = False
@@ -184,7 +187,7 @@ class Intake:
             journal.done.clear()
             self._left_up_to = self._reading or 0
             self._reading = None
-            self._retry_at = time.monotonic() + self._parent_wait_s
+            self._read_at = time.monotonic()
         return count
 
     def _take_again(self, entry: Entry, ending: threading.Event) -> bool:
@@ -539,12 +542,14 @@ class Intake:
         if journal is None or not is_over or not default_pipeline().has_room():
             return
         with self._lock:
-            others = any(first <= self._left_up_to for first, _ in self._waiting.values())
-            if others and not last and time.monotonic() < self._retry_at:
-                return
             attempts = {key: journal.attempts(_key(key)) for key in self._suspects}
             fewest = min(attempts.values())
-            at_once = _RETRIED_AT_ONCE[min(fewest, len(_RETRIED_AT_ONCE)) - 1]
+            place = min(fewest, len(_RETRIED_AT_ONCE)) - 1
+            others = any(first <= self._left_up_to for first, _ in self._waiting.values())
+            wait_s = max(_RETRIED_AFTER_S[place], self._parent_wait_s if others else 0.0)
+            if not last and time.monotonic() < self._read_at + wait_s:
+                return
+            at_once = _RETRIED_AT_ONCE[place]
             if self._starts_slowly:
                 at_once = max(1, min(at_once, self._at_once()))
             keys = [key for key in self._suspects if attempts[key] == fewest][:at_once]
