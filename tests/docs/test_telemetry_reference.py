@@ -188,7 +188,7 @@ def test_the_event_for_the_sidecar_has_the_attributes_of_the_table() -> None:
     )
     assert generic(attributes_of(full, sampled, "0123456789abcdef")) == there("forwarded")
     assert there("forwarded", "always") - {"gen_ai.agent.name"} == generic(
-        attributes_of(EvaluationInput(), sampled)
+        attributes_of(EvaluationInput(), sampled, "0123456789abcdef")
     )
 
 

@@ -82,12 +82,15 @@ def test_children_of_celerys_pool_deliver(how: str, tmp_path: Path, promise: Rec
 
 
 FUNCTION = """
-    import asyncio, os, signal, sys
+    import asyncio, os, signal, sys, threading
     from agenteval_otel import annotate, configure, flush, monitor
     from agenteval_otel.storage import JsonFileStorageProvider
 
+    begun = threading.Semaphore(0)
+
     async def judge(value):
-        await asyncio.sleep(0.5)
+        begun.release()
+        await asyncio.sleep(0.7)
         return True
 
     configure(evaluators=[judge], storage=[JsonFileStorageProvider(path=sys.argv[1])], sample_rate=1.0)
@@ -100,6 +103,8 @@ FUNCTION = """
     def handler(number):
         for call in range(5):
             answer(f"{number}-{call}")
+        for call in range(5):
+            begun.acquire()
         if "flush" in sys.argv:
             flush(20)
 
