@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import tracemalloc
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agenteval_otel.runtime.memory import MEMORY, MemoryBudget
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.runtime.memory import (
+    MEMORY,
+    MemoryBudget,
+    decoded_bytes,
+    kept_bytes,
+    parsed_bytes,
+)
 from tests.promises.programs import together
 
 
@@ -54,3 +66,56 @@ def test_a_forked_child_begins_with_nothing() -> None:
         assert MEMORY.results.used_bytes >= 1_000
     finally:
         MEMORY.results.release(1_000)
+
+
+@given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_bytes_are_counted_as_the_text_that_they_become(data: bytes) -> None:
+    """Whether they are UTF-8 or not; and a body never becomes more than is said."""
+    text = data.decode("utf-8", "replace")
+    assert sys.getsizeof(text) <= decoded_bytes(data) <= sys.getsizeof(text) + 80
+    assert parsed_bytes(data) >= max(len(data), sys.getsizeof(text) - 80)
+
+
+@given(st.text())
+def test_escapes_in_json_are_counted_as_what_they_stand_for(text: str) -> None:
+    """A body that is ASCII may say a character of four bytes."""
+    text = text.encode("utf-16", "ignore").decode("utf-16", "ignore")
+    body = json.dumps(text).encode()
+    assert sys.getsizeof(json.loads(body)) <= parsed_bytes(body) + 80
+
+
+VALUES: dict[str, Any] = {
+    "texts": lambda: {f"{number}": "x" * (1_000 + number) + "\U0001f600" for number in range(100)},
+    "small attributes": lambda: {f"attribute.{number}": 10**12 + number for number in range(900)},
+    "nested": lambda: [{"a": [{"b": ["x" * number]}]} for number in range(500)],
+    "an input": lambda: EvaluationInput(
+        prompt="p" * 10_000, response="é" * 10_000, message_history=[
+            {"role": "user", "content": "漢" * number} for number in range(200)
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_what_is_counted_is_what_python_keeps(name: str) -> None:
+    """For texts of every width, numbers, containers and models: never less than 90 %, and at most
+    half as much again, because short texts that are shared count each time.
+    """
+    make = VALUES[name]
+    make()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        value = make()
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert 0.9 * kept <= kept_bytes(value) <= 1.5 * kept
+
+
+def test_a_value_that_holds_itself_or_one_text_twice_is_counted_once() -> None:
+    """A cycle ends, and a large text that a history repeats is no second one."""
+    text = "x" * 100_000
+    circle: list[Any] = [text, text]
+    circle.append(circle)
+    assert 100_000 < kept_bytes(circle) < 101_000
