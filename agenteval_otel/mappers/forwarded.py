@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from agenteval_otel import semconv as names
+from agenteval_otel.capture.fields import short
 from agenteval_otel.mappers.span import ReadEvent
 from agenteval_otel.models import EvaluationInput, Message, ToolCall, Usage
 from agenteval_otel.scoring.probability import known
@@ -230,9 +231,14 @@ def _message(message: Message) -> dict[str, Any]:
 def _input_of(attributes: Mapping[str, Any]) -> EvaluationInput:
     fields: dict[str, Any] = from_json(attributes[names.INPUT])
     results = fields.pop("tool_results", None)
+    # As the application has shortened them: ids outlive their answer, in tables of many.
     fields |= {
-        name: attributes[attribute] for name, attribute in _TEXTS.items() if attribute in attributes
+        name: short(attributes[attribute])
+        for name, attribute in _TEXTS.items()
+        if attribute in attributes
     }
+    if "session_id" in fields:
+        fields["session_id"] = short(fields["session_id"])
     if tags := {key: text for key, text in attributes.items() if key.startswith(names.TAG)}:
         fields["tags"] = {key.removeprefix(names.TAG): text for key, text in tags.items()}
     usage = {

@@ -137,9 +137,11 @@ def spans_of_otlp(resource_spans: Iterable[Any]) -> Iterator[ReadSpan]:
     for group in resource_spans:
         resource = plain_attributes(group.resource.attributes)
         for scope_spans in group.scope_spans:
-            scope = scope_spans.scope
+            # Read once: each access to a message's text makes another one.
+            name = scope_spans.scope.name
+            version = scope_spans.scope.version
             for span in scope_spans.spans:
-                yield span_of_otlp(span, resource, scope.name, scope.version)
+                yield span_of_otlp(span, resource, name, version)
 
 
 def span_of_otlp(
