@@ -26,6 +26,8 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from agenteval_otel.runtime.memory import parsed_bytes
+
 ATOMS: Final[frozenset[type]] = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
 )
@@ -83,7 +85,7 @@ def take(value: Any) -> Taken:
     """
     kind = type(value)
     if kind in ATOMS:
-        return Taken(value, getsizeof(value), False, 0)
+        return Taken(value, _atom_bytes(value), False, 0)
     walk = _Walk()
     try:
         taken = walk.take(value, kind, _DEPTH)
@@ -97,14 +99,24 @@ def take(value: Any) -> Taken:
 
 
 def list_bytes(items: list[Any]) -> int:
-    """About how many bytes a list of atoms keeps alive; a long list is estimated from its first and
-    last items.
+    """Return how many bytes a list of atoms keeps alive.
+
+    Of a list that is longer than an answer's may be, which only a stream has, the size is estimated
+    from its first and last items: `STREAM_CHARS` bounds all of them.
     """
     count = len(items)
-    if count <= _MEASURED:
-        return 56 + 8 * count + sum(map(getsizeof, items))
+    if count <= _MOST:
+        return 56 + 8 * count + sum(map(_atom_bytes, items))
     half = _MEASURED // 2
-    return 56 + 8 * count + sum(map(getsizeof, items[:half] + items[-half:])) * count // _MEASURED
+    sample = items[:half] + items[-half:]
+    return 56 + 8 * count + sum(map(_atom_bytes, sample)) * count // _MEASURED
+
+
+def _atom_bytes(atom: Any) -> int:
+    """Return how many bytes an atom takes; bytes take four times as many once they are read as
+    text.
+    """
+    return parsed_bytes(atom) if type(atom) is bytes else getsizeof(atom)
 
 
 class _Walk:
@@ -150,7 +162,7 @@ class _Walk:
             return _LEFT_OUT
         if type(atom) not in _ATOMS_AND_TIMES:
             return _LEFT_OUT
-        self.size_bytes += getsizeof(atom)
+        self.size_bytes += _atom_bytes(atom)
         return atom
 
     def _list(self, value: Any, base: Any, depth: int) -> Any:
@@ -177,7 +189,7 @@ class _Walk:
         for item in reversed(items):
             kind = type(item)
             if kind in ATOMS:
-                self.size_bytes += getsizeof(item)
+                self.size_bytes += _atom_bytes(item)
                 taken.append(item)
                 continue
             part = self.take(item, kind, depth - 1)
@@ -227,7 +239,7 @@ class _Walk:
                     continue
             kind = type(item)
             if kind in ATOMS:
-                size += getsizeof(item)
+                size += _atom_bytes(item)
                 taken[key] = item
                 continue
             part = self.take(item, kind, depth - 1)

@@ -32,6 +32,7 @@ from agenteval_otel.mappers.forwarded import Sampled
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.redaction.outgoing import Redaction
+from agenteval_otel.runtime.memory import kept_bytes
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.sampling.trace import Upstream
 from agenteval_otel.scoring.probability import SamplingDecision
@@ -319,7 +320,7 @@ class OffPeak:
             return False
         with self._lock:
             self._running.add(id)
-        return self._submit(call, _CALL_BYTES + 2 * len(entry))
+        return self._submit(call, _CALL_BYTES + kept_bytes(call.input))
 
     def _count(self, what: str, number: int = 1) -> None:
         self._accounting.fail(f"off_peak:{what}", number)

@@ -15,7 +15,6 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from sys import getsizeof
 from typing import Any, Final, NamedTuple, Protocol
 
 from opentelemetry import trace
@@ -33,6 +32,7 @@ from opentelemetry.trace import (
 )
 
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import kept_bytes
 from agenteval_otel.semconv import SCOPE_NAME
 
 Put = Callable[[Any, int], object]
@@ -447,7 +447,7 @@ def _flags_of(span_context: SpanContext | None) -> int:
 
 def size_of(attributes: Mapping[str, Any]) -> int:
     """About how much memory a span or an event with these attributes takes."""
-    return _ITEM_BYTES + sum(map(getsizeof, attributes.values()))
+    return _ITEM_BYTES + sum(map(kept_bytes, attributes.values()))
 
 
 def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) -> int:

@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from random import Random
-from sys import getsizeof
 from typing import Any, NamedTuple
 
 from opentelemetry._logs import LogRecord
@@ -41,7 +40,7 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.memory import MEMORY, MemoryPart
+from agenteval_otel.runtime.memory import MEMORY, MemoryPart, kept_bytes
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Worker
@@ -188,8 +187,7 @@ class _OwnIds(IdGenerator):
 
 
 def _size_of(attributes: Any) -> int:
-    several = (value if type(value) is tuple else (value,) for value in attributes.values())
-    return 1_024 + sum(getsizeof(value) for values in several for value in values)
+    return 1_024 + sum(map(kept_bytes, attributes.values()))
 
 
 def own_resource() -> Resource:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import (
+    Link,
     NonRecordingSpan,
     SpanContext,
     TraceFlags,
@@ -211,6 +212,24 @@ def test_spans_that_wait_are_bounded(application: Make, monkeypatch: pytest.Monk
     app.answer()
     assert app.outcomes["evaluated"] > 5
     assert MEMORY.read_spans.used_bytes == 0
+
+
+def test_spans_that_wait_count_as_python_keeps_them(
+    application: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text with an emoji, a list of texts, names of attributes, and what links and events have."""
+    app = application()
+    monkeypatch.setattr(app.processor._worker, "start", lambda: True)  # nothing is read meanwhile
+    link = Link(SpanContext(1, 2, is_remote=True), {"text": "l" * 50_000})
+    attributes = {"text": "x" * 50_000 + "\U0001f600", "list": ["y" * 50_000] * 2, "n" * 50_000: 1}
+    used_bytes = MEMORY.read_spans.used_bytes
+    span = app.tracer.start_span("s" * 50_000, attributes=attributes, links=[link])
+    span.add_event("event", {"text": "e" * 50_000})
+    span.end()
+    used_bytes = MEMORY.read_spans.used_bytes - used_bytes
+    assert 9 * 50_000 < used_bytes < 9 * 50_000 + 10_000
+    monkeypatch.undo()
+    app.processor.shutdown()
 
 
 @pytest.mark.parametrize("end", ["shutdown", "pipeline"])
