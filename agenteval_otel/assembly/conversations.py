@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agenteval_otel.components.explained import FrozenSettings
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.runtime.memory import MemoryPart
+from agenteval_otel.runtime.memory import MemoryPart, kept_bytes
 from agenteval_otel.scoring.probability import nested
 
 End = Literal["marked", "idle", "turn_limit", "no_room", "shutdown", "reload"]
@@ -26,6 +26,8 @@ _REMOTE: Final = 0x80  # beside the trace flags
 _LEFT_OUT: Final = {"criteria", "conversation"}
 _LEFT_OUT_LATER: Final = _LEFT_OUT | {"message_history", "agent_config"}
 _TURN_BYTES: Final = 64
+_UNPACKED_BYTES: Final = 8 * 1024 * 1024
+"""Larger conversations are evaluated as they are: repeated text takes a hundredth when packed."""
 _CONVERSATION_BYTES: Final = 900
 _MOST_EVICTED: Final = 16  # for one turn
 
@@ -38,8 +40,8 @@ class ConversationSettings(FrozenSettings):
         idle_s: Seconds without a turn after which a conversation is over.
         settle_s: Seconds for which late turns are accepted after the one with
             ``annotate(conversation_ends=True)``.
-        max_turns: Number of turns after which a conversation is evaluated; later turns start
-            another one.
+        max_turns: Number of turns after which a conversation is evaluated, or earlier once they
+            take 8 MiB; later turns start another one.
         max_open: Limit of open conversations; above it, the one idle the longest is evaluated
             early.
         max_bytes: Memory limit of open conversations, within ``max_waiting_bytes``; above it, as
@@ -66,6 +68,7 @@ class Conversation:
     spans.
 
     Attributes:
+        unpacked_bytes: What its turns take while they are evaluated.
         last: What the caller keeps of the turn that began last; opaque here.
         probability: That all turns were sampled: the smallest of theirs, as the same randomness
             decided all.
@@ -80,10 +83,13 @@ class Conversation:
         "last_s",
         "probability",
         "size_bytes",
+        "unpacked_bytes",
     )
 
     def __init__(self, key: Key) -> None:
-        self.key, self.last_s, self.size_bytes = key, 0.0, _CONVERSATION_BYTES + len(key.id)
+        self.key, self.last_s = key, 0.0
+        self.size_bytes = _CONVERSATION_BYTES + kept_bytes(key)
+        self.unpacked_bytes = 0
         self.last: Any = None
         self.end: End | None = None
         self.probability: float | None = None
@@ -197,6 +203,7 @@ class ConversationAssembler:
         """
         is_first = key not in self._open and key not in self._ending
         encoded = _encoded(turn, span, max(0, started_ns), is_first=is_first)
+        unpacked_bytes = kept_bytes(turn)
         size_bytes = len(encoded) + _TURN_BYTES
         closed: list[Conversation] = []
         with self._lock:
@@ -211,8 +218,10 @@ class ConversationAssembler:
                 return closed, False
             conversation._add(encoded, started_ns, last, probability)
             conversation.size_bytes += size_bytes
+            conversation.unpacked_bytes += unpacked_bytes
             conversation.last_s = now_s
-            if len(conversation) >= self.settings.max_turns:
+            is_large = conversation.unpacked_bytes > _UNPACKED_BYTES
+            if is_large or len(conversation) >= self.settings.max_turns:
                 closed.append(self._closed(conversation, "turn_limit"))
             elif turn.conversation_ends or ending is not None:
                 self._ending[key] = conversation

@@ -29,7 +29,6 @@ from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 
 _CALL_BYTES = 2_048
-_UNPACKED = 8  # about how many times the compressed bytes an input takes
 # evaluated for what a user said of it: the rest of its conversation was not sampled
 _FEEDBACK = "feedback"
 _UNKNOWN = SamplingDecision(True, None, "unknown")
@@ -168,7 +167,7 @@ class Conversations:
         call.span_context = spans[-1] if spans else None
         # Closed now: that the user was silent for half an hour is no lag.
         call.started_ns, call.ended_ns = conversation.started_ns, time.time_ns()
-        self._submit(call, _CALL_BYTES + conversation.size_bytes * _UNPACKED)
+        self._submit(call, _CALL_BYTES + conversation.size_bytes + conversation.unpacked_bytes)
 
 
 def links_of(call: CapturedCall) -> list[SpanContext]:

@@ -19,14 +19,13 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH, is_blank
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.fork import reset_in_child
-from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.runtime.memory import MEMORY, kept_bytes
 from agenteval_otel.semconv import SHADOW
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 
 _ANSWER_BYTES: Final = 1_536  # beside its fields
 _CALL_BYTES: Final = 2_048
-_UNPACKED: Final = 8  # about how many times the compressed bytes an input takes
 _MAX_JOINED: Final = 30_000  # ids of answers that have their truth: about 10,000 answers
 
 
@@ -86,7 +85,7 @@ class PendingAnswer:
         )
         self.keys = _keys(call, evaluation_input)
         self.until_s = 0.0
-        self.size_bytes = _ANSWER_BYTES + len(self._packed)
+        self.size_bytes = _ANSWER_BYTES + kept_bytes(self._packed) + kept_bytes(self.keys)
 
     def is_about(self, prompt: str | None) -> bool:
         """Whether this is its question: equal but for case, Unicode form and whitespace; None is
@@ -122,7 +121,7 @@ class PendingAnswer:
         call.input = copy_with(
             known, fields | ({"criteria": self._criteria} if self._criteria else {})
         )
-        return call, _CALL_BYTES + len(self._packed) * _UNPACKED
+        return call, _CALL_BYTES + kept_bytes(call.input)
 
     def completed(self, outcome: RunOutcome) -> RunOutcome:
         """The results that were missing, each as likely as it was then; a part of the answer has no

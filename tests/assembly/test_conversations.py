@@ -218,3 +218,14 @@ def test_what_is_counted_is_what_a_conversation_takes() -> None:
     for number in range(1_000):
         room.add(1, f"c-{number}")
     assert 900_000 < room.memory.conversations.used_bytes < 1_300_000
+
+
+def test_a_conversation_is_evaluated_before_its_turns_take_too_much() -> None:
+    """Repeated text takes a hundredth when it is packed; what it takes when it is evaluated counts."""
+    room = Room()
+    closed = [room.add(number, context={"page": "x" * 1024 * 1024}) for number in range(1, 10)]
+    assert [len(parts) for parts in closed] == [0] * 7 + [1, 0]
+    (conversation,) = closed[7]
+    assert (conversation.end, len(conversation)) == ("turn_limit", 8)
+    assert conversation.size_bytes < 256 * 1024
+    assert 8 * 1024 * 1024 < conversation.unpacked_bytes < 9 * 1024 * 1024
