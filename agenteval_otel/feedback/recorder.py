@@ -21,6 +21,7 @@ from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pending import LateTruth
 from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.memory import MEMORY, kept_bytes
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage.erasure import Erasure
 
@@ -96,7 +97,7 @@ class Recorder:
 
     def _reset(self) -> None:
         self._answers, self._seen = RecentAnswers(), Seen()
-        self._unjoined: deque[tuple[float, Feedback]] = deque()
+        self._unjoined: deque[tuple[float, Feedback, int]] = deque()  # with their bytes
         self._settings: tuple[Pipeline | None, dict[str, HandlerSettings]] = (None, {})
 
     def bind(self, pipeline: Pipeline) -> None:
@@ -108,10 +109,13 @@ class Recorder:
         """Take a piece of feedback, on any thread; False where there is no room."""
         if self not in (pipeline := default_pipeline()).sources:  # one that nothing configured
             self.bind(pipeline)
-        if not (pipeline.has_room() and self._worker.submit(partial(self._record, feedback))):
-            _count(f"{feedback.part}:dropped")
-            return False
-        return True
+        size_bytes = _RESULT_BYTES + kept_bytes(feedback)
+        if pipeline.has_room() and MEMORY.feedback.reserve(size_bytes):
+            if self._worker.submit(partial(self._record, feedback, size_bytes)):
+                return True
+            MEMORY.feedback.release(size_bytes)
+        _count(f"{feedback.part}:dropped")
+        return False
 
     def know(self, answer: Answer) -> None:
         """Join later feedback with this answer, as if this process had evaluated it; any thread."""
@@ -138,6 +142,7 @@ class Recorder:
             if id(item) in concerned:
                 with contextlib.suppress(ValueError):
                     self._unjoined.remove(item)
+                    MEMORY.feedback.release(item[2])
         return len(concerned)
 
     def _note(self, call: CapturedCall, response: Any) -> None:
@@ -154,16 +159,29 @@ class Recorder:
                 call.call_id if call.is_referenced else None,
             )
 
-    def _record(self, feedback: Feedback) -> None:
+    def _record(self, feedback: Feedback, size_bytes: int) -> None:
+        """Join it with its answer, or have it wait. Its memory is reserved."""
+        waits = False
+        try:
+            waits = not self._is_over(feedback)
+        finally:
+            if not waits:
+                MEMORY.feedback.release(size_bytes)
+        if waits:
+            if len(self._unjoined) >= _MAX_UNJOINED:
+                _, oldest, oldest_bytes = self._unjoined.popleft()
+                MEMORY.feedback.release(oldest_bytes)
+                self._give_up(oldest)
+            self._unjoined.append((time.monotonic() + _JOIN_S, feedback, size_bytes))
+
+    def _is_over(self, feedback: Feedback) -> bool:
+        """Whether it came before, or found its answer."""
         if feedback.result is not None:
             if not self._seen.is_new(feedback.key):
                 _count("feedback:repeated")
-                return
+                return True
             self._evaluate_after_all(feedback, feedback.result)
-        if not self._joined(feedback):
-            if len(self._unjoined) >= _MAX_UNJOINED:
-                self._give_up(self._unjoined.popleft()[1])
-            self._unjoined.append((time.monotonic() + _JOIN_S, feedback))
+        return self._joined(feedback)
 
     def _joined(self, feedback: Feedback) -> bool:
         """Submit it where its answer is known, or where no id could lead to one."""
@@ -242,13 +260,13 @@ class Recorder:
             if (pending := default_pipeline().pending_answers) is not None:
                 pending.expire()
             waiting, self._unjoined = self._unjoined, deque()
-            for until_s, feedback in waiting:
-                if self._joined(feedback):
-                    continue
-                if last or time.monotonic() >= until_s:
+            for until_s, feedback, size_bytes in waiting:
+                if not self._joined(feedback):
+                    if not last and time.monotonic() < until_s:
+                        self._unjoined.append((until_s, feedback, size_bytes))
+                        continue
                     self._give_up(feedback)
-                else:
-                    self._unjoined.append((until_s, feedback))
+                MEMORY.feedback.release(size_bytes)
         finally:
             if done is not None:
                 done.set()
@@ -273,7 +291,8 @@ class Recorder:
             "user_id": feedback.user_id,
         }
         call.input = EvaluationInput(**{name: value for name, value in facts.items() if value})
-        pipeline.submit(call, _RESULT_BYTES + len(feedback.result.reasoning or ""))
+        size_bytes = _RESULT_BYTES + kept_bytes(feedback.result) + kept_bytes(call.input)
+        pipeline.submit(call, size_bytes)
 
     def _settings_of(self, pipeline: Pipeline, agent: str) -> HandlerSettings:
         if self._settings[0] is not pipeline:

@@ -50,6 +50,6 @@ def test_a_process_erases_what_waits_in_it(tmp_path: Path, telemetry: RecordedTe
     assert places["this process: spans, requests and feedback"] == 1
     assert places[str(tmp_path / "results.db")] == 1
     assert (len(pipeline.conversations.assembler), len(pipeline.unsampled_calls._kept)) == (1, 1)
-    assert [feedback.conversation_id for _, feedback in RECORDER._unjoined] == ["later-bob"]
+    assert [feedback.conversation_id for _, feedback, _ in RECORDER._unjoined] == ["later-bob"]
     assert CANARY not in str([value.model_dump_json() for value in stored(storage)])
     RECORDER._reset()
