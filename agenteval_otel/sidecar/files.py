@@ -16,6 +16,7 @@ from agenteval_otel.sidecar.body import OtlpMessages, request_of_json
 from agenteval_otel.sidecar.journal import LOGS, TRACES
 
 _WHOLE_BYTES: Final = 64 * 1024 * 1024  # of a file that is one request
+_LOGS_SUFFIX: Final = "-logs.binpb"  # as a sidecar names what it has set aside
 _KINDS: Final = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": None}
 """What a request holds; metrics, which the Collector may write into the same file, are passed over.
 """
@@ -53,7 +54,8 @@ def requests_in(
             first = file.read(1)
             file.seek(0)
             if first not in b"{[ \t\r\n":
-                yield TRACES, _whole(name, file, messages[TRACES])
+                kind = LOGS if name.removesuffix(".gz").endswith(_LOGS_SUFFIX) else TRACES
+                yield kind, _whole(name, file, messages[kind])
                 return
             for number, line in enumerate(file, 1):
                 if line.strip():

@@ -5,6 +5,7 @@ again.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,16 +51,19 @@ class Quarantine:
         # Without the note a crash is not counted: a full disk must not keep requests from being read.
         with contextlib.suppress(OSError):
             self._attempt.write_text(f"{number} {deaths + 1}")
-        yield
-        with contextlib.suppress(OSError):
-            self._attempt.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            self._forget()
 
-    def keep(self, number: int, kind: int, data: bytes) -> Path:
+    def keep(self, kind: int, data: bytes) -> Path:
         """Write the request into a file of its own, on the disk when this returns, and return the
         file. Raises `OSError`.
         """
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        path = self._folder / f"{number:016x}-{_KINDS[kind]}.binpb"
+        # Not by its number: an empty journal begins at 1 again.
+        name = hashlib.blake2b(data, digest_size=8).hexdigest()
+        path = self._folder / f"{name}-{_KINDS[kind]}.binpb"
         draft = path.with_suffix(".draft")
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
@@ -67,8 +71,7 @@ class Quarantine:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
-        with contextlib.suppress(OSError):
-            self._attempt.unlink(missing_ok=True)
+        self._forget()
         return path
 
     def erase(self, erasure: Erasure) -> int:
@@ -86,6 +89,10 @@ class Quarantine:
         except OSError as error:
             raise StorageError(f"{self._folder} could not be erased: {error.strerror}") from None
         return removed
+
+    def _forget(self) -> None:
+        with contextlib.suppress(OSError):
+            self._attempt.unlink(missing_ok=True)
 
     def _left(self) -> tuple[int, int]:
         """The request that an earlier start was reading when it ended, and how many starts did."""
