@@ -24,13 +24,14 @@ class AssembledTrace(NamedTuple):
 
 
 class _Trace:
-    __slots__ = ("events", "last_s", "n_events", "size_bytes", "spans")
+    __slots__ = ("events", "last_s", "n_events", "size_bytes", "spans", "waited_s")
 
     def __init__(self, now_s: float) -> None:
         self.spans: list[ReadSpan] = []
         self.events: dict[int, list[ReadEvent]] | None = None
         self.size_bytes = self.n_events = 0
         self.last_s = now_s
+        self.waited_s = 0.0  # for a parent, before this process
 
 
 class TraceAssembler:
@@ -142,6 +143,13 @@ class TraceAssembler:
         """Note a span whose answer was evaluated before: by an earlier process."""
         self._know(trace_id, {span_id})
 
+    def shorten_wait(self, seconds: float) -> None:
+        """Let the traces that are here wait so much less for a parent, unless another span comes:
+        they have waited in an earlier process.
+        """
+        for trace in (*self._active.values(), *self._waiting.values()):
+            trace.waited_s = seconds
+
     @property
     def traces(self) -> int:
         """How many wait."""
@@ -165,6 +173,7 @@ class TraceAssembler:
                 self._begun[trace_id] = now_s
             self._active[trace_id] = trace
         trace.last_s = now_s
+        trace.waited_s = 0.0
         return trace
 
     def _count(self, trace: _Trace, size_bytes: int) -> None:
@@ -186,7 +195,7 @@ class TraceAssembler:
                 self._waiting[trace_id] = trace
             elif (taken := self._finish(trace_id, trace, known)) is not None:
                 yield taken
-        for trace_id, trace in _quiet(self._waiting, now_s - self._parent_wait_s):
+        for trace_id, trace in _quiet(self._waiting, now_s - self._parent_wait_s, is_waiting=True):
             if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
                 yield taken
         yield from self._take_begun(now_s - (self._max_age_s if max_age_s is None else max_age_s))
@@ -261,11 +270,13 @@ def _unread(span: ReadSpan) -> tuple[str, str]:
     )
 
 
-def _quiet(traces: OrderedDict[int, _Trace], since_s: float) -> Iterator[tuple[int, _Trace]]:
+def _quiet(
+    traces: OrderedDict[int, _Trace], since_s: float, *, is_waiting: bool = False
+) -> Iterator[tuple[int, _Trace]]:
     """Take the first traces out, as far as they had no span since then."""
     while traces:
         trace_id, trace = next(iter(traces.items()))
-        if trace.last_s > since_s:
+        if trace.last_s - (trace.waited_s if is_waiting else 0.0) > since_s:
             return
         del traces[trace_id]
         yield trace_id, trace

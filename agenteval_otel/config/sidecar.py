@@ -36,9 +36,10 @@ class SidecarSettings(FrozenSettings):
             seconds.
         nested_agents: Whether agents called by another agent are evaluated too, if they have their
             own name.
-        max_request_bytes: The largest request, after decompression.
-        max_waiting_bytes: Memory limit of spans whose answer is not yet read; beyond it requests
-            are refused, and clients have to retry.
+        max_request_bytes: The largest request, after decompression. While it is decoded it may take
+            five times as much memory.
+        max_waiting_bytes: Memory limit of spans whose answer is not yet read, counted as Python
+            keeps them; beyond it requests are refused, and clients have to retry.
         durable: A folder: requests are written to it before they are acknowledged, and read again
             after a crash.
         durable_max_bytes: Disk space limit of this folder; beyond it requests are refused.
@@ -58,7 +59,7 @@ class SidecarSettings(FrozenSettings):
     quiet_s: float = Field(default=6.0, ge=0, le=3_600)
     parent_wait_s: float = Field(default=60.0, ge=0, le=86_400)
     nested_agents: bool = False
-    max_request_bytes: int = Field(default=64 * 1024 * 1024, ge=1_024)
+    max_request_bytes: int = Field(default=16 * 1024 * 1024, ge=1_024)
     max_waiting_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
     durable: str | None = None
     durable_max_bytes: int = Field(default=1024 * 1024 * 1024, ge=1024 * 1024)

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar
 
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import decoded_bytes, parsed_bytes
 
 T = TypeVar("T")
 PATIENCE_S: Final = 7.0
@@ -27,15 +28,18 @@ _PIECE_BYTES: Final = 256 * 1024
 _GZIP: Final = 31  # the window's size for zlib, and that a gzip header is expected
 _MAX_DEPTH: Final = 100
 SPAN_BYTES: Final = 1_536
-"""Approximate memory of a span or event, and of an attribute, without texts."""
-ATTRIBUTE_BYTES: Final = 100
+"""Approximate memory of a span or event without its texts and attributes."""
+_ATTRIBUTE_BYTES: Final = 96  # in a dictionary, without its texts
+_VALUE_BYTES: Final = 48  # in a list
 # about what an empty message takes in memory, and for each of its fields
 _MESSAGE_BYTES: Final = 48
 _FIELD_BYTES: Final = 8
+_WIDEST: Final = 4  # bytes of a character in memory
+_SHORT_BYTES: Final = 32  # of a text that is not looked at
+_SHORT_TEXT_BYTES: Final = 128
 _READ_BYTES: Final = 32  # for a field that is there: it also takes time
 _JSON_OBJECT_BYTES: Final = 250
 _JSON_ITEM_BYTES: Final = 150
-_MAX_SUM: Final = 65_520  # of bytes whose checksum is the sum itself
 _SMALL: Final = 512 * 1024  # bodies that cannot take much memory, whatever they hold
 _HEX_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
@@ -169,28 +173,42 @@ def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | 
     return data
 
 
-def decoded(data: bytes | bytearray, messages: OtlpMessages, max_bytes: int) -> Any:
+class Room(NamedTuple):
+    """How much memory a request may take once it is decoded: ever, and now."""
+
+    most_bytes: int
+    free_bytes: int
+
+    def check(self, size_bytes: int) -> None:
+        """Raise `BodyError` for a request that can never be taken, `Full` for one that cannot be
+        taken now.
+        """
+        if size_bytes > self.most_bytes:
+            raise BodyError(413, f"takes more than {self.most_bytes:,} bytes of memory")
+        if size_bytes > self.free_bytes:
+            raise Full
+
+
+def decoded(data: bytes | bytearray, messages: OtlpMessages, room: Room) -> Any:
     """The request in a protobuf body; raises `BodyError` where that is not one, or takes too much
-    memory.
+    memory, and `Full` where it takes more than there is now.
     """
     descriptor = messages.request.DESCRIPTOR
-    if len(data) > _SMALL and not (
-        _surely_fits(data, descriptor, max_bytes) or _fits(data, descriptor, max_bytes)
-    ):
-        raise BodyError(413, f"takes more than {max_bytes:,} bytes of memory")
+    if len(data) > _SMALL and _most_memory_of(data, descriptor) > min(room):
+        room.check(_memory_of(data, descriptor, room.most_bytes))
     try:
         return messages.request.FromString(data)
     except Exception:
         raise BodyError(400, "not a request of OTLP") from None
 
 
-def decoded_json(data: bytes | bytearray, messages: OtlpMessages, max_bytes: int) -> Any:
-    """The request in a JSON body, in which ids are hexadecimal; raises `BodyError`."""
-    size_bytes = _JSON_OBJECT_BYTES * (
-        data.count(b"{") + data.count(b"[")
-    ) + _JSON_ITEM_BYTES * data.count(b",")
-    if len(data) > _SMALL and len(data) + size_bytes > max_bytes:
-        raise BodyError(413, f"takes more than {max_bytes:,} bytes of memory")
+def decoded_json(data: bytes | bytearray, messages: OtlpMessages, room: Room) -> Any:
+    """The request in a JSON body, in which ids are hexadecimal; raises as `decoded` does."""
+    if len(data) > _SMALL:
+        objects = data.count(b"{") + data.count(b"[")
+        size_bytes = _JSON_OBJECT_BYTES * objects + _JSON_ITEM_BYTES * data.count(b",")
+        # The body as one text, then each of its texts.
+        room.check(size_bytes + decoded_bytes(data) + parsed_bytes(data))
     try:
         return request_of_json(json.loads(data), messages)
     except BodyError:
@@ -223,27 +241,20 @@ def _with_ids(value: Any) -> Iterator[dict[str, Any]]:
                     yield from record.get("links") or ()
 
 
-def _surely_fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bool:
-    """`_fits`, for ordinary bodies in a fraction of its time: each byte that may begin a message
-    counts as one.
+def _most_memory_of(data: bytes | bytearray, descriptor: Any) -> int:
+    """Return the most that `_memory_of` may say, in a tenth of its time: each byte that may begin a
+    message counts as one, and each two bytes as a field.
     """
-    # a field has two bytes
-    left = max_bytes - _fields_of(descriptor)[0] - len(data) * (1 + _READ_BYTES // 2)
-    weights, unit_bytes = _weights_of(descriptor)
-    step = _MAX_SUM // max(weights)
-    for at in range(0, len(data), step):
-        checksum = zlib.adler32(data[at : at + step].translate(weights))
-        # its lower half is the sum of the bytes, and 1
-        left -= unit_bytes * ((checksum & 0xFFFF) - 1)
-        if left < 0:
-            return False
-    return True
+    size_bytes = len(data) * (1 + _WIDEST + _READ_BYTES // 2) + _fields_of(descriptor)[0]
+    for tags, message_bytes in _classes_of(descriptor):
+        size_bytes += message_bytes * (len(data) - len(data.translate(None, tags)))
+    return size_bytes
 
 
 @cache
-def _weights_of(descriptor: Any) -> tuple[bytes, int]:
-    """For each byte, the memory of the largest message with it as first tag byte, in units; and the
-    unit.
+def _classes_of(descriptor: Any) -> list[tuple[bytes, int]]:
+    """The bytes that may begin small messages, and those that may begin others; with the memory of
+    the largest one of them.
     """
     sizes: dict[int, int] = {}
     waiting, known = [descriptor], {descriptor}
@@ -254,55 +265,62 @@ def _weights_of(descriptor: Any) -> tuple[bytes, int]:
                 sizes[tag] = max(sizes.get(tag, 0), _fields_of(child)[0])
             waiting += {child} - known
             known.add(child)
-    unit_bytes = min(sizes.values())
-    return bytes(-(-sizes.get(value, 0) // unit_bytes) for value in range(256)), unit_bytes
+    small = {tag: size for tag, size in sizes.items() if size < SPAN_BYTES}
+    others = {tag: size for tag, size in sizes.items() if size >= SPAN_BYTES}
+    return [(bytes(tags), max(tags.values())) for tags in (small, others) if tags]
 
 
-def _fits(data: bytes | bytearray, descriptor: Any, max_bytes: int) -> bool:
-    """Whether the messages in a body take at most so much memory, by their number and fields;
-    without making them.
+def _memory_of(data: bytes | bytearray, descriptor: Any, most_bytes: int) -> int:
+    """Return about how much memory the messages in a body take, and what is read of them, without
+    making them. Stops above `most_bytes`.
 
-    A body that is no protobuf fits: the parser says what is wrong with it.
+    Costs a third of a microsecond for each field. A body that is no protobuf takes nothing: the
+    parser says what is wrong with it.
     """
     size_bytes, fields = _fields_of(descriptor)
-    left = max_bytes - len(data) - size_bytes
     at, end = 0, len(data)
     above: list[tuple[int, Any]] = []  # the ends and fields of the messages around this one
     try:
-        while left >= 0:
+        while size_bytes <= most_bytes:
             while at >= end:
                 if not above:
-                    return True
+                    return size_bytes
                 end, fields = above.pop()
             tag, at = _varint(data, at)
             kind = tag & 7
-            left -= _READ_BYTES
+            size_bytes += _READ_BYTES
             if kind == 2:
                 length, at = _varint(data, at)
                 child = fields.get(tag >> 3)
                 if child is None:
+                    # A text: in the message as it came, and as Python keeps it.
+                    if length <= _SHORT_BYTES:
+                        size_bytes += _SHORT_TEXT_BYTES
+                    else:
+                        size_bytes += length + decoded_bytes(data[at : at + length])
                     at += length
                     continue
                 if len(above) > _MAX_DEPTH or at + length > end:
-                    return True
+                    return 0
                 above.append((end, fields))
-                size_bytes, fields = _fields_of(child)
-                left -= size_bytes
+                message_bytes, fields = _fields_of(child)
+                size_bytes += message_bytes
                 end = at + length
             elif kind in (0, 1, 5):
                 at = _varint(data, at)[1] if kind == 0 else at + (8 if kind == 1 else 4)
             else:  # a group, whose fields the parser would read; OTLP has none
-                return False
+                return most_bytes + 1
     except IndexError:
-        return True
-    return False
+        return 0
+    return size_bytes
 
 
 _READ_AS: Final = {
     "Span": SPAN_BYTES,
     "Event": SPAN_BYTES,
     "LogRecord": SPAN_BYTES,
-    "KeyValue": ATTRIBUTE_BYTES,
+    "KeyValue": _ATTRIBUTE_BYTES,
+    "AnyValue": _VALUE_BYTES,
 }
 """What the messages take once they are read, beside themselves."""
 

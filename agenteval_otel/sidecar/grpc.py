@@ -193,7 +193,7 @@ class GrpcReceiver:
     def _taken(self, kind: int, packed: bytes) -> int:
         most = self._settings.max_request_bytes
         data: Any = unpacked(packed, "gzip" if packed.startswith(_GZIP) else "", most)
-        request = decoded(data, self._intake.messages[kind], most)
+        request = decoded(data, self._intake.messages[kind], self._intake.room())
         return self._intake.take(kind, request, data)
 
 

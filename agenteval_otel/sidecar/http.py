@@ -195,9 +195,10 @@ class HttpReceiver:
     def _taken(self, kind: int, body: bytearray, encoding: str, content_type: str) -> int:
         data: Any = unpacked(body, encoding, self._max_bytes)
         messages = self._intake.messages[kind]
+        room = self._intake.room()
         if content_type == _JSON:
-            return self._intake.take(kind, decoded_json(data, messages, self._max_bytes))
-        return self._intake.take(kind, decoded(data, messages, self._max_bytes), data)
+            return self._intake.take(kind, decoded_json(data, messages, room))
+        return self._intake.take(kind, decoded(data, messages, room), data)
 
 
 def _refused(

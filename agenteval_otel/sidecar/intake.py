@@ -4,14 +4,13 @@ complete.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
+from sys import getsizeof
 from typing import Any, Final, NamedTuple, NoReturn
 
 from agenteval_otel.assembly.traces import AssembledTrace, TraceAssembler
@@ -31,15 +30,15 @@ from agenteval_otel.mappers.span import (
 )
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart
+from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart, kept_bytes
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import EVENT_DETAILS, EVENT_RESULT, SCOPE_NAME
 from agenteval_otel.sidecar.body import (
-    ATTRIBUTE_BYTES,
     SPAN_BYTES,
     BodyError,
     Full,
     OtlpMessages,
+    Room,
     Unavailable,
 )
 from agenteval_otel.sidecar.erasure import erase_from_journal, keep_traces
@@ -62,6 +61,12 @@ Requests = tuple[int, int]
 _TICK_S: Final = 0.1
 _LOOK_AGAIN_S: Final = 0.01
 _AT_ONCE: Final = 64
+_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
+"""What is evaluated together: it takes its memory a second time while it is read."""
+_DECODED_RATIO: Final = 5
+"""A request of ASCII and one emoji takes its bytes as messages, and four times its bytes as text."""
+_SHARED_BYTES: Final = 4 * 1024
+"""Of what the spans of a resource or scope share: so much is divided among them."""
 _CHECKPOINT_S: Final = 1.0
 """How often segments are deleted, and how long a receiver that is away is left alone."""
 _NOTE_S: Final = 0.02
@@ -109,6 +114,11 @@ class Intake:
             max_bytes=settings.max_waiting_bytes,
         )
         self._parent_wait_s = max(settings.parent_wait_s, settings.quiet_s)
+        self._quiet_s = settings.quiet_s
+        self._max_decoded_bytes = min(
+            _DECODED_RATIO * settings.max_request_bytes, settings.max_waiting_bytes
+        )
+        self._max_request_bytes = settings.max_request_bytes
         self._memory = MemoryPart(
             MemoryBudget(settings.max_waiting_bytes), settings.max_waiting_bytes
         )
@@ -134,6 +144,7 @@ class Intake:
         self._dropped_at = self._export_after = 0.0
         # the request of an earlier process that is read next, or was last
         self._reading: int | None = None
+        self._waits_for_room = False  # while reading: nothing comes in until something goes
         self._quarantine: Quarantine | None = None
         tick_s = min(max(settings.quiet_s / 4, 0.05), _TICK_S)
         self._worker = Worker(
@@ -174,6 +185,8 @@ class Intake:
     def read_left(self, ending: threading.Event) -> int:
         """Take what an earlier process has left, and return how many requests; blocks until then,
         or `ending`.
+
+        As much as there is room for is in memory, the rest stays on the disk until room is free.
         """
         journal, count = self._journal, 0
         if journal is None:
@@ -187,38 +200,77 @@ class Intake:
             journal.done.clear()
             self._left_up_to = self._reading or 0
             self._reading = None
+            # They have waited before; and half a minute is more than a client's pause after 429.
+            self._assembler.shorten_wait(self._parent_wait_s / 2)
             self._read_at = time.monotonic()
         return count
 
     def _take_again(self, entry: Entry, ending: threading.Event) -> bool:
         """Take a request of an earlier process as soon as there is room; False where it ended
-        before.
+        before. One that cannot be taken is kept in a file.
         """
+        assert self._quarantine is not None
+        number, kind, data = entry
+        if self._quarantine.has_killed(number):
+            self._give_up(number, kind, data, "the process ended each time it was read")
+            return True
+        if len(data) > self._max_request_bytes:
+            self._give_up(number, kind, data, "larger than max_request_bytes")
+            return True
         while True:
             try:
-                request = self.messages[entry.kind].request.FromString(entry.data)
-                self._add(entry.kind, request, len(entry.data), lambda: entry.number)
+                with self._quarantine.reading(number):
+                    request = self.messages[kind].request.FromString(data)
+                    self._add(kind, request, len(data), lambda: number)
                 return True
             except Full:
-                if ending.wait(_TICK_S):
+                del request  # it takes memory too
+                if not self._has_waited_for_room(ending):
                     return False
-            except BodyError:  # the limits are lower now
+            except BodyError as refusal:  # the limits are lower now
+                self._give_up(number, kind, data, str(refusal))
                 return True
             except Exception as error:
-                # One request that cannot be read must not keep the sidecar from starting.
-                self._give_up(entry.number, entry.kind, entry.data, type(error).__name__)
+                self._give_up(number, kind, data, type(error).__name__)
                 return True
+
+    def _has_waited_for_room(self, ending: threading.Event) -> bool:
+        """Wait until something has left the memory; False where the process ended before."""
+        used_bytes = self._memory.used_bytes
+        self._waits_for_room = True
+        try:
+            while not ending.wait(_TICK_S):
+                if self._memory.used_bytes < used_bytes or not used_bytes:
+                    return True
+            return False
+        finally:
+            self._waits_for_room = False
 
     def _give_up(self, number: int, kind: int, data: bytes, reason: str) -> None:
         """Keep a request of the journal in a file of its own, for its operator."""
         assert self._quarantine is not None
-        path = "nowhere: the disk refuses it"
-        with contextlib.suppress(OSError):
-            path = str(self._quarantine.keep(number, kind, data))
+        try:
+            file = str(self._quarantine.keep(kind, data))
+        except OSError as error:
+            file = f"stays in the journal: {error.strerror}"
+            with self._lock:
+                self._waiting[-number] = number, number
         default_pipeline().accounting.fail("journal:quarantined")
         log.warning(
-            "request_quarantined", part="durable", reason=reason, file=path, size_bytes=len(data)
+            "request_quarantined", part="durable", reason=reason, file=file, size_bytes=len(data)
         )
+
+    def room(self) -> Room:
+        """Return how much memory a request may take that is to be decoded. Raises `Full` while
+        none is taken.
+        """
+        if self._is_busy():
+            raise Full
+        memory = self._memory
+        return Room(self._max_decoded_bytes, memory.max_bytes - memory.used_bytes)
+
+    def _is_busy(self) -> bool:
+        return self._reading is not None or len(self._receipts) > _MAX_UNEXPORTED
 
     def take(self, kind: int, request: Any, data: bytes | None = None) -> int:
         """Take a request; returns how many of its records have no ids and are not taken. Raises
@@ -234,7 +286,7 @@ class Intake:
             return self._add(
                 kind, request, len(data) if data is not None else request.ByteSize(), None
             )
-        if self._reading is not None or len(self._receipts) > _MAX_UNEXPORTED:
+        if self._is_busy():
             raise Full
         written = request.SerializeToString() if data is None else data
         if not journal.fits(len(written)):
@@ -340,12 +392,12 @@ class Intake:
     ) -> int:
         """Reserve memory, write the request down, and add it to the assembler, in this order."""
         memory, count = self._memory, _count_of(kind, request)
-        least = size_bytes + SPAN_BYTES * count
+        # A character of Latin-1 has two bytes in UTF-8, and one in memory.
+        least = size_bytes // 2 + SPAN_BYTES * count
         if least > memory.max_bytes or memory.used_bytes + least > memory.max_bytes:
             self._refuse(count, least)
         records, invalid = (_spans_of if kind == TRACES else _events_of)(request)
-        share = size_bytes // max(1, len(records))
-        sizes = [share + _size_of(record) for record in records]
+        sizes = _sizes_of(records)
         reserved = sum(sizes)
         if records and not memory.reserve(reserved):
             self._refuse(count, reserved)
@@ -465,54 +517,63 @@ class Intake:
 
     def _submit_answers(self) -> bool:
         """Submit some forwarded answers, always all of a request: requests are noted as a whole."""
-        taken: list[tuple[ForwardedAnswer, int, Receipt | None]] = []
+        taken: list[tuple[ForwardedAnswer, Receipt | None]] = []
+        taken_bytes = 0
         receipts: dict[int, Receipt] = {}
         at_once = self._at_once()
         with self._lock:
             answers, number = self._answers, 0
-            while answers and (len(taken) < at_once or (number and answers[0][1] == number)):
+            while answers and (
+                (len(taken) < at_once and taken_bytes < _AT_ONCE_BYTES)
+                or (number and answers[0][1] == number)
+            ):
                 answer, number, size_bytes = answers.popleft()
+                taken_bytes += size_bytes
                 self._answers_bytes -= size_bytes
-                self._memory.release(size_bytes)
                 if requests := self._waiting.pop(-number, None):
                     receipts[number] = self._receipts.issue(-number, *requests)
-                taken.append((answer, size_bytes, receipts.get(number)))
+                taken.append((answer, receipts.get(number)))
             self._begin(receipts.values())
         try:
-            for answer, size_bytes, receipt in taken:
-                self._evaluation.evaluate_forwarded(answer, size_bytes, receipt)
+            for answer, receipt in taken:
+                self._evaluation.evaluate_forwarded(answer, receipt)
         finally:
+            self._memory.release(taken_bytes)
             self._note_submitted(receipts.values())
         return bool(taken)
 
     def _submit_traces(self, *, quiet_s: float | None, last: bool) -> bool:
         traces, receipts = self._complete(quiet_s=quiet_s, last=last)
-        self._evaluate(traces, receipts)
-        return bool(traces)
-
-    def _evaluate(
-        self, traces: Sequence[AssembledTrace], receipts: Sequence[Receipt | None]
-    ) -> None:
         try:
             self._evaluation.evaluate(traces, receipts)
         finally:
+            # Until here their spans are in memory, and what is read of them too.
+            self._memory.release(sum(trace.size_bytes for trace in traces))
             self._note_submitted(receipt for receipt in receipts if receipt is not None)
+        return bool(traces)
 
     def _complete(
         self, *, quiet_s: float | None, last: bool
     ) -> tuple[list[AssembledTrace], list[Receipt | None]]:
+        """Take some complete traces from the assembler. Their memory stays reserved."""
         assembler = self._assembler
+        traces: list[AssembledTrace] = []
         receipts: list[Receipt | None] = []
+        taken_bytes = 0
+        at_once = max(1, self._at_once())
         with self._lock:
             before = assembler.size_bytes
-            max_age_s = self._parent_wait_s if self._usage() > _CROWDED else None
             complete: Iterable[AssembledTrace] = (
                 assembler.take_all()
                 if last
-                else assembler.take(time.monotonic(), quiet_s=quiet_s, max_age_s=max_age_s)
+                else assembler.take(time.monotonic(), quiet_s=quiet_s, max_age_s=self._max_age_s())
             )
-            traces = list(islice(complete, max(1, self._at_once())))
-            self._memory.release(before - assembler.size_bytes)
+            for trace in complete:
+                traces.append(trace)
+                taken_bytes += trace.size_bytes
+                if len(traces) >= at_once or taken_bytes >= _AT_ONCE_BYTES:
+                    break
+            self._memory.release(before - assembler.size_bytes - taken_bytes)
             for trace in traces:
                 trace_id = trace.spans[0].trace_id
                 requests = self._waiting.pop(trace_id, None)
@@ -521,6 +582,13 @@ class Intake:
                 )
             self._begin(receipt for receipt in receipts if receipt is not None)
         return traces, receipts
+
+    def _max_age_s(self) -> float | None:
+        """Return the age at which a trace is evaluated as it is; None: as the assembler has it."""
+        if self._waits_for_room:
+            # No parent can come: requests are refused, and what is on the disk finds no room.
+            return self._quiet_s
+        return self._parent_wait_s if self._usage() > _CROWDED else None
 
     def _begin(self, receipts: Iterable[Receipt]) -> None:
         """Note in the journal what is evaluated next, in case that this process dies of it."""
@@ -586,7 +654,7 @@ class Intake:
         numbers = {number for key in keys for number in self._suspects[key]}
         for entry in journal.requests_numbered(numbers):
             _, records = self._records_of(entry)
-            size_bytes += len(entry.data)
+            size_bytes += sum(_sizes_of(records))
             if size_bytes > _RETRIED_BYTES and len(by_key) > 1:
                 # Those that are whole by now, else one of them; the others are read next time.
                 whole = [key for key in by_key if self._suspects[key][-1] < entry.number]
@@ -610,7 +678,7 @@ class Intake:
         try:
             for record in records:
                 if isinstance(record, ForwardedAnswer):
-                    self._evaluation.evaluate_forwarded(record, _size_of(record), receipt)
+                    self._evaluation.evaluate_forwarded(record, receipt)
                 elif isinstance(record, _Event):
                     assembler.add_event(
                         record.event, record.trace_id, record.span_id, _size_of(record), 0.0
@@ -710,7 +778,6 @@ class _Event(NamedTuple):
 
 
 _Record = ReadSpan | _Event | ForwardedAnswer
-_CONTAINERS: Final = frozenset({list, dict})
 
 
 def _events_of(request: Any) -> tuple[list[_Record], int]:
@@ -737,23 +804,43 @@ def _events_of(request: Any) -> tuple[list[_Record], int]:
     return events, 0
 
 
-def _size_of(record: _Record) -> int:
-    """About how much memory a record takes beside its texts: many small attributes take far more
-    than their bytes.
+def _sizes_of(records: Sequence[_Record]) -> list[int]:
+    """Return how many bytes Python keeps for each record.
+
+    The attributes of a resource are divided among the records that share them, as far as they are
+    no more than usual: a single record that waits keeps all of a large one alive.
     """
+    sharing = Counter(id(record.resource) for record in records if not isinstance(record, _Event))
+    shared: dict[int, int] = {}
+    sizes = []
+    for record in records:
+        size_bytes = _size_of(record)
+        if not isinstance(record, _Event):
+            key = id(record.resource)
+            whole = shared.get(key)
+            if whole is None:
+                whole = shared[key] = kept_bytes(record.resource)
+            size_bytes += max(whole // sharing[key], whole - _SHARED_BYTES)
+        sizes.append(size_bytes)
+    return sizes
+
+
+def _size_of(record: _Record) -> int:
+    """Return how many bytes Python keeps for a record without its resource."""
     if isinstance(record, _Event | ForwardedAnswer):
-        return SPAN_BYTES + ATTRIBUTE_BYTES * (
-            _items(record.event.attributes) + _items([record.event.body])
-        )
-    size_bytes = SPAN_BYTES + ATTRIBUTE_BYTES * _items(record.attributes)
-    for event in record.events:
-        size_bytes += SPAN_BYTES + ATTRIBUTE_BYTES * _items(event.attributes)
-    return size_bytes
+        return _size_of_event(record.event)
+    texts = (
+        record.name,
+        record.status_message,
+        record.trace_state,
+        record.scope,
+        record.scope_version,
+    )
+    size_bytes = SPAN_BYTES + kept_bytes(record.attributes) + sum(map(getsizeof, texts))
+    return size_bytes + sum(_size_of_event(event) for event in record.events)
 
 
-def _items(value: Any) -> int:
-    """How many values a list or mapping holds at all levels; the mappers keep 32 levels."""
-    values = value if type(value) is list else value.values()
-    if _CONTAINERS.isdisjoint(map(type, values)):  # nearly always
-        return len(values)
-    return len(values) + sum(_items(item) for item in values if type(item) in _CONTAINERS)
+def _size_of_event(event: ReadEvent) -> int:
+    return (
+        SPAN_BYTES + kept_bytes(event.name) + kept_bytes(event.attributes) + kept_bytes(event.body)
+    )

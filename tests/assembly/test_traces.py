@@ -60,6 +60,22 @@ def test_a_model_call_waits_for_the_agent_above_it() -> None:
             assert taken(assembler, 60.0) == expected
 
 
+def test_a_call_that_waited_in_an_earlier_process_waits_less_for_its_agent() -> None:
+    """The quiet time is not shortened, and another span of the trace begins the wait anew."""
+    assembler = TraceAssembler(quiet_s=6.0, parent_wait_s=60.0)
+    for trace in (1, 2):
+        assembler.add(chat(trace, 2, parent=1), 100, 0.0)
+    assembler.shorten_wait(30.0)
+    assert taken(assembler, 5.9) == []
+    assembler.add(span(2, 3, parent=2), 100, 10.0)
+    assembler.add(chat(3, 2, parent=1), 100, 20.0)
+    assert taken(assembler, 29.9) == []
+    assert taken(assembler, 30.0) == [[2]]
+    assert taken(assembler, 69.9) == []
+    assert taken(assembler, 70.0) == [[2, 3]]
+    assert taken(assembler, 80.0) == [[2]]
+
+
 def test_late_spans_of_an_answer_are_counted_and_no_second_answer() -> None:
     """A later answer of the same trace is one of its own."""
     assembler = TraceAssembler(quiet_s=1.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import sys
 import zlib
 
 import pytest
@@ -17,6 +18,7 @@ from agenteval_otel.sidecar.body import (
     Full,
     OtlpMessages,
     Refusal,
+    Room,
     attempt,
     decoded,
     decoded_json,
@@ -26,6 +28,8 @@ from tests.promises.served import add_span, new_trace_id, trace_request
 
 MIB = 1024 * 1024
 MESSAGES = OtlpMessages("trace")
+ROOM = Room(80 * MIB, 128 * MIB)
+"""By default, while nothing waits."""
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000, 3_000_000])
@@ -65,16 +69,40 @@ def test_what_is_no_whole_gzip_is_refused(spoil: object) -> None:
 
 
 def test_a_large_request_of_an_ordinary_kind_is_accepted() -> None:
-    """Eight thousand spans, or a few with megabytes of text, fit; as many spans as can never wait
-    do not.
+    """Eight thousand spans, or the largest request of text in any script, fit; as many spans as can
+    never wait do not.
     """
     request = MESSAGES.request.FromString(trace_request(*range(1, 8_000), text="x" * 500))
     data = request.SerializeToString()
     assert len(data) > 5 * MIB
-    assert decoded(data, MESSAGES, 64 * MIB) == request
-    assert decoded(trace_request(1, text="x" * 50 * MIB), MESSAGES, 64 * MIB).resource_spans
+    assert decoded(data, MESSAGES, ROOM) == request
+    for widest in "xé漢\U0001f600":
+        text = "x" * (16 * MIB - 2_000) + widest
+        body = request_with(text)
+        assert len(body) < 16 * MIB
+        assert decoded(body, MESSAGES, ROOM).resource_spans
     with pytest.raises(BodyError):
-        decoded(trace_request(*range(1, 50_000)), MESSAGES, 64 * MIB)
+        decoded(trace_request(*range(1, 50_000)), MESSAGES, ROOM)
+
+
+def request_with(*texts: str) -> bytes:
+    """A request with a span for each text."""
+    request = MESSAGES.request()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    for number, text in enumerate(texts, 1):
+        add_span(spans, number, number, attributes={"text": text})
+    return request.SerializeToString()
+
+
+@pytest.mark.parametrize("widest", ["x", "é", "漢", "\U0001f600"])
+def test_a_request_is_refused_for_now_by_what_its_texts_take_once_decoded(widest: str) -> None:
+    """A text with one emoji takes four times its bytes, and is refused where its bytes would fit."""
+    text = "x" * MIB + widest
+    takes = sys.getsizeof(text)
+    body = request_with(text)
+    assert decoded(body, MESSAGES, Room(80 * MIB, takes + len(body) + 8 * 1024)).resource_spans
+    with pytest.raises(Full):
+        decoded(body, MESSAGES, Room(80 * MIB, takes))
 
 
 def _field(tag: bytes, content: bytes) -> bytes:
@@ -92,9 +120,9 @@ def test_spans_that_can_never_wait_are_refused_however_their_tags_are_written(ta
     few, many = (
         _field(b"\n", _field(b"\x12", (tag + b"\0") * count)) for count in (1_000, 500_000)
     )
-    assert len(decoded(few, MESSAGES, 64 * MIB).resource_spans[0].scope_spans[0].spans) == 1_000
+    assert len(decoded(few, MESSAGES, ROOM).resource_spans[0].scope_spans[0].spans) == 1_000
     with pytest.raises(BodyError) as caught:
-        decoded(many, MESSAGES, 64 * MIB)
+        decoded(many, MESSAGES, ROOM)
     assert caught.value.status == 413
 
 
@@ -113,7 +141,7 @@ def test_json_is_read_as_protobuf_is() -> None:
         "kind": 3,
     }
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [text]}]}]}).encode()
-    (span,) = spans_of_otlp(decoded_json(body, MESSAGES, MIB).resource_spans)
+    (span,) = spans_of_otlp(decoded_json(body, MESSAGES, ROOM).resource_spans)
     assert (span.trace_id, span.span_id, span.parent_id, span.kind) == (trace_id, 255, None, 3)
     assert (span.start_ns, span.attributes) == (12, {"a": 7})
 
@@ -140,7 +168,7 @@ def test_json_is_read_as_protobuf_is() -> None:
 def test_json_that_is_no_request_is_refused(body: bytes) -> None:
     """With 400, and no word of it in the message."""
     with pytest.raises(BodyError) as caught:
-        decoded_json(body, MESSAGES, MIB)
+        decoded_json(body, MESSAGES, ROOM)
     assert (caught.value.status, str(caught.value)) == (400, "not a request of OTLP in JSON")
 
 
@@ -165,7 +193,7 @@ def test_values_of_every_type_are_read() -> None:
         deep = outer
     for key, value in (*values.items(), ("deep", deep)):
         span.attributes.add(key=key).value.CopyFrom(value)
-    (read,) = spans_of_otlp(decoded(request.SerializeToString(), MESSAGES, MIB).resource_spans)
+    (read,) = spans_of_otlp(decoded(request.SerializeToString(), MESSAGES, ROOM).resource_spans)
     assert read.attributes["int"] == -(2**63)
     assert (read.attributes["none"], read.attributes["truth"], read.attributes["bytes"]) == (
         None,

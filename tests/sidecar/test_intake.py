@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from agenteval_otel.engine.handler import HandlerOptions
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.mappers import base
+from agenteval_otel.mappers.span import spans_of_otlp
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
@@ -28,6 +30,8 @@ from agenteval_otel.semconv import METRIC_RESPONSES, METRIC_RESULTS
 from agenteval_otel.sidecar.body import BodyError, Full
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
+from agenteval_otel.sidecar.quarantine import Quarantine
+from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.served import add_span, messages, new_trace_id, trace_request
 
@@ -296,11 +300,91 @@ def test_what_waits_takes_no_more_than_it_may(process: Pipeline) -> None:
     assert small.state()["bytes"] <= MIB
     assert not small.has_room()
     with pytest.raises(BodyError, match="max_waiting_bytes"):
-        small.take(TRACES, ExportTraceServiceRequest.FromString(trace_request(1, text="x" * MIB)))
+        small.take(
+            TRACES, ExportTraceServiceRequest.FromString(trace_request(1, text="x" * 2 * MIB))
+        )
     assert small.close(10.0)
     assert small.state()["bytes"] == 0
     assert process.flush(5.0)
     assert process.accounting.outcomes()["evaluated"] == count
+
+
+@pytest.mark.parametrize("widest", ["x", "é", "漢", "\U0001f600"])
+def test_what_waits_counts_as_python_keeps_it(process: Pipeline, widest: str) -> None:
+    """A text with one emoji takes four times its bytes, so a quarter as many are taken."""
+    small = Intake(SidecarSettings(quiet_s=60, max_waiting_bytes=4 * MIB))
+    keeps = sys.getsizeof("x" * 100_000 + widest)
+    small.take(TRACES, model_call("t", "x" * 100_000 + widest))
+    size_bytes = small.state()["bytes"]
+    assert keeps < size_bytes < keeps + 4_000
+    for _ in range(4 * MIB // size_bytes - 1):
+        small.take(TRACES, model_call("t", "x" * 100_000 + widest))
+    with pytest.raises(Full):
+        small.take(TRACES, model_call("t", "x" * 100_000 + widest))
+
+
+def model_call(key: str, text: str, request: Any = None) -> Any:
+    """A model call whose agent is still at work."""
+    request = request or ExportTraceServiceRequest()
+    groups = request.resource_spans
+    spans = (groups[0] if groups else groups.add()).scope_spans.add().spans
+    attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": "[]", key: text}
+    add_span(spans, new_trace_id(), 1, parent_id=2, attributes=attributes)
+    return request
+
+
+def test_a_large_resource_counts_for_each_span_that_keeps_it(process: Pipeline) -> None:
+    """One that is as large as usual is divided among its spans; of a larger one each span that
+    waits keeps all alive.
+    """
+    sizes = []
+    for length in (1, 2_000, 500_000):
+        waits = Intake(SidecarSettings(quiet_s=60))
+        request = model_call("t", "x")
+        for _ in range(9):
+            model_call("t", "x", request)
+        attributes = request.resource_spans[0].resource.attributes
+        attributes.add(key="made up").value.string_value = "x" * length
+        waits.take(TRACES, request)
+        sizes.append(waits.state()["bytes"])
+    smallest, usual, large = sizes
+    assert smallest + 1_900 < usual < smallest + 2_100
+    assert large > smallest + 10 * 490_000
+
+
+def test_the_name_of_a_scope_is_one_text_for_all_its_spans() -> None:
+    """Each access to a message's text makes another one, so a long name would be there a thousand
+    times.
+    """
+    request = ExportTraceServiceRequest()
+    scope = request.resource_spans.add().scope_spans.add()
+    scope.scope.name = "x" * 10_000
+    for number in range(1, 11):
+        add_span(scope.spans, number, number)
+    assert len({id(span.scope) for span in spans_of_otlp(request.resource_spans)}) == 1
+
+
+def test_what_is_being_read_is_still_counted(
+    process: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traces leave the limit when they have been read, not when they are taken from the assembler;
+    large ones are read one by one.
+    """
+    intake = Intake(SidecarSettings(quiet_s=0.05, parent_wait_s=0.1))
+    evaluate, counted = intake._evaluation.evaluate, list[tuple[int, int]]()
+
+    def noted(traces: Any, *more: Any) -> None:
+        counted.append((sum(trace.size_bytes for trace in traces), intake.state()["bytes"]))
+        evaluate(traces, *more)
+
+    monkeypatch.setattr(intake._evaluation, "evaluate", noted)
+    for _ in range(3):
+        intake.take(TRACES, model_call("t", "x" * 5 * MIB))
+    intake.start()
+    assert intake.close(30.0)
+    assert [size > 5 * MIB for size, _ in counted if size] == [True] * 3
+    assert all(size <= state for size, state in counted)
+    assert intake.state()["bytes"] == 0
 
 
 def test_the_queue_shows_what_waits_for_its_trace(
@@ -377,6 +461,92 @@ def test_an_end_in_the_middle_of_reading_keeps_the_rest(tmp_path: Path, process:
     again = durable(tmp_path)
     assert again.read_left(threading.Event()) == 3
     assert again.close(10.0)
+
+
+def test_a_journal_larger_than_memory_is_read_as_room_becomes_free(
+    tmp_path: Path, process: Pipeline
+) -> None:
+    """In order and within the limit. What waits for a parent goes when nothing else can come in,
+    and the rest is read.
+    """
+    journal = Journal(tmp_path, 64 * MIB)
+    for _ in range(8):
+        request = model_call("t", "x" * 200_000 + "\U0001f600")
+        journal.write(TRACES, request.SerializeToString())
+    journal.close()
+    settings = SidecarSettings(
+        quiet_s=0.05, parent_wait_s=3_600, max_waiting_bytes=2 * MIB, durable=str(tmp_path)
+    )
+    intake = Intake(settings)
+    assert intake.read_left(ENDED) == 2  # without a thread nothing makes room
+    assert 1.5 * MIB < intake.state()["bytes"] <= 2 * MIB
+    intake.close(0.0)
+    again = Intake(settings)
+    again.start()
+    assert again.read_left(threading.Event()) == 8
+    assert taken(again)["capture_failed"] == 8  # model calls without content
+    assert not (tmp_path / "reading").exists()
+
+
+ENDED = threading.Event()
+ENDED.set()
+
+
+def test_what_the_limits_refuse_now_is_kept_in_a_file(
+    tmp_path: Path, process: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request that was acknowledged under other limits, or that cannot be decoded, is named and
+    counted, and the others are read.
+    """
+    large = trace_request(new_trace_id(), text="x" * 2_000)
+    wide = model_call("t", "x" * 700_000 + "\U0001f600").SerializeToString()
+    journal = Journal(tmp_path, 64 * MIB)
+    for request in (wide, b"\xff", trace_request(new_trace_id())):
+        journal.write(TRACES, request)
+    journal.close()
+    intake = Intake(SidecarSettings(quiet_s=0.05, max_waiting_bytes=2 * MIB, durable=str(tmp_path)))
+    intake.start()
+    assert intake.read_left(threading.Event()) == 3
+    assert taken(intake) == {"evaluated": 1}
+    assert in_quarantine(tmp_path) == {wide, b"\xff"}
+    assert process.accounting.failures["journal:quarantined"] == 2
+    assert str(tmp_path / "quarantine") in caplog.text
+    journal = Journal(tmp_path, 64 * MIB)
+    journal.write(TRACES, large)
+    journal.close()
+    small = Intake(SidecarSettings(max_request_bytes=1_024, durable=str(tmp_path)))
+    assert small.read_left(threading.Event()) == 1
+    assert small.close(0.0)
+    assert in_quarantine(tmp_path) == {wide, b"\xff", large}
+
+
+def in_quarantine(folder: Path) -> set[bytes]:
+    return {file.read_bytes() for file in (folder / "quarantine").iterdir()}
+
+
+def test_a_request_is_not_read_a_third_time_where_it_ended_two_starts(
+    tmp_path: Path, process: Pipeline
+) -> None:
+    """An end while another one was read counts for that one alone."""
+    journal = Journal(tmp_path, 64 * MIB)
+    for _ in range(2):
+        journal.write(TRACES, trace_request(new_trace_id()))
+    journal.close()
+    for note, left in (("1 1", 2), ("3 2", 2), ("garbage", 2), ("2 2", 1)):
+        (tmp_path / "reading").write_text(note)
+        intake = Intake(SidecarSettings(quiet_s=60, durable=str(tmp_path)))
+        assert intake.read_left(threading.Event()) == 2
+        assert intake.state()["size"] == left, note
+        intake._journal.close()  # type: ignore[union-attr]  # a kill: nothing is evaluated
+
+
+def test_an_erasure_reaches_what_is_in_quarantine(tmp_path: Path) -> None:
+    """A file that mentions the id is deleted as a whole: it is not decoded again."""
+    quarantine = Quarantine(tmp_path)
+    for data in (b"of c-1 and more", b"of another"):
+        quarantine.keep(TRACES, data)
+    assert quarantine.erase(Erasure(conversations=["c-1"])) == 1
+    assert in_quarantine(tmp_path) == {b"of another"}
 
 
 def test_a_trace_is_needed_until_its_answer_is_with_the_pipeline(
