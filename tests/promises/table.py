@@ -169,7 +169,7 @@ PROMISES = (
         "B7",
         "A request that means to fill the sidecar's memory is refused.",
         "gzip of 1 GB, in gzip, a million spans, attributes, depth 100,000, wrong lengths, endless chunks; HTTP, gRPC",
-        "refused; memory <= the limit + 32 MB; the next legal request served at once",
+        "refused; memory <= six times max_request_bytes (96 MB); the next legal request served at once",
     ),
     Promise(
         "B8",
@@ -224,6 +224,13 @@ PROMISES = (
         "Made-up names neither fill the memory nor take the place of the operator's names.",
         "100,000 made-up agents, services, models and criteria of feedback; then what the settings name",
         "memory <= 10 MB more, 20 of 20 evaluated, in every metric; series bounded, every count kept",
+    ),
+    Promise(
+        "B17",
+        "What waits is counted as Python keeps it, and a request that kills the sidecar ends its loop.",
+        "model calls that wait, in ASCII, Latin-1, beyond it, with one emoji, of 900 small attributes; SIGKILL and "
+        "restart; SIGKILL while a request is read again; spans of 1 MB in the host",
+        "shipped unit (512 MB) <= 400 MB; kept in a file at the third start; host <= 32 MB + 32 MB",
     ),
     Promise(
         "B18",
