@@ -89,11 +89,11 @@ class Labels:
                 waiting.append(key)
             if len(waiting) >= skip + _AT_ONCE:
                 break
-        waiting = waiting[skip:]
-        stored = find_evaluations(self._target, waiting)
-        for key in waiting:
-            if key in stored and stored[key].input_snapshot is not None:
-                return key, stored[key], max(1, left)
+        for key in waiting[skip:]:
+            # One at a time, as the first nearly always has content: answers take megabytes each.
+            stored = find_evaluations(self._target, [key]).get(key)
+            if stored is not None and stored.input_snapshot is not None:
+                return key, stored, max(1, left)
         return None
 
 
