@@ -129,9 +129,10 @@ def _is_ipv6(text: str, start: int, end: int) -> bool:
 # In folded text: a group of digits begins, and six digits or four short groups follow; no date of
 # a log line does.
 _NUMBER: Final = lazily(
-    rb"0(?:(?<= 0)|(?<= [a-z]0)(?=0{15}(?![a-z0])))(?!000 00 00(?: 00 00 00)?(?! ?0))"
+    rb"0(?<= 0)(?!000 00 00(?: 00 00 00)?(?! ?0))"
     rb"(?=(?: {0,3}+0){6}|0{0,2}+(?: 0{1,3}+){3}|0 00 00(?!0))"
 )
+_SIXTEEN: Final = b"0" * 16
 # In raw text, from there: what begins some kind by its first digits; other numbers need a word.
 _SHAPE: Final = lazily(
     rb"[0-9]{1,3}\.[0-9]{1,3}\.|[0-9]{12}|[0-9]{4}[^A-Za-z0-9]{1,5}[0-9]{4}|[0-9]{3}-[0-9]{2}-[0-9]{4}|0"
@@ -147,7 +148,7 @@ _GROUPS: Final = lazily(
 # Groups that are joined in another way, and single digits in a list: of an issuer's prefix alone.
 _ODD_GROUPS: Final = lazily(
     r"(?:[0-9]{16}|[0-9]{4}(?:[^A-Za-z0-9]{1,5}[0-9]{4}){3}|[0-9]{4}[^A-Za-z0-9]{1,5}[0-9]{6}[^A-Za-z0-9]{1,5}[0-9]{5}"
-    r"|[0-9](?:,\s?[0-9]){14,15})(?![0-9]|[^A-Za-z0-9]{1,5}[0-9])"
+    r"|[0-9](?:,\s?[0-9]){14,15})(?![A-Za-z0-9]|[^A-Za-z0-9]{1,5}[0-9])"
 )
 _AFTER_GROUP: Final = lazily(r"[0-9][^A-Za-z0-9]{1,5}\Z")
 _ISSUED: Final = lazily(
@@ -199,9 +200,10 @@ def find_numbers(scan: Scan, kinds: Set[str], taken: Sequence[Finding] = ()) -> 
     for at in scan.matches(_NUMBER, folded=True):
         while at >= ends[index].end and index < len(taken):
             index += 1
-        if at < done or at >= ends[index].start:
+        # A raw place is one further on. No number has a colon after two digits, times of day have.
+        if at < done or at >= ends[index].start or raw[at + 3 : at + 4] == b":":
             continue
-        # A raw place is one further on. A number right after another one has no word before it.
+        # A number right after another one has no word before it.
         if _AFTER_NUMBER.search(raw, max(0, at - 2), at + 1) and not _SHAPE.match(raw, at + 1):
             continue
         finding = _ipv4_at(text, at) if "ip" in kinds else None
@@ -212,6 +214,16 @@ def find_numbers(scan: Scan, kinds: Set[str], taken: Sequence[Finding] = ()) -> 
         if finding is not None:
             done = finding.end
             yield finding
+
+
+def find_glued_cards(scan: Scan) -> Iterator[Finding]:
+    """Find sixteen digits behind a single letter, which are no group of their own."""
+    text = scan.text
+    for at in scan.places(_SIXTEEN, folded=True):
+        if text[at - 1 : at].isalpha() and not text[max(0, at - 2) : max(0, at - 1)].isalnum():
+            card = _odd_card_at(text, at)
+            if card is not None:
+                yield card
 
 
 def find_ibans(scan: Scan) -> Iterator[Finding]:
@@ -269,7 +281,7 @@ def _card_at(text: str, at: int) -> Finding | None:
     before = text[at - 1 : at] if at else ""
     if before in ("", ".", ",") and text[max(0, at - 2) : max(0, at - 1)].isdigit():
         return None
-    match = None if before.isalpha() else _GROUPS.match(text, at)
+    match = _GROUPS.match(text, at)
     if match is None:
         return _odd_card_at(text, at)
     digits = "".join(_DIGITS.findall(match[0]))

@@ -15,6 +15,7 @@ from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.redaction.personal import (
     find_emails,
+    find_glued_cards,
     find_ibans,
     find_ipv6,
     find_numbers,
@@ -154,6 +155,8 @@ class PatternRedactor(Redactor, type="patterns"):
                 taken += findings
         if numbers := {"card", "phone", "ip", "ssn"}.intersection(self.kinds):
             yield from find_numbers(scan, numbers, sorted(taken))
+        if "card" in self.kinds:
+            yield from find_glued_cards(scan)
 
 
 def _holds_nothing(text: str) -> bool:
