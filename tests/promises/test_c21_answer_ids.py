@@ -187,14 +187,14 @@ def test_an_answer_that_comes_again_to_the_sidecar_replaces_its_scores(
     evaluation = SpanEvaluation()
     for _ in range(2):
         for number in range(ANSWERS):
-            evaluation.evaluate_forwarded(forwarded(number, call_id_of_span(number + 1)), 100)
+            evaluation.evaluate_forwarded(forwarded(number, call_id_of_span(number + 1)))
         assert flush(20)
     results = results_of(kept)
     assert len(results) == 2 * ANSWERS
     assert sorted(Counter(ids_of(results)).values()) == [2] * ANSWERS
     assert len(sql.query()) == ANSWERS
     promise("C21", figure=f"received twice: {len(sql.query())} rows of {ANSWERS} answers of a span")
-    evaluation.evaluate_forwarded(forwarded(0, "'; DROP TABLE agenteval_results"), 100)
+    evaluation.evaluate_forwarded(forwarded(0, "'; DROP TABLE agenteval_results"))
     [other] = results_of(kept)
     assert other.call_id is not None
     assert len(other.call_id) == 16

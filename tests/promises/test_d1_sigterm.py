@@ -361,7 +361,7 @@ def server(*command: str, folder: Path, **environment: str) -> Iterator[subproce
 def get(port: int, path: str, deadline: float) -> str:
     """The answer to a request; the first ones may come before the server listens."""
     while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         try:
             connection.request("GET", path)
             return connection.getresponse().read().decode()
