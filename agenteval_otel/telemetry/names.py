@@ -4,7 +4,7 @@ place of a name of the operator's, and no number of them fills the memory.
 There is one table for each kind of name. In a table the operator's own names (of the settings, of
 decorators, of evaluators) always have their place. Some others have one too: the first of them at
 once, later ones when they have come often. The rest shares ``_other``. Who has a place keeps it
-until the process ends, for three reasons that docs/decisions/0077-names.md explains.
+until the process ends, for three reasons that docs/decisions/0078-names.md explains.
 """
 
 from __future__ import annotations
