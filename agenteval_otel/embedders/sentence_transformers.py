@@ -69,7 +69,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
             if not Path(self.model).expanduser().is_dir():
                 problem = ConfigurationError("there is no such folder", path="model")
         elif Path(self.model).exists():
-            # The library would take it for the model, whoever made the current folder.
+            # The library would take it for the model, and anybody may have made the current folder.
             wrong = f"the current folder has something of this name: write ./{self.model} if that is the model"
             problem = ConfigurationError(wrong, path="model")
         if problem is not None:
