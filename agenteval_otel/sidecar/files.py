@@ -17,6 +17,7 @@ from agenteval_otel.sidecar.journal import LOGS, TRACES
 
 _WHOLE_BYTES: Final = 64 * 1024 * 1024  # of a file that is one request
 _LOGS_SUFFIX: Final = "-logs.binpb"  # as a sidecar names what it has set aside
+_FIRST_TAG: Final = b"\n"  # of most requests in protobuf: field 1 with a length; in JSON a space
 _KINDS: Final = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": None}
 """What a request holds; metrics, which the Collector may write into the same file, are passed over.
 """
@@ -53,10 +54,16 @@ def requests_in(
         try:
             first = file.read(1)
             file.seek(0)
+            kind = LOGS if name.removesuffix(".gz").endswith(_LOGS_SUFFIX) else TRACES
             if first not in b"{[ \t\r\n":
-                kind = LOGS if name.removesuffix(".gz").endswith(_LOGS_SUFFIX) else TRACES
                 yield kind, _whole(name, file, messages[kind])
                 return
+            if first == _FIRST_TAG:
+                request = _whole_or_none(file, messages[kind])
+                if request is not None:
+                    yield kind, request
+                    return
+                file.seek(0)
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield from _of_line(
@@ -73,14 +80,19 @@ def requests_in(
 
 
 def _whole(name: str, file: IO[bytes], messages: OtlpMessages) -> Any:
+    request = _whole_or_none(file, messages)
+    if request is None:
+        wrong = f"is no OTLP: neither a request in protobuf of at most {_WHOLE_BYTES:,} bytes, nor lines of JSON"
+        raise ConfigurationError(wrong, path=name)
+    return request
+
+
+def _whole_or_none(file: IO[bytes], messages: OtlpMessages) -> Any:
     data = file.read(_WHOLE_BYTES + 1)
     try:
-        if len(data) > _WHOLE_BYTES:
-            raise ValueError
-        return messages.request.FromString(data)
+        return messages.request.FromString(data) if len(data) <= _WHOLE_BYTES else None
     except Exception:
-        wrong = f"is no OTLP: neither a request in protobuf of at most {_WHOLE_BYTES:,} bytes, nor lines of JSON"
-        raise ConfigurationError(wrong, path=name) from None
+        return None
 
 
 def _first(line: bytes, rest: IO[bytes]) -> Any:

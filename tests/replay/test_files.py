@@ -16,6 +16,7 @@ import pytest
 from agenteval_otel.cli.evaluate.dataset import Dataset
 from agenteval_otel.replay.results_file import REPLAY
 from tests.cli.conftest import CommandLine
+from tests.promises.served import new_trace_id, trace_request
 
 from . import recordings as rec
 
@@ -163,13 +164,15 @@ def test_broken_lines_are_named_and_counted(cli: CommandLine) -> None:
 
 
 def test_files_of_one_request_are_read_as_the_sidecar_reads_them(cli: CommandLine) -> None:
-    """In JSON over several lines; what is neither is an error that names the file."""
+    """In JSON over several lines, and in protobuf; what is neither is an error that names the file."""
     text = json.dumps(rec.traces([rec.answer_span(0, polite(0))]), indent=2)
     for name, written in (("one.json", text), ("two.json", re.sub(r"^\{\s+", "{", text))):
         cli.file(name, written)
         assert replay(cli, name, "--results", f"of-{name}l")["answers"] == 1
     cli.file("cut.jsonl", '{"cut\n' + rec.lines(rec.traces([rec.answer_span(1, polite(1))])))
     assert replay(cli, "cut.jsonl", "--results", "of-cut.jsonl")["answers"] == 1
+    (cli.folder / "one.binpb").write_bytes(trace_request(new_trace_id()))
+    assert replay(cli, "one.binpb", "--results", "of-binpb.jsonl")["answers"] == 1
     (cli.folder / "other.bin").write_bytes(b"\xff\xff neither")
     replay(cli, "other.bin", "--results", "b.jsonl", code=2)
     assert "other.bin: is no OTLP" in cli.err
