@@ -53,6 +53,8 @@ class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
             as the 90th percentile of the last five seconds.
         min_rate: Smallest share of the sampled responses, above 0 to 1; below it evaluators that
             call a model are skipped.
+        grace_s: Seconds after the first answer in which a late event loop reduces nothing: imports
+            and first requests make it late. A long queue still does.
     """
 
     model_config = ConfigDict(
@@ -63,6 +65,7 @@ class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
     max_drain_s: float | None = Field(default=10.0, gt=0)
     max_loop_lag_s: float | None = Field(default=0.05, gt=0)
     min_rate: float = Field(default=1 / 64, gt=0, le=1)
+    grace_s: float = Field(default=60.0, ge=0, le=3_600)
 
 
 class _Overload(NamedTuple):
@@ -103,6 +106,8 @@ class LoadShedder:
     def reset(self) -> None:
         self._set(FULL, 1.0)
         self._moved_at = self._looked_at = self._passed_at = self._ignore_lag_until = -math.inf
+        # when the first answers were there
+        self._began_at: float | None = None
         self._drain: deque[tuple[float, float]] = deque(maxlen=_LOOKS_ABOVE)
         self._dropped: int | None = None
         self._late_s = 0.0
@@ -125,6 +130,8 @@ class LoadShedder:
     def look(self) -> bool:
         """Measure, and reduce or recover if due; returns whether it has to be called again."""
         now, work = self._clock(), self._work()
+        if self._began_at is None:
+            self._began_at = now
         overload = self._measure(now, work)
         if self.settings.enabled:
             self._move(now, work, overload)
@@ -168,7 +175,14 @@ class LoadShedder:
         """The host's loop lag, where it exceeds its bound and evaluation may be the cause."""
         bound_s = self.settings.max_loop_lag_s
         late = self._loop_lag.since(max(now - _LAG_WINDOW_S, self._moved_at))
-        counts = bound_s is not None and late and work.queued and now >= self._ignore_lag_until
+        is_starting = self._began_at is not None and now - self._began_at < self.settings.grace_s
+        counts = (
+            bound_s is not None
+            and late
+            and work.queued
+            and now >= self._ignore_lag_until
+            and not is_starting
+        )
         self._late_s = sorted(late)[math.ceil(_LAG_QUANTILE * len(late)) - 1] if counts else 0.0
         if bound_s is None or not counts or len(late) < _LAG_LEAST_COUNT:
             return None

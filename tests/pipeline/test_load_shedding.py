@@ -176,10 +176,10 @@ def test_work_that_stands_still_leads_to_no_model_calls_and_not_to_off() -> None
 
 
 class LateLoop:
-    """A host's loop that is late, while answers are evaluated."""
+    """A host's loop that is late, while answers are evaluated; by default its start is over."""
 
-    def __init__(self, *, caused_by_us: bool) -> None:
-        self.load, self._caused_by_us = Simulated(), caused_by_us
+    def __init__(self, *, caused_by_us: bool, grace_s: float = 0.0) -> None:
+        self.load, self._caused_by_us = Simulated(grace_s=grace_s), caused_by_us
 
     def run(self, seconds: float, *, late_s: float = 0.1) -> set[int]:
         """The levels met; where we are the cause, lateness is in proportion to what goes on."""
@@ -221,6 +221,27 @@ def test_loop_lag_of_ours_at_the_least_rate_leads_to_off() -> None:
     assert loop.load.shedder.thin(SAMPLED, 0).outcome == SHED
 
 
+def test_a_loop_that_is_late_at_the_start_sheds_nothing() -> None:
+    """The grace period begins with the first answer, however long nothing came before; a loop that
+    is late after it reduces sampling.
+    """
+    loop = LateLoop(caused_by_us=False, grace_s=60.0)
+    loop.load.clock.advance(500.0)
+    assert loop.run(59.0, late_s=2.0) == {FULL}
+    assert loop.load.shedder.gauges()["loop_lag"] == 2.0
+    assert REDUCED in loop.run(10.0, late_s=2.0)
+
+
+def test_a_long_queue_at_the_start_reduces_sampling() -> None:
+    """The grace period is about the loop alone: overload lowers sampling, and a queue that overflows
+    does, from the first seconds on.
+    """
+    for load in (Simulated(grace_s=3_600.0), Simulated(grace_s=3_600.0, capacity=1_000)):
+        load.run(40.0, 1_000)
+        assert load.shedder.level >= REDUCED
+        assert load.shed > 0
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"enabled": False}, {"max_drain_s": None, "max_loop_lag_s": None, "capacity": 6_000}],
@@ -240,7 +261,7 @@ def test_without_a_bound_it_measures_and_reduces_nothing(settings: dict[str, Any
 
 
 def test_loop_lag_without_work_of_ours_changes_nothing() -> None:
-    load = Simulated()
+    load = Simulated(grace_s=0.0)
     for _ in range(50):
         load.shedder._loop_lag.add(1.0)
         load.look()

@@ -144,3 +144,33 @@ def test_a_burst_keeps_every_call(
     promise("D4", figure=f"burst of {calls}: {outcomes['evaluated']} evaluated")
     assert outcomes["evaluated"] == calls, outcomes
     assert {event.attributes[SAMPLING_PROBABILITY] for event in telemetry.events()} == {1.0}
+
+
+def test_first_requests_on_a_late_loop_keep_every_call(promise: Recorder) -> None:
+    """A newcomer's first calls: imports and a busy machine hold up the event loop, and each answer
+    has its score.
+    """
+    never, calls, held_s = threading.Event(), 40, 0.15
+    made = pipeline_of(Func.of(takes_its_time))
+
+    @monitor(pipeline=made, agent="support")
+    async def answer(question: str) -> str:
+        never.wait(held_s)  # holds the loop, as an import in a handler does
+        await asyncio.sleep(0)
+        return "An answer."
+
+    async def ask() -> None:
+        for _ in range(calls):
+            await answer("A question?")
+
+    asyncio.run(ask())
+    assert made.flush(30.0)
+    outcomes = made.accounting.outcomes()
+    lag_s = max(made.load_shedder.gauges().get("loop_lag", 0.0), 0.0)
+    made.shutdown(5.0)
+    promise(
+        "D4",
+        figure=f"first {calls} calls on a loop up to {lag_s:.2f} s late: {outcomes['evaluated']} evaluated",
+    )
+    assert lag_s > 0.05, "the loop was not late"
+    assert outcomes["evaluated"] == calls, outcomes
