@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from agenteval_otel.assembly.recent import ANY_SPAN, WHOLE_TRACE, RecentSpans
 from agenteval_otel.mappers.base import mapper_of, role_of
 from agenteval_otel.mappers.span import ReadEvent, ReadSpan
 from agenteval_otel.semconv import SPANS_NOT_UNDERSTOOD, SPANS_OURS, SPANS_WITHOUT_ANSWER
-
-_MAX_FINISHED = 10_000  # traces whose late spans are recognized
 
 
 class AssembledTrace(NamedTuple):
@@ -24,10 +23,20 @@ class AssembledTrace(NamedTuple):
 
 
 class _Trace:
-    __slots__ = ("events", "last_s", "n_events", "size_bytes", "spans", "waited_s")
+    __slots__ = (
+        "events",
+        "has_finished",
+        "last_s",
+        "n_events",
+        "size_bytes",
+        "spans",
+        "waited_s",
+    )
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, *, has_finished: bool) -> None:
         self.spans: list[ReadSpan] = []
+        # an answer of the same trace was finished lately: its spans are looked for
+        self.has_finished = has_finished
         self.events: dict[int, list[ReadEvent]] | None = None
         self.size_bytes = self.n_events = 0
         self.last_s = now_s
@@ -43,6 +52,9 @@ class TraceAssembler:
     agent may still be at work above it: such a trace waits for `parent_wait_s`. A trace without any
     such span is let go; one that is never quiet is taken as it is once it is `max_age_s` old.
 
+    The spans of a trace that was taken are remembered for a while. One that comes again, or that
+    comes later and is below one of them, is late, and not evaluated as a trace of its own.
+
     Args:
         quiet_s: How long no span of a trace may have come: what an SDK's batch processor waits, and
             a second.
@@ -54,9 +66,12 @@ class TraceAssembler:
             that mappers understand it may have twice as many: the agent's own comes last.
         is_mark: Says whether a value in the trace state is the mark of a trace (see
             `ReadSpan.is_marked`); without it no span is marked.
+        remember_s: How long the spans of a trace that was taken are remembered.
+        remember_bytes: The memory for that. 9 to 12 bytes a span of an agent, model or tool, and a
+            trace.
 
     Attributes:
-        late: Spans that came when their answer was on its way already.
+        late: Spans that came when their answer was on its way already, or came again.
         left_out: Spans beyond `max_trace_spans`.
         unread: Spans of traces in which nothing is evaluated, by their outcome (`SPANS_OUTCOMES`)
             and scope.
@@ -72,6 +87,8 @@ class TraceAssembler:
         max_bytes: int = 64 * 1024 * 1024,
         max_trace_spans: int = 1_000,
         is_mark: Callable[[str, int], bool] | None = None,
+        remember_s: float = 300.0,
+        remember_bytes: int = 4 * 1024 * 1024,
     ) -> None:
         self._is_mark = is_mark
         self._quiet_s, self._parent_wait_s, self._max_age_s = quiet_s, parent_wait_s, max_age_s
@@ -87,7 +104,8 @@ class TraceAssembler:
         self._waiting: OrderedDict[int, _Trace] = OrderedDict()
         # of both, in the order of their first span
         self._begun: OrderedDict[int, float] = OrderedDict()
-        self._finished: OrderedDict[int, set[int]] = OrderedDict()
+        self._finished = RecentSpans(remember_s, remember_bytes)
+        self._late_noted = 0
         self.spans = self.size_bytes = 0
         self.late = self.left_out = 0
         self.unread: Counter[tuple[str, str]] = Counter()
@@ -101,14 +119,11 @@ class TraceAssembler:
             return False
         if self._is_mark is not None and span.trace_state:
             span.check_mark(self._is_mark)
-        finished = self._finished.get(span.trace_id)
-        is_late = finished is not None and (span.parent_id in finished or span.span_id in finished)
-        if finished is not None and is_late and not span.is_evaluation:
-            if len(finished) < 2 * self._max_trace_spans:
-                finished.add(span.span_id)
+        has_finished = self._has_finished(span.trace_id)
+        if has_finished and not span.is_evaluation and self._comes_late(span):
             self.late += 1
             return True
-        trace = self._trace(span.trace_id, now_s)
+        trace = self._trace(span.trace_id, now_s, has_finished=has_finished)
         if (count := len(trace.spans)) >= self._max_trace_spans and (
             count >= 2 * self._max_trace_spans or role_of(span) is None
         ):
@@ -126,10 +141,13 @@ class TraceAssembler:
         """
         if not self._has_room(size_bytes):
             return False
-        if span_id in self._finished.get(trace_id, ()):
+        has_finished = self._has_finished(trace_id)
+        if has_finished and (
+            self._finished.knows(trace_id, span_id) or self._finished.knows(trace_id, WHOLE_TRACE)
+        ):
             self.late += 1
             return True
-        trace = self._trace(trace_id, now_s)
+        trace = self._trace(trace_id, now_s, has_finished=has_finished)
         events = trace.events = trace.events or {}
         if trace.n_events >= self._max_trace_spans:
             self.left_out += 1
@@ -150,6 +168,21 @@ class TraceAssembler:
         for trace in (*self._active.values(), *self._waiting.values()):
             trace.waited_s = seconds
 
+    def close(self, trace_ids: Iterable[int]) -> None:
+        """Take no further span of these traces: what comes while they are remembered is late."""
+        for trace_id in trace_ids:
+            self._know(trace_id, {WHOLE_TRACE})
+
+    @property
+    def remembered_bytes(self) -> int:
+        """The memory of what is remembered."""
+        return self._finished.size_bytes
+
+    @property
+    def forgotten(self) -> int:
+        """Spans of finished answers that were forgotten before their time, for lack of memory."""
+        return self._finished.forgotten
+
     @property
     def traces(self) -> int:
         """How many wait."""
@@ -162,14 +195,42 @@ class TraceAssembler:
     def _has_room(self, size_bytes: int) -> bool:
         return self.spans < self._max_spans and self.size_bytes + size_bytes <= self._max_bytes
 
-    def _trace(self, trace_id: int, now_s: float) -> _Trace:
+    def _open(self, trace_id: int) -> _Trace | None:
+        return self._active.get(trace_id) or self._waiting.get(trace_id)
+
+    def _has_finished(self, trace_id: int) -> bool:
+        """Whether an answer of the trace was finished lately; asked once a trace, as it takes time."""
+        trace = self._open(trace_id)
+        if trace is not None:
+            return trace.has_finished
+        return self._finished.knows(trace_id, ANY_SPAN)
+
+    def _comes_late(self, span: ReadSpan) -> bool:
+        """Whether it was taken before, or is below a span that was; then that one stays known."""
+        finished, trace_id = self._finished, span.trace_id
+        if finished.knows(trace_id, WHOLE_TRACE):
+            return True
+        known = span.span_id
+        if not finished.knows(trace_id, known):
+            if span.parent_id is None or not finished.knows(trace_id, span.parent_id):
+                return False
+            known = span.parent_id
+            # What comes below it is late too. Bounded: late spans push out what was evaluated.
+            if self._late_noted < 2 * self._max_trace_spans:
+                self._late_noted += 1
+                finished.note(trace_id, span.span_id)
+        finished.note(trace_id, known)
+        finished.note(trace_id, ANY_SPAN)
+        return True
+
+    def _trace(self, trace_id: int, now_s: float, *, has_finished: bool) -> _Trace:
         trace = self._active.get(trace_id)
         if trace is not None:
             self._active.move_to_end(trace_id)
         else:
             trace = self._waiting.pop(trace_id, None)
             if trace is None:
-                trace = _Trace(now_s)
+                trace = _Trace(now_s, has_finished=has_finished)
                 self._begun[trace_id] = now_s
             self._active[trace_id] = trace
         trace.last_s = now_s
@@ -187,6 +248,7 @@ class TraceAssembler:
         """Take the traces that are complete; `quiet_s` and `max_age_s` replace those of the
         assembler.
         """
+        self._finished.advance(now_s)
         for trace_id, trace in _quiet(
             self._active, now_s - (self._quiet_s if quiet_s is None else quiet_s)
         ):
@@ -207,7 +269,11 @@ class TraceAssembler:
     def remove(
         self, is_concerned: Callable[[int, Sequence[ReadSpan], Sequence[ReadEvent]], bool]
     ) -> list[int]:
-        """Give up the traces that are concerned by their id, spans and events; returns their ids."""
+        """Remove the traces that are concerned by their id, spans and events, and return their ids.
+
+        They are forgotten: spans that are sent again are put together as if they were new. An
+        erasure calls `close` besides.
+        """
         removed = []
         for trace_id in list(self._begun):
             trace = self._active.get(trace_id) or self._waiting[trace_id]
@@ -217,8 +283,6 @@ class TraceAssembler:
                 del self._begun[trace_id]
                 self.spans -= len(trace.spans) + trace.n_events
                 self.size_bytes -= trace.size_bytes
-                # what comes later is late
-                self._know(trace_id, {span.span_id for span in trace.spans})
                 removed.append(trace_id)
         return removed
 
@@ -250,14 +314,14 @@ class TraceAssembler:
         self._know(trace_id, known)
         return AssembledTrace(trace.spans, trace.size_bytes)
 
-    def _know(self, trace_id: int, span_ids: set[int]) -> None:
-        known = self._finished.pop(trace_id, set())
-        # One trace may span a whole process: what was evaluated long ago is removed.
-        self._finished[trace_id] = (
-            span_ids if len(known) > 2 * self._max_trace_spans else known | span_ids
-        )
-        if len(self._finished) > _MAX_FINISHED:
-            self._finished.popitem(last=False)
+    def _know(self, trace_id: int, span_ids: Iterable[int]) -> None:
+        finished, trace = self._finished, self._open(trace_id)
+        if trace is not None:
+            trace.has_finished = True
+        finished.note(trace_id, ANY_SPAN)
+        for span_id in span_ids:
+            finished.note(trace_id, span_id)
+        self._late_noted = 0
 
 
 def _unread(span: ReadSpan) -> tuple[str, str]:

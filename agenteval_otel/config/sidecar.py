@@ -36,6 +36,11 @@ class SidecarSettings(FrozenSettings):
             seconds.
         nested_agents: Whether agents called by another agent are evaluated too, if they have their
             own name.
+        remember_s: How long the spans of an evaluated answer are remembered: what comes again within
+            this time is `late`, and not evaluated again. By default twice as long as a Collector
+            retries.
+        remember_bytes: Memory limit of what is remembered, beside `max_waiting_bytes`: 8 to 12 bytes
+            a span; beyond it spans are forgotten sooner.
         max_request_bytes: The largest request, after decompression. While it is decoded it may take
             five times as much memory.
         max_waiting_bytes: Memory limit of spans whose answer is not yet read, counted as Python
@@ -59,6 +64,8 @@ class SidecarSettings(FrozenSettings):
     quiet_s: float = Field(default=6.0, ge=0, le=3_600)
     parent_wait_s: float = Field(default=60.0, ge=0, le=86_400)
     nested_agents: bool = False
+    remember_s: float = Field(default=600.0, ge=0, le=86_400)
+    remember_bytes: int = Field(default=32 * 1024 * 1024, ge=64 * 1024)
     max_request_bytes: int = Field(default=16 * 1024 * 1024, ge=1_024)
     max_waiting_bytes: int = Field(default=128 * 1024 * 1024, ge=1024 * 1024)
     durable: str | None = None

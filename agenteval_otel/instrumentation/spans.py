@@ -96,6 +96,7 @@ class SpanEvaluation:
     ) -> None:
         self._nested, self._pipeline, self._is_remote = nested_agents, pipeline, is_remote
         self._handlers: dict[str, Handler] = {}
+        self._forgotten = 0
 
     def evaluate(
         self, traces: Sequence[AssembledTrace], receipts: Sequence[Receipt | None] = ()
@@ -185,6 +186,15 @@ class SpanEvaluation:
         for outcome in ("late", "left_out"):
             count(outcome, getattr(assembler, outcome))
             setattr(assembler, outcome, 0)
+        forgotten, self._forgotten = assembler.forgotten - self._forgotten, assembler.forgotten
+        if forgotten > 0:
+            (self._pipeline or default_pipeline()).accounting.fail("spans:forgotten", forgotten)
+            log.warning(
+                "spans_forgotten",
+                part="spans",
+                reason="there is no memory to know the spans of finished answers for longer",
+                fix="raise remember_bytes of the sidecar's settings, or lower remember_s",
+            )
 
     def _handler(self, agent: str) -> Handler:
         """Return the handler with the agent's settings: one for each agent that the settings name,
@@ -441,6 +451,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
                 self._look()
                 before = self._assembler.size_bytes
                 removed.extend(self._assembler.remove(partial(trace_is_concerned, erasure)))
+                self._assembler.close(removed)
                 MEMORY.read_spans.release(before - self._assembler.size_bytes)
             finally:
                 done.set()

@@ -112,6 +112,8 @@ class Intake:
             parent_wait_s=max(settings.parent_wait_s, settings.quiet_s),
             max_spans=settings.max_waiting_bytes // SPAN_BYTES,
             max_bytes=settings.max_waiting_bytes,
+            remember_s=settings.remember_s,
+            remember_bytes=settings.remember_bytes,
         )
         self._parent_wait_s = max(settings.parent_wait_s, settings.quiet_s)
         self._quiet_s = settings.quiet_s
@@ -358,6 +360,8 @@ class Intake:
                     )
                 )
             }
+            # A later span of the same answer, such as the agent's own, may hold what was erased.
+            assembler.close(traces - {0})
             answers = [
                 item
                 for item in self._answers

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from agenteval_otel.assembly.traces import TraceAssembler
-from agenteval_otel.mappers.span import ReadSpan
+from agenteval_otel.mappers.span import ReadEvent, ReadSpan
 from agenteval_otel.mappers.trace import read_trace
 from agenteval_otel.sampling.key import SamplingKey
 from tests.mappers.support import AGENT_NAMES, read_recording, spans_of
@@ -205,18 +205,50 @@ def test_late_spans_take_no_room() -> None:
     for number in range(2, 1000):
         assembler.add(chat(1, number, 1), 100, 2.0)
     assert assembler.late == 998
-    assert max(map(len, assembler._finished.values())) <= 20
+    assert assembler.remembered_bytes <= 30 * 200
 
 
 def test_a_process_within_one_trace_is_bounded() -> None:
     """A trace that is complete again and again remembers what was evaluated lately, and not all
-    there ever was.
+    there ever was: each of its answers is taken, once.
     """
-    assembler = TraceAssembler(quiet_s=1.0, max_trace_spans=10)
+    assembler = TraceAssembler(quiet_s=1.0, remember_s=60.0)
     for number in range(1, 1000):
         assembler.add(chat(1, number), 100, 3.0 * number)
         assert taken(assembler, 3.0 * number + 1) == [[number]]
-    assert len(assembler._finished[1]) <= 21
+        assembler.add(chat(1, number), 100, 3.0 * number + 2)
+    assert (assembler.late, assembler.spans) == (999, 0)
+    assert assembler.remembered_bytes <= 90 * 200
+
+
+def test_what_was_removed_is_forgotten() -> None:
+    """Removed and sent again it is one trace, as it was; what was evaluated before stays known."""
+    assembler = TraceAssembler(quiet_s=1.0)
+    assembler.add(span(1, 9, operation="invoke_agent"), 100, 0.0)
+    assert taken(assembler, 1.0) == [[9]]
+    spans = [chat(1, 2, 1), chat(1, 3, 1), span(1, 1, operation="invoke_agent")]
+    for item in spans[:2]:
+        assembler.add(item, 100, 2.0)
+    assert assembler.remove(lambda trace_id, spans, events: trace_id == 1) == [1]
+    assert (assembler.spans, assembler.size_bytes) == (0, 0)
+    for item in spans:
+        assembler.add(item, 100, 3.0)
+    assembler.add(chat(1, 10, 9), 100, 3.0)
+    assert (taken(assembler, 9.0), assembler.late) == ([[2, 3, 1]], 1)
+
+
+def test_a_closed_trace_takes_nothing_more() -> None:
+    """After an erasure the spans of the same answer that come later, the agent's own among them,
+    are late; so are their events.
+    """
+    assembler = TraceAssembler(quiet_s=1.0, remember_s=60.0)
+    assembler.add(chat(1, 2, 1), 100, 0.0)
+    assembler.close(assembler.remove(lambda trace_id, spans, events: True))
+    assembler.add(span(1, 1, operation="invoke_agent"), 100, 1.0)
+    event = ReadEvent("gen_ai.client.inference.operation.details", 1, {}, None)
+    assert assembler.add_event(event, 1, 1, 100, 1.0)
+    assembler.add(chat(2, 2, 1), 100, 1.0)
+    assert ([trace.spans[0].trace_id for trace in assembler.take_all()], assembler.late) == ([2], 2)
 
 
 @pytest.mark.parametrize("name", AGENT_NAMES)

@@ -353,6 +353,12 @@ PROMISES = (
         "one score for each answer, evaluator, version and criterion, in every storage",
     ),
     Promise(
+        "C19",
+        "A span that comes again is not scored again; what was removed is forgotten.",
+        "requests sent again after 12,000 traces, and after ten minutes; spans removed, erased, and sent again",
+        "0 scored again in ten minutes, at 1,500 traces/s in five; <= 32 MB; removed: scored whole; erased: not at all",
+    ),
+    Promise(
         "D1",
         "SIGTERM ends the server's way, and what was taken is delivered or counted, by the defaults.",
         "SIGTERM to gunicorn, uvicorn, plain Python and forked children under load; twice; on other threads",
