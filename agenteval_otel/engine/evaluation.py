@@ -28,11 +28,16 @@ from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import EVALUATED, PIPELINE_FAILED
+from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emission, score_attributes
 from agenteval_otel.telemetry.spans import context_of_evaluation, open_agent_span
 
 _MAX_LOOKUPS = 2
 _TELEMETRY = UserPart("telemetry")  # the host's processors run there: named, and never quarantined
+Stage = Literal["evaluating", "emitting", "sent", "emitted", "saving", "over"]
+"""How far an evaluation is. ``sent``: the results of a list were emitted together, the rest of
+`Evaluation.finish` is to come. ``emitted``: it is to be saved.
+"""
 _UNSAMPLED: Any = {
     "sampling_probability": None,
     "sampling_reason": None,
@@ -44,6 +49,11 @@ _UNSAMPLED: Any = {
 class Evaluation:
     """The evaluation of one call, from its input to what is emitted and stored; on the background
     thread.
+
+    A thread that is held up is replaced, and may come back at any moment. So whoever emits or saves
+    takes the right to do so first, and only one can have it. Another thread takes an evaluation over,
+    and a call is settled as anything but evaluated, only after withdrawing that right: the outcome
+    of a call then is what was emitted of it.
 
     Args:
         engine: The `Engine` that made it.
@@ -63,12 +73,13 @@ class Evaluation:
         self._outcome: RunOutcome | None = None
         self._later: asyncio.Future[str] | None = None
         self._started_ns = self._tick = 0
-        self._stage: Literal["evaluating", "emitting", "emitted", "saving", "over"] = "evaluating"
+        self._stage: Stage = "evaluating"
+        # One token. Popping it is atomic: of two threads that try, only one succeeds.
+        self._right = [None]
         self.superseded = False
         self._lookups = 0
         self._response: EvaluatedResponse | None = None
         self._emission: Emission | None = None
-        self._is_sent = False
         self._sampled: dict[str, Any] = {}
         self._drawn: Any = None  # its probability here, and what came before
         self._least: float | None = None
@@ -196,30 +207,63 @@ class Evaluation:
             if token is not None:
                 otel_context.detach(token)
 
-    def taken_over(self, blamed: Evaluator | None, error: EvaluationError) -> Evaluation | None:
-        """The same evaluation for another thread; None if parts of it may have been emitted.
-        Finished results stay, `blamed` has failed. A look-up of the ground truth is repeated once;
-        a save that has not ended counts as failed.
+    def claim(self) -> bool:
+        """Take the right to emit or save; False where another thread has it or has withdrawn it."""
+        try:
+            self._right.pop()
+        except IndexError:
+            return False
+        return True
+
+    def taken_over(
+        self, blamed: Evaluator | None, error: EvaluationError, *, may_begin_again: bool
+    ) -> Evaluation | Literal["failed", "stays"]:
+        """Return the same evaluation for another thread. Finished results stay, `blamed` has failed.
+
+        It stays with its thread while that one emits, and fails where it has not emitted anything
+        and `may_begin_again` is false. A look-up of the ground truth is repeated once. A save that
+        has begun counts as failed.
         """
-        is_finishing = self._engine.finishing is self
-        if self._stage == "emitting" or (is_finishing and self._stage == "evaluating"):
-            return None
+        is_withdrawn = self.claim()
+        if not is_withdrawn and self._stage not in ("saving", "over"):
+            return "stays"
         self.superseded = True
+        if is_withdrawn and self._stage == "evaluating" and not may_begin_again:
+            return "failed"
         other = copy.copy(self)
-        other.run, other._later, other.superseded = None, None, False
+        other.run, other._later, other.superseded, other._right = None, None, False, [None]
         if (
             self._settings.ground_truth is not None
             and not self.is_begun()
             and not other.needs_ground_truth()
         ):
             self._engine.ground_truth_failed(error)
-        if self._stage == "saving" or (is_finishing and self._stage == "emitted"):
-            other._stage = "over"
-            if self._settings.storage is not None:
-                self._settings.storage.interrupted(error)
+        if other._stage == "saving":
+            other._end_unsaved(error)
         if self.run is not None and self._outcome is None:
             other.run = self.run.taken_over(blamed, error, other._over)
         return other
+
+    def settle(self, outcome: str) -> str:
+        """Let nothing more be emitted, and return the outcome that matches what was: from any thread.
+
+        A result that is just being emitted, by a thread that a shutdown does not wait for, is not
+        known to arrive: its call keeps the outcome.
+        """
+        if self._stage == "over":
+            return outcome
+        self.claim()
+        if self._stage in ("evaluating", "emitting"):
+            return outcome
+        if self._stage == "sent" and self._outcome is not None:
+            self._count_results(self._outcome)
+        self._end_unsaved(EvaluationError("its thread ended before", error_type="cancelled"))
+        return EVALUATED
+
+    def _end_unsaved(self, error: EvaluationError) -> None:
+        self._stage = "over"
+        if self._settings.storage is not None:
+            self._settings.storage.interrupted(error)
 
     def _over(self, outcome: RunOutcome) -> None:
         late, waited = self.call.late, self.call.waited
@@ -267,13 +311,18 @@ class Evaluation:
                 self._engine.finishing = None
 
     def take_emission(self) -> Emission | None:
-        """What `prepare_emission` made, to be sent at once: from now on no other thread goes on
-        with it.
+        """Return what `prepare_emission` made, to be emitted at once and followed by `note_sent`;
+        None where `finish` emits.
         """
-        if self._emission is None or self._stage != "evaluating" or self.superseded:
+        if self._emission is None or self._stage != "evaluating" or not self.claim():
             return None
-        self._stage, self._is_sent = "emitting", True
+        self._stage = "emitting"
         return self._emission
+
+    def note_sent(self) -> None:
+        """Note that the emission was sent: `finish` does the rest, on this or another thread."""
+        self._stage = "sent"
+        self._right.append(None)
 
     def finish(self) -> str | Awaitable[str]:
         """Emit, count and store; the call's outcome where that is known at once."""
@@ -281,18 +330,37 @@ class Evaluation:
             return EVALUATED
         if self.superseded or self._outcome is None:  # another thread goes on
             return PIPELINE_FAILED
-        later, settings, engine = self._later, self._settings, self._engine
+        later, storage = self._later, self._settings.storage
+        response = self._emitted(self._outcome)
+        if isinstance(response, str):
+            return response
+        if storage is None:
+            self._stage = "over"
+            if later is not None and not later.done():
+                later.set_result(EVALUATED)
+            return EVALUATED
+        saving = self._save(storage, response)
+        if later is None:
+            return saving
+        task = asyncio.get_running_loop().create_task(saving)
+        task.add_done_callback(lambda _: None if later.done() else later.set_result(EVALUATED))
+        return later
+
+    def _emitted(self, outcome: RunOutcome) -> EvaluatedResponse | str:
+        """Emit the response, unless that was done before, and return it; else the call's outcome."""
+        engine, later = self._engine, self._later
         engine.finishing = self
         try:
-            response = self._respond(self._outcome)
-            if self.superseded:  # this thread was held up in a redactor, and another one goes on
+            # All that redactors may hold up comes before the right to emit is taken.
+            response = self._respond(outcome)
+            if self._emission is None and self._stage == "evaluating":
+                self._make_emission_or_count(outcome)
+            if self._stage == "emitted":
+                return response
+            if not self.claim():  # another thread goes on, or the call is settled
                 return PIPELINE_FAILED
-            self._emit(self._outcome, response)
-            if settings.storage is None:
-                if later is not None and not later.done():
-                    later.set_result(EVALUATED)
-                return EVALUATED
-            saving = settings.storage.save_result(response.aggregated())
+            self._emit(outcome, response)
+            return response
         except Exception as error:
             engine.broken("pipeline", error)
             engine.end_span(self.call)
@@ -301,15 +369,17 @@ class Evaluation:
             return PIPELINE_FAILED
         finally:
             engine.finishing = None
-        if later is None:
-            return self._saved(saving)
-        task = asyncio.get_running_loop().create_task(self._saved(saving))
-        task.add_done_callback(lambda _: None if later.done() else later.set_result(EVALUATED))
-        return later
 
-    async def _saved(self, saving: Awaitable[Any]) -> str:
+    async def _save(self, storage: FanOutStorage, response: EvaluatedResponse) -> str:
+        if not self.claim():  # another thread saves it
+            return EVALUATED
         self._stage = "saving"
-        await saving  # what providers raise is counted there
+        try:
+            await storage.save_result(
+                response.aggregated()
+            )  # what providers raise is counted there
+        except Exception as error:
+            storage.interrupted(error)
         self._stage = "over"
         return EVALUATED
 
@@ -341,7 +411,11 @@ class Evaluation:
         return self._response
 
     def _emit(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
+        """Emit the results and pass them to all that watches them; with the right to do so, which is
+        given back. Raises nothing: what was emitted is evaluated, whatever breaks behind it.
+        """
         engine, call, settings = self._engine, self.call, self._settings
+        is_sent, self._stage = self._stage == "sent", "emitting"
         for part, error in outcome.broken:
             engine.broken(part, error)
         for result in response.results if outcome.errors else ():
@@ -349,17 +423,19 @@ class Evaluation:
                 log.warning(
                     "evaluation_failed", part=result.criterion_name, error_type=result.error_type
                 )
-        self._stage = "emitting"
-        _TELEMETRY.begin()
-        try:
-            self._emit_response(response)
-        finally:
-            _TELEMETRY.end()
-        self._stage = "emitted"
-        self._hand_on(outcome, response)
+        if not is_sent:
+            _TELEMETRY.begin()
+            try:
+                self._emit_response(response)
+            finally:
+                _TELEMETRY.end()
         # Results are those of the responses that are counted as evaluated, and of no others.
-        if not call.settled or call.late is not None:
-            if settings.objectives:
+        is_counted = not call.settled or call.late is not None
+        if is_counted:
+            self._count_results(outcome)
+        try:
+            self._hand_on(outcome, response)
+            if is_counted and settings.objectives:
                 engine.objectives.observe(
                     response,
                     settings.objectives,
@@ -367,9 +443,15 @@ class Evaluation:
                     baseline_rate=settings.baseline_rate,
                     least_probability=self._least,
                 )
-            results = engine.accounting.results
-            for result in outcome.results:
-                results[result.status] += 1
+        except Exception as error:
+            engine.broken("pipeline", error)
+        self._stage = "emitted"
+        self._right.append(None)
+
+    def _count_results(self, outcome: RunOutcome) -> None:
+        results = self._engine.accounting.results
+        for result in outcome.results:
+            results[result.status] += 1
 
     def _hand_on(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
         """Keep the answer for evaluators that run later; pass it to `on_response` and to judge
@@ -393,27 +475,32 @@ class Evaluation:
             )
 
     def _make_emission(self, outcome: RunOutcome) -> None:
-        response = self._respond(outcome)
-        self._emission = self._emission_of(response, score_attributes(response.results))
-
-    def _emission_of(self, response: EvaluatedResponse, scores: dict[str, Any]) -> Emission | None:
-        emitter = self._settings.emitter
+        """Build what is emitted; blocks while redactors run."""
+        emitter, response = self._settings.emitter, self._respond(outcome)
         if emitter is None or (self._settings.runner.off_peak and not response.results):
-            return None  # without results all evaluators of its kind wait
-        return emitter.emission(
-            response, self.call.span_context, scores, self._run_span, self._engine.redaction.text
+            return  # without results all evaluators of its kind wait
+        self._emission = emitter.emission(
+            response,
+            self.call.span_context,
+            score_attributes(response.results),
+            self._run_span,
+            self._engine.redaction.text,
         )
+
+    def _make_emission_or_count(self, outcome: RunOutcome) -> None:
+        try:
+            self._make_emission(outcome)
+        except Exception as error:  # the results are stored and watched
+            self._engine.broken("telemetry", error)
 
     def _emit_response(self, response: EvaluatedResponse) -> None:
         engine, call, emitter = self._engine, self.call, self._settings.emitter
-        if self._is_sent or (call.span is None and emitter is None):
+        if call.span is not None:
+            engine.end_span(call, score_attributes(response.results))
+        if emitter is None or self._emission is None:
             return
-        scores = score_attributes(response.results)
-        engine.end_span(call, scores)
         try:
-            emission = self._emission_of(response, scores)
-            if emitter is not None and emission is not None:
-                emitter.send([emission], spans=emitter.providers.has_room_for_spans())
+            emitter.send([self._emission], spans=emitter.providers.has_room_for_spans())
         except (
             Exception
         ) as error:  # a provider of the host's raises: the results are stored and watched

@@ -49,7 +49,8 @@ class ForwardingEngine(Engine):
             evaluation.ensure_agent_span()
             self.end_span(call)
             attributes = self._attributes_of(evaluation)
-            if evaluation.superseded or call.settled:  # this thread was held up in a redactor
+            # This thread was held up in a redactor: another one goes on, or the call is settled.
+            if not evaluation.claim():
                 return PIPELINE_FAILED
             call.settled = True
             self._events.put(call.agent, attributes, call.span_context, call.ended_ns)

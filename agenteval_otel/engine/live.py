@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.build import build_input
@@ -45,6 +45,10 @@ be small.
 
 Done = Callable[[Any, "str | Awaitable[str]"], None]
 """Takes a call with its outcome, or with what gives it later."""
+Taken = Literal["next", "stays", "failed"]
+"""Who goes on with a call of a thread that is held up: the next thread, its own once it comes back,
+or none: it has failed.
+"""
 
 
 class Engine:
@@ -134,14 +138,18 @@ class Engine:
         for evaluation in over:
             evaluation.prepare_emission()
         together: dict[Emitter, list[Emission]] = {}
+        taken: list[Evaluation] = []
         for evaluation in over:
             if (emission := evaluation.take_emission()) is not None:
                 together.setdefault(evaluation.call.settings.emitter, []).append(emission)
+                taken.append(evaluation)
         for emitter, emissions in together.items():
             try:
                 emitter.send(emissions)
             except Exception as error:
                 self.broken("telemetry", error)
+        for evaluation in taken:
+            evaluation.note_sent()
 
     def _prepared(self, call: CapturedCall) -> Evaluation | str | Awaitable[str]:
         """The evaluation of a call; its outcome where it goes no further."""
@@ -204,23 +212,28 @@ class Engine:
         run = None if self.present is None else self.present.run
         return None if run is None else run.present()
 
-    def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
-        """Let the next thread continue a call of a blocked thread; False if it cannot."""
+    def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> Taken:
+        """Say who goes on with a call of a thread that is held up."""
         evaluation: Evaluation | None = call.evaluation
-        if call is self._reading or (
-            blamed is None and evaluation is not None and evaluation is self.present
-        ):
-            # in `capture=`, a sampler or a redactor: it would block the next thread too
-            return False
         if evaluation is None:
-            return True  # not begun
+            # In `capture=` it would block the next thread too. Otherwise it has not begun.
+            return "failed" if call is self._reading else "next"
         error = EvaluationError(
             f"it held the background thread for {held_s:.1f} s", error_type="blocked"
         )
+        # In a sampler, a redactor, or what could not be named: the same.
+        is_held_here = (
+            call is self._reading
+            or evaluation is self.finishing
+            or (blamed is None and evaluation is self.present)
+        )
         with contextlib.suppress(ValueError):  # it may wait for room in the host's processors
             self._waiting.remove(evaluation)
-        call.evaluation = evaluation.taken_over(blamed, error)
-        return call.evaluation is not None
+        taken = evaluation.taken_over(blamed, error, may_begin_again=not is_held_here)
+        if isinstance(taken, str):
+            return taken
+        call.evaluation = taken
+        return "next"
 
     def end_span(self, call: CapturedCall, scores: Any = None) -> None:
         """End the call's own span, if it still is this process's to end; raises nothing."""

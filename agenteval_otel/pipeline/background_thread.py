@@ -249,10 +249,11 @@ class BackgroundThread(EvaluationThread):
         try:
             process(calls, self._done, self._pause)
         except BaseException:  # also SystemExit: an evaluation never ends the thread
-            if self.superseded:
-                self._pool.take_back(list(self._present.values()))
-                self._present.clear()  # the pool keeps a thread that it has replaced
-                return
+            pass
+        if self.superseded:
+            self._pool.take_back(list(self._present.values()))
+            self._present.clear()  # the pool keeps a thread that it has replaced
+            return
         for call in calls:
             self._done(call, PIPELINE_FAILED)  # those that `process` has lost
         evaluation.closed()
@@ -270,6 +271,9 @@ class BackgroundThread(EvaluationThread):
 
     def _done(self, call: Any, outcome: str | Awaitable[str]) -> None:
         """Take the outcome of a call of the present list, or an awaitable for it; once per call."""
+        if self.superseded and asyncio.iscoroutine(outcome):
+            outcome.close()  # this loop ends: the call is taken back, and the next thread goes on
+            return
         entry = self._present.pop(id(call), None)
         if entry is None:
             return

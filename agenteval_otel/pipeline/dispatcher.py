@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from agenteval_otel.components import Component
-from agenteval_otel.engine.live import Done
+from agenteval_otel.engine.live import Done, Taken
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
 from agenteval_otel.runtime.worker import Worker, settle
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
@@ -38,8 +38,10 @@ class Stall(Protocol):
         evaluator.
         """
 
-    def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
-        """Make a call that was under way ready to be processed again; False settles it as failed."""
+    def take_over(self, call: Any, blamed: Any, held_s: float) -> Taken:
+        """Say who goes on with a call that was under way; for the next thread, make it ready to be
+        processed again.
+        """
 
 
 class Dispatcher(Component, contract="dispatcher"):

@@ -27,7 +27,7 @@ from agenteval_otel.engine.handler import (
     merged,
     resolve,
 )
-from agenteval_otel.engine.live import Engine
+from agenteval_otel.engine.live import Engine, Taken
 from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import CaptureError, ConfigurationError, StorageError
@@ -511,7 +511,7 @@ class Pipeline:
             part.blocked(held_s)
         return evaluator
 
-    def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> bool:
+    def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> Taken:
         return self.engine.take_over(call, blamed, held_s)
 
     def _count_sent(self, agent: str, outcome: str) -> None:
@@ -521,6 +521,8 @@ class Pipeline:
     # ----------------------------------------------------------------------------------------------------
 
     def _settle(self, call: CapturedCall, outcome: str) -> None:
+        if call.evaluation is not None:
+            outcome = call.evaluation.settle(outcome)
         if call.span is not None:
             if self._ending_thread == threading.get_ident() and outcome == DROPPED_SHUTDOWN:
                 self._unended.append(call)

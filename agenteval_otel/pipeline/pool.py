@@ -15,6 +15,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from agenteval_otel.components import Component
+from agenteval_otel.engine.live import Taken
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry
 from agenteval_otel.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
@@ -247,9 +248,12 @@ class _Pool:
         thread_id = thread.ident or 0
         blamed = self.on_stall.blame(task, held_s, thread_id) if self.on_stall is not None else None
         for entry in reversed(under_way):
-            if self.on_stall is not None and self.on_stall.take_over(entry[0], blamed, held_s):
+            taken: Taken = "failed"
+            if self.on_stall is not None:
+                taken = self.on_stall.take_over(entry[0], blamed, held_s)
+            if taken == "next":
                 self._again(entry)
-            else:
+            elif taken == "failed":
                 self.close(entry, PIPELINE_FAILED)
         # if it was not really blocked, it wakes and ends; its entries are void
         thread.wake(linger=False)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.live import Done
+from agenteval_otel.engine.live import Done, Taken
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import PoolDispatcher, process_each
@@ -211,8 +211,8 @@ class KeepsAllButBlocking:
     def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
         self.tasks.append(task)
 
-    def take_over(self, call: Any, blamed: Any, held_s: float) -> bool:
-        return bool(call != "blocking")
+    def take_over(self, call: Any, blamed: Any, held_s: float) -> Taken:
+        return "failed" if call == "blocking" else "next"
 
 
 def test_calls_that_wait_behind_a_held_thread_are_kept(caplog: pytest.LogCaptureFixture) -> None:
