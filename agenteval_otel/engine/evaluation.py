@@ -375,9 +375,8 @@ class Evaluation:
             return EVALUATED
         self._stage = "saving"
         try:
-            await storage.save_result(
-                response.aggregated()
-            )  # what providers raise is counted there
+            # What providers raise is counted there.
+            await storage.save_result(response.aggregated())
         except Exception as error:
             storage.interrupted(error)
         self._stage = "over"

@@ -539,15 +539,18 @@ class Pipeline:
             call.settled = True
             if call.receipt is not None:
                 call.receipt.settle(outcome)
-            if call.waited is not None:
-                assert self.off_peak is not None
-                self.off_peak.finished(call.waited, outcome)
-            elif call.turns is None:
-                self.accounting.outcome_counts(call.agent, call.origin)[outcome] += 1
-            else:
-                dropped = outcome in (DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN)
-                word = "dropped" if dropped else "evaluated" if outcome == EVALUATED else "failed"
-                self.accounting.conversation_counts(call.agent)[word] += 1
+            self._count_settled(call, outcome)
+
+    def _count_settled(self, call: CapturedCall, outcome: str) -> None:
+        if call.waited is not None:
+            assert self.off_peak is not None
+            self.off_peak.finished(call.waited, outcome)
+        elif call.turns is None:
+            self.accounting.outcome_counts(call.agent, call.origin)[outcome] += 1
+        else:
+            dropped = outcome in (DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN)
+            word = "dropped" if dropped else "evaluated" if outcome == EVALUATED else "failed"
+            self.accounting.conversation_counts(call.agent)[word] += 1
 
     def _end_spans(self, deadline: float) -> None:
         """End the spans of calls that were dropped, as far as the host's processor takes them in

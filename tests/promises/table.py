@@ -341,6 +341,12 @@ PROMISES = (
         "0 forged answers, 0 forgotten, 0 replies of 500; `/readyz` and gRPC's health say why not",
     ),
     Promise(
+        "C19",
+        "A span that comes again is not scored again; what was removed is forgotten.",
+        "requests sent again after 12,000 traces, and after ten minutes; spans removed, erased, and sent again",
+        "0 scored again in ten minutes, at 1,500 traces/s in five; <= 32 MB; removed: scored whole; erased: not at all",
+    ),
+    Promise(
         "C20",
         "What was taken is delivered whichever way a pool or a server ends its children.",
         "pools of billiard (Celery's) that recycle a child after each task, close, are stopped; a frozen function",
@@ -351,12 +357,6 @@ PROMISES = (
         "Scores of two answers never replace each other; those of one answer given again do.",
         "answers that share a span; results sent, evaluated and stored again; late truth, off-peak, the sidecar",
         "one score for each answer, evaluator, version and criterion, in every storage",
-    ),
-    Promise(
-        "C19",
-        "A span that comes again is not scored again; what was removed is forgotten.",
-        "requests sent again after 12,000 traces, and after ten minutes; spans removed, erased, and sent again",
-        "0 scored again in ten minutes, at 1,500 traces/s in five; <= 32 MB; removed: scored whole; erased: not at all",
     ),
     Promise(
         "D1",
