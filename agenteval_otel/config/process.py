@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -72,6 +72,7 @@ reset_in_child(_STATE.reset_lock)
 _CURRENT: dict[str, Pipeline] = {}
 _FOLLOWING: weakref.WeakSet[Following] = weakref.WeakSet()
 _PREPARING: weakref.WeakSet[Following] = weakref.WeakSet()
+_AWAITING: list[Callable[[Settings], object]] = []
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
 _RETIRED: list[Pipeline] = []
@@ -110,6 +111,20 @@ def follow(handler: Following, *, prepares: bool = False) -> None:
     _FOLLOWING.add(handler)
     if prepares:
         _PREPARING.add(handler)
+
+
+def when_configured(prepare: Callable[[Settings], object]) -> None:
+    """Call this once, with the settings of the next `configure`."""
+    _AWAITING.append(prepare)
+
+
+def _prepare_awaiting(settings: Settings) -> None:
+    while _AWAITING:
+        prepare = _AWAITING.pop()
+        try:
+            prepare(settings)
+        except Exception as error:  # `configure` has succeeded
+            log.warning("part_failed", part="instrumentor", error_type=type(error).__name__)
 
 
 def build(
@@ -388,6 +403,7 @@ def configure(
             request if isinstance(request, _Request) else None,
             loaded.settings,
         )
+        _prepare_awaiting(loaded.settings)
         return loaded.settings
 
 

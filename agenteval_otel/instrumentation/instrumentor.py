@@ -8,6 +8,7 @@ without code.
 from __future__ import annotations
 
 import copy
+import os
 import sys
 from collections.abc import Collection
 from functools import partial
@@ -25,10 +26,12 @@ except ImportError:
 
 from opentelemetry import trace
 
-from agenteval_otel.config import configure
+from agenteval_otel.config import Settings, configure
+from agenteval_otel.config.process import current_pipeline, current_settings, when_configured
 from agenteval_otel.instrumentation import asgi, wsgi
 from agenteval_otel.instrumentation.exchange import Middleware
 from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
+from agenteval_otel.runtime.log import log
 
 __all__ = ["AgentEvalInstrumentor"]
 
@@ -45,6 +48,14 @@ imported.
 """
 
 
+_PREFIX: Final = "AGENTEVAL_"
+_FIX: Final = (
+    "nothing is evaluated: name a settings file in AGENTEVAL_SETTINGS (agenteval-otel init writes one), set a variable "
+    "such as AGENTEVAL_SAMPLE_RATE=1, or call agenteval_otel.configure() in the application; "
+    "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=agenteval silences this line"
+)
+
+
 class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """Sets the process up by its settings: monitors the `routes` that they name, and evaluates what
     spans show.
@@ -53,9 +64,13 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     `Settings`; without any, the file that ``AGENTEVAL_SETTINGS`` names and variables
     ``AGENTEVAL_*`` count. Raises `ConfigurationError` where they are wrong: automatic
     instrumentation logs it, and the application runs without.
+
+    Without any of these nothing is evaluated, as the package may be installed for another reason:
+    one log line says how to configure it. It then waits for a `configure` of the application.
     """
 
     _processor: AgentEvalSpanProcessor | None = None
+    _is_waiting = False
 
     def instrumentation_dependencies(self) -> Collection[str]:
         return ()
@@ -63,7 +78,24 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def _instrument(
         self, settings: str | None = None, profile: str | None = None, **fields: Any
     ) -> None:
-        chosen = configure(settings, profile=profile, **fields)
+        has_settings = settings is not None or profile is not None or bool(fields)
+        if not has_settings and not any(name.startswith(_PREFIX) for name in os.environ):
+            pipeline = current_pipeline()
+            if pipeline is None or pipeline.provisional:
+                log.warning("instrumentor_not_configured", part="instrumentor", fix=_FIX)
+                self._is_waiting = True
+                when_configured(self._set_up_late)
+            else:
+                self._set_up(current_settings())
+            return
+        self._set_up(configure(settings, profile=profile, **fields))
+
+    def _set_up_late(self, chosen: Settings) -> None:
+        if self._is_waiting:  # else it was undone meanwhile
+            self._is_waiting = False
+            self._set_up(chosen)
+
+    def _set_up(self, chosen: Settings) -> None:
         routes, add = (
             chosen.routes,
             getattr(trace.get_tracer_provider(), "add_span_processor", None),
@@ -76,6 +108,7 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             wrapt.register_post_import_hook(partial(_wrap, name, templates[kind]), module)
 
     def _uninstrument(self, **_: Any) -> None:
+        self._is_waiting = False
         if self._processor is not None:
             self._processor.shutdown()
             self._processor = None
