@@ -193,7 +193,7 @@ class SpanEvaluation:
                 "spans_forgotten",
                 part="spans",
                 reason="there is no memory to know the spans of finished answers for longer",
-                fix="raise remember_bytes of the sidecar's settings, or lower remember_s",
+                fix="in a sidecar raise remember_bytes, or lower remember_s",
             )
 
     def _handler(self, agent: str) -> Handler:

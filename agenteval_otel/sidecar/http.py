@@ -105,6 +105,10 @@ class HttpReceiver:
             state = {"status": "ok", "version": scope_version()}
             if problem is not None:
                 state |= {"status": "not ready", "reason": problem}
+            silence = self._intake.silence.reason
+            if silence is not None:
+                # Not the names of services, which anybody who asks would see.
+                state |= {"nothing_evaluated": silence.outcome, "fix": silence.fix}
             return Reply(200 if problem is None else 503, json.dumps(state).encode(), _JSON)
         kind = _PATHS.get(path)
         if kind is None and path not in (_FEEDBACK, _ERASE):

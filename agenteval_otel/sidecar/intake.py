@@ -53,6 +53,7 @@ from agenteval_otel.sidecar.journal import (
 )
 from agenteval_otel.sidecar.quarantine import Quarantine
 from agenteval_otel.sidecar.receipts import Receipt, Receipts
+from agenteval_otel.sidecar.silence import Silence
 from agenteval_otel.storage.erasure import Erasure
 
 Requests = tuple[int, int]
@@ -106,6 +107,7 @@ class Intake:
 
     def __init__(self, settings: SidecarSettings) -> None:
         self._evaluation = SpanEvaluation(nested_agents=settings.nested_agents)
+        self.silence = Silence()
         self._assembler = TraceAssembler(
             is_mark=self._evaluation.is_mark,
             quiet_s=settings.quiet_s,
@@ -499,6 +501,7 @@ class Intake:
                 time.sleep(_LOOK_AGAIN_S)
             with self._lock:
                 self._evaluation.count_assembled(self._assembler)
+            self.silence.look(default_pipeline().accounting)
         except Exception as error:
             default_pipeline().broken("spans", error)
         finally:

@@ -382,6 +382,12 @@ PROMISES = (
         "twice the load that can be taken; 5,000 and 20,000 calls at once; a late event loop at the first calls",
         "sampling lowered and reported; drops <= 5 % after 10 s; recovered <= 30 s; of a burst and a start all kept",
     ),
+    Promise(
+        "D6",
+        "A sidecar that evaluates nothing says why, and an instrumentor without settings does nothing.",
+        "answers evaluated elsewhere, without text, of unknown libraries; no settings, variable or `configure`",
+        "reason and cure in a log line and in `/healthz` within 10 s, once; 0 evaluations, 1 line",
+    ),
 )
 """Every promise with a test in this folder."""
 
