@@ -67,7 +67,11 @@ class Attempts:
             self._under_way.discard(item)
             self._counts.pop(item, None)
         self._append(_ENDED, known)
-        if self._size_bytes > _MAX_BYTES + 4 * _ENTRY_BYTES * len(self._under_way):
+        is_empty = not self._under_way and not self._counts
+        if is_empty and self._size_bytes and self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            self._size_bytes = 0
+        elif self._size_bytes > _MAX_BYTES + 4 * _ENTRY_BYTES * len(self._under_way):
             self._rewrite()
 
     def close(self) -> None:
