@@ -9,7 +9,7 @@ from typing import Final
 ANY_SPAN: Final = 0
 """In place of a span's id: some spans of the trace are remembered."""
 WHOLE_TRACE: Final = 1 << 64
-"""In place of a span's id, of which it is none: every span of the trace counts as seen."""
+"""In place of a span's id, which is always smaller: every span of the trace counts as seen."""
 
 # The newest and two full ones: a span is known for the window and up to half of it longer.
 _GENERATIONS: Final = 3

@@ -50,10 +50,10 @@ class Evaluation:
     """The evaluation of one call, from its input to what is emitted and stored; on the background
     thread.
 
-    A thread that is held up is replaced, and may come back at any moment. So whoever emits or saves
-    takes the right to do so first, and only one can have it. Another thread takes an evaluation over,
-    and a call is settled as anything but evaluated, only after withdrawing that right: the outcome
-    of a call then is what was emitted of it.
+    A thread that is held up is replaced, and may come back at any moment. So a thread that emits or
+    saves takes the right to do so first, and only one can have it. Before another thread takes an
+    evaluation over, and before a call is settled as anything but evaluated, that right is withdrawn:
+    so the outcome of a call matches what was emitted of it.
 
     Args:
         engine: The `Engine` that made it.
