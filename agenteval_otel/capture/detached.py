@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from agenteval_otel.runtime.memory import parsed_bytes
+from agenteval_otel.runtime.memory import most_parsed_bytes
 
 ATOMS: Final[frozenset[type]] = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
@@ -116,7 +116,7 @@ def _atom_bytes(atom: Any) -> int:
     """Return how many bytes an atom takes; bytes take four times as many once they are read as
     text.
     """
-    return parsed_bytes(atom) if type(atom) is bytes else getsizeof(atom)
+    return most_parsed_bytes(atom) if type(atom) is bytes else getsizeof(atom)
 
 
 class _Walk:

@@ -29,7 +29,7 @@ from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.instrumentation.wrappers import check_agent, check_function, options_of
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.runtime.memory import kept_bytes, parsed_bytes
+from agenteval_otel.runtime.memory import kept_bytes, most_parsed_bytes
 from agenteval_otel.sampling import Sampler
 
 Routes = Sequence[str] | Mapping[str, str]
@@ -254,7 +254,7 @@ class Exchange:
         request, query, body = self.request, self._facts["query"], bytes(self.request.kept)
         call.left_out += request.truncated or (bool(request.unread) and request.was_sent)
         call.prompt = RequestBody(body, query, request.kind)
-        call.size_bytes += parsed_bytes(body) + kept_bytes(query)
+        call.size_bytes += most_parsed_bytes(body) + kept_bytes(query)
         if self._reads:
             call.arguments = ({**self._facts, "body": call.prompt},), {}
             call.size_bytes += kept_bytes(self._facts["headers"])
@@ -281,7 +281,7 @@ class Exchange:
         ):
             call.truncated = response.truncated
             call.answer = {"status_code": self._status, "body": body}
-            call.size_bytes += parsed_bytes(body)
+            call.size_bytes += most_parsed_bytes(body)
         else:
             call.keep_stream([body], end, response.truncated)
 

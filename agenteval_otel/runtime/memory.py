@@ -16,6 +16,8 @@ _SHARED_BYTES: Final = 1_024
 """A larger text is counted once, however often a value holds it."""
 _TEXT_BYTES: Final = 80  # of a text beside its characters
 _WIDEST: Final = 4  # bytes of one character
+_LOOKED_AT_BYTES: Final = 8 * 1024
+_READ_BYTES: Final = 2 * _MIB  # of a longer body capture reads the beginning and the end
 _ESCAPES: Final = (b"\\u", b"%F", b"%f")  # in JSON, and in a form for what lies beyond 0xFFFF
 
 
@@ -85,6 +87,16 @@ def parsed_bytes(data: bytes | bytearray) -> int:
     if any(escape in data for escape in _ESCAPES):
         return _TEXT_BYTES + _WIDEST * len(data)
     return max(getsizeof(data), decoded_bytes(data))
+
+
+def most_parsed_bytes(data: bytes | bytearray) -> int:
+    """Return `parsed_bytes` of a short body, and at least that of a long one.
+
+    For the caller's thread, whose time must not grow with the body: a long one is not looked at.
+    """
+    if len(data) <= _LOOKED_AT_BYTES:
+        return parsed_bytes(data)
+    return max(getsizeof(data), _TEXT_BYTES + _WIDEST * min(len(data), _READ_BYTES))
 
 
 class MemoryPart:

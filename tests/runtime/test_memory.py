@@ -18,6 +18,7 @@ from agenteval_otel.runtime.memory import (
     MemoryBudget,
     decoded_bytes,
     kept_bytes,
+    most_parsed_bytes,
     parsed_bytes,
 )
 from tests.promises.programs import together
@@ -74,6 +75,7 @@ def test_bytes_are_counted_as_the_text_that_they_become(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     assert sys.getsizeof(text) <= decoded_bytes(data) <= sys.getsizeof(text) + 80
     assert parsed_bytes(data) >= max(len(data), sys.getsizeof(text) - 80)
+    assert most_parsed_bytes(data) >= parsed_bytes(data)
 
 
 @given(st.text())
