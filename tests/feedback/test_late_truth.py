@@ -165,9 +165,11 @@ def test_truth_may_come_before_its_answer_is_evaluated(process: Process) -> None
     assert record_ground_truth("Never.", response_id="forged")
     assert process.results() == []
     answer("When?", response_id="r-1")
-    assert process.results() == WAITING
+    found = process.results()
+    # The recorder's own thread may have joined them before.
     assert RECORDER.drain(5.0)
-    assert process.results() == [("exact_match", "scored", 1.0)]
+    found += process.results()
+    assert found == [*WAITING, ("exact_match", "scored", 1.0)]
     assert RECORDER.drain(5.0, last=True)
     assert failures() == {"ground_truth:unjoined": 1}
     assert process.results() == []
