@@ -26,6 +26,8 @@ from agenteval_otel.capture.fields import (
     MAX_ITEMS,
     Tokens,
     field,
+    first_value,
+    is_data,
     items,
     last_items,
     short,
@@ -270,6 +272,8 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
         prompt = prompt.read()
     if field(prompt, "type") in ("http", "websocket") and field(prompt, "headers") is not None:
         prompt = None  # a web framework's request: its headers hold cookies and keys
+    request = prompt
+    prompt = _asked_in(request)
     turns, system_text = _turns(prompt), _system(system)
     if turns is not None:
         question = last_question(turns)
@@ -281,7 +285,7 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
             turns = before if question is None else [*before, Turn("user", question)]
     if turns is not None and system_text and not (turns and turns[0].role == "system"):
         turns = [Turn("system", system_text), *turns]
-    return Prompt(question, turns, _conversation_id(prompt))
+    return Prompt(question, turns, _conversation_id(request))
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
@@ -324,6 +328,20 @@ def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
         *messages,
         {"role": turn.role, "content": content} | ({"tool_calls": calls} if calls else {}) | name,
     ]
+
+
+def _asked_in(request: Any) -> Any:
+    """Return what an agent server's request body asks: its message or its input, else the body.
+
+    Knows A2A (``params.message``), ADK (``newMessage``), LangServe and LangGraph (``input``).
+    """
+    message = first_value(field(request, "params"), "message")
+    if message is None:
+        message = first_value(request, "newMessage", "new_message")
+    if is_message(message):
+        return [message]
+    asked = field(request, "input")
+    return asked if is_data(asked) and not is_message(asked) else request
 
 
 def _turns(prompt: Any) -> list[Turn] | None:

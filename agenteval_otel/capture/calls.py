@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -219,6 +220,25 @@ _WEB_TYPES: Final = frozenset(
 )
 CONVERSATION_NAMES: Final = ("conversation_id", "session_id", "thread_id")
 """Names of a conversation's id, among arguments and in a prompt that is a request."""
+_PROMPT_ENDINGS: Final = frozenset(
+    {"input", "message", "messages", "msg", "prompt", "q", "query", "question", "text", "utterance"}
+)
+"""How the names of prompts end: ``user_question``, ``chatInput``."""
+_NEVER_PROMPTS: Final = frozenset({
+    # ids
+    "account", "customer", "guid", "hash", "id", "ids", "key", "keys", "secret", "tenant", "token", "user", "username",
+    "uuid",
+    # settings
+    "config", "debug", "k", "lang", "language", "limit", "locale", "model", "n", "offset", "options", "settings",
+    "stream", "temperature", "timeout", "tokens", "tz", "verbose", "version",
+    # resources
+    "agent", "app", "cache", "callback", "callbacks", "client", "conn", "connection", "context", "ctx", "cursor",
+    "database", "db", "dependencies", "deps", "engine", "graph", "llm", "log", "logger", "loop", "pool", "redis",
+    "response", "runtime", "session", "span", "store", "tasks", "tools", "tracer", "websocket", "ws",
+})  # fmt: skip
+"""How the names of ids, settings and resources end: an argument of such a name is never the prompt."""
+_NEVER_TYPES: Final = frozenset({"int", "float", "bool", "UUID", "date", "datetime", "Decimal"})
+_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
 _HISTORY_NAMES: Final = (
     "history",
@@ -243,7 +263,16 @@ class Arguments:
         except (TypeError, ValueError):
             parameters = []
         self._keep = keep
-        self._index, self.prompt_name = _prompt_place(parameters)
+        self._candidates: list[tuple[str, int]] = []
+        candidates = _prompt_candidates(parameters)
+        if candidates is None:
+            self.prompt_name, self._index = _unnamed_place(parameters)
+        elif len(candidates) == 1:
+            self.prompt_name, self._index = candidates[0]
+        else:
+            self.prompt_name, self._index = "", sys.maxsize
+            self._candidates = candidates
+        self.names = tuple(p.name for p in parameters if p.name not in ("self", "cls"))
         self._conversation = _places(parameters, CONVERSATION_NAMES)
         self._config = _places(parameters, ("config",))
         self._others = [
@@ -255,10 +284,21 @@ class Arguments:
         self.more = keep or bool(self._conversation or self._config or self._others)
 
     def prompt(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """The prompt as it was passed; None when it was not."""
+        """Return the prompt as it was passed, or None if it was not, or if several may be it."""
         if len(args) > self._index:
             return args[self._index]
-        return kwargs.get(self.prompt_name)
+        if not self._candidates:
+            return kwargs.get(self.prompt_name)
+        return self._only_text(args, kwargs)
+
+    def _only_text(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        """Return the only candidate that is text, or None if there are none or several."""
+        texts = []
+        for name, index in self._candidates:
+            value = args[index] if len(args) > index else kwargs.get(name)
+            if type(value) is str:
+                texts.append(value)
+        return texts[0] if len(texts) == 1 else None
 
     def conversation(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
         """The conversation's id as text, from a text, integer or UUID; also
@@ -293,16 +333,51 @@ class Arguments:
             call.keep(call.arguments)  # for their size
 
 
-def _prompt_place(parameters: list[inspect.Parameter]) -> tuple[int, str]:
-    start = 1 if parameters and parameters[0].name in ("self", "cls") else 0
-    usable = [p for p in parameters[start:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    by_name = {p.name: p for p in usable if _annotation_name(p) not in _WEB_TYPES}
-    chosen = next((by_name[name] for name in (*PROMPT_NAMES, *by_name) if name in by_name), None)
-    if chosen is None:
-        return start, "" if start else "prompt"
-    return (
-        sys.maxsize if chosen.kind is chosen.KEYWORD_ONLY else parameters.index(chosen)
-    ), chosen.name
+def _prompt_candidates(parameters: list[inspect.Parameter]) -> list[tuple[str, int]] | None:
+    """Return name and position of the parameters that may be the prompt: one where that is clear.
+
+    A usual name comes first, then a name that ends like one, then all that are no id, setting or
+    resource by their name or annotation. None if the function takes whatever is passed.
+    """
+    named = {
+        parameter.name: position
+        for position, parameter in enumerate(parameters)
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and parameter.name not in ("self", "cls")
+    }
+    if not named:
+        return None
+    possible = [
+        name for name, position in named.items() if not _is_never_prompt(parameters[position])
+    ]
+    usual = [name for name in PROMPT_NAMES if name in possible]
+    alike = [name for name in possible if _last_word(name) in _PROMPT_ENDINGS]
+    chosen = usual[:1] or alike[:1] or possible
+    return [(name, _position(parameters[named[name]], named[name])) for name in chosen]
+
+
+def _unnamed_place(parameters: list[inspect.Parameter]) -> tuple[str, int]:
+    """Return where the prompt of a function without named parameters stands: the first after self."""
+    has_self = bool(parameters) and parameters[0].name in ("self", "cls")
+    return ("", 1) if has_self else ("prompt", 0)
+
+
+def _is_never_prompt(parameter: inspect.Parameter) -> bool:
+    """Tell whether a parameter is an id, a setting, a resource or a part of a web framework."""
+    annotation = _annotation_name(parameter)
+    if annotation in _WEB_TYPES or annotation in _NEVER_TYPES:
+        return True
+    return parameter.name not in PROMPT_NAMES and _last_word(parameter.name) in _NEVER_PROMPTS
+
+
+def _last_word(name: str) -> str:
+    """Return the last word of a name in snake_case or camelCase, in lower case."""
+    words = _WORD.findall(name)
+    return words[-1].lower() if words else name
+
+
+def _position(parameter: inspect.Parameter, index: int) -> int:
+    return sys.maxsize if parameter.kind is parameter.KEYWORD_ONLY else index
 
 
 def _annotation_name(parameter: inspect.Parameter) -> str:
@@ -316,7 +391,7 @@ def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list
     stands beyond all.
     """
     positions = {
-        p.name: sys.maxsize if p.kind is p.KEYWORD_ONLY else index
+        p.name: _position(p, index)
         for index, p in enumerate(parameters)
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     }

@@ -27,6 +27,7 @@ from agenteval_otel.engine.handler import HandlerSettings, prepare_models
 from agenteval_otel.instrumentation.scope import PLAIN, SCOPE, SPAN_KEY, Scope, current_context
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
+from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import THREAD, under_evaluation
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision
@@ -120,6 +121,7 @@ class Handler:
         self.below_remote = False
         self._settings_for = settings_for
         self._arguments = Arguments(function, keep=keep_arguments)
+        self._noted_prompt = keep_arguments  # a capture= function says what the prompt is
         self._count = 0
         self.scope = Scope(self.broken)
         self.bind(pipeline)
@@ -292,6 +294,17 @@ class Handler:
         except Exception as error:
             self.broken(SCOPE, error)
 
+    def _note_prompt(self) -> None:
+        """Log once that no argument of the handler is its prompt, and what to do."""
+        self._noted_prompt = True
+        log.warning(
+            "prompt_not_found",
+            part=self.agent,
+            arguments=", ".join(self._arguments.names),
+            why="none of them is the prompt by its name, or the only text: call it `prompt` or "
+            "`question`, pass capture=, or annotate(prompt=...)",
+        )
+
     def _note_loop(self) -> None:
         """Let the load shedder measure the event loop that the handler runs on."""
         try:
@@ -361,6 +374,8 @@ class Handler:
             )
             prompt = arguments.prompt(args, kwargs)
             call.prompt = prompt if type(prompt) is str else call.keep(prompt)
+            if prompt is None and arguments.names and not self._noted_prompt:
+                self._note_prompt()
             if arguments.more:
                 arguments.take(call, args, kwargs)
             if (span is None or (self.below_remote and span_context.is_remote)) and config.spans:  # type: ignore[union-attr]

@@ -177,6 +177,27 @@ def test_streams_of_the_handlers_own_making(chunks: list[Any], text: str) -> Non
         ([{"text": "no role"}], '[{"text": "no role"}]'),
         (CONVERSATION, "When will it come?"),
         (tuple(CONVERSATION), "When will it come?"),
+        (
+            {
+                "jsonrpc": "2.0",
+                "method": "message/send",
+                "params": {
+                    "message": {"role": "user", "parts": [{"kind": "text", "text": "Where?"}]}
+                },
+            },
+            "Where?",
+        ),
+        (
+            {
+                "appName": "a",
+                "userId": "u-1",
+                "newMessage": {"role": "user", "parts": [{"text": "Where?"}]},
+            },
+            "Where?",
+        ),
+        ({"input": {"question": "Where?"}, "config": {}}, "Where?"),
+        ({"assistant_id": "a", "input": {"messages": [("human", "Where?")]}}, "Where?"),
+        ({"model": "m", "input": "Where?"}, "Where?"),
         (Reply(title="a report", _hidden="x"), None),
         (object(), None),
         (iter("x"), None),
@@ -185,8 +206,8 @@ def test_streams_of_the_handlers_own_making(chunks: list[Any], text: str) -> Non
     ],
 )
 def test_prompts(prompt: Any, expected: str | None) -> None:
-    """The question is found in texts, messages, parts, requests and states; an object that says
-    nothing is none.
+    """The question is found in texts, messages, parts, requests of agent servers and states; an
+    object that says nothing is none.
     """
     assert returned("x", prompt=prompt).prompt == expected
 
