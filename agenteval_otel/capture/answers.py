@@ -5,17 +5,17 @@ making.
 from __future__ import annotations
 
 import codecs
-import re
+import itertools
 from collections.abc import Sequence
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
+from agenteval_otel.capture.events import events_in, is_json_lines, is_text_event
 from agenteval_otel.capture.fields import (
     field,
     first,
     is_data,
     items,
-    json_object,
     kind_of,
     last_items,
     usage_of,
@@ -58,7 +58,7 @@ def add_answer(reading: Reading, answer: Any) -> bool:
         if any(read(reading, answer) for read in ANSWER_FORMATS.values()):
             return True
         if isinstance(answer, list | tuple):
-            return _add_list(reading, answer)
+            return _add_list(reading, answer) or _add_first(reading, answer)
         return (
             _add_message(reading, answer)
             or _add_remains(reading, answer)
@@ -90,6 +90,16 @@ def _add_list(reading: Reading, answer: Any) -> bool:
         reading.add_turn(Turn("assistant", text, part_calls(messages), part_results(messages)))
         return True
     return False
+
+
+def _add_first(reading: Reading, answer: Any) -> bool:
+    """Add the text of a tuple that has it first and data beside it: an answer and its sources."""
+    if type(answer) is not tuple or len(answer) < 2 or not isinstance(answer[0], str):
+        return False
+    if not all(isinstance(item, dict | list | tuple | Detached | None) for item in answer[1:]):
+        return False
+    reading.add_text(answer[0])
+    return True
 
 
 def _add_message(reading: Reading, answer: Any) -> bool:
@@ -153,30 +163,57 @@ def must_be_complete(answer: Any) -> None:
 
 
 def read_chunks(chunks: Sequence[Any]) -> Reading:
-    """What a streamed answer says, as far as it came; raises `CaptureError` where no chunk has
-    readable text.
+    """Return what a streamed answer says, as far as it came.
+
+    Raises:
+        CaptureError: No chunk has text that is understood.
     """
     decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    texts = [
+    pieces = [
         decode(chunk[: CAP_CHARS * 4]) if isinstance(chunk, bytes) else chunk for chunk in chunks
     ]
-    if all(isinstance(text, str) for text in texts):
-        whole = "".join(texts)
-        events = events_in(whole)
-        texts = [whole] if events is None else events
-    reading, others = Reading(), []
-    for chunk in texts:
-        if isinstance(chunk, str):
-            reading.add_text(cap(chunk, 2 * CAP_CHARS))
-        elif chunk is not None and not add_chunk(reading, chunk):
-            others.append(chunk)
-    if reading.empty:
-        for chunk in others:
-            if type(chunk) is not Unreadable and (type(chunk) is not Detached or chunk.is_data):
-                reading.add_text(to_text(chunk))
-        if reading.empty and any(type(chunk) is Unreadable for chunk in others):
-            raise CaptureError("no text from the stream: none of its chunks can be read")
+    if is_growing(pieces):
+        pieces = pieces[-1:]
+    if all(isinstance(piece, str) for piece in pieces):
+        return _read_texts(pieces)
+    reading = Reading()
+    others = _add_pieces(reading, pieces)
+    if not reading.empty or not others:
+        return reading
+    if all(isinstance(piece, bool | int | float) for piece in others):
+        for number in others:
+            reading.add_text(to_text(number))
+        return reading
+    if len(others) == 1 and type(others[0]) is not Unreadable:
+        return read_answer(others[0])
+    raise CaptureError(f"no text from the stream: none of its {len(others)} chunks is understood")
+
+
+def _read_texts(texts: list[str]) -> Reading:
+    """Read a stream of text: the events that its lines carry, or the text itself."""
+    whole = "".join(texts)
+    reading = Reading()
+    events = events_in(whole)
+    if events is not None:
+        others = _add_pieces(reading, events)
+        if not reading.empty or not others:
+            return reading
+        if not is_json_lines(whole):
+            why = f"none of the {len(others)} events that its lines carry is understood"
+            raise CaptureError(f"no text from the stream: {why}")
+    reading.add_text(cap(whole, 2 * CAP_CHARS))
     return reading
+
+
+def _add_pieces(reading: Reading, pieces: Sequence[Any]) -> list[Any]:
+    """Add the pieces of a stream and return those of no known form."""
+    others = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            reading.add_text(cap(piece, 2 * CAP_CHARS))
+        elif piece is not None and not add_chunk(reading, piece):
+            others.append(piece)
+    return others
 
 
 def add_chunk(reading: Reading, chunk: Any) -> bool:
@@ -191,6 +228,8 @@ def add_chunk(reading: Reading, chunk: Any) -> bool:
             return True
     finally:
         reading.depth -= 1
+    if not is_text_event(chunk) and not is_message(chunk):
+        return False
     turns = turns_of(chunk)
     for turn in turns:
         reading.add_message(turn)  # messages of the user or the system are no answer
@@ -200,32 +239,44 @@ def add_chunk(reading: Reading, chunk: Any) -> bool:
     delta = field(chunk, "delta")
     text = delta if isinstance(delta, str) else text_field(delta)
     text = text_field(chunk) if text is None else text
+    token = field(chunk, "token")
+    if text is None and isinstance(token, str):
+        text = token
     if text is not None:
         reading.add_text(to_text(text))
     return text is not None
 
 
-_LINE: Final = re.compile(r"(?:data|event|id|retry)?:")
+_LEAST_SNAPSHOTS: Final = 3
 
 
-def events_in(text: str) -> list[Any] | None:
-    """What the server-sent events of a text carry, as far as they are whole; None where the text is
-    no such stream.
+def is_growing(chunks: Sequence[Any]) -> bool:
+    """Tell whether each chunk repeats the one before and adds to it: the last one is the answer.
+
+    Such streams give the text or the object as it is so far, instead of pieces. Two short texts of
+    which one begins like the other are pieces.
     """
-    text = text.lstrip("\r\n\ufeff")
-    if _LINE.match(text) is None or "data:" not in text:
-        return None
-    if len(text) > CAP_CHARS:
-        text = text[
-            : max(text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0)
-        ]
-    events: list[Any] = []
-    for block in re.split(r"\r?\n\r?\n", text):
-        lines = block.splitlines()
-        if any(line and _LINE.match(line) is None for line in lines):
-            return None
-        data = "\n".join(line[5:].removeprefix(" ") for line in lines if line.startswith("data:"))
-        if data and data != "[DONE]":
-            # JSON that was cut off becomes None and is skipped.
-            events.append(json_object(data) if data[:1] in ("{", "[") else data)
-    return events
+    known = [chunk for chunk in chunks if chunk not in (None, "")]
+    if len(known) < _LEAST_SNAPSHOTS or known[0] == known[-1]:
+        return False
+    return all(_extends(later, earlier) for earlier, later in itertools.pairwise(known))
+
+
+def _extends(later: Any, earlier: Any, depth: int = 6) -> bool:
+    """Tell whether a value is an earlier one with more at its end."""
+    if earlier is None or earlier == later:
+        return True
+    if type(earlier) is not type(later) or depth == 0:
+        return False
+    if isinstance(earlier, str):
+        return bool(later.startswith(earlier))
+    if type(earlier) is Detached:
+        is_same = later.type_name == earlier.type_name
+        return is_same and _extends(later.fields, earlier.fields, depth - 1)
+    if isinstance(earlier, dict):
+        return all(_extends(later.get(name), value, depth - 1) for name, value in earlier.items())
+    if isinstance(earlier, list | tuple):
+        if len(earlier) > len(later):
+            return False
+        return all(_extends(*pair, depth - 1) for pair in zip(later, earlier, strict=False))
+    return False

@@ -340,8 +340,8 @@ def _asked_in(request: Any) -> Any:
         message = first_value(request, "newMessage", "new_message")
     if is_message(message):
         return [message]
-    asked = field(request, "input")
-    return asked if is_data(asked) and not is_message(asked) else request
+    inner = field(request, "input")
+    return inner if is_data(inner) and not is_message(inner) else request
 
 
 def _turns(prompt: Any) -> list[Turn] | None:

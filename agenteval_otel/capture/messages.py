@@ -7,6 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Final
 
+from agenteval_otel.capture.detached import Detached
 from agenteval_otel.capture.fields import (
     Tokens,
     field,
@@ -32,32 +33,31 @@ TEXT_KEYS: Final = (
     "result",
 )
 _TEXTS: Final = frozenset({"", "text", "output_text", "input_text", "refusal", "text-delta"})
-_ITEMS: Final = frozenset(
-    {"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"}
-)
-_CALLS: Final = frozenset(
-    {
-        "tool_use",
-        "function_call",
-        "tool_call",
-        "tool-call",
-        "server_tool_use",
-        "custom_tool_call",
-    }
-)
-_RESULTS: Final = frozenset(
-    {
-        "tool_result",
-        "function_call_output",
-        "tool-return",
-        "tool-result",
-        "custom_tool_call_output",
-    }
-)
+_PROVIDER_CALLS: Final = frozenset({
+    "code_interpreter_call", "computer_call", "file_search_call", "image_generation_call", "local_shell_call",
+    "mcp_call", "web_search_call",
+})  # fmt: skip
+"""Items of the Responses API for tools that the provider runs; their results stand in them."""
+CALL_ITEMS: Final = frozenset({"function_call", "custom_tool_call"}) | _PROVIDER_CALLS
+"""Items of the Responses API that are tool calls."""
+RESULT_ITEMS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
+"""Items of the Responses API that are results of tool calls."""
+_CALLS: Final = CALL_ITEMS | {
+    "mcp_tool_use",
+    "server_tool_use",
+    "tool_call",
+    "tool_use",
+    "tool-call",
+}
+_RESULTS: Final = RESULT_ITEMS | {"tool_result", "tool-return", "tool-result"}
+_RESULT_ENDING: Final = "_tool_result"  # of tools that Anthropic runs: ``web_search_tool_result``
+CALL_FIELDS: Final = ("toolUse", "functionCall", "function_call")
+"""Fields that hold a part's call, where the part has no kind: Bedrock's and Gemini's."""
+RESULT_FIELDS: Final = ("toolResult", "functionResponse", "function_response")
+"""Fields that hold a part's result, where the part has no kind."""
 _OTHERS: Final = frozenset({
     "thinking", "redacted_thinking", "reasoning", "image", "image_url", "input_image", "input_audio", "input_file",
-    "file", "document", "audio", "video", "web_search_call", "file_search_call", "computer_call",
-    "code_interpreter_call", "web_search_tool_result", "compaction",
+    "file", "document", "audio", "video", "compaction",
 })  # fmt: skip
 _KNOWN_PARTS: Final = (_TEXTS | _CALLS | _RESULTS | _OTHERS) - {""}
 _ROLES: Final = {
@@ -132,24 +132,78 @@ def _part_kind(part: Any) -> str:
 
 
 def part_calls(content: Any) -> list[Call]:
-    return calls_in([part for part in items(content) if _part_kind(part) in _CALLS])
+    """Return the tool calls among the parts of a message, or among the items of a response."""
+    return calls_in([_call_in(part) for part in items(content)])
+
+
+def _call_in(part: Any) -> Any:
+    """Return what a part calls: the part itself, or the field that holds the call; None without."""
+    kind = _part_kind(part)
+    if kind:
+        return part if kind in _CALLS else None
+    call = first_value(part, *CALL_FIELDS)
+    return None if isinstance(call, str) else call
 
 
 def part_results(content: Any) -> list[Result]:
-    return [result_of(part) for part in items(content) if _part_kind(part) in _RESULTS]
+    """Return the results of tool calls among the parts of a message."""
+    return [result_of(part) for part in map(_result_in, items(content)) if part is not None]
+
+
+def _result_in(part: Any) -> Any:
+    """Return the result that a part is, or the one in its field; None without."""
+    kind = _part_kind(part)
+    if kind:
+        return part if kind in _RESULTS or kind.endswith(_RESULT_ENDING) else None
+    return first_value(part, *RESULT_FIELDS)
 
 
 def call_of(value: Any) -> Call | None:
-    """One call: ``{id, function: {name, arguments}}``, ``{name, args}``, a part that calls a tool,
-    or our own form.
+    """Return one tool call of any known form, or None.
+
+    Known are ``{id, function: {name, arguments}}``, ``{name, args}``, a part that calls a tool, an
+    item for a tool that the provider runs, and the form of `ToolCall`.
     """
+    kind = kind_of(value)
+    if kind in _PROVIDER_CALLS and kind != "mcp_call":
+        return _provider_call(value, kind)
     source = value if (function := field(value, "function")) is None else function
     name = first(source, "name", "tool_name", "toolName")
     if name is None:
         return None
     id = first(value, "call_id", "id", "tool_call_id", "toolCallId", "toolUseId")
     arguments = first_value(source, "arguments", "args", "input")
-    return Call(id, name, arguments, result=first_value(value, "result", "output"))
+    call = Call(id, name, arguments, result=first_value(value, "result", "output"))
+    error = field(value, "error")
+    if error is not None and kind == "mcp_call":
+        call.error = to_text(error)
+    return call
+
+
+def _provider_call(item: Any, kind: str) -> Call:
+    """Return the call of a tool that the provider runs: what it was given, and what came of it."""
+    arguments = field(item, "action")
+    if arguments is None:
+        inputs = {name: field(item, name) for name in ("queries", "code")}
+        arguments = {name: value for name, value in inputs.items() if value is not None} or None
+    return Call(
+        first(item, "call_id", "id"),
+        kind.removesuffix("_call"),
+        _without_none(arguments),
+        result=_without_none(first_value(item, "results", "outputs", "result")),
+    )
+
+
+def _without_none(value: Any, depth: int = 4) -> Any:
+    """Return a value without its empty fields, which a client's objects have and its JSON has not."""
+    if isinstance(value, list | tuple):
+        return [_without_none(item, depth - 1) for item in items(value)] if depth else value
+    fields = value.fields if type(value) is Detached else value
+    if not isinstance(fields, dict) or depth == 0:
+        return value
+    return {
+        name: _without_none(item, depth - 1) for name, item in fields.items() if item is not None
+    }
 
 
 def calls_in(values: list[Any]) -> list[Call]:
@@ -158,17 +212,26 @@ def calls_in(values: list[Any]) -> list[Call]:
 
 def result_of(part: Any) -> Result:
     """The result of a tool call, as text where it is text; the id of its call."""
-    raw = first_value(part, "content", "output", "result")
+    raw = first_value(part, "content", "output", "result", "response")
+    id = first(part, "tool_use_id", "tool_call_id", "call_id", "toolCallId", "toolUseId", "id")
     text = content_text(raw) if isinstance(raw, str | list | tuple) else None
-    return first(
-        part, "tool_use_id", "tool_call_id", "call_id", "toolCallId"
-    ), raw if text is None else text
+    return id, _result_data(raw) if text is None else text
+
+
+def _result_data(raw: Any) -> Any:
+    """Return a result as data: Bedrock's content is a list of parts with ``json``."""
+    parts = [field(part, "json") for part in items(raw)]
+    if not parts or any(part is None for part in parts):
+        return raw
+    return parts[0] if len(parts) == 1 else parts
 
 
 def is_content(value: Any) -> bool:
-    """Whether a list is the content of one message: parts of known kinds, not only text."""
+    """Tell whether a list is the content of one message: parts of known kinds."""
     kinds = [_part_kind(part) for part in items(value)]
-    return bool(kinds) and _KNOWN_PARTS.issuperset(kinds)
+    return bool(kinds) and all(
+        kind in _KNOWN_PARTS or kind.endswith(_RESULT_ENDING) for kind in kinds
+    )
 
 
 def text_field(value: Any) -> str | None:
@@ -296,7 +359,8 @@ def _is_item(value: Any) -> bool:
     output, reasoning.
     """
     kind = kind_of(value)
-    return kind in _ITEMS or (kind == "reasoning" and field(value, "summary") is not None)
+    is_item = kind in CALL_ITEMS or kind in RESULT_ITEMS
+    return is_item or (kind == "reasoning" and field(value, "summary") is not None)
 
 
 def _item_turns(value: Any) -> list[Turn]:

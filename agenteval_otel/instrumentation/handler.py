@@ -294,8 +294,14 @@ class Handler:
         except Exception as error:
             self.broken(SCOPE, error)
 
+    def _kept_prompt(self, call: CapturedCall, prompt: Any) -> Any:
+        """Return a prompt that is no text, detached from the host. Log once if there is none."""
+        if prompt is None and self._arguments.names and not self._noted_prompt:
+            self._note_prompt()
+        return call.keep(prompt)
+
     def _note_prompt(self) -> None:
-        """Log once that no argument of the handler is its prompt, and what to do."""
+        """Log that no argument of the handler is its prompt, and what to do."""
         self._noted_prompt = True
         log.warning(
             "prompt_not_found",
@@ -373,9 +379,7 @@ class Handler:
                 memo,
             )
             prompt = arguments.prompt(args, kwargs)
-            call.prompt = prompt if type(prompt) is str else call.keep(prompt)
-            if prompt is None and arguments.names and not self._noted_prompt:
-                self._note_prompt()
+            call.prompt = prompt if type(prompt) is str else self._kept_prompt(call, prompt)
             if arguments.more:
                 arguments.take(call, args, kwargs)
             if (span is None or (self.below_remote and span_context.is_remote)) and config.spans:  # type: ignore[union-attr]

@@ -58,11 +58,12 @@ class Broken:
     """Raises one error from one method."""
 
     def __init__(self, method: str, error: Exception) -> None:
-        self.method, self.error = method, error
+        self.method = method
+        self._error = error
 
     def _result(self, method: str, result: Any) -> Any:
         if self.method == method:
-            raise self.error
+            raise self._error
         return result
 
     def __str__(self) -> str:

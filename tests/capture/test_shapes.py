@@ -139,7 +139,6 @@ def test_answers_of_the_handlers_own_making(answer: Any, expected: Any) -> None:
         (["data: is what we need\n", "and no event"], "data: is what we need\nand no event"),
         ([b"caf\xc3", b"\xa9"], "caf\u00e9"),
         ([1, 2, 3], "123"),
-        ([{"step": 1}, {"step": 2}], '{"step": 1}{"step": 2}'),
         ([{"step": 1}, "text"], "text"),
         ([], ""),
         (["\ud83d", "\ude80"], "\U0001f680"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agenteval_otel.capture.fields import field, first, kind_of, usage_of
-from agenteval_otel.capture.messages import call_of
+from agenteval_otel.capture.messages import part_calls, part_results
 from agenteval_otel.capture.reading import Reading, response_format
 
 _ECHOES = frozenset({"text", "input_json", "thinking", "citation", "compaction"})
@@ -38,12 +38,10 @@ def read_message_event(reading: Reading, event: Any) -> bool:
         block = field(event, "content_block")
         if kind_of(block) == "text":
             reading.extend(reading.open_turn(), field(block, "text"))
-        elif (
-            kind_of(block) in ("tool_use", "server_tool_use")
-            and (call := call_of(block)) is not None
-        ):
+        for call in part_calls([block]):
             call.arguments = call.arguments or None
             reading.add_call(reading.open_turn(), call, field(event, "index"))
+        reading.calls.set_results(part_results([block]))
     elif kind == "content_block_delta":
         delta = field(event, "delta")
         if kind_of(delta) == "text_delta":

@@ -77,6 +77,36 @@ def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
     return (has_mode or len(chunk) == 1) and read_graph_chunk(reading, chunk[-1])
 
 
+@response_format(
+    "langchain_events", stream=True, fields=("chunk", "event", "generations", "run_id")
+)
+def read_run_event(reading: Reading, event: Any) -> bool:
+    """Read an event of ``astream_events``: what models and tools give, not what is passed on."""
+    kind, data = kind_of(event, "event"), field(event, "data")
+    if not kind.startswith("on_") or field(event, "run_id") is None:
+        return False
+    if kind == "on_chat_model_stream":
+        add_chunk(reading, field(data, "chunk"))
+    elif kind == "on_chat_model_end":
+        _add_model_output(reading, field(data, "output"))
+    elif kind == "on_llm_stream":
+        reading.extend(
+            reading.open_turn(first(event, "run_id")), field(field(data, "chunk"), "text")
+        )
+    elif kind == "on_tool_end":
+        for turn in turns_of(field(data, "output")):
+            reading.calls.set_results(turn.results)
+    return True
+
+
+def _add_model_output(reading: Reading, output: Any) -> None:
+    """Add a model's message at its end: whole if it was not streamed, else what was missing of it."""
+    generation = next(iter(items(next(iter(items(field(output, "generations"))), None))), None)
+    message = output if generation is None else field(generation, "message")
+    for turn in turns_of(message):
+        reading.add_message(turn)
+
+
 def _add_payload(reading: Reading, payload: dict[Any, Any]) -> bool:
     if read_state(reading, payload):
         return True

@@ -17,6 +17,8 @@ from agenteval_otel.capture.fields import (
     usage_of,
 )
 from agenteval_otel.capture.messages import (
+    CALL_ITEMS,
+    RESULT_ITEMS,
     Call,
     Turn,
     content_text,
@@ -28,11 +30,11 @@ from agenteval_otel.capture.messages import (
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
-_OF_ONE: Final = frozenset({"message", "function_call", "reasoning", "custom_tool_call"})
+_OF_ONE: Final = CALL_ITEMS | {"message", "reasoning", "mcp_list_tools"}
 """Items of one response of a model; `_ITEMS` are those of several, with the results of tools
 between them.
 """
-_ITEMS: Final = _OF_ONE | {"function_call_output", "custom_tool_call_output"}
+_ITEMS: Final = _OF_ONE | RESULT_ITEMS
 _HELPER_EVENTS: Final = frozenset(
     {"content", "refusal", "tool_calls.function.arguments", "logprobs.content"}
 )

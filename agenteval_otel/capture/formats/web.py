@@ -14,7 +14,8 @@ from types import FrameType
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from agenteval_otel.capture.answers import add_answer, add_plain, events_in
+from agenteval_otel.capture.answers import add_answer, add_plain
+from agenteval_otel.capture.events import events_in
 from agenteval_otel.capture.fields import field, json_object
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text

@@ -1,0 +1,131 @@
+"""Results of agent libraries: CrewAI, AutoGen, Haystack and Strands."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+from agenteval_otel.capture.answers import add_answer
+from agenteval_otel.capture.fields import field, first, items, kind_of, usage_of
+from agenteval_otel.capture.messages import (
+    Turn,
+    calls_in,
+    content_text,
+    is_message,
+    result_of,
+    turns_of,
+)
+from agenteval_otel.capture.reading import Reading, response_format
+
+_CREW_FIELDS: Final = ("json_dict", "raw", "tasks_output", "token_usage")
+_AUTOGEN_FIELDS: Final = ("chat_message", "inner_messages", "models_usage", "source")
+_HAYSTACK_FIELDS: Final = ("meta", "replies")
+_AUTOGEN_RESULT: Final = "ToolCallExecutionEvent"
+_AUTOGEN_TEXTS: Final = frozenset({
+    "HandoffMessage", "MultiModalMessage", "StopMessage", "StructuredMessage", "TextMessage", "ToolCallSummaryMessage",
+})  # fmt: skip
+_AUTOGEN_OTHERS: Final = frozenset({
+    "CodeExecutionEvent", "CodeGenerationEvent", "MemoryQueryEvent", "SelectSpeakerEvent", "SelectorEvent",
+    "ThoughtEvent", "ToolCallRequestEvent", "UserInputRequestedEvent", _AUTOGEN_RESULT,
+})  # fmt: skip
+_MAX_COMPONENTS: Final = 64
+
+
+@response_format("crewai", fields=_CREW_FIELDS)
+def read_crew_output(reading: Reading, answer: Any) -> bool:
+    """Read what a crew or one of its agents gives: its raw text and the usage."""
+    text = field(answer, "raw")
+    is_output = any(field(answer, name) is not None for name in ("tasks_output", "token_usage"))
+    if not isinstance(text, str) or not is_output:
+        return False
+    usage = usage_of(field(answer, "token_usage"))
+    reading.add_turn(Turn("assistant", content_text(text), usage=usage))
+    return True
+
+
+@response_format("autogen", fields=_AUTOGEN_FIELDS)
+def read_task_result(reading: Reading, answer: Any) -> bool:
+    """Read a team's or an agent's result: what came after the user's last message."""
+    message = field(answer, "chat_message")
+    if message is not None:
+        messages = [*items(field(answer, "inner_messages")), message]
+    else:
+        messages = items(field(answer, "messages"))
+    if not messages or not all(_is_autogen(message) for message in messages):
+        return False
+    turns = [turn for message in messages if (turn := _autogen_turn(message)) is not None]
+    reading.add_conversation(turns)
+    return True
+
+
+@response_format("autogen", stream=True)
+def read_task_event(reading: Reading, event: Any) -> bool:
+    """Read an event of a streamed run: pieces, messages, and the result that repeats them."""
+    kind = kind_of(event)
+    if kind == "ModelClientStreamingChunkEvent":
+        reading.echo(field(event, "content"))
+        return True
+    if not _is_autogen(event):
+        return read_task_result(reading, event)
+    turn = _autogen_turn(event)
+    if turn is not None:
+        reading.add_message(turn)
+    return True
+
+
+def _is_autogen(message: Any) -> bool:
+    is_kind = kind_of(message) in _AUTOGEN_TEXTS or kind_of(message) in _AUTOGEN_OTHERS
+    return is_kind and isinstance(field(message, "source"), str)
+
+
+def _autogen_turn(message: Any) -> Turn | None:
+    """Return a message as a turn: text, calls, or results. Return None for thoughts."""
+    kind, content = kind_of(message), field(message, "content")
+    usage = usage_of(field(message, "models_usage"))
+    if kind == "ToolCallRequestEvent":
+        return Turn("assistant", calls=calls_in(items(content)), usage=usage)
+    if kind == _AUTOGEN_RESULT:
+        return Turn("tool", results=[result_of(result) for result in items(content)])
+    if kind not in _AUTOGEN_TEXTS:
+        return None
+    role = "user" if first(message, "source") == "user" else "assistant"
+    return Turn(role, content_text(content), key=first(message, "id"), usage=usage)
+
+
+@response_format("strands", fields=("accumulated_usage", "metrics"))
+def read_agent_result(reading: Reading, answer: Any) -> bool:
+    """Read the result of a Strands agent: its last message, why it stopped, and the usage."""
+    message, metrics = field(answer, "message"), field(answer, "metrics")
+    if first(answer, "stop_reason") is None or not is_message(message):
+        return False
+    turns = turns_of(message)
+    for turn in turns:
+        turn.text = turn.text or ""
+        turn.usage = usage_of(field(metrics, "accumulated_usage"))
+        turn.finish_reason = first(answer, "stop_reason")
+        reading.add_turn(turn)
+    return bool(turns)
+
+
+@response_format("haystack", fields=_HAYSTACK_FIELDS)
+def read_pipeline_output(reading: Reading, answer: Any) -> bool:
+    """Read a pipeline's output: the first reply of its component, a text or a chat message."""
+    if type(answer) is not dict:
+        return False
+    for output in (answer, *islice(answer.values(), _MAX_COMPONENTS)):
+        replies = items(field(output, "replies"))
+        if replies and _add_reply(
+            reading, replies[0], next(iter(items(field(output, "meta"))), None)
+        ):
+            return True
+    return False
+
+
+def _add_reply(reading: Reading, reply: Any, meta: Any) -> bool:
+    if isinstance(reply, str):
+        turn = Turn("assistant", content_text(reply), usage=usage_of(field(meta, "usage")))
+        turn.model = first(meta, "model")
+        turn.finish_reason = first(meta, "finish_reason")
+        reading.add_turn(turn)
+        return True
+    return add_answer(reading, reply)
