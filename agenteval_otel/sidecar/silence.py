@@ -33,8 +33,8 @@ _FIXES: Final = {
     CAPTURE_FAILED: "switch the capture of content on in the application's instrumentation: the log line part_failed "
     "with part='capture' names the variable",
     DISABLED: "evaluation is switched off: look at enabled in the settings, and at AGENTEVAL_ENABLED",
-    SPANS_NOT_UNDERSTOOD: "let the agent's library send spans of the GenAI conventions: the documentation's page on spans lists "
-    "what is understood, and the variables for it",
+    SPANS_NOT_UNDERSTOOD: "let the agent's library send spans of the GenAI conventions: the documentation's "
+    "page on spans lists what is understood, and the variables for it",
     SPANS_WITHOUT_ANSWER: "let the spans of the agent and of its model calls pass too: tools alone show no answer",
 }
 

@@ -215,7 +215,7 @@ PROMISES = (
     ),
     Promise(
         "B15",
-        "Nobody outside chooses what is evaluated, or what weight it has.",
+        "No outsider chooses what is evaluated, or what weight it has.",
         "one request with any trace id and trace state at FastAPI, our middleware and the sidecar; forwarded answers",
         "weight of one answer; chosen ids at the rate +- 5 sigma; the alarm comes as without it",
     ),
@@ -241,7 +241,7 @@ PROMISES = (
     Promise(
         "B19",
         "Nothing of the current folder is run, but what settings and arguments name.",
-        "a folder that has a module of every name that a command asks for in vain, and entry points; every command",
+        "a folder with a module of each name that a command looks for, and entry points; every command",
         "0 run; the named module, and what it imports beside it, are found",
     ),
     Promise(
