@@ -62,7 +62,7 @@ CASES = {
     "not_understood": (
         spans_request({"http.route": "/chat"}, scope="web.framework"),
         "8 spans came, and no answer in them: 8 are not understood, of web.framework (8)",
-        "docs/spans.md",
+        "page on spans",
     ),
     "without_answer": (
         spans_request({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}),
