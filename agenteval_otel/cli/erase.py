@@ -157,7 +157,8 @@ def _waiting(
                 counts += _post(url, {"conversation": learned}, sidecar.token)
             yield ErasedPlace(place, counts)
         except HTTPError as refusal:
-            why = refusal.read(500).decode(errors="replace").strip()
+            with refusal:
+                why = refusal.read(500).decode(errors="replace").strip()
             yield ErasedPlace(place, problem=f"refused: {refusal.code} {why}")
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)

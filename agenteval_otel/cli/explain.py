@@ -14,6 +14,7 @@ import shutil
 import sys
 import textwrap
 import time
+import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -363,6 +364,8 @@ def text_from(source: str) -> str:
         else:
             content = Path(source).read_bytes()
     except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise _wrong(mask_text(f"{source!r} cannot be read: {error}")) from None
     return content.decode("utf-8-sig", "replace")
 

@@ -60,7 +60,9 @@ def run(arguments: argparse.Namespace) -> int:
             print("taken")
             return 0
     except HTTPError as refusal:
-        print(f"refused: {refusal.code} {refusal.read(500).decode(errors='replace').strip()}")
+        with refusal:
+            why = refusal.read(500).decode(errors="replace").strip()
+        print(f"refused: {refusal.code} {why}")
         return 1
     except (OSError, ValueError) as error:
         raise ConfigurationError(

@@ -244,7 +244,7 @@ def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:
             b'{"response": "a"}\n{"response": "\xff"}\n',
             "a.jsonl:2: not UTF-8; `iconv -f latin1",
         ),
-        ("a.jsonl", "[" * 100_000 + "\n", "not JSON: maximum recursion depth"),
+        ("a.jsonl", "[" * 100_000 + "\n", "not JSON that can be read: it is nested too deeply"),
         ("a.jsonl", '{"response": ' + "9" * 5000 + "}\n", "a.jsonl:1: not JSON: Exceeds the limit"),
         ("a.json", '{\n  "response": "a"\n}\n', "jq -c . FILE"),
         (

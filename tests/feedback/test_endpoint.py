@@ -38,7 +38,8 @@ def post(url: str, body: bytes, token: str = TOKEN) -> tuple[int, str]:
         with urlopen(Request(f"{url}/v1/feedback", body, headers), timeout=10) as reply:
             return reply.status, reply.read().decode()
     except HTTPError as refusal:
-        return refusal.code, refusal.read().decode()
+        with refusal:
+            return refusal.code, refusal.read().decode()
 
 
 @monitor(agent="support")

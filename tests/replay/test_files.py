@@ -341,12 +341,14 @@ def test_wrong_options_are_named(cli: CommandLine, options: tuple[str, str], err
 
 
 def test_a_damaged_gz_is_read_up_to_there(cli: CommandLine) -> None:
-    """What comes before the damage is scored, and the file is named."""
-    lines = rec.lines(*(rec.traces([rec.answer_span(n, polite(n))]) for n in range(100)))
+    """What comes before the damage is scored, and the file is named. Python 3.14 unpacks 128 KiB at
+    once, and gives nothing of a piece that is damaged.
+    """
+    lines = rec.lines(*(rec.traces([rec.answer_span(n, polite(n))]) for n in range(500)))
     packer = zlib.compressobj(wbits=31)
     packed = packer.compress(lines.encode()) + packer.flush(zlib.Z_FULL_FLUSH)
     (cli.folder / "damaged.jsonl.gz").write_bytes(packed + b"\xff" * 100)
     report = replay(cli, "damaged.jsonl.gz")
     assert report["left_out"]["broken lines"] == 1
     assert "damaged.jsonl.gz: ends early" in cli.err
-    assert report["answers"] > 50
+    assert report["answers"] > 200

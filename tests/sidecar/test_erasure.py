@@ -81,7 +81,8 @@ def post(
         with urlopen(Request(f"{url}{path}", body, headers), timeout=30) as reply:
             return reply.status, reply.read().decode()
     except HTTPError as refusal:
-        return refusal.code, refusal.read().decode()
+        with refusal:
+            return refusal.code, refusal.read().decode()
 
 
 def test_what_waits_in_a_running_sidecar(

@@ -610,7 +610,10 @@ handler("at exit")
 
 
 def test_a_forked_child_sends_its_own(tmp_path: Path) -> None:
-    """What waits in the parent is the parent's to send; at their exits both send what they have."""
+    """What waits in the parent is the parent's to send; at their exits both send what they have.
+
+    Python 3.12.0 to 3.12.2 start no thread at the exit: there the last answer is lost.
+    """
     received = _Received()
     with serving(received.handler) as port:
         command = [sys.executable, "-c", FORKED, f"http://127.0.0.1:{port}/v1/logs"]
@@ -622,7 +625,8 @@ def test_a_forked_child_sends_its_own(tmp_path: Path) -> None:
         for pair in record.attributes
         if pair.key == "gen_ai.agent.name"
     ]
-    assert Counter(agents) == {"parent": 12, "child": 21}
+    at_exit = 0 if (3, 12) <= sys.version_info[:3] < (3, 12, 3) else 1
+    assert Counter(agents) == {"parent": 11 + at_exit, "child": 20 + at_exit}
 
 
 # --- in the sidecar

@@ -48,6 +48,7 @@ _JSON_CELLS = {
     "conversation",
 }  # fmt: skip
 """Fields that are lists or mappings: their cells are JSON."""
+_TOO_DEEP = "not JSON that can be read: it is nested too deeply"
 _SNAPSHOT = ("inputSnapshot", "input_snapshot")  # where a stored result has its input
 _WITHOUT_INPUT = (
     "a result that was stored without its input, as live answers are by default; with "
@@ -334,7 +335,9 @@ def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parse
     text = "".join(chain([first], lines))
     try:
         json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise ConfigurationError(_TOO_DEEP, path=f"{source}:1") from None
+    except ValueError as error:
         place = f"{source}:{getattr(error, 'lineno', 1)}"
         raise ConfigurationError(
             f"not JSON: {getattr(error, 'msg', str(error)[:80])}", path=place
@@ -499,7 +502,9 @@ def _json(text: str) -> Any:
         return value
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"not JSON: {error.msg} at character {error.pos + 1}") from None
-    except (ValueError, RecursionError) as error:
+    except RecursionError:  # its words differ between versions of Python
+        raise ConfigurationError(_TOO_DEEP) from None
+    except ValueError as error:
         raise ConfigurationError(f"not JSON: {str(error)[:80]}") from None
 
 
