@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ from uuid import UUID
 
 from agenteval_otel.capture.detached import list_bytes, take
 from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
+from agenteval_otel.runtime.text import words_of
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
@@ -238,7 +238,6 @@ _NEVER_PROMPTS: Final = frozenset({
 })  # fmt: skip
 """How the names of ids, settings and resources end: an argument of such a name is never the prompt."""
 _NEVER_TYPES: Final = frozenset({"int", "float", "bool", "UUID", "date", "datetime", "Decimal"})
-_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 SYSTEM_NAMES: Final = ("system", "system_prompt", "system_message", "instructions")
 _HISTORY_NAMES: Final = (
     "history",
@@ -372,8 +371,8 @@ def _is_never_prompt(parameter: inspect.Parameter) -> bool:
 
 def _last_word(name: str) -> str:
     """Return the last word of a name in snake_case or camelCase, in lower case."""
-    words = _WORD.findall(name)
-    return words[-1].lower() if words else name
+    words = words_of(name)
+    return words[-1] if words else name
 
 
 def _position(parameter: inspect.Parameter, index: int) -> int:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from agenteval_otel.capture.fields import json_object, kind_of
 from agenteval_otel.capture.text import CAP_CHARS
+from agenteval_otel.runtime.text import words_of
 
-_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 _TEXT_WORDS: Final = frozenset({
     "ai", "answer", "assistant", "chunk", "completion", "content", "delta", "final", "message", "output", "response",
     "text", "token",
@@ -35,11 +35,6 @@ def is_text_event(event: Any) -> bool:
     # Vercel's own data parts are ``data-NAME``.
     is_other = not _OTHER_WORDS.isdisjoint(words) or words[:1] == ["data"]
     return not is_other and not _TEXT_WORDS.isdisjoint(words)
-
-
-def words_of(name: str) -> list[str]:
-    """Return the words of a name in snake_case, camelCase or with dots, in lower case."""
-    return [word.lower() for word in _WORD.findall(name)]
 
 
 def events_in(text: str) -> list[Any] | None:

@@ -8,7 +8,9 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, AnyStr, Literal, cast
+from typing import Any, AnyStr, Final, Literal, cast
+
+_NAME_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
 def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
@@ -21,6 +23,11 @@ def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     return (
         text if text.isascii() else unicodedata.normalize(form, _long_mark_runs().sub(r"\1", text))
     )
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name in snake_case, camelCase or with dots, in lower case."""
+    return [word.lower() for word in _NAME_WORD.findall(name)]
 
 
 def brief(text: str, limit: int) -> str:
