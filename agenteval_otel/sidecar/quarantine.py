@@ -50,7 +50,10 @@ class Quarantine:
         deaths = self._deaths if number == self._number else 0
         # Without the note a crash is not counted: a full disk must not keep requests from being read.
         with contextlib.suppress(OSError):
-            self._attempt.write_text(f"{number} {deaths + 1}")
+            # In place of the old note at once: a process that is killed here leaves one of the two.
+            draft = self._attempt.with_suffix(".draft")
+            draft.write_text(f"{number} {deaths + 1}")
+            draft.replace(self._attempt)
         try:
             yield
         finally:
