@@ -126,7 +126,7 @@ class Middleware:
             follows=pipeline is None,
             keep_arguments=self._read is not None,
         )
-        handler.below_remote = True
+        handler.of_requests = True
         return handler
 
     def begin(
@@ -271,7 +271,7 @@ class Exchange:
         ):
             return  # an error page is no answer
         if unread:
-            call.answer = Unreadable("the response", unread)
+            call.answer = Unreadable("the response", unread, "unreadable_body")
             return
         body, is_stream = bytes(response.kept), self._pieces > 1 and not response.has_length
         if (

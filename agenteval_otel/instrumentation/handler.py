@@ -117,8 +117,9 @@ class Handler:
         # For handlers that run in one go: a stream's context is its consumer's, so no call is
         # current across a yield.
         self.scoped = False
-        # For requests: a span of another process is its parent, and takes no attributes.
-        self.below_remote = False
+        # A request is the prompt, which is read with the answer. A span of another process is its
+        # parent, and takes no attributes.
+        self.of_requests = False
         self._settings_for = settings_for
         self._arguments = Arguments(function, keep=keep_arguments)
         self._noted_prompt = keep_arguments  # a capture= function says what the prompt is
@@ -296,7 +297,8 @@ class Handler:
 
     def _kept_prompt(self, call: CapturedCall, prompt: Any) -> Any:
         """Return a prompt that is no text, detached from the host. Log once if there is none."""
-        if prompt is None and self._arguments.names and not self._noted_prompt:
+        is_missing = prompt is None and bool(self._arguments.names) and not self.of_requests
+        if is_missing and not self._noted_prompt:
             self._note_prompt()
         return call.keep(prompt)
 
@@ -382,7 +384,7 @@ class Handler:
             call.prompt = prompt if type(prompt) is str else self._kept_prompt(call, prompt)
             if arguments.more:
                 arguments.take(call, args, kwargs)
-            if (span is None or (self.below_remote and span_context.is_remote)) and config.spans:  # type: ignore[union-attr]
+            if (span is None or (self.of_requests and span_context.is_remote)) and config.spans:  # type: ignore[union-attr]
                 self._open_own_span(call, decision)
             if span is not None and call.span is None:
                 call.span_context = span_context
