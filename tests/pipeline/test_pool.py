@@ -184,13 +184,15 @@ def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
 
 def test_not_more_at_once_than_allowed() -> None:
     at_once: list[int] = [0, 0]
+    all_there = asyncio.Event()
 
     async def process(call: Any) -> str:
         at_once[0] += 1
         at_once[1] = max(at_once)
+        if at_once[1] == 3:
+            all_there.set()
         await asyncio.sleep(0)
-        while at_once[1] < 3:  # the first ones stay until as many are there as may be
-            await asyncio.sleep(0.001)
+        await all_there.wait()  # the first ones stay until as many are there as may be
         at_once[0] -= 1
         return "evaluated"
 
