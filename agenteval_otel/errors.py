@@ -57,10 +57,6 @@ def _joined(path: str, inner: str | None) -> str:
     return f"{path}{separator}{inner or ''}"
 
 
-class CaptureError(AgentEvalError):
-    """An answer could not be turned into an evaluation input."""
-
-
 class EvaluationError(AgentEvalError):
     """An evaluator broke: a failure, which never becomes a score.
 

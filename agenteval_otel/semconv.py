@@ -9,7 +9,7 @@ Our own begin with ``agenteval.``.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 SCOPE_NAME: Final = "agenteval_otel"
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
@@ -81,6 +81,8 @@ CALL_ID: Final = "agenteval.call.id"
 SPANS_OUTCOME: Final = "agenteval.spans.outcome"
 SPANS_SCOPE: Final = "agenteval.spans.scope"
 STREAM_END: Final = "agenteval.stream.end"
+RESPONSE_FORM: Final = "agenteval.response.form"
+CAPTURE_REASON: Final = "agenteval.capture.reason"
 CONVERSATION_TURNS: Final = "agenteval.conversation.turns"
 CONVERSATION_END: Final = "agenteval.conversation.end"
 OBJECTIVE: Final = "agenteval.objective.value"
@@ -189,6 +191,25 @@ OUTCOMES: Final = (
     CAPTURE_FAILED,
     PIPELINE_FAILED,
 )
+CaptureReason = Literal[
+    "foreign_object",
+    "unreadable_object",
+    "unreadable_body",
+    "unread_stream",
+    "unknown_chunks",
+    "unknown_parts",
+    "no_content",
+    "capture_raised",
+    "reading_raised",
+]
+"""Why an answer was not understood; counted as the failure ``capture:<reason>``."""
+CAPTURE_REASONS: Final[tuple[CaptureReason, ...]] = get_args(CaptureReason)
+AS_JSON: Final = "json"
+"""Value of `RESPONSE_FORM` where the handler's own data was judged as its JSON."""
+
+DETAILS: Final = {EVALUATED: RESPONSE_FORM, CAPTURE_FAILED: CAPTURE_REASON}
+"""The attribute for the detail of an outcome, where one is known."""
+
 CONVERSATION_OUTCOMES: Final = ("evaluated", "failed", "dropped")
 """Of conversations that were closed: each ends in one of these."""
 NOT_WANTED: Final = (NOT_SAMPLED, NOT_RECORDED, DISABLED, ALREADY_MONITORED)
@@ -321,7 +342,10 @@ METRIC_LAG: Final = Instrument(
     (0.1, 0.4, 1.6, 6.4, 25.6, 102.4),
 )
 METRIC_RESPONSES: Final = Instrument(
-    "agenteval.responses", "{response}", "Calls by outcome.", (AGENT_NAME, OUTCOME)
+    "agenteval.responses",
+    "{response}",
+    "Calls by outcome; apart are answers judged as JSON, and reasons of capture_failed.",
+    (AGENT_NAME, OUTCOME, RESPONSE_FORM, CAPTURE_REASON),
 )
 METRIC_SPANS: Final = Instrument(
     "agenteval.spans",

@@ -26,6 +26,7 @@ from agenteval_otel.capture.messages import (
     all_turns,
     calls_in,
     content_text,
+    has_unread_parts,
     is_content,
     is_message,
     part_calls,
@@ -34,18 +35,36 @@ from agenteval_otel.capture.messages import (
     turns_of,
 )
 from agenteval_otel.capture.reading import ANSWER_FORMATS, CHUNK_FORMATS, Reading
-from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
-from agenteval_otel.errors import CaptureError
+from agenteval_otel.capture.reasons import CaptureError
+from agenteval_otel.capture.text import CAP_CHARS, cap, own_json, to_text
 
 _MAX_DEPTH: Final = 3  # how deep answers are looked for within answers
 _MAX_CHUNK_DEPTH: Final = 4
 
 
-def read_answer(answer: Any) -> Reading:
-    """What an answer says; raises `CaptureError` for a stream, and where nothing of it can be read."""
-    reading = Reading()
+def read_answer(answer: Any, handler: str | None = None) -> Reading:
+    """Return what an answer says.
+
+    Args:
+        answer: The detached answer.
+        handler: The module of the handler, whose own data is read as JSON.
+
+    Raises:
+        CaptureError: The answer is a stream, or what it says is not understood.
+    """
+    reading = Reading(handler)
     if not add_answer(reading, answer):
         add_plain(reading, answer)
+    return _understood(reading)
+
+
+def _understood(reading: Reading) -> Reading:
+    """Return the reading. Raises `CaptureError` where all of the answer's parts were left out."""
+    if reading.has_unread_parts and not reading.calls and not reading.text.strip():
+        raise CaptureError(
+            "no text from the answer: none of the parts of its messages is text",
+            reason="unknown_parts",
+        )
     return reading
 
 
@@ -69,15 +88,21 @@ def add_answer(reading: Reading, answer: Any) -> bool:
 
 
 def add_plain(reading: Reading, answer: Any) -> None:
-    """Add an answer of no known form: text, a text field, or data as JSON."""
+    """Add an answer of no known form: text, a text field, or the handler's own data as JSON.
+
+    Raises:
+        CaptureError: It is neither.
+    """
     if is_data(answer):
         _add_beside(reading, answer)
     text = text_field(answer)
-    if text is None and type(answer) is Detached and not answer.is_data:
-        raise CaptureError(
-            f"no text from {answer.type_name}: it is no plain data and has no field of a known name"
-        )
-    reading.add_text(to_text(answer) if text is None else text)
+    if text is not None:
+        reading.add_text(text)
+    elif isinstance(answer, dict | list | tuple | Detached):
+        reading.add_text(own_json(answer, reading.handler))
+        reading.is_json = True
+    else:
+        reading.add_text(to_text(answer))
 
 
 def _add_list(reading: Reading, answer: Any) -> bool:
@@ -87,7 +112,9 @@ def _add_list(reading: Reading, answer: Any) -> bool:
         return True
     if is_content(messages):
         text = content_text(messages) or ""
-        reading.add_turn(Turn("assistant", text, part_calls(messages), part_results(messages)))
+        turn = Turn("assistant", text, part_calls(messages), part_results(messages))
+        turn.has_unread_parts = has_unread_parts(messages)
+        reading.add_turn(turn)
         return True
     return False
 
@@ -142,10 +169,17 @@ def _add_nested(reading: Reading, answer: Any) -> bool:
     for name in TEXT_KEYS if is_data(answer) else ():
         inner = field(answer, name)
         is_text = isinstance(inner, str) or (name == "content" and isinstance(inner, list | tuple))
-        if not is_text and add_answer(reading, inner):
+        if not is_text and (add_answer(reading, inner) or _add_text_of(reading, inner)):
             _add_beside(reading, answer)
             return True
     return False
+
+
+def _add_text_of(reading: Reading, inner: Any) -> bool:
+    text = text_field(inner)
+    if text is not None:
+        reading.add_text(text)
+    return text is not None
 
 
 def _add_beside(reading: Reading, answer: Any) -> None:
@@ -159,11 +193,14 @@ def must_be_complete(answer: Any) -> None:
     """Raises `CaptureError` for a run's result that is a stream which has not been read to its end."""
     if field(answer, "is_complete") is False:
         name = answer.type_name if type(answer) is Detached else "the run"
-        raise CaptureError(f"{name} is a stream for its reader: monitor what makes its pieces")
+        raise CaptureError(
+            f"{name} is a stream for its reader: monitor what makes its pieces",
+            reason="unread_stream",
+        )
 
 
-def read_chunks(chunks: Sequence[Any]) -> Reading:
-    """Return what a streamed answer says, as far as it came.
+def read_chunks(chunks: Sequence[Any], handler: str | None = None) -> Reading:
+    """Return what a streamed answer says, as far as it came; `handler` as for `read_answer`.
 
     Raises:
         CaptureError: No chunk has text that is understood.
@@ -176,17 +213,20 @@ def read_chunks(chunks: Sequence[Any]) -> Reading:
         pieces = pieces[-1:]
     if all(isinstance(piece, str) for piece in pieces):
         return _read_texts(pieces)
-    reading = Reading()
+    reading = Reading(handler)
     others = _add_pieces(reading, pieces)
     if not reading.empty or not others:
-        return reading
+        return _understood(reading)
     if all(isinstance(piece, bool | int | float) for piece in others):
         for number in others:
             reading.add_text(to_text(number))
         return reading
     if len(others) == 1 and type(others[0]) is not Unreadable:
-        return read_answer(others[0])
-    raise CaptureError(f"no text from the stream: none of its {len(others)} chunks is understood")
+        return read_answer(others[0], handler)
+    raise CaptureError(
+        f"no text from the stream: none of its {len(others)} chunks is understood",
+        reason="unknown_chunks",
+    )
 
 
 def _read_texts(texts: list[str]) -> Reading:
@@ -200,7 +240,7 @@ def _read_texts(texts: list[str]) -> Reading:
             return reading
         if not is_json_lines(whole):
             why = f"none of the {len(others)} events that its lines carry is understood"
-            raise CaptureError(f"no text from the stream: {why}")
+            raise CaptureError(f"no text from the stream: {why}", reason="unknown_chunks")
     reading.add_text(cap(whole, 2 * CAP_CHARS))
     return reading
 

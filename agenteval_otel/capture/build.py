@@ -42,13 +42,15 @@ from agenteval_otel.capture.messages import (
     is_content,
     is_message,
 )
+from agenteval_otel.capture.ownership import module_of
 from agenteval_otel.capture.reading import Calls, Reading, plain_calls
-from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain, to_text
+from agenteval_otel.capture.reasons import CaptureError
+from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, own_json, plain, to_text
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.components.explained import suggestion
-from agenteval_otel.errors import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats
 from agenteval_otel.models.value import construct
+from agenteval_otel.semconv import AS_JSON
 
 
 class Facts(TypedDict, total=False):
@@ -116,35 +118,56 @@ def build_input(
     facts = dict(call.facts or {})
     if capture is not None and function is not None:
         facts |= _captured_facts(call, capture, function)
+    handler = None if function is None else module_of(function)
+    stated = _stated_response(facts.pop("response", None), handler, on_bad_fact)
     try:
-        fields = _fields_of(call, has_response=facts.get("response") is not None)
+        fields = _fields_of(call, handler, stated)
     except CaptureError:
         raise
     except Exception as error:
-        raise CaptureError(f"no evaluation input: {type(error).__name__}") from error
-    cleaned = _clean_facts(facts, on_bad_fact, user_id) if facts else {}
+        raise CaptureError(
+            f"no evaluation input: {type(error).__name__}", reason="reading_raised"
+        ) from error
+    cleaned = _clean_facts(facts, on_bad_fact, user_id, handler) if facts else {}
     fields |= cleaned
     is_long = type(call.answer) in (str, bytes) and len(call.answer) > CAP_CHARS
-    if "response" not in cleaned and (call.truncated or is_long):
+    if stated is None and (call.truncated or is_long):
         fields["metadata"] = {**cleaned.get("metadata", {}), SNAPSHOT: TRUNCATED}
     elif not cleaned and all(fields[name] is None for name in _NESTED):
         return construct(EvaluationInput, fields)  # our own readers clean what they give
     return _validated(fields, on_bad_fact)
 
 
-def _fields_of(call: CapturedCall, *, has_response: bool) -> dict[str, Any]:
+def _stated_response(value: Any, handler: str | None, on_bad_fact: BadFact) -> Reading | None:
+    """Return the answer that the facts state in place of the captured one; None without."""
+    if value is None:
+        return None
     try:
-        reading = read_chunks(call.chunks) if call.chunks is not None else read_answer(call.answer)
+        return read_answer(value, handler)
+    except Exception:  # nothing of it can be read
+        on_bad_fact("response")
+        return None
+
+
+def _fields_of(call: CapturedCall, handler: str | None, stated: Reading | None) -> dict[str, Any]:
+    try:
+        reading = (
+            read_answer(call.answer, handler)
+            if call.chunks is None
+            else read_chunks(call.chunks, handler)
+        )
     except CaptureError:
-        if not has_response:
+        if stated is None:
             raise
-        reading = Reading()  # the facts say it instead
-    prompt = read_prompt(call.prompt, **(call.others or {}))
+        reading = Reading()
+    answer = reading if stated is None else stated
+    prompt = read_prompt(call.prompt, handler=handler, **(call.others or {}))
     turns = prompt.turns if prompt.turns is not None else reading.history or None
     return {
         "prompt": prompt.text if call.prompt is not None or not turns else last_question(turns),
         "message_history": None if turns is None else history_fields(turns),
-        "response": reading.text,
+        "response": answer.text,
+        "response_form": AS_JSON if answer.is_json else None,
         "tool_calls": reading.calls.finished(),
         "usage": _usage_fields(reading.usage),
         "model": reading.model,
@@ -175,17 +198,27 @@ def _captured_facts(
         with part_of("capture", capture):
             facts = capture(arguments, call.originals())
     except Exception as error:
-        raise CaptureError(f"capture= raised {type(error).__name__}") from error
+        raise CaptureError(
+            f"capture= raised {type(error).__name__}", reason="capture_raised"
+        ) from error
     if not isinstance(facts, Mapping):
-        raise CaptureError(f"capture= must give a mapping, found {type(facts).__name__}")
+        raise CaptureError(
+            f"capture= must give a mapping, found {type(facts).__name__}", reason="capture_raised"
+        )
     return {name: take(value).value for name, value in facts.items()}
 
 
 def _clean_facts(
-    facts: dict[str, Any], on_bad_fact: BadFact, user_id: Callable[[str], str]
+    facts: dict[str, Any],
+    on_bad_fact: BadFact,
+    user_id: Callable[[str], str],
+    handler: str | None,
 ) -> dict[str, Any]:
     cleaned: dict[str, Any] = {}
-    for name, value in facts.items():
+    for name, stated in facts.items():
+        # A mapping of a class of its own, which tags and metadata may be.
+        is_mapping = name in ("metadata", "tags") and type(stated) is Detached
+        value = stated.fields if is_mapping else stated
         is_metadata = name == "metadata" and value is not None
         if name not in FACTS:
             on_bad_fact(name, _unknown(name) if type(name) is str and len(name) < 64 else "")
@@ -201,7 +234,7 @@ def _clean_facts(
                 cleaned[name] = annotation
         elif value is not None:
             try:
-                cleaned[name] = _clean_fact(name, value)
+                cleaned[name] = _clean_fact(name, value, handler)
             except Exception:  # nothing of it can be read
                 on_bad_fact(name)
             else:
@@ -219,13 +252,11 @@ def _unknown(name: str) -> str:
     return f"unknown fact{suggestion(name, FACTS)}; what is your own goes into tags={{...}}"
 
 
-def _clean_fact(name: str, value: Any) -> Any:
+def _clean_fact(name: str, value: Any, handler: str | None) -> Any:
     if name in _SHORT_TEXTS:
         return short(to_text(value))
     if name == "prompt":
-        return read_prompt(value).text
-    if name == "response":
-        return read_answer(value).text
+        return read_prompt(value, handler=handler).text
     if name == "message_history":
         return history_of(value) or plain(value)
     if name == "tool_calls":
@@ -264,8 +295,13 @@ class Prompt(NamedTuple):
     conversation_id: str | None = None
 
 
-def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prompt:
-    """Read a handler's prompt, with the system text and the history that were passed beside it."""
+def read_prompt(
+    prompt: Any, *, system: Any = None, history: Any = None, handler: str | None = None
+) -> Prompt:
+    """Read a prompt, with the system text and the history that were passed beside it.
+
+    `handler` is the module of the handler, whose own data is read as JSON.
+    """
     if type(prompt) is str and system is None and history is None:
         return Prompt(clean(prompt))
     if type(prompt) is RequestBody:
@@ -280,7 +316,7 @@ def read_prompt(prompt: Any, *, system: Any = None, history: Any = None) -> Prom
         beside = (_system(field(prompt, name)) for name in SYSTEM_NAMES)
         system_text = system_text or next(filter(None, beside), None)
     else:
-        question, before = _text(prompt), _history(history)
+        question, before = _text(prompt, handler), _history(history)
         if before or system_text:
             turns = before if question is None else [*before, Turn("user", question)]
     if turns is not None and system_text and not (turns and turns[0].role == "system"):
@@ -353,7 +389,7 @@ def _turns(prompt: Any) -> list[Turn] | None:
     return None
 
 
-def _text(prompt: Any) -> str | None:
+def _text(prompt: Any, handler: str | None) -> str | None:
     if is_content(prompt):
         return clean(content_text(prompt) or "")
     for name in PROMPT_NAMES:
@@ -365,13 +401,14 @@ def _text(prompt: Any) -> str | None:
                 content_text(content if isinstance(content, list) else field(content, "content"))
                 or ""
             )
-    if (
-        prompt is None
-        or type(prompt) is Unreadable
-        or (type(prompt) is Detached and not prompt.is_data)
-    ):
+    if prompt is None or type(prompt) is Unreadable:
         return None
-    return to_text(prompt)
+    if not isinstance(prompt, dict | list | tuple | Detached):
+        return to_text(prompt)
+    try:
+        return own_json(prompt, handler)
+    except CaptureError:
+        return None
 
 
 def _history(history: Any) -> list[Turn]:

@@ -22,7 +22,9 @@ from agenteval_otel.runtime.text import words_of
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
+    from agenteval_otel.models.inputs import ResponseForm
     from agenteval_otel.scoring.probability import SamplingDecision
+    from agenteval_otel.semconv import CaptureReason
 
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
@@ -91,6 +93,8 @@ class CapturedCall:
     sampled: Any = None  # how an application sampled the answer that it sent to this sidecar
     turns: Any = None  # of a call that stands for a whole conversation
     waited: Any = None  # of a call that has waited for off-peak evaluators, which alone see it
+    response_form: ResponseForm | None = None  # how its answer is judged
+    capture_reason: CaptureReason | None = None  # why its answer is not understood
     joined = False  # it is a turn of a conversation already
     # of the request that a sidecar keeps until its answers are settled
     receipt: Any = None

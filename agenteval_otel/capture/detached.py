@@ -26,7 +26,9 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from agenteval_otel.capture.ownership import STANDARD_LIBRARY
 from agenteval_otel.runtime.memory import most_parsed_bytes
+from agenteval_otel.semconv import CaptureReason
 
 ATOMS: Final[frozenset[type]] = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
@@ -52,21 +54,27 @@ _MEASURED: Final = 64
 
 @dataclass(slots=True, eq=False, repr=False)
 class Detached:
-    """The stored fields of an object that was the host's. `is_data` says that the fields are all of
-    its data.
+    """The stored fields of an object that was the host's.
+
+    Attributes:
+        type_name: The name of its class.
+        module: The module of its class.
+        is_data: The fields are all of its data.
     """
 
     type_name: str
-    fields: dict[str, Any]
+    fields: dict[Any, Any]
     is_data: bool
+    module: str = "builtins"
 
 
 @dataclass(slots=True, eq=False)
 class Unreadable:
-    """An answer, prompt or fact of which nothing can be read, and why."""
+    """An answer, prompt or fact of which nothing can be read, and why: in words, and as counted."""
 
     type_name: str
-    reason: str
+    problem: str
+    reason: CaptureReason = "unreadable_object"
 
 
 class Taken(NamedTuple):
@@ -94,7 +102,9 @@ def take(value: Any) -> Taken:
     ) as error:  # changed by another thread while it was read, or the stack is exhausted
         taken = Unreadable(_name_of(kind), f"{type(error).__name__} while it was read")
     if taken is _LEFT_OUT:
-        taken = Unreadable(_name_of(kind), walk.reason)
+        is_stream = walk.reason == _IS_A_STREAM
+        reason: CaptureReason = "unread_stream" if is_stream else "unreadable_object"
+        taken = Unreadable(_name_of(kind), walk.reason, reason)
     return Taken(taken, walk.size_bytes, walk.truncated, walk.left_out)
 
 
@@ -147,13 +157,15 @@ class _Walk:
         if type(reader) is ObjectReader:
             return self._object(value, reader, depth)
         if reader is dict:
-            return self._dict(value, depth)
+            return self._mapping(value, kind, depth)
+        if type(reader) is _NamedTuple:
+            return self._named_tuple(value, reader, depth)
         if reader in _LISTS:
             return self._list(value, reader, depth)
-        if type(reader) is not str:
-            return self._atom(value, reader)
-        self.reason = reader
-        return _LEFT_OUT
+        if isinstance(reader, str):
+            self.reason = reader
+            return _LEFT_OUT
+        return self._atom(value, reader)
 
     def _atom(self, value: Any, reader: Callable[[Any], Any]) -> Any:
         try:
@@ -215,12 +227,28 @@ class _Walk:
         self.size_bytes += sum(map(getsizeof, taken))
         return taken
 
+    def _mapping(self, value: Any, kind: type, depth: int) -> Any:
+        """A dictionary of a class of its own keeps the name of its class."""
+        fields, module = self._dict(value, depth), _module_of(kind)
+        if module.partition(".")[0] in STANDARD_LIBRARY:
+            return fields
+        taken = Detached(_name_of(kind), fields, True, module)
+        self._seen[id(value)] = value, taken
+        return taken
+
+    def _named_tuple(self, value: Any, reader: _NamedTuple, depth: int) -> Any:
+        taken = Detached(reader.type_name, {}, True, reader.module)
+        self._seen[id(value)] = value, taken
+        pairs = list(zip(reader.fields, tuple.__iter__(value), strict=False))
+        self._pairs(pairs, taken.fields, depth - 1)
+        return taken
+
     def _object(self, value: Any, reader: ObjectReader, depth: int) -> Any:
         stored = reader.stored(value)
         if type(stored) is str:
             self.reason = stored
             return _LEFT_OUT
-        taken = Detached(reader.type_name, dict(reader.defaults), reader.is_data)
+        taken = Detached(reader.type_name, dict(reader.defaults), reader.is_data, reader.module)
         self._seen[id(value)] = value, taken
         left_out = self.left_out
         self._pairs(stored, taken.fields, depth - 1)
@@ -258,7 +286,9 @@ class _Walk:
             return key
         reader = _reader_of(kind)
         return (
-            _LEFT_OUT if isinstance(reader, str | type | ObjectReader) else self._atom(key, reader)
+            _LEFT_OUT
+            if isinstance(reader, str | type | ObjectReader | _NamedTuple)
+            else self._atom(key, reader)
         )
 
 
@@ -333,13 +363,14 @@ class ObjectReader:
         "defaults",
         "is_client",
         "is_data",
+        "module",
         "type_name",
     )
 
     def __init__(self, kind: type, bases: tuple[type, ...]) -> None:
         modules = [_module_of(base) for base in bases]
         members = [_members_of(base) for base in bases]
-        self.type_name = _name_of(kind)
+        self.type_name, self.module = _name_of(kind), modules[0]
         self.is_client = not _CLIENTS.isdisjoint(module.partition(".")[0] for module in modules)
         names = {name for own in members for name in own}
         is_data = not _DATA_MARKS.isdisjoint(names) or any(
@@ -397,7 +428,16 @@ class ObjectReader:
         return pairs or "it has no stored fields that are read"
 
 
-Reader = ObjectReader | type | Callable[[Any], Any] | str
+@dataclass(slots=True, frozen=True)
+class _NamedTuple:
+    """Reads the values of a named tuple by the names of its fields."""
+
+    type_name: str
+    module: str
+    fields: tuple[str, ...]
+
+
+Reader = ObjectReader | _NamedTuple | type | Callable[[Any], Any] | str
 """How a type is read: its objects' fields, the items of this base class, the atom that it stands
 for; or why not.
 """
@@ -433,7 +473,7 @@ def _make_reader(kind: type) -> Reader:
     ids = {id(base) for base in bases}
     for known_base, of_base in _BY_BASE:
         if id(known_base) in ids:
-            return of_base
+            return (_named_tuple_of(kind, bases) or tuple) if of_base is tuple else of_base
     if _module_of(kind) in _AS_TEXT:
         return str
     for base in bases:
@@ -450,6 +490,18 @@ def _make_reader(kind: type) -> Reader:
         return _IS_A_STREAM
     reader = ObjectReader(kind, bases)
     return reader if reader.can_store else "it has neither fields nor a text form"
+
+
+def _named_tuple_of(kind: type, bases: tuple[type, ...]) -> _NamedTuple | None:
+    """How a named tuple of the host's is read; None for other tuples, and the standard library's."""
+    module = _module_of(kind)
+    if module.partition(".")[0] in STANDARD_LIBRARY:
+        return None
+    for base in bases:
+        fields = _members_of(base).get("_fields")
+        if type(fields) is tuple and fields and all(type(name) is str for name in fields):
+            return _NamedTuple(_name_of(kind), module, fields)
+    return None
 
 
 _zone_of: Final[Callable[[datetime], Any]] = datetime.__dict__["tzinfo"].__get__

@@ -55,11 +55,13 @@ CALL_FIELDS: Final = ("toolUse", "functionCall", "function_call")
 """Fields that hold a part's call, where the part has no kind: Bedrock's and Gemini's."""
 RESULT_FIELDS: Final = ("toolResult", "functionResponse", "function_response")
 """Fields that hold a part's result, where the part has no kind."""
+_REASONING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "compaction"})
+_REASONING_FIELDS: Final = ("reasoningContent", "reasoning_content", "cachePoint")
+"""Fields that hold a part's reasoning, where the part has no kind."""
 _OTHERS: Final = frozenset({
-    "thinking", "redacted_thinking", "reasoning", "image", "image_url", "input_image", "input_audio", "input_file",
-    "file", "document", "audio", "video", "compaction",
+    "image", "image_url", "input_image", "input_audio", "input_file", "file", "document", "audio", "video",
 })  # fmt: skip
-_KNOWN_PARTS: Final = (_TEXTS | _CALLS | _RESULTS | _OTHERS) - {""}
+_KNOWN_PARTS: Final = (_TEXTS | _CALLS | _RESULTS | _REASONING | _OTHERS) - {""}
 _ROLES: Final = {
     "user": "user", "human": "user", "HumanMessageChunk": "user", "assistant": "assistant", "ai": "assistant",
     "model": "assistant", "AIMessageChunk": "assistant", "system": "system", "developer": "system",
@@ -104,6 +106,7 @@ class Turn:
     conversation_id: str | None = None
     number: int = 0
     has_output: bool = False
+    has_unread_parts: bool = False
 
 
 def content_text(content: Any) -> str | None:
@@ -125,6 +128,24 @@ def _part_text(part: Any) -> str | None:
     if not isinstance(text, str):
         text = field(text, "value")
     return cap(text, 2 * CAP_CHARS) if isinstance(text, str) else None
+
+
+def has_unread_parts(content: Any) -> bool:
+    """Tell whether a message's content has parts that are neither text nor calls, results or
+    reasoning: images, or parts of an unknown kind.
+    """
+    return any(_is_unread(part) for part in items(content))
+
+
+def _is_unread(part: Any) -> bool:
+    if part is None or _part_text(part) is not None or field(part, "thought") is True:
+        return False
+    kind = _part_kind(part)
+    if kind in _REASONING or first_value(part, *_REASONING_FIELDS) is not None:
+        return False
+    if kind in _TEXTS and kind:
+        return first_value(part, "text", "refusal", "content") is not None
+    return _call_in(part) is None and _result_in(part) is None
 
 
 def _part_kind(part: Any) -> str:
@@ -322,6 +343,7 @@ def _turn(message: Any, role: str) -> Turn:
     )
     turn.calls = turn.calls or part_calls(content) or calls_in([field(message, "function_call")])
     turn.results = part_results(content)
+    turn.has_unread_parts = has_unread_parts(content)
     if role == "user" and turn.results and turn.text is None:
         turn.role = "tool"
     if role == "assistant":

@@ -107,10 +107,14 @@ class Reading:
         history: The messages that came before the answer, where the answer brought its whole
             conversation.
         usage_total: The usage of the whole run, where the run itself reports it.
+        handler: The module of the handler, where that is known.
+        is_json: The text is the JSON of the handler's own data.
+        has_unread_parts: Parts of a message are neither text nor calls, results or reasoning.
         depth: How deep the value that is being read lies in others.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, handler: str | None = None) -> None:
+        self.handler, self.is_json, self.has_unread_parts = handler, False, False
         self.calls = Calls()
         self.history: list[Turn] = []
         self.usage_total: Tokens | None = None
@@ -219,6 +223,7 @@ class Reading:
     def add_turn(self, message: Turn) -> Turn:
         """Add a turn as a whole: at once, or again after its pieces."""
         turn = self._turn_of(message)
+        self.has_unread_parts = self.has_unread_parts or message.has_unread_parts
         if message.text not in (None, self.text, self._text_of(turn)):
             self._segments = [segment for segment in self._segments if segment[0] is not turn]
             self.extend(turn, message.text)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
-from agenteval_otel.errors import CaptureError
+from agenteval_otel.capture.ownership import is_own
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.redaction import PatternRedactor
 
 CAP_CHARS: Final = 256 * 1024
@@ -100,9 +101,44 @@ def to_text(value: Any) -> str:
 def plain(value: Any) -> Any:
     """A copy as JSON data: bounded in depth, items and characters, without cycles, text clean.
     Raises `CaptureError` where nothing of it can be read."""
-    if type(value) is Unreadable:
-        raise CaptureError(f"no text from {value.type_name}: {value.reason}")
+    refuse_unreadable(value)
     return PlainCopy().take(value)
+
+
+def refuse_unreadable(value: Any) -> None:
+    """Raise `CaptureError` for a value of which nothing could be read."""
+    if type(value) is Unreadable:
+        raise CaptureError(f"no text from {value.type_name}: {value.problem}", reason=value.reason)
+
+
+def own_json(value: Any, handler: str | None) -> str:
+    """Return the JSON of the handler's own data.
+
+    Of other libraries' objects within it only the class is named: their fields are nothing that a
+    user saw.
+
+    Args:
+        value: A detached mapping, list or object.
+        handler: The module of the handler; None where no handler is known.
+
+    Raises:
+        CaptureError: It is an object of another library, or holds such objects and no text beside
+            them, or is no plain data.
+    """
+    if type(value) is Detached and not value.is_data:
+        raise CaptureError(
+            f"no text from {value.type_name}: it is no plain data and has no field of a known name",
+            reason="unreadable_object",
+        )
+    copy = PlainCopy(lambda inner: is_own(inner.module, handler))
+    data = copy.take(value)
+    if copy.foreign is not None and not copy.has_text:
+        raise CaptureError(
+            f"no text from {copy.foreign}: it is an object of another library, without a text in a "
+            "field of a known name",
+            reason="foreign_object",
+        )
+    return clean(json.dumps(data, ensure_ascii=False))
 
 
 def _text_of(value: Any) -> str:
@@ -110,27 +146,43 @@ def _text_of(value: Any) -> str:
         return str(value)
     except Exception as error:
         raise CaptureError(
-            f"no text from {type(value).__name__}: {type(error).__name__}"
+            f"no text from {type(value).__name__}: {type(error).__name__}",
+            reason="unreadable_object",
         ) from error
 
 
 class PlainCopy:
     """Copies one or several values; a limit on items and characters applies to all of them
     together.
+
+    Args:
+        is_own: Tells of an object whether it is the handler's own. Of others only the class is
+            named. None copies all objects.
+
+    Attributes:
+        foreign: The class of the first object that was not copied.
+        has_text: Whether a text of the handler's own was copied.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_own: Callable[[Detached], bool] | None = None) -> None:
         self._items, self._chars = _MAX_ITEMS, 2 * CAP_CHARS
+        self._is_own = is_own
+        self.foreign: str | None = None
+        self.has_text = False
 
     def take(self, value: Any, depth: int = _MAX_DEPTH, above: frozenset[int] = frozenset()) -> Any:
         """A copy of the value; `above` are the ids of the containers that it lies in."""
         if type(value) is str:
             text = clean(value, max(64, self._chars))
             self._chars -= len(text)
+            self.has_text = True
             return text
         if value is None or isinstance(value, bool | int | float):
             return value if not isinstance(value, int) or abs(value) < 1 << 64 else "[large number]"
         if type(value) is Detached:
+            if self._is_own is not None and not self._is_own(value):
+                self.foreign = self.foreign or value.type_name
+                return f"[{clean(value.type_name, 128)}]"
             value = value.fields
         if not isinstance(value, dict | list | tuple | set | frozenset):
             if isinstance(value, bytes | bytearray):

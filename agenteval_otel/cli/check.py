@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agenteval_otel.calibration.record import load_records
+from agenteval_otel.cli.counts import Counts, capture_reasons, counts_from
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.load import (
@@ -34,7 +35,7 @@ from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
-from agenteval_otel.semconv import OTHER
+from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OTHER
 
 DESCRIPTION = (
     "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
@@ -53,6 +54,13 @@ _HEAD_SAMPLERS: Final = ("traceidratio", "parentbased_traceidratio")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the settings file")
     parser.add_argument("--profile", metavar="NAME", help="check and print only this profile")
+    parser.add_argument(
+        "--from",
+        dest="source",
+        metavar="SOURCE",
+        help="also say how many answers of a running process were understood: its counts, as for "
+        "`explain --from` (a file, `-`, or the address of a page with metrics)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,7 +79,23 @@ def run(arguments: argparse.Namespace) -> int:
     also = f"; also valid: {', '.join(others)}" if others and not arguments.profile else ""
     for line in (f"{arguments.file} is valid ({profile}{also}).", "", *_report(loaded)):
         print(printable(hide(line, loaded.secrets)))
+    if arguments.source is not None:
+        for line in _understood(counts_from(arguments.source)):
+            print(printable(line))
     return 0
+
+
+def _understood(counts: Counts) -> Iterator[str]:
+    """How many answers of a running process were understood, and how many were judged as JSON."""
+    totals = counts.totals
+    failed = totals[CAPTURE_FAILED]
+    yield from ("", "Answers that came:")
+    yield f"  {failed:,} of {totals.total():,} were not understood ({CAPTURE_FAILED})"
+    yield from (f"    {line}" for line in capture_reasons(counts))
+    evaluated = totals[EVALUATED]
+    yield f"  {counts.as_json:,} of {evaluated:,} evaluated ones were judged as their JSON"
+    if counts.as_json:
+        yield "    if users see a text, return it, or give it with capture="
 
 
 def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Problem]]:

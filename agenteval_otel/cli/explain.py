@@ -5,29 +5,20 @@ failures in full.
 from __future__ import annotations
 
 import argparse
-import ast
-import http.client
-import json
-import math
-import re
 import shutil
-import sys
 import textwrap
 import time
-import urllib.error
-import urllib.request
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
 
 from agenteval_otel import semconv as names
+from agenteval_otel.cli.counts import OF_CAPTURE, Counts, capture_reasons, counts_from, descending
 from agenteval_otel.cli.figures import number_between
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import percent
-from agenteval_otel.runtime.masking import mask_text, printable, split_address
+from agenteval_otel.runtime.masking import printable
 from agenteval_otel.telemetry import reference
 from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES, Explanation
 
@@ -37,8 +28,6 @@ DESCRIPTION = (
     "--alerts, how long a fall of quality takes to its page, by the objectives of a settings file. "
     "Exit codes: 0 success; 2 an unknown name, or a source that cannot be read."
 )
-_TIMEOUT_S = 5.0
-Key = TypeVar("Key")
 _REACH = {
     "delivered": "delivered by our own exporters; flush() returns whether the receiver accepted them",
     "handed_over": "handed over to the application's provider; whether its exporter delivers them is unknown",
@@ -181,7 +170,7 @@ def report(counts: Counts) -> list[str]:
         )
     table = [
         f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}"
-        for name, count in _descending(totals)
+        for name, count in descending(totals)
     ]
     losses = _losses(counts)
     if not losses:
@@ -200,19 +189,24 @@ def report(counts: Counts) -> list[str]:
 def _losses(counts: Counts) -> list[list[str]]:
     totals = counts.totals
     blocks = []
-    for name, _ in _descending(totals):
+    for name, _ in descending(totals):
         outcome = OUTCOMES.get(name)
         if outcome is None or not outcome.harmless:
             in_full = (
                 _in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."]
             )
             blocks.append([f"{name}: {_of_calls(name, totals)}", *in_full])
-    for part, count in _descending(counts.failures):
+    if reasons := capture_reasons(counts):
+        lines = [_wrapped(line, first="  ", rest="    ") for line in reasons]
+        blocks.append(["Answers that were not understood, by reason", *chain(*lines)])
+    for part, count in descending(counts.failures):
+        if part.startswith(OF_CAPTURE):
+            continue
         failure = reference.explanation_of_failure(part)
         blocks.append([f"{part} failed {_times(count)}", *(_in_full(failure) if failure else [])])
     if counts.not_understood:
         blocks.append(_not_understood(counts.not_understood))
-    for (signal, reason), count in _descending(counts.lost):
+    for (signal, reason), count in descending(counts.lost):
         means = reference.LOST_REASONS.get(reason, "Not known to this version.")
         blocks.append(
             [
@@ -220,7 +214,7 @@ def _losses(counts: Counts) -> list[list[str]]:
                 *_wrapped(means, first="  ", rest="  "),
             ]
         )
-    for (criterion, error_type), count in _descending(counts.errors):
+    for (criterion, error_type), count in descending(counts.errors):
         title = (
             f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
         )
@@ -232,7 +226,7 @@ def _losses(counts: Counts) -> list[list[str]]:
 
 
 def _not_understood(by_scope: Counter[str]) -> list[str]:
-    scopes = ", ".join(f"{scope} ({count:,})" for scope, count in _descending(by_scope))
+    scopes = ", ".join(f"{scope} ({count:,})" for scope, count in descending(by_scope))
     title = f"{by_scope.total():,} spans not understood, by their scope: {scopes}"
     return [*_wrapped(title, first="", rest="  "), *_in_full(reference.NOT_UNDERSTOOD)]
 
@@ -244,7 +238,7 @@ def _by_agent(counts: Counts) -> list[str]:
     for agent, cell in sorted(counts.outcomes.items(), key=lambda item: -item[1].total()):
         calls = cell.total()
         shares = ", ".join(
-            f"{percent(count / calls, 1)} {name}" for name, count in _descending(cell)
+            f"{percent(count / calls, 1)} {name}" for name, count in descending(cell)
         )
         lines += _wrapped(
             f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}", first="  ", rest="    "
@@ -260,8 +254,16 @@ def _state(counts: Counts) -> list[str]:
         )
     if counts.spans:
         lines.append(
-            "Spans: " + ", ".join(f"{count:,} {name}" for name, count in _descending(counts.spans))
+            "Spans: " + ", ".join(f"{count:,} {name}" for name, count in descending(counts.spans))
         )
+    if counts.as_json:
+        evaluated = counts.totals[names.EVALUATED]
+        share = percent(counts.as_json / max(1, evaluated), 1)
+        text = (
+            f"Judged as JSON: {counts.as_json:,} of {evaluated:,} evaluated answers, {share}: data of the handler's "
+            "own without a text in a field of a known name. If users see a text, return it, or give it with capture="
+        )
+        lines += _wrapped(text, first="", rest="  ")
     if counts.last_success is not None:
         lines.append(
             f"Last emitted result: {max(0.0, time.time() - counts.last_success):,.0f} s ago"
@@ -287,13 +289,6 @@ def _causes_and_remedies(explanation: Explanation) -> list[str]:
     return lines
 
 
-def _descending(counts: Mapping[Key, int]) -> list[tuple[Key, int]]:
-    """The counts above 0, the largest first."""
-    return sorted(
-        ((key, count) for key, count in counts.items() if count), key=lambda item: -item[1]
-    )
-
-
 def _of_calls(outcome: str, totals: Counter[str]) -> str:
     return f"{totals[outcome]:,} of {totals.total():,} calls, {percent(totals[outcome] / max(1, totals.total()), 1)}"
 
@@ -317,181 +312,3 @@ def _wrapped(text: str, *, first: str, rest: str) -> list[str]:
 def _joined(blocks: Sequence[Sequence[str]]) -> list[str]:
     """The lines of the blocks, with an empty line between two blocks."""
     return [line for block in blocks if block for line in ("", *block)][1:]
-
-
-# --- reading counts ---
-
-
-@dataclass
-class Counts:
-    """Counts, summed over the processes of a page.
-
-    `outcomes` are by agent (the empty text without one), `errors` by criterion and `error.type`,
-    `lost` telemetry by signal and reason, `spans` of other libraries by what became of them, and
-    those `not_understood` by their scope; `reach` has signals by how far they are known to get;
-    `last_success` is a Unix time.
-    """
-
-    outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    failures: Counter[str] = field(default_factory=Counter)
-    results: Counter[str] = field(default_factory=Counter)
-    errors: Counter[tuple[str, str]] = field(default_factory=Counter)
-    lost: Counter[tuple[str, str]] = field(default_factory=Counter)
-    spans: Counter[str] = field(default_factory=Counter)
-    not_understood: Counter[str] = field(default_factory=Counter)
-    reach: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    last_success: float | None = None
-
-    @property
-    def totals(self) -> Counter[str]:
-        return sum(self.outcomes.values(), Counter())
-
-
-def counts_from(source: str) -> Counts:
-    """The counts of a file, of standard input (``-``) or of an ``http`` address."""
-    return counts_of(text_from(source))
-
-
-def text_from(source: str) -> str:
-    """What a file, standard input (``-``) or an ``http`` address has; `ConfigurationError` where it
-    cannot be read.
-    """
-    try:
-        if source == "-":
-            content = sys.stdin.buffer.read()
-        elif source.startswith(("http://", "https://")):
-            content = _fetched(source)
-        else:
-            content = Path(source).read_bytes()
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()
-        raise _wrong(mask_text(f"{source!r} cannot be read: {error}")) from None
-    return content.decode("utf-8-sig", "replace")
-
-
-def counts_of(text: str) -> Counts:
-    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a
-    Prometheus page.
-    """
-    return _of_json(text) if text.lstrip().startswith(("{", "[")) else _of_page(text)
-
-
-def _wrong(message: str, path: str = "--from") -> ConfigurationError:
-    return ConfigurationError(message, path=path)
-
-
-def _fetched(address: str) -> bytes:
-    plain, user = split_address(address)
-    request = urllib.request.Request(plain)
-    if user is not None:
-        request.add_unredirected_header("Authorization", user)
-    with urllib.request.build_opener().open(request, timeout=_TIMEOUT_S) as response:
-        content: bytes = response.read()
-    return content
-
-
-def _of_json(text: str) -> Counts:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        try:
-            value = ast.literal_eval(text.strip())  # a dictionary as Python prints it
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            raise _wrong(f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise _wrong(f"expected a mapping of outcomes, found {type(value).__name__}")
-    sections = {
-        "outcomes": names.OUTCOMES,
-        "failures": None,
-        "results": ("scored", "skipped", "failed"),
-    }
-    if not value.keys() & sections.keys():
-        value = {"outcomes": value}
-    for name in value:
-        if name not in sections:
-            raise _wrong(f"unknown field{known_choices(name, sections)}", path=name)
-    counts = {
-        name: _numbers(value.get(name, {}), name, allowed) for name, allowed in sections.items()
-    }
-    return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"])
-
-
-def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> Counter[str]:
-    if not isinstance(value, Mapping):
-        raise _wrong(f"expected a mapping of counts, found {type(value).__name__}", path=path)
-    for name, count in value.items():
-        if allowed is not None and name not in allowed:
-            raise _wrong(f"unknown{known_choices(name, allowed)}", path=f"{path}.{name}")
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise _wrong(
-                f"expected a whole number from 0, found {count!r}"[:200], path=f"{path}.{name}"
-            )
-    return Counter(value)
-
-
-_LINE = re.compile(
-    r'([a-zA-Z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)', re.ASCII
-)
-_LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"', re.ASCII)
-_ESCAPED = re.compile(r"\\(.)")
-
-
-def _of_page(text: str) -> Counts:
-    counts, series = Counts(), 0
-    for name, labels, value in samples_of(text):
-        series += 1
-
-        def label(attribute: str, labels: dict[str, str] = labels) -> str:
-            return labels.get(attribute.replace(".", "_"), "")
-
-        if is_of(name, names.METRIC_SPANS):
-            _count_spans(counts, label(names.SPANS_OUTCOME), label(names.SPANS_SCOPE), int(value))
-        elif is_of(name, names.METRIC_RESPONSES):
-            counts.outcomes[label(names.AGENT_NAME)][label(names.OUTCOME)] += int(value)
-        elif is_of(name, names.METRIC_ERRORS):
-            counts.errors[label(names.EVALUATION_NAME), label(names.ERROR_TYPE)] += int(value)
-        elif is_of(name, names.METRIC_EXPORT_LOST):
-            counts.lost[label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)] += int(value)
-        elif is_of(name, names.METRIC_EXPORT_SIGNALS):
-            counts.reach[label(names.EXPORT_REACH)].add(label(names.EXPORT_SIGNAL))
-        elif is_of(name, names.METRIC_LAST_SUCCESS):
-            counts.last_success = max(value, counts.last_success or 0.0)
-    if not counts.outcomes and not counts.spans:
-        raise _wrong(
-            f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "
-            "and have the application's arrived there? They come with the first evaluated answer, then every 60 s "
-            "(OTEL_METRIC_EXPORT_INTERVAL)"
-        )
-    return counts
-
-
-def _count_spans(counts: Counts, outcome: str, scope: str, count: int) -> None:
-    counts.spans[outcome] += count
-    if outcome == names.SPANS_NOT_UNDERSTOOD:
-        counts.not_understood[scope] += count
-    elif outcome in names.SPANS_LOST and count:
-        counts.failures[f"spans:{outcome}"] += count
-
-
-def samples_of(text: str, *, least: float = 0.0) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of each line of a Prometheus page that has a number of at least
-    `least`.
-    """
-    for match in filter(None, map(_LINE.match, text.splitlines())):
-        try:
-            value = float(match[3])
-        except ValueError:
-            continue
-        if math.isfinite(value) and value >= least:
-            labels = {
-                name: _ESCAPED.sub(lambda escaped: "\n" if escaped[1] == "n" else escaped[1], text)
-                for name, text in _LABEL.findall(match[2] or "")
-            }
-            yield match[1], labels, value
-
-
-def is_of(name: str, instrument: names.Instrument) -> bool:
-    """Whether a series is the instrument's, with a prefix of the Collector or without suffixes too."""
-    forms = (instrument.prometheus_name, instrument.name.replace(".", "_"))
-    return any(name == form or name.endswith(f"_{form}") for form in forms)

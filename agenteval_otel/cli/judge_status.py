@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agenteval_otel import semconv as names
-from agenteval_otel.cli.explain import is_of, samples_of, text_from
+from agenteval_otel.cli.counts import is_of, samples_of, text_from
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judge_health.settings import AGREEMENTS
 from agenteval_otel.reports.figures import DASH, count_of, percent

@@ -14,17 +14,13 @@ from typing import Any, Literal
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall, new_call_id
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.evaluation import Evaluation
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, ResultWatch, SamplingRecord
-from agenteval_otel.errors import (
-    CaptureError,
-    ConfigurationError,
-    EvaluationError,
-    GroundTruthError,
-)
+from agenteval_otel.errors import ConfigurationError, EvaluationError, GroundTruthError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import copy_with
@@ -275,6 +271,9 @@ class Engine:
                 function=settings.function,
                 user_id=self.user_id,
             )
+        except CaptureError as error:
+            call.capture_reason = error.reason
+            raise
         finally:
             self._reading = None
         if call.left_out:
@@ -282,6 +281,7 @@ class Engine:
                 "capture",
                 CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"),
             )
+        call.response_form = evaluation_input.response_form
         call.release()
         return (
             copy_with(evaluation_input, {"criteria": settings.criteria})

@@ -131,6 +131,7 @@ class EvaluatedResponse:
         "module",
         "overall_score",
         "response_ended_ns",
+        "response_form",
         "response_id",
         "results",
         "sampling_clustered",
@@ -171,6 +172,7 @@ class EvaluatedResponse:
         for name, value in self.annotations.items():
             self.annotations[name] = redaction.text(value, name.removeprefix(TAG))
         self.stream_end = evaluation_input.stream_end
+        self.response_form = evaluation_input.response_form
         self.has_ground_truth = not is_blank(evaluation_input.ground_truth)
         self.results: list[EvaluationResult] = [
             outgoing_words(result, redaction) for result in outcome.results
@@ -223,6 +225,9 @@ class EvaluatedResponse:
             aggregated = copy_with(
                 aggregated, {"metadata": {**aggregated.metadata, "conversation": of_whole}}
             )
+        if self.response_form is not None:
+            metadata = {**aggregated.metadata, "response_form": self.response_form}
+            aggregated = copy_with(aggregated, {"metadata": metadata})
         if self._settings.content:
             changes["input_snapshot"] = self.input_snapshot
         else:

@@ -24,9 +24,9 @@ from agenteval_otel.capture.calls import (
     CapturedCall,
     call_id_of_span,
 )
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline, follow
-from agenteval_otel.errors import CaptureError
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.mappers.answer import environment_of
 from agenteval_otel.mappers.forwarded import ForwardedAnswer
@@ -234,10 +234,11 @@ class SpanEvaluation:
             pipeline.accounting.fast_counters(agent, origin).disabled += 1
             return
         if mapped.content_switch is not None:
-            pipeline.accounting.outcome_counts(agent, origin)[CAPTURE_FAILED] += 1
-            pipeline.broken(
-                "capture", CaptureError(f"no content captured: {mapped.content_switch}")
+            problem = CaptureError(
+                f"no content captured: {mapped.content_switch}", reason="no_content"
             )
+            pipeline.accounting.count_detail(agent, origin, CAPTURE_FAILED, "no_content")
+            pipeline.broken("capture", problem)
             return
         call = CapturedCall(config.settings, agent)
         call.origin = origin

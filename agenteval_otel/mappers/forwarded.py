@@ -30,6 +30,7 @@ _TEXTS: Final = {
     "response_id": names.RESPONSE_ID,
     "error_type": names.ERROR_TYPE,
     "stream_end": names.STREAM_END,
+    "response_form": names.RESPONSE_FORM,
     **names.ANNOTATIONS,
 }
 _TOKENS: Final = {

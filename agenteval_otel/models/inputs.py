@@ -22,6 +22,7 @@ from agenteval_otel.models.value import Value, completed, construct, field_names
 from agenteval_otel.semconv import ANNOTATIONS, TAG
 
 StreamEnd = Literal["completed", "error", "abandoned"]
+ResponseForm = Literal["json"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 ROOTS = {
     "response": "response",
@@ -216,6 +217,8 @@ class EvaluationInput(Annotations):
     Attributes:
         response: The answer: text, or (offline only) a message, the messages of a conversation, or
             any JSON value. None is not the same as an empty text.
+        response_form: ``json`` where the response is the JSON of the handler's own data, which has
+            no text in a field of a known name; None for other answers.
         ground_truth: The reference answer: text, a list of texts of which the nearest counts, or
             any JSON value.
         criteria: The criteria to score; empty means each evaluator's own.
@@ -256,6 +259,7 @@ class EvaluationInput(Annotations):
     finish_reason: str | None = None
     error_type: str | None = None
     stream_end: StreamEnd | None = None
+    response_form: ResponseForm | None = None
     conversation: list[EvaluationInput] | None = None
     conversation_ends: bool | None = None
 
@@ -437,6 +441,7 @@ _OF_ANSWER = (
     "finish_reason",
     "error_type",
     "stream_end",
+    "response_form",
 )
 _NEWEST = (
     "context",

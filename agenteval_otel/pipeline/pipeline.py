@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from agenteval_otel.assembly.conversations import ConversationSettings
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.reasons import REASONS, CaptureError
 from agenteval_otel.components.blocking import running_part
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.handler import (
@@ -30,7 +31,7 @@ from agenteval_otel.engine.handler import (
 from agenteval_otel.engine.live import Engine, Taken
 from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.window import OffPeakSettings
-from agenteval_otel.errors import CaptureError, ConfigurationError, StorageError
+from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
@@ -62,7 +63,13 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation
-from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED, OTHER
+from agenteval_otel.semconv import (
+    CAPTURE_FAILED,
+    DROPPED_QUEUE_FULL,
+    DROPPED_SHUTDOWN,
+    EVALUATED,
+    OTHER,
+)
 from agenteval_otel.storage.base import DeliveryError, FanOutStorage
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
@@ -485,10 +492,14 @@ class Pipeline:
         log.warning("storage_failed", part=name, error_type=error_type, **facts)
 
     def broken(self, part: str, error: BaseException | None = None) -> None:
-        self.accounting.fail(part)
         # Our own words name types and never content; what others raise may quote the conversation.
-        problem = {"problem": str(error)} if isinstance(error, CaptureError) else {}
-        log.warning("part_failed", part=part, error_type=type(error).__name__, **problem)
+        details: dict[str, str] = {}
+        if isinstance(error, CaptureError):
+            details["problem"] = str(error)
+            if error.reason is not None:
+                part, details["fix"] = f"{part}:{error.reason}", REASONS[error.reason].fix
+        self.accounting.fail(part)
+        log.warning("part_failed", part=part, error_type=type(error).__name__, **details)
 
     # --- the background thread is held up
     # ----------------------------------------------------------------------------
@@ -545,6 +556,8 @@ class Pipeline:
         if call.waited is not None:
             assert self.off_peak is not None
             self.off_peak.finished(call.waited, outcome)
+        elif call.turns is None and (detail := _detail_of(call, outcome)) is not None:
+            self.accounting.count_detail(call.agent, call.origin, outcome, detail)
         elif call.turns is None:
             self.accounting.outcome_counts(call.agent, call.origin)[outcome] += 1
         else:
@@ -606,6 +619,13 @@ def _engine_of(
     from agenteval_otel.engine.forward import ForwardingEngine
 
     return ForwardingEngine(events, **parts)
+
+
+def _detail_of(call: CapturedCall, outcome: str) -> str | None:
+    """Return what the metric of calls says of an outcome besides; None for most."""
+    if outcome == EVALUATED:
+        return call.response_form
+    return call.capture_reason if outcome == CAPTURE_FAILED else None
 
 
 def _check_forwarded(options: HandlerOptions) -> None:

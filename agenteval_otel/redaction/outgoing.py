@@ -27,7 +27,7 @@ _ANY: Final = TypeAdapter(Any)
 
 # Of the configuration, counted or measured: not a person's.
 _KEPT_OF_INPUT: Final = frozenset(
-    {"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end"}
+    {"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end", "response_form"}
 )
 _KEPT_OF_RESULT: Final = frozenset({
     "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from agenteval_otel.capture.reasons import REASONS, Explained
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import (
     ALREADY_MONITORED,
     CAPTURE_FAILED,
+    CAPTURE_REASONS,
     DISABLED,
     SERVICE_NAME,
     SPANS_NOT_UNDERSTOOD,
@@ -30,8 +32,6 @@ _FIXES: Final = {
     ALREADY_MONITORED: "nothing to do if that is meant; else switch evaluation off in the application: no @monitor, "
     "middleware or span processor there, and without the extra instrumentor, or "
     "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=agenteval",
-    CAPTURE_FAILED: "switch the capture of content on in the application's instrumentation: the log line part_failed "
-    "with part='capture' names the variable",
     DISABLED: "evaluation is switched off: look at enabled in the settings, and at AGENTEVAL_ENABLED",
     SPANS_NOT_UNDERSTOOD: "let the agent's library send spans of the GenAI conventions: the documentation's "
     "page on spans lists what is understood, and the variables for it",
@@ -40,14 +40,11 @@ _FIXES: Final = {
 
 
 class Reason(NamedTuple):
-    """Why nothing is evaluated: an outcome of answers or spans, and a sentence."""
+    """Why nothing is evaluated: an outcome of answers or spans, a sentence, and what to do."""
 
     outcome: str
     problem: str
-
-    @property
-    def fix(self) -> str:
-        return _FIXES[self.outcome]
+    fix: str
 
 
 class _Counts(NamedTuple):
@@ -91,7 +88,8 @@ class Silence:
         wait_s = _WAIT_S if self._has_evaluated else _FIRST_WAIT_S
         if now - self._since < wait_s or (self.reason and self.reason.outcome == outcome):
             return
-        self.reason = Reason(outcome, _in_words(outcome, counts, self._before, accounting))
+        problem = _in_words(outcome, counts, self._before, accounting)
+        self.reason = Reason(outcome, problem, _fix_of(outcome, accounting))
         accounting.fail("nothing_evaluated")
         log.warning(
             "nothing_evaluated", part=outcome, problem=self.reason.problem, fix=self.reason.fix
@@ -134,7 +132,7 @@ def _in_words(outcome: str, counts: _Counts, before: _Counts, accounting: Accoun
         if outcome == ALREADY_MONITORED:
             return f"{came}they are evaluated already, in {_services_of(accounting)}"
         if outcome == CAPTURE_FAILED:
-            return f"{came}their spans have no text"
+            return f"{came}they are {_capture_reason(accounting).means}"
         return f"{came}evaluation is switched off"
     came = f"{sum(counts.spans.values()):,} spans came, and no answer in them: "
     if outcome == SPANS_WITHOUT_ANSWER:
@@ -142,6 +140,19 @@ def _in_words(outcome: str, counts: _Counts, before: _Counts, accounting: Accoun
     scopes = sorted(accounting.not_understood.items(), key=lambda item: -item[1])[:_MAX_NAMES]
     named = ", ".join(f"{scope} ({count:,})" for scope, count in scopes)
     return f"{came}{counts.spans[outcome]:,} are not understood, of {named}"
+
+
+def _fix_of(outcome: str, accounting: Accounting) -> str:
+    if outcome != CAPTURE_FAILED:
+        return _FIXES[outcome]
+    return f"{_capture_reason(accounting).fix}: the log line part_failed has details in problem"
+
+
+def _capture_reason(accounting: Accounting) -> Explained:
+    """Return the reason why most answers were not understood, in words."""
+    counts = {reason: accounting.failures.get(f"capture:{reason}", 0) for reason in CAPTURE_REASONS}
+    most = max(CAPTURE_REASONS, key=lambda reason: counts[reason])
+    return REASONS[most if counts[most] else "no_content"]
 
 
 def _services_of(accounting: Accounting) -> str:

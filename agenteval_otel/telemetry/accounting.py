@@ -25,6 +25,8 @@ from agenteval_otel.telemetry.names import Names
 
 Labels = tuple[tuple[str, str], ...]
 """Attributes of a metric's point, by name."""
+Detail = tuple[str, str]
+"""An outcome, and what is known of it besides."""
 
 
 class FastCounters:
@@ -55,6 +57,7 @@ class Accounting:
         # By agent, and by the attributes of the service where that is another one.
         self._outcomes: dict[tuple[str, Labels], dict[str, int]] = {}
         self._fast: dict[tuple[str, Labels], FastCounters] = {}
+        self._details: dict[tuple[str, Labels], dict[Detail, int]] = {}
         self.results: dict[str, int] = {"scored": 0, "skipped": 0, "failed": 0}
         self.failures: dict[str, int] = {}
         self._spans: dict[str, int] = {}
@@ -89,6 +92,18 @@ class Accounting:
         self._counts_at(place)
         counters = self._fast.get(place)
         return counters or self._fast.setdefault(place, FastCounters())
+
+    def count_detail(self, agent: str, origin: Labels, outcome: str, detail: str) -> None:
+        """Count a call whose outcome has a detail: what `semconv.DETAILS` says of it."""
+        place = self.names.place(agent, origin)
+        self._counts_at(place)
+        details = self._details.get(place) or self._details.setdefault(place, {})
+        details.setdefault((outcome, detail), 0)
+        details[outcome, detail] += 1
+
+    def details(self) -> dict[tuple[str, Labels], dict[Detail, int]]:
+        """Calls whose outcome has a detail, by agent and origin, then by outcome and detail."""
+        return {key: dict(counts) for key, counts in self._details.copy().items()}
 
     def conversation_counts(self, agent: str) -> dict[str, int]:
         """The agent's closed conversations by outcome; its turns are calls as ever."""
@@ -160,6 +175,14 @@ class Accounting:
 
     def by_origin(self) -> dict[tuple[str, Labels], dict[str, int]]:
         """Calls by agent and origin, then by outcome."""
+        counts_by_origin = self.by_origin_without_details()
+        for key, details in self.details().items():
+            for (outcome, _), count in details.items():
+                counts_by_origin[key][outcome] += count
+        return counts_by_origin
+
+    def by_origin_without_details(self) -> dict[tuple[str, Labels], dict[str, int]]:
+        """The same without the calls whose outcome has a detail."""
         # `copy` is one step: an agent may be registered meanwhile.
         counts_by_origin = {key: dict(counts) for key, counts in self._outcomes.copy().items()}
         for key, outcomes in counts_by_origin.items():
@@ -174,5 +197,5 @@ class Accounting:
             counts.update(dict.fromkeys(counts, 0))
         for counters in self._fast.values():
             counters.disabled = counters.not_sampled = 0
-        for totals in (self.failures, self._spans, self.not_understood):
+        for totals in (self.failures, self._spans, self.not_understood, self._details):
             totals.clear()

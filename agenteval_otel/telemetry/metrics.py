@@ -497,7 +497,7 @@ class Readings:
             names.METRIC_ERRORS: lambda: totals.errors,
             **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _WEIGHTED},
             names.METRIC_SPANS: self._spans,
-            names.METRIC_RESPONSES: lambda: self._by_outcome(Accounting.by_origin),
+            names.METRIC_RESPONSES: self._responses,
             names.METRIC_CONVERSATIONS: lambda: self._by_outcome(Accounting.conversations),
             **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
             names.METRIC_LAST_SUCCESS: partial(_gauge, lambda: {"": totals.last_success}, ""),
@@ -541,6 +541,17 @@ class Readings:
             place = ((names.AGENT_NAME, agent), *origin)
             for outcome, count in outcomes.items():
                 totals[*place, (names.OUTCOME, outcome)] = count
+        return totals
+
+    def _responses(self) -> dict[Labels, int]:
+        totals = self._by_outcome(Accounting.by_origin_without_details)
+        accounting = self._accounting()
+        details = {} if accounting is None else accounting.details()
+        for (agent, origin), counts in details.items():
+            place = ((names.AGENT_NAME, agent), *origin)
+            for (outcome, detail), count in counts.items():
+                of_detail = (names.DETAILS[outcome], detail)
+                totals[*place, (names.OUTCOME, outcome), of_detail] = count
         return totals
 
     def _names_overflow(self) -> dict[Labels, int]:

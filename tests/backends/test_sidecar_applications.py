@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from agenteval_otel import semconv
-from agenteval_otel.cli.explain import counts_of, report
+from agenteval_otel.cli.counts import counts_of
+from agenteval_otel.cli.explain import report
 from agenteval_otel.testing import ModelServer
 from tests.mappers.record import reply
 

@@ -11,8 +11,8 @@ from fastapi.responses import StreamingResponse
 
 from agenteval_otel import annotate
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import CAP_CHARS
-from agenteval_otel.errors import CaptureError
 from tests.capture.support import read_answer, returned, streamed
 from tests.instrumentation.support import Seen
 

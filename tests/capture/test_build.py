@@ -11,7 +11,7 @@ import pytest
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.errors import CaptureError
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.models import EvaluationInput, MemoryStats, Message, ToolCall
 from agenteval_otel.redaction import PatternRedactor
 from tests.capture.hostile import Broken

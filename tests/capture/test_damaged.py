@@ -15,7 +15,7 @@ import pytest
 
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.errors import CaptureError
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.testing import ModelServer
 from tests.capture.support import ASKED, CALLING, LOOK

@@ -13,7 +13,7 @@ os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
 
-from agenteval_otel.errors import CaptureError
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.testing import ModelServer
 from tests.capture.support import (
     ANSWER,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.errors import CaptureError
+from agenteval_otel.capture.reasons import CaptureError
 from tests.capture.support import facts_of, read_chunks, returned, streamed
 
 TEXT = "Grüße, 天气 good."

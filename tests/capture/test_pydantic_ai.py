@@ -22,7 +22,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from agenteval_otel.errors import CaptureError
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.capture.support import (
     ANSWER,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.capture.detached import take
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import cap, clean, sanitise, to_text
-from agenteval_otel.errors import CaptureError
 from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText, any_text
 
 

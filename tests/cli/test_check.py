@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.cli.conftest import CommandLine
+from tests.cli.test_explain import NOT_UNDERSTOOD_PAGE
 
 VALID = """\
     criteria:
@@ -77,6 +80,21 @@ def test_the_report_has_the_product_of_the_dimensions(cli: CommandLine) -> None:
     assert line.format(16, 17) + "340\n" in out
     out = cli("check", cli.settings(f"metric_dimensions: {{tenant: 150}}\n{agents}"))
     assert line.format(150, 151) + "3,020; 2,000 are kept, the rest counts under _other\n" in out
+
+
+def test_the_report_says_what_of_a_running_process_was_understood(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    """By the counts of its page: why answers were not, and how many were judged as JSON."""
+    page = tmp_path / "page"
+    page.write_text(NOT_UNDERSTOOD_PAGE)
+    out = cli("check", cli.settings("sample_rate: 0.5"), "--from", str(page))
+    for line in (
+        "  13 of 1,003 were not understood (capture_failed)",
+        "    10 foreign_object: objects of another library",
+        "  90 of 990 evaluated ones were judged as their JSON",
+    ):
+        assert line in out, out
 
 
 def test_one_profile_can_be_checked(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 import agenteval_otel
 from agenteval_otel import monitor
-from agenteval_otel.cli.explain import counts_of, report
+from agenteval_otel.cli.counts import counts_of
+from agenteval_otel.cli.explain import report
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
@@ -32,6 +33,12 @@ class Server(NamedTuple):
     received: dict[str, str]
 
 
+NOT_UNDERSTOOD_PAGE = """
+agenteval_responses_total{agenteval_outcome="evaluated"} 900
+agenteval_responses_total{agenteval_outcome="evaluated",agenteval_response_form="json"} 90
+agenteval_responses_total{agenteval_outcome="capture_failed",agenteval_capture_reason="foreign_object"} 10
+agenteval_responses_total{agenteval_outcome="capture_failed",agenteval_capture_reason="of_later"} 3
+"""
 PAGE = r"""
 # HELP agenteval_responses_total Calls of monitored handlers by outcome.
 # TYPE agenteval_responses_total counter
@@ -97,6 +104,15 @@ def test_scopes_that_no_mapper_reads_are_named(page: str) -> None:
     assert "write a mapper: one class, docs/extending.md#a-span-mapper" in shown
     assert "spans:late failed 2 times" in shown
     assert "spans:invalid" not in shown.split("spans:late failed", 1)[0]
+
+
+def test_what_was_not_understood_is_told_by_reason() -> None:
+    """With what to do, and beside it the share that was judged as JSON."""
+    shown = " ".join(explained(NOT_UNDERSTOOD_PAGE).split())
+    assert "Judged as JSON: 90 of 990 evaluated answers, 9.1 %" in shown
+    assert "10 foreign_object: objects of another library" in shown
+    assert "give it with capture= or annotate(response=...)" in shown
+    assert "3 of_later: not known to this version" in shown
 
 
 def test_without_arguments_every_outcome_is_listed(cli: CommandLine) -> None:

@@ -5,6 +5,7 @@ emitted.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +108,9 @@ def watch(telemetry: RecordedTelemetry) -> Iterator[Watch]:
     made.answer(*evaluators, answer="", traced=False)
     made.answer(*evaluators, error=ValueError("no"), traced=False)
     made.answer(ResponseHealth(shadow=True), *evaluators, traced=False)
+    pipeline = made.pipelines[-1]
+    for answer in ({"items": ["soup"]}, threading.Lock()):
+        monitor(agent="support", pipeline=pipeline)(lambda given: given)(answer)
     yield made
     made.shutdown()
 
@@ -142,7 +146,7 @@ def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> 
     ]
     assert len(spans) == len(events)
     runs = [generic(span.attributes or {}) for span in watch.telemetry.spans("evaluation support")]
-    assert len(runs) == 6
+    assert len(runs) == 7
     of_results = [generic(names) for names in (*events, *(span.attributes or {} for span in spans))]
     for carrier, seen in (("event", of_results), ("run_span", runs)):
         for attributes in seen:
@@ -170,6 +174,7 @@ def test_the_event_for_the_sidecar_has_the_attributes_of_the_table() -> None:
             "finish_reason": "stop",
             "error_type": "KeyError",
             "stream_end": "error",
+            "response_form": "json",
             "agent_config": {"tools": [{"name": "t"}]},
             "prompt_name": "p",
             "prompt_version": "1",

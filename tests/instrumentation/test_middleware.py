@@ -122,7 +122,7 @@ def test_every_request_ends_in_one_outcome(seen: Seen, kind: Kind) -> None:
     )
     kind.ask(seen, replies(b"\x89PNG", content_type="image/png"))
     assert seen.outcomes == {"capture_failed": 2}
-    assert seen.pipeline.accounting.failures.pop("capture") == 2
+    assert seen.pipeline.accounting.failures.pop("capture:unreadable_body") == 2
     kind.ask(
         seen, replies(b"0123456789"), data=b"x" * 20, content_type="text/plain", max_body_bytes=8
     )
@@ -163,7 +163,7 @@ def test_functions_pick_prompt_response_and_facts(seen: Seen, kind: Kind) -> Non
     assert (seen.last.response, seen.last.stream_end) == ("Due.", "completed")
     kind.ask(seen, reply, response=lambda body: body["missing"])
     assert seen.outcomes == {"evaluated": 2, "capture_failed": 1}
-    assert seen.pipeline.accounting.failures.pop("capture") == 1
+    assert seen.pipeline.accounting.failures.pop("capture:capture_raised") == 1
 
 
 @both

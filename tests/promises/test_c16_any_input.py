@@ -21,8 +21,8 @@ from pydantic import BaseModel
 
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import Arguments, CapturedCall
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import CAP_CHARS
-from agenteval_otel.errors import CaptureError
 from tests.capture.hostile import (
     Broken,
     BrokenList,

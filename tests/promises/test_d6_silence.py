@@ -56,7 +56,7 @@ CASES = {
     ),
     "capture_failed": (
         spans_request(AGENT),
-        "8 answers came, none was evaluated here: their spans have no text",
+        "8 answers came, none was evaluated here: they are answers whose spans have no text",
         "switch the capture of content on",
     ),
     "not_understood": (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from agenteval_otel.capture.fields import Tokens, field, first, first_value, items
-from agenteval_otel.capture.messages import Call, Turn, content_text, part_calls
+from agenteval_otel.capture.messages import Call, Turn, content_text, has_unread_parts, part_calls
 from agenteval_otel.capture.reading import Reading, response_format
 
 _FIELDS: Final = (
@@ -43,6 +43,7 @@ def _add(reading: Reading, answer: Any, *, is_piece: bool) -> bool:
     turn = reading.open_turn(response_id) if is_piece else reading.begin_turn(response_id)
     parts = items(field(field(candidate, "content"), "parts"))
     reading.extend(turn, content_text(parts))
+    reading.has_unread_parts = reading.has_unread_parts or has_unread_parts(parts)
     turn.has_output = turn.has_output or not is_piece
     _add_calls(reading, turn, parts)
     reading.update(
