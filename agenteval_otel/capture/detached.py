@@ -293,19 +293,20 @@ class _Walk:
 
 
 READ: Final = {
-    "action", "answer", "args", "arguments", "cache_creation_input_tokens", "cache_read_input_tokens", "call_id",
-    "code", "completion_tokens", "completionTokens", "content", "content_parts", "contentParts", "conversation_id",
-    "data", "delta", "error", "event", "finish_reason", "function", "function_call", "function_response",
-    "functionCall", "functionResponse", "history", "id", "incomplete_details", "index", "input", "input_tokens",
-    "inputTokens", "instructions", "invalid_tool_calls", "is_complete", "json", "kind", "kwargs", "message",
-    "message_history", "messages", "model", "model_name", "name", "new_message", "newMessage", "object", "output",
-    "output_text", "output_tokens", "outputs", "outputTokens", "params", "part_kind", "parts", "prompt",
-    "prompt_tokens", "promptTokens", "provider_response_id", "queries", "query", "question", "reason", "refusal",
-    "request_tokens", "response", "response_id", "response_metadata", "response_tokens", "result", "results", "role",
-    "session_id", "status", "stop_reason", "summary", "system", "system_prompt", "text", "thought", "thread_id",
-    "token",
-    "token_usage", "tool_call_id", "tool_calls", "tool_name", "tool_use_id", "toolCallId", "toolName", "toolResult",
-    "toolUse", "toolUseId", "type", "usage", "usage_metadata", "user_input", "user_prompt", "value", "vendor_id",
+    "action", "answer", "args", "arguments", "audio", "blocks", "block_type", "cache_creation_input_tokens",
+    "cache_read_input_tokens", "call_id", "code", "completionTokens", "completion_tokens", "content",
+    "contentParts", "content_parts", "content_type", "conversation_id", "data", "delta", "error", "event",
+    "finish_reason", "function", "functionCall", "functionResponse", "function_call", "function_response",
+    "history", "id", "incomplete_details", "index", "input", "inputTokens", "input_tokens", "instructions",
+    "invalid_tool_calls", "is_complete", "items", "json", "kind", "kwargs", "message", "messages",
+    "message_history", "model", "model_name", "name", "newMessage", "new_message", "object", "output", "outputs",
+    "outputTokens", "output_text", "output_tokens", "params", "parts", "part_kind", "prompt", "promptTokens",
+    "prompt_tokens", "provider_response_id", "queries", "query", "question", "reason", "refusal", "request_tokens",
+    "response", "response_id", "response_metadata", "response_tokens", "result", "results", "role", "session_id",
+    "status", "stop_reason", "summary", "system", "system_prompt", "text", "thought", "thread_id", "token",
+    "token_usage", "toolCallId", "toolName", "toolResult", "toolUse", "toolUseId", "tool_calls", "tool_call_id",
+    "tool_name", "tool_use_id", "transcript", "type", "usage", "usage_metadata", "user_input", "user_prompt",
+    "value", "vendor_id",
 }  # fmt: skip
 """Names of the stored fields that are read of objects which are not plain data; response formats
 add theirs.

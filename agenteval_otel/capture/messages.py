@@ -73,6 +73,10 @@ _PART_ROLES: Final = {
     "retry-prompt": "user",
     "tool-return": "tool",
 }
+_KIND_FIELDS: Final = ("type", "part_kind", "block_type", "content_type")
+"""Fields that name a part's kind: nearly all clients', pydantic-ai's, LlamaIndex's, Semantic Kernel's."""
+_CONTENT_FIELDS: Final = ("content", "contentParts", "content_parts", "parts", "blocks", "items")
+"""Fields that hold a message's content."""
 _MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
 
 
@@ -149,7 +153,8 @@ def _is_unread(part: Any) -> bool:
 
 
 def _part_kind(part: Any) -> str:
-    return kind_of(part) or kind_of(part, "part_kind")
+    kinds = (kind_of(part, name) for name in _KIND_FIELDS)
+    return next((kind for kind in kinds if kind), "")
 
 
 def part_calls(content: Any) -> list[Call]:
@@ -316,7 +321,7 @@ def _role_of(message: Any) -> str | None:
 
 
 def _turn(message: Any, role: str) -> Turn:
-    content = first_value(message, "content", "contentParts", "content_parts", "parts")
+    content = first_value(message, *_CONTENT_FIELDS)
     turn = Turn(
         role,
         content_text(content),
@@ -337,18 +342,25 @@ def _turn(message: Any, role: str) -> Turn:
     if role == "tool":
         return turn
     if turn.text is None:
-        turn.text = content_text(field(message, "refusal"))
+        transcript = field(field(message, "audio"), "transcript")  # of a spoken answer
+        turn.text = content_text(field(message, "refusal") if transcript is None else transcript)
     turn.calls = calls_in(
         [*items(field(message, "tool_calls")), *items(field(message, "invalid_tool_calls"))]
     )
     turn.calls = turn.calls or part_calls(content) or calls_in([field(message, "function_call")])
     turn.results = part_results(content)
-    turn.has_unread_parts = has_unread_parts(content)
+    turn.has_unread_parts = has_unread_parts(content) or not _has_content_field(message)
     if role == "user" and turn.results and turn.text is None:
         turn.role = "tool"
     if role == "assistant":
         _add_facts(turn, message)
     return turn
+
+
+def _has_content_field(message: Any) -> bool:
+    """Tell whether a message has a field for its content, which may be empty."""
+    fields = message.fields if type(message) is Detached else message
+    return isinstance(fields, dict) and any(name in fields for name in _CONTENT_FIELDS)
 
 
 def real_id(id: str | None) -> str | None:

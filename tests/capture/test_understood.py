@@ -297,3 +297,16 @@ def test_a_large_object_of_another_library_costs_no_json() -> None:
     large = foreign("Run", rows=["x" * CAP_CHARS] * 100)
     assert outcome_of(large)[1] == {"capture:foreign_object": 1}
     assert streamed(["It ", "is due."]).response == "It is due."
+
+
+def test_a_message_without_a_field_for_its_content_is_not_empty() -> None:
+    """Its parts lie where nobody looks; parts under other known names are read."""
+    unknown = {"role": "assistant", "segments": [{"body": "It is due."}]}
+    assert outcome_of(unknown) == ({"capture_failed": 1}, {"capture:unknown_parts": 1})
+    for message in (
+        {"role": "assistant", "blocks": [{"block_type": "text", "text": "It is due."}]},
+        {"role": "assistant", "items": [{"content_type": "text", "text": "It is due."}]},
+        {"role": "assistant", "content": None, "audio": {"transcript": "It is due."}},
+    ):
+        assert returned({"message": message}).response == "It is due."
+    assert returned({"role": "assistant", "content": None}).response == ""

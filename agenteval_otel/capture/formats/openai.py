@@ -46,7 +46,7 @@ _RUN_FIELDS: Final = (
 
 @response_format(
     "openai_completion",
-    libraries=("openai", "litellm"),
+    libraries=("openai", "litellm", "mistralai"),
     fields=("choices", "message", "delta", "function", "refusal"),
 )
 def read_completion(reading: Reading, answer: Any) -> bool:
