@@ -310,3 +310,51 @@ def test_a_message_without_a_field_for_its_content_is_not_empty() -> None:
     ):
         assert returned({"message": message}).response == "It is due."
     assert returned({"role": "assistant", "content": None}).response == ""
+
+
+NODE = foreign("NodeWithScore", node=foreign("TextNode", body="page"), score=0.5)
+SAID = foreign(
+    "ChatMessage",
+    role="assistant",
+    blocks=[foreign("TextBlock", block_type="text", text="It is due.")],
+)
+OTHERS: dict[str, tuple[Any, str | None]] = {
+    "Agno, an answer": (foreign("RunOutput", content="It is due.", run_id="r"), "It is due."),
+    "Agno, thoughts alone": (foreign("RunOutput", reasoning_content="hm", run_id="r"), None),
+    "smolagents, a text": (foreign("RunResult", output="It is due.", steps=[]), "It is due."),
+    "smolagents, data": (foreign("RunResult", output={"total": 3}, steps=[{"thought": "hm"}]), None),
+    "smolagents, a step": (foreign("ActionStep", step_number=1, model_output="hm"), None),
+    "LlamaIndex, an answer": (foreign("Response", response="It is due.", source_nodes=[NODE]), "It is due."),
+    "LlamaIndex, pages": ([NODE, NODE], None),
+    "LlamaIndex, a chat": (foreign("ChatResponse", message=SAID, raw=None), "It is due."),
+    "Semantic Kernel, a message": (
+        foreign_model(
+            "ChatMessageContent",
+            role="assistant",
+            items=[foreign("TextContent", content_type="text", text="It is due.")],
+        ),
+        "It is due.",
+    ),
+    "Semantic Kernel, a result": (foreign_model("FunctionResult", function={"name": "f"}, value=[SAID]), None),
+    "CAMEL, messages": (foreign("ChatAgentResponse", msgs=[SAID], terminated=False), None),
+    "Hugging Face, a text": (foreign("TextGenerationOutput", generated_text="It is due."), None),
+    "Hugging Face, labels": ([foreign("TextClassification", label="x", score=0.5)], None),
+    "a transcription": (foreign("Transcription", text="It is due."), "It is due."),
+    "embeddings": (foreign_model("EmbeddingResponse", data=[[0.1]], model="m"), None),
+    "pages of a scan": (foreign_model("OCRResponse", pages=[{"markdown": "hm"}], model="m"), None),
+    "a prediction": (foreign("Prediction", rationale="hm", label="x"), None),
+    "a plan": (foreign("Plan", steps=["look", "say"], goal="hm"), None),
+    "found documents": (foreign("SearchResult", hits=[{"body": "page"}], total=1), None),
+    "a task": (foreign("TaskHandle", task_id="t-1", state="queued"), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_objects_of_twenty_forms_are_read_as_text_or_not_judged(name: str) -> None:
+    """As the objects of libraries that no format knows: never as the JSON of their fields."""
+    answer, text = OTHERS[name]
+    if text is None:
+        assert outcome_of(answer)[0] == {"capture_failed": 1}
+    else:
+        captured = returned(answer)
+        assert (captured.response, captured.response_form) == (text, None)
