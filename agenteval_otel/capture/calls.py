@@ -166,6 +166,11 @@ class CapturedCall:
         own = self.original or {}
         return [own.get(index, chunk) for index, chunk in enumerate(self.chunks)]
 
+    def take_span(self) -> Span | None:
+        """Return the call's own span to the first who asks, whatever the thread; None to others."""
+        span: Span | None = self.__dict__.pop("span", None)  # in one step
+        return span
+
     def release(self) -> None:
         """Forget what the host's code made: a judge may take its time."""
         self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = (

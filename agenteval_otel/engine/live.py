@@ -233,7 +233,7 @@ class Engine:
 
     def end_span(self, call: CapturedCall, scores: Any = None) -> None:
         """End the call's own span, if it still is this process's to end; raises nothing."""
-        span, call.span = call.span, None
+        span = call.take_span()
         if span is None or call.pid != os.getpid():
             return
         try:

@@ -278,7 +278,7 @@ class Handler:
         """End the call's own span here and now; a forked child leaves the copy of its parent's span
         alone.
         """
-        span, call.span = call.span, None
+        span = call.take_span()
         if span is None or call.pid != _pid():
             return
         try:

@@ -578,10 +578,8 @@ class Pipeline:
                 threading.Event().wait(_LOOK_AGAIN_S)
             else:
                 # The background thread may have ended some meanwhile.
-                open_ones = [call for call in waiting if call.span is not None]
-                for call in open_ones:
-                    call.span = None
-                emitter.providers.lose("traces", "shutdown", len(open_ones))
+                lost = sum(call.take_span() is not None for call in waiting)
+                emitter.providers.lose("traces", "shutdown", lost)
                 return
 
     def _flush_emitters(self, deadline: float, *, with_metrics: bool = True) -> bool:
