@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import codecs
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
@@ -42,12 +42,12 @@ _MAX_DEPTH: Final = 3  # how deep answers are looked for within answers
 _MAX_CHUNK_DEPTH: Final = 4
 
 
-def read_answer(answer: Any, handler: str | None = None) -> Reading:
+def read_answer(answer: Any, handler: Callable[..., Any] | None = None) -> Reading:
     """Return what an answer says.
 
     Args:
         answer: The detached answer.
-        handler: The module of the handler, whose own data is read as JSON.
+        handler: The function whose own data is read as JSON; None where none is known.
 
     Raises:
         CaptureError: The answer is a stream, or what it says is not understood.
@@ -199,7 +199,7 @@ def must_be_complete(answer: Any) -> None:
         )
 
 
-def read_chunks(chunks: Sequence[Any], handler: str | None = None) -> Reading:
+def read_chunks(chunks: Sequence[Any], handler: Callable[..., Any] | None = None) -> Reading:
     """Return what a streamed answer says, as far as it came; `handler` as for `read_answer`.
 
     Raises:

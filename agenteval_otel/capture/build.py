@@ -42,7 +42,6 @@ from agenteval_otel.capture.messages import (
     is_content,
     is_message,
 )
-from agenteval_otel.capture.ownership import module_of
 from agenteval_otel.capture.reading import Calls, Reading, plain_calls
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, own_json, plain, to_text
@@ -87,6 +86,7 @@ class Facts(TypedDict, total=False):
     user_id: str | int | UUID | None
 
 
+Handler = Callable[..., Any] | None
 BadFact = Callable[..., None]
 """Called with a fact's name and, if known, why it is left out: our own text, without content."""
 FACTS: Final = frozenset(Facts.__annotations__)
@@ -118,17 +118,16 @@ def build_input(
     facts = dict(call.facts or {})
     if capture is not None and function is not None:
         facts |= _captured_facts(call, capture, function)
-    handler = None if function is None else module_of(function)
-    stated = _stated_response(facts.pop("response", None), handler, on_bad_fact)
+    stated = _stated_response(facts.pop("response", None), function, on_bad_fact)
     try:
-        fields = _fields_of(call, handler, stated)
+        fields = _fields_of(call, function, stated)
     except CaptureError:
         raise
     except Exception as error:
         raise CaptureError(
             f"no evaluation input: {type(error).__name__}", reason="reading_raised"
         ) from error
-    cleaned = _clean_facts(facts, on_bad_fact, user_id, handler) if facts else {}
+    cleaned = _clean_facts(facts, on_bad_fact, user_id, function) if facts else {}
     fields |= cleaned
     is_long = type(call.answer) in (str, bytes) and len(call.answer) > CAP_CHARS
     if stated is None and (call.truncated or is_long):
@@ -138,7 +137,7 @@ def build_input(
     return _validated(fields, on_bad_fact)
 
 
-def _stated_response(value: Any, handler: str | None, on_bad_fact: BadFact) -> Reading | None:
+def _stated_response(value: Any, handler: Handler, on_bad_fact: BadFact) -> Reading | None:
     """Return the answer that the facts state in place of the captured one; None without."""
     if value is None:
         return None
@@ -149,7 +148,7 @@ def _stated_response(value: Any, handler: str | None, on_bad_fact: BadFact) -> R
         return None
 
 
-def _fields_of(call: CapturedCall, handler: str | None, stated: Reading | None) -> dict[str, Any]:
+def _fields_of(call: CapturedCall, handler: Handler, stated: Reading | None) -> dict[str, Any]:
     try:
         reading = (
             read_answer(call.answer, handler)
@@ -212,7 +211,7 @@ def _clean_facts(
     facts: dict[str, Any],
     on_bad_fact: BadFact,
     user_id: Callable[[str], str],
-    handler: str | None,
+    handler: Handler,
 ) -> dict[str, Any]:
     cleaned: dict[str, Any] = {}
     for name, stated in facts.items():
@@ -252,7 +251,7 @@ def _unknown(name: str) -> str:
     return f"unknown fact{suggestion(name, FACTS)}; what is your own goes into tags={{...}}"
 
 
-def _clean_fact(name: str, value: Any, handler: str | None) -> Any:
+def _clean_fact(name: str, value: Any, handler: Handler) -> Any:
     if name in _SHORT_TEXTS:
         return short(to_text(value))
     if name == "prompt":
@@ -296,11 +295,11 @@ class Prompt(NamedTuple):
 
 
 def read_prompt(
-    prompt: Any, *, system: Any = None, history: Any = None, handler: str | None = None
+    prompt: Any, *, system: Any = None, history: Any = None, handler: Handler = None
 ) -> Prompt:
     """Read a prompt, with the system text and the history that were passed beside it.
 
-    `handler` is the module of the handler, whose own data is read as JSON.
+    `handler` is the function whose own data is read as JSON; None where none is known.
     """
     if type(prompt) is str and system is None and history is None:
         return Prompt(clean(prompt))
@@ -389,7 +388,7 @@ def _turns(prompt: Any) -> list[Turn] | None:
     return None
 
 
-def _text(prompt: Any, handler: str | None) -> str | None:
+def _text(prompt: Any, handler: Handler) -> str | None:
     if is_content(prompt):
         return clean(content_text(prompt) or "")
     for name in PROMPT_NAMES:

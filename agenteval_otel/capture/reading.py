@@ -107,13 +107,13 @@ class Reading:
         history: The messages that came before the answer, where the answer brought its whole
             conversation.
         usage_total: The usage of the whole run, where the run itself reports it.
-        handler: The module of the handler, where that is known.
+        handler: The function that gave the answer, where that is known.
         is_json: The text is the JSON of the handler's own data.
         has_unread_parts: Parts of a message are neither text nor calls, results or reasoning.
         depth: How deep the value that is being read lies in others.
     """
 
-    def __init__(self, handler: str | None = None) -> None:
+    def __init__(self, handler: Callable[..., Any] | None = None) -> None:
         self.handler, self.is_json, self.has_unread_parts = handler, False, False
         self.calls = Calls()
         self.history: list[Turn] = []

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
-from agenteval_otel.capture.ownership import is_own
+from agenteval_otel.capture.ownership import is_own, module_of
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.redaction import PatternRedactor
 
@@ -111,7 +111,7 @@ def refuse_unreadable(value: Any) -> None:
         raise CaptureError(f"no text from {value.type_name}: {value.problem}", reason=value.reason)
 
 
-def own_json(value: Any, handler: str | None) -> str:
+def own_json(value: Any, handler: Callable[..., Any] | None) -> str:
     """Return the JSON of the handler's own data.
 
     Of other libraries' objects within it only the class is named: their fields are nothing that a
@@ -119,7 +119,7 @@ def own_json(value: Any, handler: str | None) -> str:
 
     Args:
         value: A detached mapping, list or object.
-        handler: The module of the handler; None where no handler is known.
+        handler: The function that gave or took it; None where none is known.
 
     Raises:
         CaptureError: It is an object of another library, or holds such objects and no text beside
@@ -130,7 +130,8 @@ def own_json(value: Any, handler: str | None) -> str:
             f"no text from {value.type_name}: it is no plain data and has no field of a known name",
             reason="unreadable_object",
         )
-    copy = PlainCopy(lambda inner: is_own(inner.module, handler))
+    module = None if handler is None else module_of(handler)
+    copy = PlainCopy(lambda inner: is_own(inner.module, module))
     data = copy.take(value)
     if copy.foreign is not None and not copy.has_text:
         raise CaptureError(

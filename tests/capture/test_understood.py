@@ -51,7 +51,9 @@ class OwnMapping(dict[str, Any]):
 
 def foreign(name: str, **fields: Any) -> Any:
     """An object of a data class of a library that no format knows."""
-    return make_dataclass(name, list(fields), namespace={"__module__": LIBRARY})(**fields)
+    kind = make_dataclass(name, list(fields))
+    kind.__module__ = LIBRARY
+    return kind(**fields)
 
 
 def foreign_model(name: str, **fields: Any) -> Any:

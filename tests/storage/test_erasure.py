@@ -386,7 +386,7 @@ def test_writers_lose_nothing(tmp_path: Path, kind: str) -> None:
         if path.exists():
             storage.erase(Erasure(conversations=["gone"]))
             runs += 1
-    assert (writer.returncode, runs > 1) == (0, True)
+    assert (writer.returncode, runs > 0) == (0, True)
     storage.erase(Erasure(conversations=["gone"]))
     if kind == "json_file":
         values = [line for file in tmp_path.glob("results*") for line in lines_of(file)]

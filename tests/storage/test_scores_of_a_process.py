@@ -26,6 +26,7 @@ from agenteval_otel.storage.base import FanOutStorage
 from tests.backends.faults import free_ports
 from tests.promises.programs import run_program
 from tests.storage.receiver import SECRET, Answer, receiving
+from tests.storage.test_real_receivers import wait_for
 from tests.testing.doubles import Free
 
 TAKEN = Answer(body={"data": []})
@@ -94,8 +95,8 @@ def test_a_receiver_that_is_away_holds_up_no_evaluation() -> None:
         answer = monitor(pipeline=pipeline)(str.upper)
         for _ in range(200):
             answer("q")
+        wait_for(lambda: pipeline.accounting.outcomes()["evaluated"] == 200)
         assert not pipeline.flush(0.5)
-        assert pipeline.accounting.outcomes()["evaluated"] == 200
         assert pipeline.accounting.failures == {}
         assert not pipeline.shutdown(0.5)
         release.set()
