@@ -11,14 +11,12 @@ import time
 from collections.abc import (
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
     Sized,
 )
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,42 +38,13 @@ from agenteval_otel.models import (
 from agenteval_otel.models.value import copy_with, snapshot_of
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.loop import blocking
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.scoring import AgentDockCriteria
 
 T = TypeVar("T")
-_LOOK_AGAIN_S = 0.1
 _LINE_EVERY_S = 10.0
 _REWRITTEN_EVERY_S = 0.1
-
-
-def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """The coroutine's result, from a new event loop; inside a running loop on a new thread. An
-    interrupt ends it.
-    """
-    caller, is_in_a_loop = None, False
-    with contextlib.suppress(RuntimeError):
-        caller, is_in_a_loop = asyncio.current_task(), True
-    if not is_in_a_loop:
-        return asyncio.run(work())
-    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any] | None]] = Future()
-
-    async def watched() -> T:
-        begun.set_result((asyncio.get_running_loop(), asyncio.current_task()))
-        return await work()
-
-    with ThreadPoolExecutor(1, "agenteval-offline") as threads:
-        result = threads.submit(lambda: asyncio.run(watched()))
-        try:
-            while not result.done() and not (caller is not None and caller.cancelling()):
-                # the loop takes the interrupt as a cancellation, which cannot reach us
-                wait([result], _LOOK_AGAIN_S)
-        finally:
-            if not result.done():
-                loop, task = begun.result()
-                with contextlib.suppress(RuntimeError):  # it has ended meanwhile
-                    loop.call_soon_threadsafe(task.cancel)  # type: ignore[union-attr]
-    return result.result()
 
 
 class OfflineRun:

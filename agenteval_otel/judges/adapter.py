@@ -19,9 +19,12 @@ from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, parse_answer
 from agenteval_otel.judges.base import Judge
+from agenteval_otel.redaction import PatternRedactor
+from agenteval_otel.runtime.masking import message_of
 
 _METHODS: Final = ("generate", "generate_text", "complete", "ainvoke", "invoke", "ask", "judge")
 _MAX_CHARS: Final = 262_144
+_MAX_CAUSE_CHARS: Final = 240
 _MAX_HUNG: Final = 16
 _MALFORMED: Final = "malformed_answer"
 _FORMS: Final = (
@@ -231,14 +234,15 @@ def _method_of(target: Any) -> Callable[..., Any] | None:
 
 
 def _failure_of(error: BaseException) -> JudgeError:
-    """What the object raised, without its message."""
+    """Return what the object raised, with its cause: live it is shown only where content is."""
     if isinstance(error, JudgeError):
         return error
     kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
     error_type = next(
         (name for kind, name in kinds.items() if isinstance(error, kind)), "server_error"
     )
-    failure = JudgeError(f"the model raised {type(error).__name__}", error_type=error_type)
+    words = f"the model raised {PatternRedactor().redact(message_of(error))[:_MAX_CAUSE_CHARS]}"
+    failure = JudgeError(words, error_type=error_type)
     # An error with a status is a refusal by the provider; other failed calls may have been charged.
     failure.may_be_charged = not isinstance(getattr(error, "status_code", None), int)
     return failure

@@ -5,15 +5,15 @@ loops.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Done, Taken
+from agenteval_otel.runtime.loop import LoopThread
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
 from agenteval_otel.runtime.worker import Worker, settle
 from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
@@ -92,8 +92,8 @@ class Dispatcher(Component, contract="dispatcher"):
 
 
 class InlineDispatcher(Dispatcher, type="inline"):
-    """Evaluates on the caller's thread before the answer goes back: for tests and scripts, not for
-    production.
+    """Evaluates before the answer goes back, on one thread with one event loop for all calls: for
+    tests and scripts, not for production.
     """
 
     @cached_property
@@ -120,10 +120,7 @@ class InlineDispatcher(Dispatcher, type="inline"):
 
 
 def _outcome_of(process: Process, call: Any) -> str:
-    """Process a call in an empty context; in a thread of its own where this one already runs an
-    event loop.
-    """
-    outcome = PIPELINE_FAILED
+    """Process a call in an empty context, on the one loop of inline evaluations."""
 
     async def processed() -> str:
         # Inside of the task: an exception that cannot even be shown would keep the runner from
@@ -135,27 +132,35 @@ def _outcome_of(process: Process, call: Any) -> str:
         except Exception:
             return PIPELINE_FAILED
 
+    try:
+        if _INLINE_LOOP.is_here():  # an evaluator calls a handler that is evaluated inline
+            return _on_a_new_thread(processed)
+        return _INLINE_LOOP.start(processed, contextvars.Context()).wait()
+    except Exception:
+        return PIPELINE_FAILED
+
+
+def _on_a_new_thread(processed: Callable[[], Coroutine[Any, Any, str]]) -> str:
+    outcome = PIPELINE_FAILED
+
     def run() -> None:
         nonlocal outcome
-        # With a factory the runner leaves the thread's current event loop as it is: it may be the
-        # host's.
-        with (
-            contextlib.suppress(Exception),
-            asyncio.Runner(loop_factory=asyncio.new_event_loop, debug=False) as runner,
-        ):
-            # whose threads are known to be an evaluator's
-            runner.get_loop().set_default_executor(DaemonExecutor())
-            outcome = runner.run(processed())
+        outcome = asyncio.run(processed())
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        contextvars.Context().run(run)
-        return outcome
     thread = EvaluationThread(target=contextvars.Context().run, args=(run,))
     thread.start()
     thread.join()
     return outcome
+
+
+def _use_daemon_threads(loop: asyncio.AbstractEventLoop) -> None:
+    # These threads are known to be an evaluator's.
+    loop.set_default_executor(DaemonExecutor())
+
+
+_INLINE_LOOP: Final = LoopThread(
+    "agenteval-inline", thread_class=EvaluationThread, prepare=_use_daemon_threads
+)
 
 
 def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -76,13 +77,37 @@ def test_it_runs_inside_and_outside_of_a_loop() -> None:
 
 
 def test_interruptions_pass_through_the_sync_form() -> None:
-    """An interrupt of the user is no failure of an evaluator: it reaches the caller."""
+    """An interrupt of the user is no failure of an evaluator: it reaches the caller, and the loop
+    stays.
+    """
 
     def stop(_: EvaluationInput) -> Score:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        return Score(value=1)
 
-    with pytest.raises(KeyboardInterrupt):
-        run_evaluation_sync(INPUT, config_of(Free(action=stop)))
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_evaluation_sync(INPUT, config_of(Free(action=stop), Thinking(action=_never)))
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert run_evaluation_sync(INPUT, config_of(Fixed())).overall_score == 0.5
+
+
+async def _never(_: EvaluationInput) -> Score:
+    await asyncio.Event().wait()
+    raise AssertionError("it was not cancelled")
+
+
+def test_what_ends_a_process_ends_one_evaluation_alone() -> None:
+    """An evaluator that raises SystemExit fails; later calls find the loop at work."""
+
+    async def leave(_: EvaluationInput) -> Score:
+        raise SystemExit(3)
+
+    failed = run_evaluation_sync(INPUT, config_of(Thinking(action=leave)))
+    assert [result.status for result in failed.results] == ["failed"]
+    assert run_evaluation_sync(INPUT, config_of(Fixed())).overall_score == 0.5
 
 
 class Measuring(Redactor):

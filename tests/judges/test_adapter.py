@@ -156,10 +156,12 @@ def test_a_function_that_cannot_be_asked_is_refused(function: Any) -> None:
 
 
 def test_an_object_fails_as_a_judge_does() -> None:
-    """Its exceptions are failures without their message; its text is read as any answer."""
+    """Its exceptions are failures that say their cause, without keys; its text is read as any
+    answer.
+    """
 
     def breaks(prompt: str) -> str:
-        raise ValueError("sk-secret")
+        raise ValueError("no loop; sk-proj-" + "aB3" * 16)
 
     def cut(prompt: str) -> str:
         raise ConnectionResetError
@@ -175,7 +177,8 @@ def test_an_object_fails_as_a_judge_does() -> None:
         return ""
 
     result = failure(as_judge(breaks))
-    assert (result.error_type, "sk-secret" in str(result)) == ("server_error", False)
+    said = "the model raised ValueError: no loop; [SECRET]"
+    assert (result.error_type, said in str(result)) == ("server_error", True), result
     assert failure(as_judge(cut)).error_type == "connection_error", "it may have been paid for"
     for function in (ends, stops):
         assert types_of(outcomes(as_judge(function), 2)) == ["server_error", "server_error"], (

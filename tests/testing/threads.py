@@ -16,6 +16,15 @@ __all__ = ["no_thread_left"]
 _PATIENCE_S = 5.0
 
 
+_STAY = ("agenteval-sync", "agenteval-inline")
+"""Threads of the loops for callers without one, which stay until the process ends."""
+
+
+def _started_since(before: set[threading.Thread]) -> list[threading.Thread]:
+    started = set(threading.enumerate()) - before
+    return [thread for thread in started if not thread.name.startswith(_STAY)]
+
+
 @pytest.fixture(autouse=True)
 def no_thread_left() -> Iterator[None]:
     """Threads that a test started are over soon after it."""
@@ -24,8 +33,8 @@ def no_thread_left() -> Iterator[None]:
     if (left_pipeline := set_current_pipeline(None)) is not None:
         left_pipeline.shutdown(_PATIENCE_S)
     deadline = time.monotonic() + _PATIENCE_S
-    for thread in set(threading.enumerate()) - before:
+    for thread in _started_since(before):
         with contextlib.suppress(RuntimeError):  # one that is only just being started
             thread.join(max(0.0, deadline - time.monotonic()))
-    left = [thread.name for thread in set(threading.enumerate()) - before]
+    left = [thread.name for thread in _started_since(before)]
     assert not left, f"threads that outlive their test: {left}"

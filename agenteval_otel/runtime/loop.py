@@ -1,0 +1,186 @@
+"""One event loop on one thread, for callers that have none: what belongs to a loop, such as the
+connections of a client, is there again at the next call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Final, Generic, TypeVar
+
+from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.worker import new_loop
+
+T = TypeVar("T")
+_LOOK_AGAIN_S: Final = 0.1
+_END_S: Final = 0.5
+_OF_PARENT: Final[list[asyncio.AbstractEventLoop]] = []
+"""Loops that were the parent's before a fork: to close one here would take its events from it."""
+
+
+class Run(Generic[T]):
+    """A coroutine at work on a loop of another thread."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._task: asyncio.Task[None] | None = None
+        self._result: Future[T] = Future()
+
+    def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """Start the coroutine. Only on the loop's thread."""
+        self._task = self._loop.create_task(self._settle(work))
+
+    def wait(self, *, is_unwanted: Callable[[], bool] = lambda: False) -> T:
+        """Block until it has ended, and return its result.
+
+        An interrupt, and `is_unwanted`, cancel it. It is waited for then too.
+        """
+        try:
+            while not self._result.done() and not is_unwanted():
+                wait([self._result], _LOOK_AGAIN_S)
+        except BaseException:
+            self._end()
+            raise
+        self._end()
+        return self._result.result()
+
+    def _end(self) -> None:
+        if not self._result.done():
+            self._loop.call_soon_threadsafe(self._cancel)
+            wait([self._result])
+
+    async def _settle(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        # Even an interrupt goes to the caller: the loop has to outlive it.
+        try:
+            self._result.set_result(await work())
+        except BaseException as error:
+            self._result.set_exception(error)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+class LoopThread:
+    """Runs coroutines on one event loop, on a daemon thread that the first one starts.
+
+    The thread stays until the process ends. A forked child starts its own.
+
+    Args:
+        name: The thread's.
+        thread_class: Its class.
+        prepare: Called with a new loop before it runs.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        thread_class: type[threading.Thread] = threading.Thread,
+        prepare: Callable[[asyncio.AbstractEventLoop], object] | None = None,
+    ) -> None:
+        self._name, self._thread_class, self._prepare = name, thread_class, prepare
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        reset_in_child(self._reset)
+        atexit.register(self._end)
+
+    def __repr__(self) -> str:
+        return f"<LoopThread {self._name}{'' if self._thread is None else ', started'}>"
+
+    def is_here(self) -> bool:
+        """Tell whether this is the loop's own thread, which must not wait for the loop."""
+        return self._thread is threading.current_thread()
+
+    def start(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        context: contextvars.Context | None = None,
+    ) -> Run[T]:
+        """Start a coroutine, in this context or in a copy of the caller's.
+
+        Raises:
+            OSError: No descriptor is left for a loop.
+            RuntimeError: No thread can be started.
+        """
+        loop = self._started()
+        run: Run[T] = Run(loop)
+        context = contextvars.copy_context() if context is None else context
+        loop.call_soon_threadsafe(lambda: context.run(run.begin, work))
+        return run
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                loop = new_loop()
+                if self._prepare is not None:
+                    self._prepare(loop)
+                thread = self._thread_class(
+                    target=_run_on, args=(loop,), name=self._name, daemon=True
+                )
+                try:
+                    thread.start()
+                except RuntimeError:
+                    loop.close()
+                    raise
+                self._loop, self._thread = loop, thread
+            return self._loop
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._loop = self._thread = None
+
+    def _reset(self) -> None:
+        if self._loop is not None:
+            _OF_PARENT.append(self._loop)
+        self._forget()
+
+    def _end(self) -> None:
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(loop.stop)
+        thread.join(_END_S)
+        if not thread.is_alive():
+            loop.close()
+        self._forget()
+
+
+def _run_on(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped. What a task raises to end the process ends its task alone."""
+    while not loop.is_closed():
+        with contextlib.suppress(BaseException):
+            loop.run_forever()
+            return
+
+
+def _name_threads(loop: asyncio.AbstractEventLoop) -> None:
+    loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="agenteval-sync"))
+
+
+SYNC_LOOP: Final = LoopThread("agenteval-sync", prepare=_name_threads)
+"""The loop of the offline functions for code without an event loop."""
+
+
+def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Return the coroutine's result, from the one loop of such calls. Blocks.
+
+    An interrupt ends it, and so does the cancellation of the task that calls. Called on that loop
+    itself, by an evaluator, it runs on a thread of its own.
+    """
+    if SYNC_LOOP.is_here():
+        with ThreadPoolExecutor(1, "agenteval-nested") as threads:
+            return threads.submit(lambda: asyncio.run(work())).result()
+    caller: asyncio.Task[Any] | None = None
+    with contextlib.suppress(RuntimeError):
+        caller = asyncio.current_task()
+    run = SYNC_LOOP.start(work)
+    # The caller's loop takes an interrupt as a cancellation, which cannot reach us.
+    return run.wait(is_unwanted=lambda: caller is not None and caller.cancelling() > 0)
