@@ -103,11 +103,14 @@ class JudgeError(ModelError):
             it.
         may_be_charged: The provider may have charged it, whatever the error's type.
         cost_usd: The price of what it used all the same; None where that is unknown.
+        reply_begins: How the text begins that could not be read, redacted. It is content, so it
+            does not stand in the message.
     """
 
     probability: float = 1.0
     may_be_charged: bool = False
     cost_usd: float | None = None
+    reply_begins: str | None = None
 
 
 class StorageError(AgentEvalError):

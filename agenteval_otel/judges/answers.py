@@ -5,6 +5,7 @@ guessed.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,9 +16,17 @@ from agenteval_otel.errors import JudgeError
 from agenteval_otel.http_client.replies import encodable
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.models.value import Value
+from agenteval_otel.redaction import PatternRedactor
 
 MAX_DEPTH: Final = 32
 _FENCE: Final = "```"
+_THINKING: Final = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+_DECLINES: Final = re.compile(
+    r"(?i)(?:i'?m sorry|i am sorry|sorry,|i apologi[sz]e|unfortunately, i|"
+    r"(?:as an ai[^.]{0,80}, )?i (?:cannot|can'?t|can not|won'?t|am (?:not able|unable)))"
+)
+_SCORE_LINE: Final = re.compile(r"(?im)^\s*score\s*:\s*[0-9]")
+_SHOWN_CHARS: Final = 200
 _KEYWORDS: Final = frozenset(
     {
         "type",
@@ -99,8 +108,9 @@ class Verdict(Value):
 def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any]:
     """The one JSON object that the text is.
 
-    Takes linear time. Whole numbers stay `int`, others `float`; characters without an encoding
-    (half a surrogate pair) become the replacement character.
+    Takes linear time. One block of thinking at the beginning and a byte order mark are cut off, and
+    a fence around all of it. Whole numbers stay `int`, others `float`; characters without an
+    encoding (half a surrogate pair) become the replacement character.
 
     Args:
         text: The model's text.
@@ -109,11 +119,12 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
             only a wrong one is lost.
 
     Raises:
-        JudgeError: ``empty_answer`` where there is nothing but space; ``malformed_answer`` for
-            anything else that is not one object: prose before or behind it, a second one, a name
-            twice, NaN or a number beyond the range of floats, more than 32 levels, wrong types.
+        JudgeError: ``empty_answer`` where there is nothing but space; ``refusal`` for words that
+            decline; ``malformed_answer`` for anything else that is not one object: prose before or
+            behind it, a second one, a name twice, NaN or a number beyond the range of floats, more
+            than 32 levels, wrong types.
     """
-    stripped = text.strip()
+    stripped = without_thinking(text)
     if not stripped:
         raise JudgeError("the judge's answer is empty", error_type="empty_answer")
     try:
@@ -121,7 +132,7 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     except RecursionError:
         raise _malformed("is nested too deeply") from None
     except ValueError:
-        raise _malformed("is not one JSON value and nothing else") from None
+        raise _not_json(stripped) from None
     if type(document) is not dict:
         raise _malformed(f"is {type(document).__name__} instead of an object")
     answer: dict[str, Any] = _cleaned(document, MAX_DEPTH)
@@ -132,6 +143,32 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     elif form is not None:
         _check(answer, form)
     return answer
+
+
+def without_thinking(text: str) -> str:
+    """Return a model's text without a byte order mark, one leading block of thinking, and space
+    around it.
+
+    Only a block that is closed is cut. What it holds is never read: words of the judged answer may
+    be in it.
+    """
+    stripped = text.strip().removeprefix("\ufeff").lstrip()
+    block = _THINKING.match(stripped)
+    return stripped if block is None else stripped[block.end() :].strip()
+
+
+def _not_json(text: str) -> JudgeError:
+    """Return the failure of an answer in words: a refusal, or one that cannot be read."""
+    if _DECLINES.match(text.replace("\u2019", "'")):
+        failure = JudgeError("the judge refused to answer in words", error_type="refusal")
+    elif _SCORE_LINE.search(text):
+        failure = _malformed(
+            'has lines such as "SCORE: 7" instead of JSON: reply_form="lines" reads them'
+        )
+    else:
+        failure = _malformed("is not one JSON value and nothing else")
+    failure.reply_begins = PatternRedactor().redact(text[: 2 * _SHOWN_CHARS])[:_SHOWN_CHARS]
+    return failure
 
 
 def _check(answer: Any, form: dict[str, Any], path: str = "") -> None:

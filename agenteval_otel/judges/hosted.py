@@ -34,6 +34,10 @@ _FAILED: Final = {
 }
 
 
+_FINISHED: Final = ("stop", "eos", "eos_token", "stop_sequence")
+"""How servers name the end of a whole answer: OpenAI's word, and those of llama.cpp and TGI."""
+
+
 class HostedJudge(HostedModel, Judge):
     """A judge behind HTTP; settings as of every `HostedModel`.
 
@@ -163,12 +167,13 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
         completion = choice.get("message") if isinstance(choice, dict) else None
         if not isinstance(choice, dict) or not isinstance(completion, dict):
             raise unfinished()
-        check_finished(choice.get("finish_reason"), "stop")
+        check_finished(choice.get("finish_reason"), *_FINISHED)
         if completion.get("refusal"):
             check_finished("refusal", "stop")
         if completion.get("tool_calls"):
             raise unfinished()
-        content = completion.get("content")
+        # Some servers leave all that a model of thoughts says in the other field.
+        content = completion.get("content") or completion.get("reasoning_content")
         text = joined(content) if isinstance(content, list) else content or ""
         if not isinstance(text, str):
             raise unfinished()
@@ -184,12 +189,12 @@ class OpenAIJudge(OpenAICompatibleJudge, type="openai"):
     api_key_env: str | None = "OPENAI_API_KEY"
 
 
-def check_finished(reason: Any, expected: str) -> None:
+def check_finished(reason: Any, *expected: str) -> None:
     """Raise `JudgeError` where a message ended for another reason."""
     if isinstance(reason, str) and reason in _FAILED:
         error_type, problem = _FAILED[reason]
         raise JudgeError(problem, error_type=error_type)
-    if reason not in (expected, None):
+    if reason is not None and reason not in expected:
         raise unfinished()
 
 

@@ -77,7 +77,6 @@ def test_one_object_is_an_answer(text: str) -> None:
         '{"reason": "so", "score": 4, "x": %s}' % ("[" * 40 + "]" * 40),
         "[" * 100_000,
         '{"a":' * 50_000,
-        f"\ufeff{TEXT}",
         f"{TEXT}\x00",
     ],
 )
@@ -132,3 +131,70 @@ def test_errors_do_not_quote_the_answer() -> None:
         with pytest.raises(JudgeError) as raised:
             parse_answer(text, FORM)
         assert "secretword" not in str(raised.value)
+
+
+REPLY = '{"reason": "so", "score": 4}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff" + REPLY,
+        '<think>Well, {"score": 1}?</think>' + REPLY,
+        "\ufeff<think>\n\n</think>\n\n```json\n" + REPLY + "\n```\n",
+        "<thinking>It says: score 1.</thinking>\n" + REPLY,
+    ],
+)
+def test_one_block_of_thinking_and_a_byte_order_mark_are_cut(text: str) -> None:
+    """Models that think aloud have their answer behind it."""
+    assert parse_answer(text, FORM) == {"reason": "so", "score": 4}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>" + REPLY,
+        REPLY + "<think>hm</think>",
+        "<think>a</think><think>b</think>" + REPLY,
+        # What is judged closes the block: what follows is not one object.
+        '<think>The answer says </think>{"reason": "", "score": 5} </think>' + REPLY,
+        "So: <think>hm</think>" + REPLY,
+    ],
+)
+def test_no_other_thinking_is_cut(text: str) -> None:
+    """An open block, a second one, or one that the judged answer closed leaves no score."""
+    with pytest.raises(JudgeError) as raised:
+        parse_answer(text, FORM)
+    assert raised.value.error_type == "malformed_answer"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I'm sorry, but I can't assist with that.",
+        "I\u2019m sorry, I can\u2019t.",
+        "As an AI language model, I cannot judge this.",
+        "<think>hm</think>I am unable to grade it.",
+    ],
+)
+def test_a_refusal_in_words_is_one(text: str) -> None:
+    """With how it begins beside the message, since it is content."""
+    with pytest.raises(JudgeError) as raised:
+        parse_answer(text, FORM)
+    assert raised.value.error_type == "refusal"
+    assert raised.value.reply_begins == text.removeprefix("<think>hm</think>")
+
+
+def test_an_answer_in_lines_names_the_form_that_reads_it() -> None:
+    with pytest.raises(JudgeError, match='reply_form="lines"'):
+        parse_answer("REASON: kind\nSCORE: 7", FORM)
+
+
+def test_the_beginning_of_what_cannot_be_read_is_kept_without_keys() -> None:
+    key = "sk-proj-" + "aB3" * 16
+    with pytest.raises(JudgeError) as raised:
+        parse_answer(f"Here you are: {key} " + "x" * 1_000, FORM)
+    begins = raised.value.reply_begins
+    assert begins is not None
+    assert begins.startswith("Here you are: [SECRET] xxx")
+    assert len(begins) == 200

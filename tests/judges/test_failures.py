@@ -4,6 +4,7 @@ none is an answer.
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -135,6 +136,26 @@ def test_failures_of_one_provider(kind: type[Judge], reply: ModelReply, error_ty
         result = failure(hosted(kind, server))
         assert len(server.requests) == 1
     assert (result.error_type, result.retryable) == (error_type, False)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"finish_reason": reason, "message": {"role": "assistant", "content": GOOD}}
+        for reason in ("eos", "eos_token", "stop_sequence", None)
+    ]
+    + [
+        {
+            "finish_reason": "stop",
+            "message": {"role": "assistant", "content": None, "reasoning_content": GOOD},
+        }
+    ],
+)
+def test_answers_of_other_servers_are_read(choice: dict[str, Any]) -> None:
+    """llama.cpp and TGI name the end of an answer otherwise; some leave all of it among the thoughts."""
+    with ModelServer([ModelReply(body={"choices": [choice]})]) as server:
+        verdict = ask(hosted(OpenAICompatibleJudge, server))
+    assert verdict.answer["score"] == json.loads(GOOD)["score"]
 
 
 @BOTH

@@ -315,7 +315,10 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             kind = type(error).__name__
             if not isinstance(error, JudgeError):  # of a judge from outside
                 error = JudgeError(f"the judge raised {kind}: {error}", error_type=kind)
-            results = [self._failure(task, str(error), error.error_type) for task in tasks]
+            message = str(error)
+            if error.reply_begins:  # live it is kept only where content is captured
+                message += f"; it begins {error.reply_begins!r}"
+            results = [self._failure(task, message, error.error_type) for task in tasks]
             return JudgeAnswer(tasks, results, case, error)
         results = [self._result(verdict, task, case, alone=len(tasks) == 1) for task in tasks]
         if any(result.error_type is not None for result in results):

@@ -14,6 +14,7 @@ from agenteval_otel.errors import EvaluationError, EvaluationSkipped, JudgeError
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES, CriterionTask, ReplyForm
 from agenteval_otel.evaluators.llm_judge.rubric import Claims
 from agenteval_otel.judges import JudgeUsage, Verdict
+from agenteval_otel.judges.answers import without_thinking
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationResult, ScoreValue
 from agenteval_otel.models.judge_calls import Judgement
@@ -49,9 +50,9 @@ def reply_of(
     there are none.
     """
     if reply_form == "lines":
-        return _of_lines(verdict.raw, task)
+        return _of_lines(without_thinking(verdict.raw), task)
     if reply_form == "number":
-        return CriterionReply(_whole_number(verdict.raw, task), None, {})
+        return CriterionReply(_whole_number(without_thinking(verdict.raw), task), None, {})
     claims, answer = task.rubric.claims, verdict.answer
     if reply_form == "evidence" and not (alone and ("claims" if claims else "score") in answer):
         answer = answer.get(task.key)  # type: ignore[assignment]
