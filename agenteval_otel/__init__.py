@@ -93,6 +93,14 @@ _PACKAGES = {
     "engine.suite": ("Suite", "SuiteResult"),
     "reports.report": ("report",),
 }
+_OTHER_NAMES = {
+    "aevaluate": "run_evaluation",
+    "assert_test": "Suite",
+    "evaluate": "run_evaluation, or run_evaluation_sync without an event loop",
+    "observe": "monitor",
+    "traceable": "monitor",
+}
+"""Names of other products, and what the same is called here."""
 _PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in names}
 
 
@@ -102,6 +110,10 @@ def __getattr__(name: str) -> Any:
 
         return scope_version()
     package = _PACKAGE_OF.get(name)
+    if name in _OTHER_NAMES:
+        from agenteval_otel.runtime.lazy import no_such_name
+
+        raise no_such_name(__name__, name, _OTHER_NAMES[name])
     if package is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{package}"), name)

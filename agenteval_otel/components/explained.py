@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.value import by_name
 from agenteval_otel.runtime.masking import MASK, is_secret, mask, mask_text
+from agenteval_otel.runtime.nearest import nearest
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -72,7 +73,7 @@ def explain_validation(
                 (where, f"unknown field{known_choices(item['loc'][-1], known) if known else ''}")
             )
         elif item["type"] == "missing":
-            problems.append((where, "required field is missing"))
+            problems.append((where, f"required field is missing{_example(model, item['loc'])}"))
         else:
             problems.append((where, _received(_expected(item), item)))
     return ConfigurationError.of(problems)
@@ -92,12 +93,9 @@ class ComponentError(ValueError):
 
 
 def suggestion(name: Any, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` where a known name looks like the given one, else nothing."""
-    from difflib import get_close_matches  # only where something is wrong
-
-    by_form = {choice.lower().replace("-", "_"): choice for choice in known}
-    matches = get_close_matches(str(name)[:64].lower().replace("-", "_"), by_form, n=1, cutoff=0.7)
-    return f" (did you mean {by_form[matches[0]]!r}?)" if matches else ""
+    """`` (did you mean 'x'?)`` where a known name is near the given one, else nothing."""
+    meant = nearest(name, known)
+    return "" if meant is None else f" (did you mean {meant!r}?)"
 
 
 def known_choices(name: Any, known: Iterable[str]) -> str:
@@ -131,6 +129,12 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
             if not (field.exclude and field.annotation is Any)
         }
     )
+
+
+def _example(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    """Return an example of a field's value, where the field has one."""
+    field = model.model_fields.get(str(location[0])) if len(location) == 1 else None
+    return f", such as {field.examples[0]}" if field is not None and field.examples else ""
 
 
 def _models_in(annotation: Any) -> set[type[BaseModel]]:

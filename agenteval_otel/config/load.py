@@ -254,6 +254,7 @@ def _read_variables(
         if not name.startswith(_PREFIX) or name in (_SETTINGS, _PROFILE) or not text:
             continue
         keys = name[len(_PREFIX) :].lower().split("__")
+        keys = ["enabled"] if keys == [_SECTION.lower(), "enabled"] else keys
         if keys[0] not in Settings.model_fields or not all(keys):  # another program may own it
             known = [_PREFIX + setting.upper() for setting in Settings.model_fields]
             warnings.append(

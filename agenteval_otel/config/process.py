@@ -362,7 +362,7 @@ def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
 
 
 def configure(
-    settings: Settings | str | os.PathLike[str] | None = None,
+    settings: Settings | str | os.PathLike[str] | Mapping[str, Any] | None = None,
     /,
     *,
     profile: str | None = None,
@@ -375,8 +375,8 @@ def configure(
     worker process it reads the settings and changes nothing.
 
     Args:
-        settings: A file (YAML, TOML, JSON), or `Settings`. By default the file that
-            ``AGENTEVAL_SETTINGS`` names, if any.
+        settings: A file (YAML, TOML, JSON), `Settings`, or a mapping of their fields. By default
+            the file that ``AGENTEVAL_SETTINGS`` names, if any.
         profile: A profile of the file; by default the one that ``AGENTEVAL_PROFILE`` names, if any.
         fields: Fields of `Settings`; they override variables ``AGENTEVAL_*``, which override the
             file.
@@ -387,9 +387,12 @@ def configure(
     """
     if isinstance(settings, Settings) and (fields or profile is not None):
         raise ConfigurationError("give Settings or keyword arguments, not both")
+    if isinstance(settings, Mapping):
+        fields = {**_fields_of(settings), **fields}
+        settings = None
     if settings is not None and not isinstance(settings, Settings | str | os.PathLike):
         raise ConfigurationError(
-            f"expected the path of a file or Settings, found {type(settings).__name__}"
+            f"expected the path of a file, Settings or a mapping, found {type(settings).__name__}"
         )
     request = settings if isinstance(settings, Settings) else _Request(settings, profile, fields)
     if PROCESS.is_ours:  # the application's module is imported again, only for its evaluators
@@ -557,12 +560,27 @@ def enable() -> None:
     _STATE.switched_off.clear()
 
 
+def _fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping's fields, the Partnership Agent's switch as ``enabled``."""
+    fields = dict(settings)
+    section = fields.pop("Evaluation", None)
+    if isinstance(section, Mapping) and "Enabled" in section:
+        fields.setdefault("enabled", section["Enabled"])
+    elif section is not None:
+        raise ConfigurationError("expected a mapping with 'Enabled'", path="Evaluation")
+    return fields
+
+
 def flush(timeout_s: float = 5.0) -> bool:
     """Wait until all queued calls are evaluated, saved and exported; blocks for at most
     `timeout_s`.
 
     True only if they are. Call it before a serverless function returns.
     """
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
+        raise ConfigurationError(
+            f"expected a number of seconds, found {timeout_s!r}"[:200], path="timeout_s"
+        )
     deadline = time.monotonic() + timeout_s
     drained = _drain(timeout_s)
     return default_pipeline().flush(max(0.0, deadline - time.monotonic())) and drained

@@ -39,7 +39,7 @@ from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.redaction import Redactor, default_redactors
 from agenteval_otel.redaction.redactor import load_redactors
-from agenteval_otel.runtime.masking import mask
+from agenteval_otel.runtime.masking import mask, mask_text
 from agenteval_otel.sampling import RatioSampler, Sampler
 from agenteval_otel.sampling.base import expect_before_results
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
@@ -192,6 +192,13 @@ def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
     return evaluator
 
 
+def _load_telemetry(part: Any) -> Any:
+    """Return the telemetry of a mapping, or of its endpoint alone; what is no setting of it as it is."""
+    if isinstance(part, str):
+        part = {"endpoint": part}
+    return OtlpStorageProvider.load(part, path="telemetry") if isinstance(part, Mapping) else part
+
+
 _LOADERS: dict[str, Callable[[Any], Any]] = {
     "aggregation": partial(resolve, Aggregation, path="aggregation"),
     "dispatcher": partial(resolve, Dispatcher, path="dispatcher"),
@@ -203,9 +210,7 @@ _LOADERS: dict[str, Callable[[Any], Any]] = {
     "on_recovery": partial(load_callback, path="on_recovery"),
     "redactors": partial(load_redactors, path="redactors"),
     "sampler": partial(load_sampler, None),
-    "telemetry": lambda part: (
-        OtlpStorageProvider.load(part, path="telemetry") if isinstance(part, Mapping) else part
-    ),
+    "telemetry": _load_telemetry,
 }
 
 
@@ -452,6 +457,19 @@ class Settings(_Explained):
         if not is_endpoint(value):
             raise ValueError("expected http://HOST:PORT such as http://127.0.0.1:4327")
         return value
+
+    @model_validator(mode="after")
+    def _is_the_sidecars_address(self) -> Any:
+        is_given = "endpoint" in self.model_fields_set and self.evaluate_in != "sidecar"
+        if is_given and urlsplit(self.endpoint).port in (4317, 4318):
+            address = mask_text(self.endpoint)
+            failure = ConfigurationError(
+                f"this is the sidecar's address, for evaluate_in: sidecar; a Collector's is set by "
+                f"telemetry={{'endpoint': {address!r}}}",
+                path="endpoint",
+            )
+            raise ComponentError(failure, of_model=True)
+        return self
 
     @model_validator(mode="after")
     def _keeps_content_private(self) -> Any:

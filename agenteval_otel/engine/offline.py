@@ -138,12 +138,14 @@ class OfflineRun:
 
 
 async def run_evaluation(
-    evaluation_input: InputLike, config: EvaluationRunConfig
+    evaluation_input: InputLike, config: EvaluationRunConfig | None = None, **fields: Any
 ) -> AggregatedEvaluationResult:
     """Evaluate one input with the configured evaluators, on the running event loop; the result
     holds a snapshot of it.
 
-    The input is an `EvaluationInput`, or a mapping of its fields.
+    The input is an `EvaluationInput`, or a mapping of its fields. `fields` are those of an
+    `EvaluationRunConfig`, such as ``evaluators=[...]``, where none is given. Code without an event
+    loop calls `run_evaluation_sync`.
 
     Results are in configured order. What raises (an evaluator, the storage, the aggregation) leaves
     an entry in `run_errors`, and the others continue. Evaluators that block run on a thread.
@@ -153,17 +155,24 @@ async def run_evaluation(
             before anything runs.
     """
     evaluation_input = as_input(evaluation_input)
-    with contextlib.closing(OfflineRun(config)) as run:
+    with contextlib.closing(OfflineRun(_config_of(config, fields))) as run:
         return await run.evaluate(evaluation_input)
 
 
 def run_evaluation_sync(
-    evaluation_input: InputLike, config: EvaluationRunConfig
+    evaluation_input: InputLike, config: EvaluationRunConfig | None = None, **fields: Any
 ) -> AggregatedEvaluationResult:
-    """`run_evaluation` for code without an event loop; blocks, inside of a running loop on a thread
-    of its own.
+    """`run_evaluation` for code without an event loop. Blocks; all such calls share one loop on a
+    thread of its own.
     """
-    return blocking(lambda: run_evaluation(evaluation_input, config))
+    return blocking(lambda: run_evaluation(evaluation_input, config, **fields))
+
+
+def _config_of(config: Any, fields: dict[str, Any]) -> Any:
+    """Return the configuration that was given, or the one that the fields make."""
+    if config is not None and fields:
+        raise ConfigurationError("give an EvaluationRunConfig or its fields, not both")
+    return EvaluationRunConfig(**fields) if config is None else config
 
 
 def _weighted(result: EvaluationResult) -> EvaluationResult:

@@ -125,4 +125,18 @@ for _name, _module in _MODULE_OF.items():
 _MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
 __all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth"])
 
-__getattr__ = importing(globals(), _MODULE_OF)
+_OTHER_NAMES = {
+    "AnswerRelevancy": "Relevance",
+    "AnswerRelevancyMetric": "Relevance",
+    "ContextPrecision": "Retrieval",
+    "Correctness": "Equivalence, or LLMJudge with a rubric",
+    "Faithfulness": "Groundedness",
+    "FaithfulnessMetric": "Groundedness",
+    "GEval": "LLMJudge",
+    "Hallucination": "Groundedness",
+    "HallucinationMetric": "Groundedness",
+    "PromptJudge": "LLMJudge",
+    "ToolCorrectness": "ToolCallAccuracy, or TrajectoryMatch without a judge",
+}
+"""Names of other products, and what the same is called here."""
+__getattr__ = importing(globals(), _MODULE_OF, _OTHER_NAMES)

@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self, TypeAlias
 
 from pydantic import Field, ValidationError, computed_field, field_validator, model_validator
 
+from agenteval_otel.components import Component
 from agenteval_otel.components.loading import resolve_or_wrap
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import (
@@ -204,6 +205,11 @@ def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
     function (a `Func`), or an object with ``type`` and ``evaluate(input, criteria)``."""
 
     def wrapped(value: Any) -> Evaluator | None:
+        if isinstance(value, Component) and value.contract == "check":
+            name = type(value).__name__
+            raise ConfigurationError(
+                f"{name} is a rule: RuleBased(rules=[{name}(...)]) evaluates it", path=path
+            )
         if callable(getattr(value, "evaluate", None)) and isinstance(
             getattr(value, "type", None), str
         ):

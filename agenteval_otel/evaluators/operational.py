@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from operator import itemgetter
 from os.path import commonprefix
+from typing import Literal
 
 from pydantic import Field
 
@@ -99,10 +100,12 @@ class Contains(OperationalEvaluator, type="Contains"):
 
     Attributes:
         substrings: What the text has to have.
+        mode: ``all`` as above; with ``any`` one of them is enough, and the score is 0 or 1.
     """
 
     criterion_name: str = "contains"
     substrings: ListOf[str]
+    mode: Literal["all", "any"] = "all"
 
     def preferred_execution(self) -> Execution | None:
         return "inline" if len(self.substrings) <= SHORT_LIST else None
@@ -113,10 +116,12 @@ class Contains(OperationalEvaluator, type="Contains"):
         if not missing:
             return Score(value=1.0, passed=True, reasoning=f"all {len(self.substrings)} found")
         present, wanted = len(self.substrings) - len(missing), len(self.substrings)
+        if self.mode == "any" and present:
+            return Score(value=1.0, passed=True, reasoning=f"{present} of {wanted} found")
         shown = ", ".join(map(_shown, missing[:8])) + (", ..." if len(missing) > 8 else "")
         reasoning = f"{present} of {wanted} found; missing: {shown}"
         return Score(
-            value=present / wanted,
+            value=present / wanted,  # of `any`: none of them is there
             passed=False,
             reason_code="missing_substring",
             reasoning=reasoning,

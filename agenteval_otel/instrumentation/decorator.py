@@ -44,6 +44,7 @@ def monitor(
     capture: Callable[..., Facts | Mapping[str, Any]] | None = None,
     storage: StorageLike | Sequence[StorageLike] | None = None,
     pipeline: Pipeline | None = None,
+    **unknown: Any,
 ) -> Any:
     """Evaluate a sample of a handler's answers in the background.
 
@@ -65,13 +66,15 @@ def monitor(
             on the background thread, with the arguments by name.
         storage: A storage provider or several; replaces the configured ones.
         pipeline: The pipeline to use instead of the configured one.
+        unknown: Other arguments are refused.
 
     Raises:
         ConfigurationError: At decoration, with the path of the wrong argument and the known
             choices.
     """
-    from agenteval_otel.instrumentation.wrappers import decorated
+    from agenteval_otel.instrumentation.wrappers import decorated, refuse_unknown
 
+    refuse_unknown(unknown)
     return decorated(
         handler,
         agent=agent,

@@ -14,10 +14,10 @@ import asyncio
 import functools
 import inspect
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from itertools import chain, islice
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from opentelemetry import trace
 
@@ -29,6 +29,7 @@ from agenteval_otel.capture.formats.web import app_with, pieces_later, pieces_of
 from agenteval_otel.capture.reference import Reference
 from agenteval_otel.capture.text import clean
 from agenteval_otel.compat import load_evaluators
+from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.settings import load_sampler, load_storage
 from agenteval_otel.engine.handler import HandlerOptions, check_escalation
@@ -47,6 +48,24 @@ _AGENTS = "__agenteval_agents__"
 it.
 """
 _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
+
+
+_ARGUMENTS: Final = (
+    "agent",
+    "evaluators",
+    "sample_rate",
+    "sampler",
+    "escalation",
+    "capture",
+    "storage",
+    "pipeline",
+)
+
+
+def refuse_unknown(arguments: Mapping[str, Any]) -> None:
+    """Raise `ConfigurationError` for arguments that `monitor` does not have."""
+    for name in arguments:
+        raise ConfigurationError(f"unknown argument{known_choices(name, _ARGUMENTS)}", path=name)
 
 
 def decorated(

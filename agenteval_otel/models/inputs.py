@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache, cached_property
 from typing import Any, Final, Literal, Self
 
@@ -19,6 +18,7 @@ from pydantic import (
 )
 
 from agenteval_otel.models.value import Value, completed, construct, field_names
+from agenteval_otel.runtime.nearest import nearest
 from agenteval_otel.semconv import ANNOTATIONS, TAG
 
 StreamEnd = Literal["completed", "error", "abandoned"]
@@ -296,11 +296,11 @@ class EvaluationInput(Annotations):
         known = names_of(cls)
         for name in data if isinstance(data, Mapping) else ():
             if name not in known:
-                nearest = get_close_matches(str(name), known, n=1)
+                meant = nearest(name, field_names(cls), cutoff=0.6)
                 hint = (
-                    f" (did you mean {nearest[0]!r}?)"
-                    if nearest
-                    else f"; known: {', '.join(field_names(cls))}"
+                    f"; known: {', '.join(field_names(cls))}"
+                    if meant is None
+                    else f" (did you mean {meant!r}?)"
                 )
                 raise ValueError(f"unknown field {name!r}{hint}")
         return data

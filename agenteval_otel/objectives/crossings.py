@@ -171,6 +171,11 @@ def load_callback(value: Any, *, path: str) -> Callback | None:
     """
     if value is None:
         return None
+    if isinstance(value, str) and "://" in value:
+        wrong = (
+            "expected a function or 'module:function', found an address: call it in the function"
+        )
+        raise ConfigurationError(wrong, path=path)
     function = import_function(value, path=path) if isinstance(value, str) else value
     if not callable(function):
         wrong = f"expected a function or 'module:function', found {type(function).__name__}"

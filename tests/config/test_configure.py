@@ -135,9 +135,9 @@ def test_settings_or_fields() -> None:
     with pytest.raises(ConfigurationError, match="not both"):
         configure(settings, sample_rate=0.1)
     with pytest.raises(
-        ConfigurationError, match="expected the path of a file or Settings, found dict"
+        ConfigurationError, match="expected the path of a file, Settings or a mapping, found int"
     ):
-        configure({"sample_rate": 0.1})  # type: ignore[arg-type]
+        configure(7)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

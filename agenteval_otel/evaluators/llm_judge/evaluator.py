@@ -122,6 +122,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     judge: JudgeField = Field(
         validation_alias=AliasChoices("judge", "llm", "provider"),
         serialization_alias="judge",
+        examples=['judge="anthropic:<model>" or judge="openai:<model>"'],
     )
     description: str = Field(default="", kw_only=False)
     levels: Levels = Field(default_factory=dict)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
@@ -45,7 +45,7 @@ _Arguments = Annotated[
 
 
 class ExpectedCall(BaseModel):
-    """A call of the expected trajectory.
+    """A call of the expected trajectory; a tool's name alone is one with any arguments.
 
     Attributes:
         name: The tool's name; case counts.
@@ -56,6 +56,11 @@ class ExpectedCall(BaseModel):
 
     name: NotBlank
     arguments: _Arguments | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_a_name(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
 
 
 class Step(NamedTuple):

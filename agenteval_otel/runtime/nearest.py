@@ -1,0 +1,44 @@
+"""The name that was probably meant: by its letters, or by what other products call the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+_ALSO_CALLED: Final[dict[str, tuple[str, ...]]] = {
+    "answer": ("response",),
+    "completion": ("response",),
+    "contexts": ("context",),
+    "expected": ("ground_truth", "expected_keywords"),
+    "expected_output": ("ground_truth",),
+    "input": ("prompt",),
+    "keywords": ("expected_keywords", "substrings"),
+    "llm": ("judge",),
+    "model": ("judge",),
+    "mysql": ("sql",),
+    "name": ("agent", "criterion_name"),
+    "output": ("response",),
+    "postgres": ("sql",),
+    "postgresql": ("sql",),
+    "query": ("prompt",),
+    "question": ("prompt",),
+    "reference": ("ground_truth",),
+    "retrieved_contexts": ("context",),
+    "user_input": ("prompt",),
+    "values": ("substrings",),
+    "words": ("substrings", "expected_keywords"),
+}
+"""Words of other products, and of databases, by the names that they may stand for here."""
+
+
+def nearest(name: Any, known: Iterable[str], *, cutoff: float = 0.7) -> str | None:
+    """Return the known name that was probably meant; None where none is near."""
+    from difflib import get_close_matches  # only where something is wrong
+
+    by_form = {choice.lower().replace("-", "_"): choice for choice in known}
+    spelled = str(name)[:64].lower().replace("-", "_")
+    for meant in _ALSO_CALLED.get(spelled, ()):
+        if meant in by_form:
+            return by_form[meant]
+    matches = get_close_matches(spelled, by_form, n=1, cutoff=cutoff)
+    return by_form[matches[0]] if matches else None
