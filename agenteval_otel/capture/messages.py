@@ -43,20 +43,32 @@ CALL_ITEMS: Final = frozenset({"function_call", "custom_tool_call"}) | _PROVIDER
 RESULT_ITEMS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
 """Items of the Responses API that are results of tool calls."""
 _CALLS: Final = CALL_ITEMS | {
+    "builtin-tool-call",
     "mcp_tool_use",
     "server_tool_use",
     "tool_call",
     "tool_use",
     "tool-call",
 }
-_RESULTS: Final = RESULT_ITEMS | {"tool_result", "tool-return", "tool-result"}
+_RESULTS: Final = RESULT_ITEMS | {
+    "builtin-tool-return",
+    "tool_result",
+    "tool-return",
+    "tool-result",
+}
 _RESULT_ENDING: Final = "_tool_result"  # of tools that Anthropic runs: ``web_search_tool_result``
-CALL_FIELDS: Final = ("toolUse", "functionCall", "function_call")
-"""Fields that hold a part's call, where the part has no kind: Bedrock's and Gemini's."""
-RESULT_FIELDS: Final = ("toolResult", "functionResponse", "function_response")
+CALL_FIELDS: Final = ("toolUse", "functionCall", "function_call", "tool_call")
+"""Fields that hold a part's call, where the part has no kind: Bedrock's, Gemini's, Haystack's."""
+RESULT_FIELDS: Final = ("toolResult", "functionResponse", "function_response", "tool_call_result")
 """Fields that hold a part's result, where the part has no kind."""
 _REASONING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "compaction"})
-_REASONING_FIELDS: Final = ("reasoningContent", "reasoning_content", "cachePoint")
+_REASONING_FIELDS: Final = (
+    "reasoningContent",
+    "reasoning_content",
+    "cachePoint",
+    "reasoning",
+    "reasoning_text",
+)
 """Fields that hold a part's reasoning, where the part has no kind."""
 _OTHERS: Final = frozenset({
     "image", "image_url", "input_image", "input_audio", "input_file", "file", "document", "audio", "video",
@@ -75,7 +87,7 @@ _PART_ROLES: Final = {
 }
 _KIND_FIELDS: Final = ("type", "part_kind", "block_type", "content_type")
 """Fields that name a part's kind: nearly all clients', pydantic-ai's, LlamaIndex's, Semantic Kernel's."""
-_CONTENT_FIELDS: Final = ("content", "contentParts", "content_parts", "parts", "blocks", "items")
+_CONTENT_FIELDS: Final = ("content", "contentParts", "content_parts", "parts", "blocks", "items", "_content")
 """Fields that hold a message's content."""
 _MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
 
@@ -167,6 +179,8 @@ def _call_in(part: Any) -> Any:
     kind = _part_kind(part)
     if kind:
         return part if kind in _CALLS else None
+    if field(part, "tool_name") is not None and field(part, "arguments") is not None:
+        return part  # Haystack's own object
     call = first_value(part, *CALL_FIELDS)
     return None if isinstance(call, str) else call
 
@@ -181,6 +195,8 @@ def _result_in(part: Any) -> Any:
     kind = _part_kind(part)
     if kind:
         return part if kind in _RESULTS or kind.endswith(_RESULT_ENDING) else None
+    if field(part, "origin") is not None and field(part, "result") is not None:
+        return part  # Haystack's own object
     return first_value(part, *RESULT_FIELDS)
 
 
@@ -240,6 +256,7 @@ def result_of(part: Any) -> Result:
     """The result of a tool call, as text where it is text; the id of its call."""
     raw = first_value(part, "content", "output", "result", "response")
     id = first(part, "tool_use_id", "tool_call_id", "call_id", "toolCallId", "toolUseId", "id")
+    id = id or first(field(part, "origin"), "id")  # the call of a result of Haystack's
     text = content_text(raw) if isinstance(raw, str | list | tuple) else None
     return id, _result_data(raw) if text is None else text
 
@@ -314,7 +331,8 @@ def _inner(message: Any) -> Any:
 
 
 def _role_of(message: Any) -> str | None:
-    role, has_content = kind_of(message, "role"), field(_inner(message), "content") is not None
+    role = kind_of(message, "role") or kind_of(message, "_role")
+    has_content = first_value(_inner(message), "content", "_content") is not None
     if not role:
         return _ROLES.get(kind_of(message)) if has_content else None
     return _ROLES.get(role) or (short(role) if has_content else None)
@@ -326,7 +344,7 @@ def _turn(message: Any, role: str) -> Turn:
         role,
         content_text(content),
         key=first(message, "id"),
-        name=first(message, "name", "tool_name"),
+        name=first(message, "name", "tool_name", "_name"),
     )
     if role == "tool":
         id = first(message, "tool_call_id", "call_id", "toolCallId")
@@ -370,7 +388,7 @@ def real_id(id: str | None) -> str | None:
 
 def _add_facts(turn: Turn, message: Any) -> None:
     """Usage, model, id and finish reason, where this client keeps them."""
-    metadata = field(message, "response_metadata")
+    metadata = first_value(message, "response_metadata", "meta", "_meta")
     turn.usage = usage_of(field(message, "usage_metadata")) or usage_of(field(message, "usage"))
     turn.usage = (
         turn.usage or usage_of(field(metadata, "token_usage")) or usage_of(field(metadata, "usage"))

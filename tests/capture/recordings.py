@@ -90,7 +90,9 @@ def from_json(value: Any) -> Any:
         return value
     if "$value" in value:
         kind = value["$value"]
-        return tuple(from_json(value["items"])) if kind == "tuple" else _AS_TEXT[kind](value["text"])
+        return (
+            tuple(from_json(value["items"])) if kind == "tuple" else _AS_TEXT[kind](value["text"])
+        )
     if "$object" in value:
         module, _, name = value["$object"].partition(":")
         return Detached(name, from_json(value["fields"]), value["is_data"], module)

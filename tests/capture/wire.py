@@ -213,7 +213,11 @@ def _converse_delta(index: int, delta: Json) -> tuple[str, Json]:
 def _frame(kind: str, payload: Json) -> bytes:
     """Return an event of Amazon's event stream: lengths, headers, payload, and their checksums."""
     headers = b"".join(
-        bytes([len(name)]) + name.encode() + b"\x07" + struct.pack("!H", len(value)) + value.encode()
+        bytes([len(name)])
+        + name.encode()
+        + b"\x07"
+        + struct.pack("!H", len(value))
+        + value.encode()
         for name, value in (
             (":event-type", kind),
             (":content-type", "application/json"),
@@ -299,12 +303,32 @@ def response(body: Json) -> Reply:
     return _as_events(event | {"sequence_number": place} for place, event in enumerate(events))
 
 
+_EMPTY: dict[str, Json] = {
+    "code_interpreter_call": {"code": "", "outputs": None},
+    "mcp_call": {"arguments": "", "output": None},
+    "message": {"content": []},
+}
+"""What has not come yet when an item is begun."""
+
+
 def _item_events(index: int, item: Json) -> list[Json]:
-    place = {"output_index": index}
-    begun = item | {"status": "in_progress"} | ({"content": []} if "content" in item else {})
-    events: list[Json] = [{"type": "response.output_item.added", **place, "item": begun}]
-    if item["type"] == "message":
-        place |= {"item_id": item["id"], "content_index": 0}
+    place = {"output_index": index, "item_id": item["id"]}
+    begun = item | {"status": "in_progress"} | _EMPTY.get(item["type"], {})
+    added = {"type": "response.output_item.added", "output_index": index, "item": begun}
+    events: list[Json] = [added]
+    if item["type"] == "mcp_call":
+        arguments = item["arguments"]
+        kind = "response.mcp_call_arguments"
+        events.append({"type": f"{kind}.delta", **place, "delta": arguments})
+        events.append({"type": f"{kind}.done", **place, "arguments": arguments})
+        events.append({"type": "response.mcp_call.completed", **place})
+    elif item["type"] == "code_interpreter_call":
+        kind = "response.code_interpreter_call_code"
+        events.append({"type": f"{kind}.delta", **place, "delta": item["code"]})
+        events.append({"type": f"{kind}.done", **place, "code": item["code"]})
+        events.append({"type": "response.code_interpreter_call.completed", **place})
+    elif item["type"] == "message":
+        place |= {"content_index": 0}
         part = item["content"][0]
         events.append({"type": "response.content_part.added", **place, "part": part | {"text": ""}})
         for piece in PIECES:
@@ -379,9 +403,7 @@ def message(body: Json) -> Reply:
     for index, block in enumerate(_MESSAGE_BLOCKS):
         events += _block_events(index, block)
     delta = {"stop_reason": "end_turn", "stop_sequence": None}
-    events.append(
-        {"type": "message_delta", "delta": delta, "usage": {"output_tokens": TOKENS_OUT}}
-    )
+    events.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": TOKENS_OUT}})
     return _as_events([*events, {"type": "message_stop"}])
 
 

@@ -1,4 +1,4 @@
-"""Results of agent libraries: CrewAI, AutoGen, Haystack and Strands."""
+"""Results and streams of agent libraries: CrewAI, AutoGen and Haystack."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from itertools import islice
 from typing import Any, Final
 
 from agenteval_otel.capture.answers import add_answer
-from agenteval_otel.capture.fields import field, first, items, kind_of, usage_of
-from agenteval_otel.capture.messages import (
-    Turn,
-    calls_in,
-    content_text,
-    is_message,
-    result_of,
-    turns_of,
-)
+from agenteval_otel.capture.fields import field, first, items, kind_of, total_usage, usage_of
+from agenteval_otel.capture.messages import Call, Turn, calls_in, content_text, result_of
 from agenteval_otel.capture.reading import Reading, response_format
 
-_CREW_FIELDS: Final = ("json_dict", "raw", "tasks_output", "token_usage")
+_CREW_FIELDS: Final = (
+    "chunk_type", "json_dict", "raw", "task_index", "tasks_output", "token_usage", "tool_id",
+)  # fmt: skip
 _AUTOGEN_FIELDS: Final = ("chat_message", "inner_messages", "models_usage", "source")
-_HAYSTACK_FIELDS: Final = ("meta", "replies")
+_HAYSTACK_FIELDS: Final = (
+    "component_info", "last_message", "meta", "origin", "reasoning", "reasoning_text", "replies", "start", "tool_call",
+    "tool_call_result", "_content", "_meta", "_name", "_role",
+)  # fmt: skip
 _AUTOGEN_RESULT: Final = "ToolCallExecutionEvent"
 _AUTOGEN_TEXTS: Final = frozenset({
     "HandoffMessage", "MultiModalMessage", "StopMessage", "StructuredMessage", "TextMessage", "ToolCallSummaryMessage",
@@ -38,8 +36,26 @@ def read_crew_output(reading: Reading, answer: Any) -> bool:
     is_output = any(field(answer, name) is not None for name in ("tasks_output", "token_usage"))
     if not isinstance(text, str) or not is_output:
         return False
-    usage = usage_of(field(answer, "token_usage"))
+    usage = total_usage(field(answer, "token_usage"))
     reading.add_turn(Turn("assistant", content_text(text), usage=usage))
+    return True
+
+
+@response_format("crewai", stream=True)
+def read_crew_chunk(reading: Reading, chunk: Any) -> bool:
+    """Read a chunk of a crew's stream: a piece of text, or a call as far as it came."""
+    kind, call = kind_of(chunk, "chunk_type"), field(chunk, "tool_call")
+    if kind not in ("text", "tool_call"):
+        return False
+    if kind == "tool_call":
+        id, name = first(call, "tool_id"), first(call, "tool_name")
+        # The arguments are repeated from their beginning in each chunk.
+        known = Call(id, name or "", field(call, "arguments"))
+        reading.add_call(reading.open_turn(), known, field(call, "index"))
+        return True
+    # Text after a call, or of another task, belongs to another response of a model.
+    turn_key = f"{field(chunk, 'task_index')}:{len(reading.calls)}"
+    reading.extend(reading.open_turn(turn_key), field(chunk, "content"))
     return True
 
 
@@ -81,9 +97,11 @@ def _is_autogen(message: Any) -> bool:
 def _autogen_turn(message: Any) -> Turn | None:
     """Return a message as a turn: text, calls, or results. Return None for thoughts."""
     kind, content = kind_of(message), field(message, "content")
-    usage = usage_of(field(message, "models_usage"))
+    usage = total_usage(field(message, "models_usage"))
     if kind == "ToolCallRequestEvent":
-        return Turn("assistant", calls=calls_in(items(content)), usage=usage)
+        # The id keeps the result at the stream's end from adding the request again.
+        key = first(message, "id")
+        return Turn("assistant", calls=calls_in(items(content)), key=key, usage=usage)
     if kind == _AUTOGEN_RESULT:
         return Turn("tool", results=[result_of(result) for result in items(content)])
     if kind not in _AUTOGEN_TEXTS:
@@ -92,22 +110,7 @@ def _autogen_turn(message: Any) -> Turn | None:
     return Turn(role, content_text(content), key=first(message, "id"), usage=usage)
 
 
-@response_format("strands", fields=("accumulated_usage", "metrics"))
-def read_agent_result(reading: Reading, answer: Any) -> bool:
-    """Read the result of a Strands agent: its last message, why it stopped, and the usage."""
-    message, metrics = field(answer, "message"), field(answer, "metrics")
-    if first(answer, "stop_reason") is None or not is_message(message):
-        return False
-    turns = turns_of(message)
-    for turn in turns:
-        turn.text = turn.text or ""
-        turn.usage = usage_of(field(metrics, "accumulated_usage"))
-        turn.finish_reason = first(answer, "stop_reason")
-        reading.add_turn(turn)
-    return bool(turns)
-
-
-@response_format("haystack", fields=_HAYSTACK_FIELDS)
+@response_format("haystack", libraries=("haystack",), fields=_HAYSTACK_FIELDS)
 def read_pipeline_output(reading: Reading, answer: Any) -> bool:
     """Read a pipeline's output: the first reply of its component, a text or a chat message."""
     if type(answer) is not dict:
@@ -129,3 +132,34 @@ def _add_reply(reading: Reading, reply: Any, meta: Any) -> bool:
         reading.add_turn(turn)
         return True
     return add_answer(reading, reply)
+
+
+@response_format("haystack", stream=True)
+def read_streaming_chunk(reading: Reading, chunk: Any) -> bool:
+    """Read a chunk of a generator's or an agent's stream: text, pieces of calls, results."""
+    meta, result = field(chunk, "meta"), field(chunk, "tool_call_result")
+    if meta is None or (result is None and not isinstance(field(chunk, "content"), str)):
+        return False
+    if result is not None:
+        reading.calls.set_results([result_of(result)])
+        reading.begin_turn()
+        return True
+    if field(chunk, "finish_reason") == "tool_call_results":
+        return True  # the end of the results
+    turn = reading.open_turn()
+    reading.extend(turn, field(chunk, "content"))
+    for call in items(field(chunk, "tool_calls")):
+        reading.extend_call(
+            turn,
+            field(call, "index"),
+            id=first(call, "id"),
+            name=first(call, "tool_name"),
+            piece=field(call, "arguments"),
+        )
+    reading.update(
+        turn,
+        usage=usage_of(field(meta, "usage")),
+        model=first(meta, "model"),
+        finish_reason=first(chunk, "finish_reason") or first(meta, "finish_reason"),
+    )
+    return True

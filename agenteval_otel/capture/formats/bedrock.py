@@ -38,7 +38,7 @@ def read_converse_event(reading: Reading, event: Any) -> bool:
     start = field(event, "contentBlockStart")
     stop, metadata = field(event, "messageStop"), field(event, "metadata")
     if block is not None:
-        delta, place = field(block, "delta"), field(block, "contentBlockIndex")
+        delta, place = field(block, "delta"), _place_of(reading, block)
         reading.extend(reading.open_turn(), field(delta, "text"))
         piece = field(field(delta, "toolUse"), "input")
         if piece is not None:
@@ -46,7 +46,10 @@ def read_converse_event(reading: Reading, event: Any) -> bool:
     elif start is not None:
         call = call_of(field(field(start, "start"), "toolUse"))
         if call is not None:
-            reading.add_call(reading.open_turn(), call, field(start, "contentBlockIndex"))
+            turn = reading.open_turn()
+            reading.add_call(turn, call)
+            place = _place_of(reading, start)
+            reading.extend_call(turn, place, id=call.id, piece=None)
     elif first(stop, "stopReason") is not None:
         reading.update(reading.open_turn(), finish_reason=first(stop, "stopReason"))
     elif field(metadata, "usage") is not None and field(metadata, "metrics") is not None:
@@ -56,3 +59,9 @@ def read_converse_event(reading: Reading, event: Any) -> bool:
     else:
         return field(event, "contentBlockStop") is not None
     return True
+
+
+def _place_of(reading: Reading, block: Any) -> Any:
+    """Return a block's index; without one, blocks come one after another, and the last call counts."""
+    index = field(block, "contentBlockIndex")
+    return ("call", len(reading.calls)) if index is None else index

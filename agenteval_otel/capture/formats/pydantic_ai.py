@@ -6,7 +6,14 @@ from typing import Any
 
 from agenteval_otel.capture.answers import add_answer, must_be_complete
 from agenteval_otel.capture.fields import field, first, kind_of, total_usage
-from agenteval_otel.capture.messages import Turn, all_turns, call_of, calls_in, result_of
+from agenteval_otel.capture.messages import (
+    Turn,
+    all_turns,
+    calls_in,
+    part_calls,
+    part_results,
+    result_of,
+)
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
 
@@ -58,8 +65,10 @@ def _begin_part(reading: Reading, part: Any, index: Any) -> None:
     turn = reading.begin_turn() if index == 0 else reading.open_turn()
     if kind_of(part, "part_kind") == "text":
         reading.extend(turn, field(part, "content"))
-    elif kind_of(part, "part_kind") == "tool-call" and (call := call_of(part)) is not None:
-        first_piece, call.arguments = call.arguments, None
+    reading.calls.set_results(part_results([part]))  # of a tool that the provider runs
+    for call in part_calls([part]):
+        first_piece = call.arguments
+        call.arguments = None
         reading.add_call(turn, call, index)
         reading.extend_call(turn, index, id=call.id, piece=first_piece)
 

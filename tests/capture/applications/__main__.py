@@ -14,7 +14,7 @@ name = sys.argv[1]
 client, given = (getattr(providers, name, None) or getattr(agent_libraries, name))()
 forms = {}
 for form, (value, facts) in given.items():
-    taken = [take(chunk).value for chunk in value] if "streamed" in form else take(value).value
+    taken = value if "streamed" in form else take(value).value
     key = "chunks" if "streamed" in form else "answer"
     forms[form] = {key: to_json(taken), "facts": facts}
 libraries = {library: version(library) for library in LIBRARIES[name]}

@@ -9,13 +9,15 @@ from tests.capture.applications.providers import (
     ARGUMENTS,
     MODEL_URL,
     NAME,
-    PROVIDER_CALLS,
     PROVIDER_URL,
     QUESTION,
+    SEARCH,
     TEXT,
     TOKENS,
     Given,
     chunks_of,
+    kept,
+    taken,
 )
 
 URL = f"{MODEL_URL}/v1"
@@ -25,11 +27,6 @@ TOTAL = [27, 13]  # of the response that calls the tool, and of the answer
 
 
 def weather(city: str) -> str:
-    """Return the weather in a city."""
-    return "rain"
-
-
-async def weather_later(city: str) -> str:
     """Return the weather in a city."""
     return "rain"
 
@@ -51,7 +48,7 @@ def langgraph() -> Given:
     whole, chunks, events = asyncio.run(ask())
     return "LangChain, LangGraph", {
         "returned": (graph.invoke(asked), facts),
-        "streamed": (list(graph.stream(asked, stream_mode="messages")), facts),
+        "streamed": (kept(graph.stream(asked, stream_mode="messages")), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),
         "async streamed events": (events, facts),
@@ -68,7 +65,8 @@ def openai_agents() -> Given:
     def agent() -> Any:
         client = openai.AsyncOpenAI(base_url=URL)
         model = agents.OpenAIChatCompletionsModel("gpt-x", client)
-        return agents.Agent(name="clerk", model=model, tools=[tool])
+        counted = agents.ModelSettings(include_usage=True)
+        return agents.Agent(name="clerk", model=model, tools=[tool], model_settings=counted)
 
     async def ask() -> tuple[Any, list[Any]]:
         stream = agents.Runner.run_streamed(agent(), QUESTION).stream_events()
@@ -115,7 +113,17 @@ def pydantic_ai_tools() -> Given:
         provider = OpenAIProvider(base_url=f"{PROVIDER_URL}/v1")
         return Agent(OpenAIResponsesModel("gpt-x", provider=provider))
 
-    facts = [TEXT, PROVIDER_CALLS, TOKENS, "gpt-x", "stop"]
+    found = {"attributes": None, "file_id": "f", "filename": "terms.md", "score": 0.5}
+    searched = {"status": "completed", "results": [found | {"text": "Ten days."}]}
+    code = {"container_id": "cntr_1", "code": "print(1 + 1)"}
+    stock = {"action": "call_tool", "tool_name": "stock", "tool_args": {"sku": 7}}
+    calls = [
+        ["web_search", SEARCH, {"status": "completed"}],
+        ["file_search", {"queries": ["refunds"]}, searched],
+        ["code_execution", code, {"status": "completed", "logs": ["2\n"]}],
+        ["mcp_server:shop", stock, {"error": None, "output": "3 left"}],
+    ]
+    facts = [TEXT, calls, TOKENS, "gpt-x", "stop"]
 
     async def ask() -> tuple[Any, list[Any]]:
         async with agent().run_stream_events(QUESTION) as stream:
@@ -142,7 +150,7 @@ def crewai() -> Given:
         return Crew(agents=[agent], tasks=[task], stream=stream, verbose=False)
 
     facts = [ANSWER, None, TOTAL, None, None]
-    pieces = [ANSWER, None, None, None, None]
+    pieces = [ANSWER, [[NAME, ARGUMENTS, None]], None, None, None]
 
     async def ask() -> tuple[Any, list[Any]]:
         stream = await crew(stream=True).akickoff()
@@ -151,7 +159,7 @@ def crewai() -> Given:
     whole, chunks = asyncio.run(ask())
     return "CrewAI", {
         "returned": (crew().kickoff(), facts),
-        "streamed": (list(crew(stream=True).kickoff()), pieces),
+        "streamed": (kept(crew(stream=True).kickoff()), pieces),
         "async returned": (whole, facts),
         "async streamed": (chunks, pieces),
     }
@@ -166,13 +174,12 @@ def autogen() -> Given:
         return AssistantAgent(
             "clerk",
             client,
-            tools=[weather_later],
+            tools=[weather],
             reflect_on_tool_use=True,
             model_client_stream=stream,
         )
 
-    call = ["weather", ARGUMENTS, "rain"]
-    facts = [ANSWER, [call], TOTAL, None, None]
+    facts = [ANSWER, [CALLED], TOTAL, None, None]
 
     async def ask() -> tuple[Any, list[Any], list[Any]]:
         pieces = await chunks_of(agent(stream=True).run_stream(task=QUESTION))
@@ -183,7 +190,7 @@ def autogen() -> Given:
     return "AutoGen", {
         "async returned": (whole, facts),
         "async streamed": (messages, facts),
-        "async streamed pieces": (pieces, facts),
+        "async streamed pieces": (pieces, [ANSWER, [CALLED], None, None, None]),
     }
 
 
@@ -211,7 +218,11 @@ def haystack() -> Given:
     pipeline.add_component("llm", model())
     facts = [TEXT, [[NAME, ARGUMENTS, None]], TOKENS, "gpt-x", "tool_calls"]
     chunks: list[Any] = []
-    agent().run(messages=asked, streaming_callback=chunks.append)
+
+    def keep(chunk: Any) -> None:
+        chunks.append(taken(chunk))
+
+    agent().run(messages=asked, streaming_callback=keep)
 
     async def ask() -> tuple[Any, Any]:
         return await agent().run_async(messages=asked), await model().run_async(messages=asked)

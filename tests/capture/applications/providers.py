@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
+from agenteval_otel.capture.detached import take
 from tests.capture.wire import ARGUMENTS, NAME, TEXT
 
 MODEL_URL, PROVIDER_URL = os.environ.get("MODEL_URL", ""), os.environ.get("PROVIDER_URL", "")
@@ -21,8 +22,18 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL: Any = {"type": "function", "function": {"name": NAME, "parameters": SCHEMA}}
 
 
+def taken(value: Any) -> Any:
+    return take(value).value
+
+
+def kept(stream: Iterable[Any]) -> list[Any]:
+    """Return the chunks as they are taken while they pass: a library may change them later."""
+    return [taken(chunk) for chunk in stream]
+
+
 async def chunks_of(stream: AsyncIterator[Any]) -> list[Any]:
-    return [chunk async for chunk in stream]
+    """Return the chunks of an asynchronous stream like `kept`."""
+    return [taken(chunk) async for chunk in stream]
 
 
 def google_genai() -> Given:
@@ -41,7 +52,7 @@ def google_genai() -> Given:
     whole, chunks = asyncio.run(ask())
     return "Gemini (google-genai, REST)", {
         "returned": (models.generate_content(**asked), facts),
-        "streamed": (list(models.generate_content_stream(**asked)), facts),
+        "streamed": (kept(models.generate_content_stream(**asked)), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),
     }
@@ -61,7 +72,7 @@ def cohere() -> Given:
     whole, chunks = asyncio.run(ask())
     return "Cohere", {
         "returned": (client.chat(**asked), facts),
-        "streamed": (list(client.chat_stream(**asked)), facts),
+        "streamed": (kept(client.chat_stream(**asked)), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),
     }
@@ -88,7 +99,7 @@ def _ollama(method: str, asked: dict[str, Any], facts: list[Any]) -> Given:
     whole, chunks = asyncio.run(both())
     return f"Ollama, {method}", {
         "returned": (ask(model="m", **asked), facts),
-        "streamed": (list(ask(model="m", stream=True, **asked)), facts),
+        "streamed": (kept(ask(model="m", stream=True, **asked)), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),
     }
@@ -108,7 +119,7 @@ def bedrock() -> Given:
     facts = [TEXT, [CALL], TOKENS, None, "tool_use"]
     return "Amazon Bedrock, Converse", {
         "returned": (client.converse(**asked), facts),
-        "streamed": (list(client.converse_stream(**asked)["stream"]), facts),
+        "streamed": (kept(client.converse_stream(**asked)["stream"]), facts),
     }
 
 
@@ -128,7 +139,7 @@ def openai_completions() -> Given:
     whole, chunks = asyncio.run(ask())
     return "OpenAI, chat completions", {
         "returned": (client.chat.completions.create(**asked), facts),
-        "streamed": (list(client.chat.completions.create(**counted)), facts),
+        "streamed": (kept(client.chat.completions.create(**counted)), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),
     }
@@ -145,9 +156,9 @@ def openai_tools() -> Given:
 
 
 _FOUND = {"file_id": "f", "filename": "terms.md", "score": 0.5, "text": "Ten days."}
-_SEARCH = {"type": "search", "query": "hours", "queries": ["hours"]}
+SEARCH = {"type": "search", "query": "hours", "queries": ["hours"]}
 PROVIDER_CALLS: list[Any] = [
-    ["web_search", _SEARCH, None],
+    ["web_search", SEARCH, None],
     ["file_search", {"queries": ["refunds"]}, [_FOUND]],
     ["code_interpreter", {"code": "print(1 + 1)"}, [{"type": "logs", "logs": "2\n"}]],
     ["stock", {"sku": 7}, "3 left"],
@@ -168,7 +179,7 @@ def _responses(url: str, facts: list[Any]) -> dict[str, tuple[Any, list[Any]]]:
     whole, chunks = asyncio.run(ask())
     return {
         "returned": (client.responses.create(**asked), facts),
-        "streamed": (list(client.responses.create(**asked, stream=True)), facts),
+        "streamed": (kept(client.responses.create(**asked, stream=True)), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),
     }
@@ -215,7 +226,7 @@ def _messages(url: str, facts: list[Any]) -> dict[str, tuple[Any, list[Any]]]:
     whole, chunks = asyncio.run(ask())
     return {
         "returned": (client.messages.create(**asked), facts),
-        "streamed": (list(client.messages.create(**asked, stream=True)), facts),
+        "streamed": (kept(client.messages.create(**asked, stream=True)), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),
     }
@@ -240,7 +251,7 @@ def litellm() -> Given:
     whole, chunks = asyncio.run(ask())
     return "LiteLLM", {
         "returned": (library.completion(**asked), facts),
-        "streamed": (list(library.completion(**counted)), facts),
+        "streamed": (kept(library.completion(**counted)), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),
     }
