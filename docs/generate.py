@@ -464,6 +464,72 @@ _INDEX_HEADS = (
 )
 
 
+def recorded_clients() -> str:
+    """Each client by the forms in which its answers were recorded, with the versions."""
+    forms: dict[str, set[str]] = {}
+    versions: dict[str, dict[str, str]] = {}
+    for path in sorted((RECORDED / "capture/recorded").glob("*.json")):
+        recording = json.loads(path.read_text(encoding="utf-8"))
+        forms.setdefault(recording["client"], set()).update(recording["forms"])
+        versions.setdefault(recording["client"], {}).update(recording["libraries"])
+    clients = sorted({*forms, *_AS_SPANS}, key=str.lower)
+    return _lines(
+        ("client", "recorded with", "returned", "streamed", "async", "as spans"),
+        (
+            _client_row(client, versions.get(client, {}), forms.get(client, set()))
+            for client in clients
+        ),
+    )
+
+
+RECORDED = DOCS.parent / "tests"
+_AS_SPANS: dict[str, dict[str, str]] = {
+    "Anthropic": {
+        "logfire_anthropic": "logfire",
+        "openinference_anthropic": "openinference-instrumentation-anthropic",
+        "openllmetry_anthropic": "opentelemetry-instrumentation-anthropic",
+    },
+    "LangChain, LangGraph": {
+        "openinference_langchain": "openinference-instrumentation-langchain",
+        "openllmetry_langchain": "opentelemetry-instrumentation-langchain",
+    },
+    "OpenAI Agents": {"openinference_openai_agents": "openinference-instrumentation-openai-agents"},
+    "OpenAI, Responses API": {
+        "genai_responses": "opentelemetry-instrumentation-genai-openai",
+        "logfire_openai_responses": "logfire",
+        "openinference_openai_responses": "openinference-instrumentation-openai",
+        "openllmetry_openai_responses": "opentelemetry-instrumentation-openai",
+    },
+    "OpenAI, chat completions": {
+        "genai_chat": "opentelemetry-instrumentation-genai-openai",
+        "openaiv2_tools": "opentelemetry-instrumentation-openai-v2",
+        "logfire_openai": "logfire",
+        "openinference_openai": "openinference-instrumentation-openai",
+        "openllmetry_openai": "opentelemetry-instrumentation-openai",
+    },
+    "pydantic-ai": {"pydantic_ai_agent": "pydantic-ai-slim"},
+    "Vercel AI SDK": {"vercel_ai_generate": "ai", "vercel_ai5_stream": "ai"},
+}
+"""Of each client, the recordings of its spans and the distribution that made them."""
+
+
+def _client_row(client: str, versions: Mapping[str, str], forms: Iterable[str]) -> tuple[str, ...]:
+    spans = []
+    for name, library in _AS_SPANS.get(client, {}).items():
+        path = RECORDED / f"mappers/recorded/{name}.json"
+        recording = json.loads(path.read_text(encoding="utf-8"))
+        spans.append(f"{library} {recording['libraries'][library]}")
+    kinds = ("returned", "streamed")
+    later = [kind for kind in kinds if any(form.startswith(f"async {kind}") for form in forms)]
+    return (
+        client,
+        ", ".join(" ".join(found) for found in versions.items()),
+        *("yes" if any(form.startswith(kind) for form in forms) else "" for kind in kinds),
+        ", ".join(later),
+        ", ".join(spans),
+    )
+
+
 def catalogue() -> str:
     """The criteria of the catalogue by their groups."""
     measured = json.loads(TOKENS.read_text(encoding="utf-8"))["questions"]
@@ -602,6 +668,7 @@ PARTS: dict[str, Callable[[], str]] = {
         error_types,
         catalogue,
         evaluator_index,
+        recorded_clients,
     )
 }
 """The generated parts, by the name in their document."""

@@ -138,14 +138,14 @@ def _add_reply(reading: Reading, reply: Any, meta: Any) -> bool:
 def read_streaming_chunk(reading: Reading, chunk: Any) -> bool:
     """Read a chunk of a generator's or an agent's stream: text, pieces of calls, results."""
     meta, result = field(chunk, "meta"), field(chunk, "tool_call_result")
-    if meta is None or (result is None and not isinstance(field(chunk, "content"), str)):
-        return False
-    if result is not None:
+    if field(result, "origin") is not None:
         reading.calls.set_results([result_of(result)])
         reading.begin_turn()
         return True
     if field(chunk, "finish_reason") == "tool_call_results":
         return True  # the end of the results
+    if not kind_of(field(chunk, "component_info")):
+        return False  # it is no chunk of a component's
     turn = reading.open_turn()
     reading.extend(turn, field(chunk, "content"))
     for call in items(field(chunk, "tool_calls")):

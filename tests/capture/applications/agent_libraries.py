@@ -131,7 +131,7 @@ def pydantic_ai_tools() -> Given:
         return await agent().run(QUESTION), chunks
 
     whole, chunks = asyncio.run(ask())
-    return "pydantic-ai, provider-run tools", {
+    return "pydantic-ai", {
         "returned": (agent().run_sync(QUESTION), facts),
         "async returned": (whole, facts),
         "async streamed": (chunks, facts),

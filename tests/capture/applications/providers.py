@@ -50,7 +50,7 @@ def google_genai() -> Given:
         return await later.generate_content(**asked), await chunks_of(stream)
 
     whole, chunks = asyncio.run(ask())
-    return "Gemini (google-genai, REST)", {
+    return "Gemini", {
         "returned": (models.generate_content(**asked), facts),
         "streamed": (kept(models.generate_content_stream(**asked)), facts),
         "async returned": (whole, facts),
@@ -97,7 +97,7 @@ def _ollama(method: str, asked: dict[str, Any], facts: list[Any]) -> Given:
         return await ask_later(model="m", **asked), await chunks_of(stream)
 
     whole, chunks = asyncio.run(both())
-    return f"Ollama, {method}", {
+    return "Ollama", {
         "returned": (ask(model="m", **asked), facts),
         "streamed": (kept(ask(model="m", stream=True, **asked)), facts),
         "async returned": (whole, facts),
@@ -152,7 +152,7 @@ def openai_responses() -> Given:
 
 def openai_tools() -> Given:
     facts = [TEXT, PROVIDER_CALLS, TOKENS, "gpt-x", "completed"]
-    return "OpenAI, provider-run tools", _responses(PROVIDER_URL, facts)
+    return "OpenAI, Responses API", _responses(PROVIDER_URL, facts)
 
 
 _FOUND = {"file_id": "f", "filename": "terms.md", "score": 0.5, "text": "Ten days."}
@@ -209,7 +209,7 @@ def anthropic_tools() -> Given:
         ["bash_code_execution", {"command": "echo 2"}, ran],
     ]
     facts = [TEXT, calls, TOKENS, "claude-x", "end_turn"]
-    return "Anthropic, provider-run tools", _messages(PROVIDER_URL, facts)
+    return "Anthropic", _messages(PROVIDER_URL, facts)
 
 
 def _messages(url: str, facts: list[Any]) -> dict[str, tuple[Any, list[Any]]]:
