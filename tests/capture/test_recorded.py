@@ -78,8 +78,8 @@ def documented_clients() -> dict[str, list[str]]:
     """The rows of the documentation's table of recorded clients, by the client's name."""
     text = (ROOT / "docs/capture.md").read_text()
     table = text.partition("<!-- generated: recorded_clients -->")[2].partition("<!--")[0]
-    rows = [line.strip("| ").split(" |") for line in table.strip().splitlines()[2:]]
-    return {row[0]: [cell.strip() for cell in row[1:]] for row in rows}
+    rows = [line.split("|")[1:-1] for line in table.strip().splitlines()[2:]]
+    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
 
 
 def test_the_documentation_has_the_recorded_versions() -> None:
