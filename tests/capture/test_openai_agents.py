@@ -14,7 +14,7 @@ os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"
 from agents import Agent, OpenAIChatCompletionsModel, OpenAIResponsesModel, Runner, function_tool
 
 from agenteval_otel.capture.reasons import CaptureError
-from agenteval_otel.testing import ModelServer
+from agenteval_otel.testing import ModelReply, ModelServer
 from tests.capture.support import (
     ANSWER,
     CALLING,
@@ -90,3 +90,29 @@ def test_a_runs_events(model: Any) -> None:
     raw = streamed([event.data for event in events if event.type == "raw_response_event"])
     assert facts_of(raw) == ("It is sunny.", [(*CALLED[0][:2], None)], usage, "gpt-x", reason)
     assert facts_of(returned(result))[:3] == ("It is sunny.", CALLED, usage)
+
+
+def test_a_handoff_is_one_answer() -> None:
+    """The agent that was handed to answers; the handoff is a call, whole and streamed."""
+
+    async def work() -> tuple[Any, list[Any]]:
+        handoff = {"name": "transfer_to_refunds", "arguments": {}}
+        replies = [ModelReply(tool_calls=[handoff]), ModelReply(text="Within ten days.")]
+        found = []
+        for stream in (False, True):
+            with ModelServer(replies) as server:
+                async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="t") as client:
+                    model = OpenAIChatCompletionsModel("gpt-x", client)
+                    refunds = Agent(name="refunds", model=model)
+                    triage = Agent(name="triage", model=model, handoffs=[refunds])
+                    if stream:
+                        run = Runner.run_streamed(triage, "Refund?")
+                        found.append([event async for event in run.stream_events()])
+                    else:
+                        found.append(await Runner.run(triage, "Refund?"))
+        return found[0], found[1]
+
+    result, events = asyncio.run(work())
+    for captured in (returned(result), streamed(events)):
+        assert captured.response == "Within ten days."
+        assert [call.name for call in captured.tool_calls or ()] == ["transfer_to_refunds"]

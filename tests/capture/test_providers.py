@@ -348,3 +348,105 @@ def test_tokens_of_the_cache_are_input() -> None:
         "usage": usage,
     }
     assert facts_of(returned(body)) == ("", None, (115, 2), "c", None)
+
+
+def chunk_of(*calls: dict[str, Any], **more: Any) -> dict[str, Any]:
+    choice = {"index": 0, "delta": {"tool_calls": list(calls)}, "finish_reason": None}
+    return {"id": "c", "model": "m", "choices": [choice], **more}
+
+
+def piece(index: int | None, arguments: str, id: str | None = None, name: str | None = None) -> Any:
+    function = {"arguments": arguments} | ({} if name is None else {"name": name})
+    place = {} if index is None else {"index": index}
+    return place | ({} if id is None else {"id": id}) | {"function": function}
+
+
+CITY, ZONE = '{"city": "Oslo"}', '{"zone": "CET"}'
+PARALLEL: dict[str, list[Any]] = {
+    "index 0 twice": [
+        chunk_of(piece(0, CITY, "a", "weather")),
+        chunk_of(piece(0, ZONE, "b", "time")),
+    ],
+    "index 0 twice, in pieces": [
+        chunk_of(piece(0, "", "a", "weather")),
+        chunk_of(piece(0, CITY[:6])),
+        chunk_of(piece(0, CITY[6:])),
+        chunk_of(piece(0, "", "b", "time")),
+        chunk_of(piece(0, ZONE)),
+    ],
+    "no index": [
+        chunk_of(piece(None, CITY, "a", "weather")),
+        chunk_of(piece(None, ZONE, "b", "time")),
+    ],
+    "no index in one chunk": [
+        chunk_of(piece(None, CITY, "a", "weather"), piece(None, ZONE, "b", "time"))
+    ],
+    "interleaved": [
+        chunk_of(piece(0, "", "a", "weather"), piece(1, "", "b", "time")),
+        chunk_of(piece(1, ZONE[:6])),
+        chunk_of(piece(0, CITY[:6])),
+        chunk_of(piece(1, ZONE[6:]), piece(0, CITY[6:])),
+    ],
+    "id and name in each piece": [
+        chunk_of(piece(0, CITY[:6], "a", "weather")),
+        chunk_of(piece(0, CITY[6:], "a", "weather")),
+        chunk_of(piece(0, ZONE[:6], "b", "time")),
+        chunk_of(piece(0, ZONE[6:], "b", "time")),
+    ],
+}
+
+
+@pytest.mark.parametrize("chunks", PARALLEL.values(), ids=PARALLEL)
+def test_parallel_calls_however_a_provider_numbers_them(chunks: list[Any]) -> None:
+    """Two calls stay two, each with its own arguments."""
+    calls = [("weather", {"city": "Oslo"}, None), ("time", {"zone": "CET"}, None)]
+    assert facts_of(streamed(chunks))[1] == calls
+
+
+def test_many_calls_of_one_message() -> None:
+    """Twelve calls, whole or in pieces, are twelve calls in their order."""
+    numbers = range(12)
+    names = [f"tool_{number}" for number in numbers]
+    chunks = [chunk_of(piece(n, "", f"c{n}", names[n])) for n in numbers]
+    chunks += [chunk_of(piece(n, f'{{"n": {n}}}')) for n in reversed(numbers)]
+    calls = [(names[n], {"n": n}, None) for n in numbers]
+    assert facts_of(streamed(chunks))[1] == calls
+    whole = [piece(n, f'{{"n": {n}}}', f"c{n}", names[n]) for n in numbers]
+    message = {"role": "assistant", "content": None, "tool_calls": whole}
+    assert facts_of(returned({"choices": [{"message": message}]}))[1] == calls
+
+
+def test_chunks_that_hold_no_text() -> None:
+    """Chunks without choices, of a content filter and with usage that grows add no text; the last
+    usage counts.
+    """
+    filtered = {"id": "", "model": "", "choices": [], "prompt_filter_results": [{"hate": "safe"}]}
+    offsets = {"index": 0, "finish_reason": None, "content_filter_results": {}}
+    chunks: list[Any] = [filtered]
+    for number, text in enumerate(("It is ", "due.")):
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": None}
+        usage = {"prompt_tokens": 7, "completion_tokens": number + 1}
+        chunks.append({"id": "c", "model": "m", "choices": [choice], "usage": usage})
+        chunks.append({"id": "", "model": "", "choices": [offsets | {"delta": {}}]})
+    chunks.append({"id": "c", "model": "m", "choices": [], "usage": None})
+    assert facts_of(streamed(chunks)) == ("It is due.", None, (7, 2), "m", None)
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({"prompt_tokens": 100, "completion_tokens": 3}, (100, 3)),
+        ({"input_tokens": 100, "output_tokens": 3}, (100, 3)),
+        ({"inputTokens": 100, "outputTokens": 3}, (100, 3)),
+        ({"promptTokens": 100, "completionTokens": 3}, (100, 3)),
+        ({"request_tokens": 100, "response_tokens": 3}, (100, 3)),
+        # OpenAI counts cached tokens within the input, Anthropic beside it.
+        ({"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 80}}, (100, None)),
+        ({"input_tokens": 100, "input_tokens_details": {"cached_tokens": 80}}, (100, None)),
+        ({"input_tokens": 20, "cache_read_input_tokens": 80, "output_tokens": 3}, (100, 3)),
+    ],
+)
+def test_every_convention_of_usage(usage: Any, tokens: tuple[int | None, int | None]) -> None:
+    """Tokens are found under the names of each provider, and a cached token counts once."""
+    answer = {"role": "assistant", "content": "a", "usage": usage}
+    assert facts_of(returned(answer))[2] == tokens

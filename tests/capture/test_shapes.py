@@ -259,3 +259,44 @@ def test_the_history_keeps_roles_contents_and_tool_calls() -> None:
         {"id": "call_2", "name": "notify", "arguments": {"to": "ann"}, "result": None},
     ]
     assert (history[3]["tool_call_id"], history[3]["tool_name"]) == ("call_1", "track")
+
+
+DATA = "iVBORw0KGgo" * 2_000
+MEDIA: dict[str, list[Any]] = {
+    "chat completions": [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DATA}"}},
+        {"type": "input_audio", "input_audio": {"data": DATA, "format": "wav"}},
+        {"type": "file", "file": {"file_data": DATA, "filename": "terms.pdf"}},
+    ],
+    "responses": [
+        {"type": "input_image", "image_url": f"data:image/png;base64,{DATA}"},
+        {"type": "input_file", "file_data": DATA, "filename": "terms.pdf"},
+    ],
+    "anthropic": [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": DATA}},
+        {"type": "document", "source": {"type": "base64", "data": DATA}},
+    ],
+    "gemini": [
+        {"inlineData": {"mimeType": "image/png", "data": DATA}},
+        {"fileData": {"fileUri": "f"}},
+    ],
+    "bedrock": [
+        {"image": {"format": "png", "source": {"bytes": DATA}}},
+        {"document": {"name": DATA}},
+    ],
+    "langchain": [
+        {"type": "audio", "source_type": "base64", "data": DATA, "mime_type": "audio/wav"}
+    ],
+}
+
+
+@pytest.mark.parametrize("media", MEDIA.values(), ids=MEDIA)
+def test_images_audio_and_files_are_no_text(media: list[Any]) -> None:
+    """Beside them the text is the prompt and the answer, in each client's form; their data is
+    nowhere.
+    """
+    content = [*media[:1], {"type": "text", "text": "See this."}, *media[1:]]
+    asked = [{"role": "user", "content": content}]
+    captured = returned({"role": "assistant", "content": content}, prompt=asked)
+    assert (captured.prompt, captured.response) == ("See this.", "See this.")
+    assert DATA[:100] not in captured.model_dump_json()

@@ -214,3 +214,37 @@ def test_a_feature_flag_names_the_arm(begun: bool, telemetry: RecordedTelemetry)
         (None, None),
         (None, None),
     ]
+
+
+def test_hedged_and_repeated_calls(seen: Seen) -> None:
+    """Each attempt is a call with its own facts: one that raised, one that was overtaken and
+    cancelled, one that won.
+    """
+
+    @seen.monitor
+    async def handler(attempt: str) -> str:
+        annotate(session_id=attempt)
+        if attempt == "failed":
+            raise ConnectionError
+        if attempt == "slow":
+            await asyncio.Event().wait()
+        annotate(model="m")
+        return attempt
+
+    async def host() -> None:
+        with pytest.raises(ConnectionError):
+            await handler("failed")
+        tasks = [asyncio.ensure_future(handler(attempt)) for attempt in ("slow", "fast")]
+        done, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == ["fast"]
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left)
+
+    asyncio.run(host())
+    facts = [(each.session_id, each.model, each.error_type) for each in seen.inputs]
+    assert facts == [
+        ("failed", None, "ConnectionError"),
+        ("fast", "m", None),
+        ("slow", None, "CancelledError"),
+    ]

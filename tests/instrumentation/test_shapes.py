@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
+import multiprocessing
+import pickle
 import typing
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
 import pytest
 
+from agenteval_otel import monitor
 from tests.instrumentation.support import Seen
 from tests.promises.hosts import SHAPES as SHAPES_OF_SCRIPTS
 from tests.promises.hosts import Script, drive
@@ -188,3 +192,24 @@ def test_nested_handlers_are_each_evaluated(seen: Seen) -> None:
         ("a", "X"),
         ("b", "X"),
     ]
+
+
+@monitor
+def importable(question: str) -> str:
+    """A handler of a module, as programs have them."""
+    return question.upper()
+
+
+def test_a_handler_is_copied_and_pickled_by_its_name() -> None:
+    """As a function is, so that pools and process starts take it."""
+    assert copy.deepcopy(importable) is importable
+    assert pickle.loads(pickle.dumps(importable)) is importable
+    copied = copy.deepcopy({"handler": importable, "bound": Answering()})
+    assert copied["handler"] is importable
+
+
+@pytest.mark.slow
+def test_a_spawned_process_runs_a_handler() -> None:
+    """It imports the module anew and answers as a plain function would."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(importable, ("hello",)) == "HELLO"

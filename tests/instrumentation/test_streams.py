@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import AsyncGenerator, Generator
+from contextvars import ContextVar
 from typing import Any
 
+import anyio
 import pytest
 
 from tests.instrumentation.support import Seen
@@ -120,3 +122,124 @@ def test_an_empty_stream(ratio: float, outcome: str) -> None:
     seen = Seen(ratio)
     assert list(seen.monitor(lambda question: (yield from ()))("q")) == []
     assert seen.outcomes == {outcome: 1}
+
+
+def test_a_stream_that_is_delegated_to(seen: Seen) -> None:
+    """``yield from`` passes sent values on and has the stream's return value."""
+
+    def outer() -> Generator[str, Any, str]:
+        returned = yield from seen.monitor(talk([]))("hi")
+        return f"outer {returned}"
+
+    stream = outer()
+    assert (next(stream), stream.send("a")) == ("first", "got a")
+    with pytest.raises(StopIteration) as stop:
+        stream.send("end")
+    assert stop.value.value == "outer returned"
+    assert (seen.last.response, seen.outcomes) == ("firstgot a", {"evaluated": 1})
+
+
+def test_a_stream_runs_in_its_consumers_task_and_context(seen: Seen) -> None:
+    """Between two chunks the task is the consumer's; what either sets in the context the other sees,
+    as without monitoring.
+    """
+    mark: ContextVar[str] = ContextVar("mark", default="unset")
+
+    @seen.monitor
+    async def handler(question: str) -> AsyncGenerator[str, None]:
+        tasks.append(asyncio.current_task())
+        yield mark.get()
+        tasks.append(asyncio.current_task())
+        mark.set("by the handler")
+        yield mark.get()
+
+    async def consume() -> None:
+        mark.set("by the consumer")
+        stream = handler("q")
+        assert await anext(stream) == "by the consumer"
+        assert await anext(stream) == "by the handler"
+        assert mark.get() == "by the handler"
+        assert tasks == [asyncio.current_task()] * 2
+        await stream.aclose()
+
+    tasks: list[Any] = []
+    asyncio.run(consume())
+    assert seen.outcomes == {"evaluated": 1}
+
+
+@pytest.mark.parametrize("library", ["asyncio", "anyio"])
+def test_time_limits_within_a_stream(seen: Seen, library: str) -> None:
+    """A time limit around a chunk of the handler's ends what it waits for, and the stream goes on."""
+
+    async def never_comes() -> None:
+        if library == "asyncio":
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0):
+                    await asyncio.Event().wait()
+        else:
+            with anyio.move_on_after(0):
+                await anyio.sleep_forever()
+
+    @seen.monitor
+    async def handler(question: str) -> AsyncGenerator[str, None]:
+        async with asyncio.timeout(None):
+            yield "before "
+            await never_comes()
+            yield "after"
+
+    async def consume() -> list[str]:
+        with anyio.CancelScope():
+            return [chunk async for chunk in handler("q")]
+
+    assert asyncio.run(consume()) == ["before ", "after"]
+    assert (seen.last.response, seen.last.stream_end) == ("before after", "completed")
+
+
+def test_a_cancelled_stream(seen: Seen) -> None:
+    """A consumer that is cancelled cancels its handler; what came is evaluated once."""
+    log: list[str] = []
+
+    @seen.monitor
+    async def handler(question: str) -> AsyncGenerator[str, None]:
+        try:
+            yield "first"
+            waiting.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            log.append("cancelled")
+            raise
+
+    async def consume() -> None:
+        async for _ in handler("q"):
+            pass
+
+    async def work() -> None:
+        task = asyncio.ensure_future(consume())
+        await waiting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    waiting = asyncio.Event()
+    asyncio.run(work())
+    assert (log, seen.last.response, seen.outcomes) == (["cancelled"], "first", {"evaluated": 1})
+
+
+@pytest.mark.parametrize("how", ["closed in another task", "left to the loop"])
+def test_a_stream_that_is_left_half_read(seen: Seen, how: str) -> None:
+    """Whoever ends it, in whatever task, its handler is closed and it was abandoned, once."""
+    log: list[str] = []
+
+    async def begin() -> Any:
+        stream = seen.monitor(async_talk(log))("hi")
+        assert await anext(stream) == "first"
+        return stream
+
+    async def work() -> None:
+        stream = await asyncio.create_task(begin())
+        if how == "closed in another task":
+            await asyncio.create_task(stream.aclose())
+
+    asyncio.run(work())
+    assert (log, seen.outcomes) == (["closed"], {"evaluated": 1})
+    assert (seen.last.stream_end, seen.last.response) == ("abandoned", "first")
