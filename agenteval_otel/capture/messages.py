@@ -87,7 +87,15 @@ _PART_ROLES: Final = {
 }
 _KIND_FIELDS: Final = ("type", "part_kind", "block_type", "content_type")
 """Fields that name a part's kind: nearly all clients', pydantic-ai's, LlamaIndex's, Semantic Kernel's."""
-_CONTENT_FIELDS: Final = ("content", "contentParts", "content_parts", "parts", "blocks", "items", "_content")
+_CONTENT_FIELDS: Final = (
+    "content",
+    "contentParts",
+    "content_parts",
+    "parts",
+    "blocks",
+    "items",
+    "_content",
+)
 """Fields that hold a message's content."""
 _MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
 

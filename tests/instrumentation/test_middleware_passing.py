@@ -17,7 +17,7 @@ import flask
 import pytest
 import uvicorn
 import werkzeug.test
-from fastapi import FastAPI
+from fastapi import FastAPI, WebSocket
 from opentelemetry import baggage, trace
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.testclient import TestClient
@@ -414,3 +414,32 @@ def test_a_client_leaves_a_real_server(seen: Seen, wsgi_server: bool) -> None:
     ends = {made.response[:5]: made.stream_end for made in seen.inputs}
     assert ends == {"word ": "abandoned", "Due.": None}
     assert seen.outcomes == {"evaluated": 2}
+
+
+def test_a_web_socket_beside_a_captured_route(seen: Seen) -> None:
+    """Its messages and the schema are those without middleware, and what passes it is no call."""
+
+    def app() -> FastAPI:
+        made = FastAPI()
+
+        @made.post("/chat")
+        async def chat(question: str) -> dict[str, str]:
+            return {"answer": "It is due."}
+
+        @made.websocket("/socket")
+        async def socket_of(websocket: WebSocket) -> None:
+            await websocket.accept()
+            async for text in websocket.iter_text():
+                await websocket.send_json({"heard": text})
+
+        return made
+
+    captured, bare = app(), app()
+    captured.add_middleware(asgi.AgentEvalMiddleware, routes=["/chat"], pipeline=seen.pipeline)
+    assert captured.openapi() == bare.openapi()
+    with TestClient(captured) as client, client.websocket_connect("/socket") as connection:
+        for text in ("a", "Grüße"):
+            connection.send_text(text)
+            assert connection.receive_json() == {"heard": text}
+        assert client.post("/chat?question=When").json() == {"answer": "It is due."}
+    assert (seen.last.response, seen.outcomes) == ("It is due.", {"evaluated": 1})

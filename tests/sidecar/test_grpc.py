@@ -52,3 +52,18 @@ def test_the_oldest_of_many_slow_calls_is_cut_off(
         assert asyncio.run(work()) == [grpc.StatusCode.RESOURCE_EXHAUSTED, 2]
     finally:
         sidecar.stop(5.0)
+
+
+def test_a_message_above_the_usual_limit_is_taken(telemetry: RecordedTelemetry) -> None:
+    """gRPC's own limit of 4 MiB would refuse what a batch of long answers takes."""
+    configure(storage=[telemetry.storage()], evaluators=["ResponseHealth"])
+    sidecar = Sidecar(SidecarSettings(grpc_port=0, http_port=0))
+    address = sidecar.start().grpc
+    request = trace_request(new_trace_id(), text="It is due. " * 600_000)
+    assert len(request) > 6 * 1024 * 1024
+    try:
+        with grpc.insecure_channel(address) as channel:
+            channel.unary_unary(TRACES)(request, timeout=30)
+    finally:
+        sidecar.stop(10.0)
+    assert len(telemetry.events()) == 1
