@@ -489,6 +489,7 @@ _AS_SPANS: dict[str, dict[str, str]] = {
         "openinference_anthropic": "openinference-instrumentation-anthropic",
         "openllmetry_anthropic": "opentelemetry-instrumentation-anthropic",
     },
+    "Google ADK": {"adk_agent": "google-adk"},
     "LangChain, LangGraph": {
         "openinference_langchain": "openinference-instrumentation-langchain",
         "openllmetry_langchain": "opentelemetry-instrumentation-langchain",

@@ -30,6 +30,7 @@ CALLS = (
     "openllmetry_openai_stream", "openllmetry_openai_responses",
 )  # fmt: skip
 WITHOUT_CONTENT = {
+    "adk_no_content": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
     "genai_no_content": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
     "pydantic_ai_no_content": "include_content",
     "openinference_no_content": "OPENINFERENCE_HIDE_INPUTS",
@@ -93,9 +94,27 @@ def test_tool_calls_have_arguments_and_results(name: str) -> None:
     assert call.error is None
 
 
+def test_an_agent_of_googles_kit_is_one_answer() -> None:
+    """With the variables that the log names; its tools' results are wrapped by the kit."""
+    mapped = answer_of("adk_agent")
+    assert (mapped.input.prompt, mapped.input.response) == (QUESTION, ANSWER)
+    [(role, instructions), *_] = history_of(mapped)
+    assert role == "system"
+    assert instructions is not None
+    assert instructions.startswith(SYSTEM)
+    usage = mapped.input.usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens, mapped.input.turns) == (70, 14, 2)
+    [call] = mapped.input.tool_calls or ()
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Paris"})
+    result = json.loads(call.result) if isinstance(call.result, str) else call.result
+    assert json.loads(result["result"]) == RESULT
+
+
 @pytest.mark.parametrize(
     ("name", "agent"),
     [
+        ("adk_agent", "weather"),
         ("genai_agent", "weather"),
         ("pydantic_ai_agent", "weather"),
         ("openinference_langchain", "weather_agent"),

@@ -13,6 +13,7 @@ import sys
 from importlib.metadata import version
 
 LIBRARIES = {
+    "adk": ("google-adk",),
     "genai": ("opentelemetry-instrumentation-genai-openai", "opentelemetry-util-genai", "openai"),
     "openaiv2": ("opentelemetry-instrumentation-openai-v2", "opentelemetry-util-genai", "openai"),
     "semconv128": ("opentelemetry-instrumentation-openai-v2", "openai"),
@@ -32,6 +33,7 @@ LIBRARIES = {
     ),
 }  # fmt: skip
 MODULES = {
+    "adk": "with_adk",
     "genai": "with_conventions", "openaiv2": "with_conventions", "semconv128": "with_conventions",
     "pydantic": "with_logfire", "pydantic04": "with_logfire", "logfire": "with_logfire", "logfire3": "with_logfire",
     "openinference": "with_openinference", "openllmetry": "with_openllmetry", "openllmetry040": "with_openllmetry",
