@@ -375,3 +375,33 @@ def test_tools_that_the_provider_runs_are_calls() -> None:
         TEXT,
         [("web_search", {"query": "hours"}, [{"url": "a", "type": "x"}])],
     )
+
+
+def test_messages_of_haystack_as_dictionaries() -> None:
+    """Calls, results and reasoning stand in fields of their parts; a message's facts beside them."""
+    call = {"tool_name": "weather", "arguments": {"city": "Oslo"}, "id": "c"}
+    result = {"result": "rain", "origin": call, "error": False}
+    meta = {"model": "m", "finish_reason": "stop", "usage": {"prompt_tokens": 3}}
+    said = [{"reasoning": {"reasoning_text": "hidden"}}, {"text": TEXT}]
+    messages = [
+        {"role": "user", "meta": {}, "content": [{"text": "How is it?"}]},
+        {"role": "assistant", "meta": {}, "content": [{"tool_call": call}]},
+        {"role": "tool", "meta": {}, "content": [{"tool_call_result": result}]},
+        {"role": "assistant", "meta": meta, "content": said},
+    ]
+    captured = returned({"messages": messages, "last_message": messages[-1]})
+    assert facts_of(captured) == (TEXT, CALLED, (3, None), "m", "stop")
+
+
+def test_two_calls_of_a_stream_whose_blocks_have_no_index() -> None:
+    """Strands leaves Bedrock's indices out: the pieces belong to the call that began last."""
+    chunks: list[Any] = [{"messageStart": {"role": "assistant"}}]
+    for id, name, arguments in (("a", "weather", '{"city": "Oslo"}'), ("b", "time", "{}")):
+        start = {"toolUse": {"toolUseId": id, "name": name}}
+        chunks.append({"contentBlockStart": {"start": start}})
+        for piece in (arguments[:1], arguments[1:]):
+            chunks.append({"contentBlockDelta": {"delta": {"toolUse": {"input": piece}}}})
+        chunks.append({"contentBlockStop": {}})
+    calls = [*CALL, ("time", {}, None)]
+    assert facts_of(streamed([{"event": chunk} for chunk in chunks]))[1] == calls
+    assert facts_of(streamed(chunks))[1] == calls

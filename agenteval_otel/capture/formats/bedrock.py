@@ -46,10 +46,8 @@ def read_converse_event(reading: Reading, event: Any) -> bool:
     elif start is not None:
         call = call_of(field(field(start, "start"), "toolUse"))
         if call is not None:
-            turn = reading.open_turn()
-            reading.add_call(turn, call)
-            place = _place_of(reading, start)
-            reading.extend_call(turn, place, id=call.id, piece=None)
+            place = _place_of(reading, start, is_new=True)
+            reading.add_call(reading.open_turn(), call, place)
     elif first(stop, "stopReason") is not None:
         reading.update(reading.open_turn(), finish_reason=first(stop, "stopReason"))
     elif field(metadata, "usage") is not None and field(metadata, "metrics") is not None:
@@ -61,7 +59,7 @@ def read_converse_event(reading: Reading, event: Any) -> bool:
     return True
 
 
-def _place_of(reading: Reading, block: Any) -> Any:
-    """Return a block's index; without one, blocks come one after another, and the last call counts."""
+def _place_of(reading: Reading, block: Any, *, is_new: bool = False) -> Any:
+    """Return a block's index, or the number of its call where blocks come without an index."""
     index = field(block, "contentBlockIndex")
-    return ("call", len(reading.calls)) if index is None else index
+    return ("call", len(reading.calls) + is_new) if index is None else index
