@@ -319,6 +319,10 @@ _CLIENTS: Final[set[str]] = set()
 """Libraries whose objects hold more than data (agents, tools, clients); response formats add
 theirs.
 """
+_RUNNING: Final[set[tuple[str, ...]]] = set()
+"""Root packages and classes whose objects are never walked, such as an agent that stands in each of
+its events: they become the name of their class.
+"""
 _DATA_MARKS: Final = frozenset(
     {
         "__attrs_attrs__",
@@ -445,9 +449,10 @@ for; or why not.
 _READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
 
 
-def read_also(fields: Iterable[str], libraries: Iterable[str]) -> None:
+def read_also(fields: Iterable[str], libraries: Iterable[str], running: Iterable[str]) -> None:
     READ.update(fields)
     _CLIENTS.update(libraries)
+    _RUNNING.update(tuple(name.split(".", 1)) for name in running)
     _READERS.clear()
 
 
@@ -477,6 +482,9 @@ def _make_reader(kind: type) -> Reader:
             return (_named_tuple_of(kind, bases) or tuple) if of_base is tuple else of_base
     if _module_of(kind) in _AS_TEXT:
         return str
+    if (_module_of(kind).partition(".")[0], _name_of(kind)) in _RUNNING:
+        shown = f"[{_name_of(kind)}]"
+        return lambda _: shown
     for base in bases:
         module, members = _module_of(base), _members_of(base)
         if module == "pydantic.networks" and _name_of(base) in ("_BaseUrl", "_BaseMultiHostUrl"):

@@ -282,7 +282,12 @@ CHUNK_FORMATS: Final[dict[str, FormatReader]] = {}
 
 
 def response_format(
-    name: str, *, stream: bool = False, fields: Iterable[str] = (), libraries: Iterable[str] = ()
+    name: str,
+    *,
+    stream: bool = False,
+    fields: Iterable[str] = (),
+    libraries: Iterable[str] = (),
+    running: Iterable[str] = (),
 ) -> Callable[[FormatReader], FormatReader]:
     """Register a function ``(reading, value) -> bool`` that reads the answers of a client library.
 
@@ -298,6 +303,8 @@ def response_format(
             properties or methods.
         libraries: Root packages whose objects hold more than data (clients, agents): of those, only
             known fields are read, and the rest does not count as left out.
+        running: Classes, as ``package.Class``, whose objects are not read at all: an agent that
+            stands in each of its events would be walked for each.
     """
     formats = CHUNK_FORMATS if stream else ANSWER_FORMATS
 
@@ -305,7 +312,7 @@ def response_format(
         earlier = {key: known for key, known in formats.items() if key != name}
         formats.clear()
         formats.update({name: reader} | earlier)
-        read_also(fields, libraries)
+        read_also(fields, libraries, running)
         return reader
 
     return register

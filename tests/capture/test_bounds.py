@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from agenteval_otel import annotate
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED
+from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import CAP_CHARS
 from tests.capture.support import read_answer, returned, streamed
@@ -109,3 +110,15 @@ def test_facts_without_end() -> None:
         "annotate:prompted": 1,
         "capture": 1,
     }
+
+
+def test_an_agent_in_its_events_is_not_walked() -> None:
+    """Its history would be taken with each event; the event itself is read as ever."""
+    agent = type("Agent", (), {"__module__": "strands.agent.agent"})()
+    agent.messages = [{"role": "user", "content": [{"text": "x" * 100}]}] * 400
+    event = {"event": {"contentBlockDelta": {"delta": {"text": "It is due."}}}, "agent": agent}
+    taken = take(event)
+    assert taken.value["agent"] == "[Agent]"
+    assert (taken.left_out, taken.truncated) == (0, False)
+    assert taken.size_bytes < 2_000
+    assert streamed([event]).response == "It is due."

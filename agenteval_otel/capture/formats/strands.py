@@ -25,7 +25,9 @@ def read_agent_result(reading: Reading, answer: Any) -> bool:
     return bool(turns)
 
 
-@response_format("strands", stream=True, fields=("event_loop_cycle_id",))
+@response_format(
+    "strands", stream=True, fields=("event_loop_cycle_id",), running=("strands.Agent",)
+)
 def read_agent_event(reading: Reading, event: Any) -> bool:
     """Read an event of an agent's stream: the model's own event, or what repeats its pieces.
 
