@@ -27,7 +27,7 @@ from agenteval_otel.models import (
     ScoreLike,
     ScoreValue,
 )
-from agenteval_otel.models.value import construct
+from agenteval_otel.models.value import construct, number_of
 from agenteval_otel.runtime.named_modules import naming
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 from agenteval_otel.scoring.scales import wrong_threshold
@@ -331,16 +331,16 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
         EvaluationError: (``invalid_score``) The score is neither, or its value NaN, infinite or
             outside of the scale.
     """
-    value = score
     if isinstance(score, Score):
-        value = score.value
-    elif isinstance(score, int | float | str):
-        score = _BARE
+        value: Any = score.value
     else:
-        raise EvaluationError(
-            f"expected a Score, a boolean, a number or text, found {type(score).__name__}",
-            error_type="invalid_score",
-        )
+        value = score if isinstance(score, int | float | str) else number_of(score)
+        if value is None:
+            raise EvaluationError(
+                f"expected a Score, a boolean, a number or text, found {type(score).__name__}",
+                error_type="invalid_score",
+            )
+        score = _BARE
     if isinstance(value, float) and not math.isfinite(value):
         raise EvaluationError("the score is not a finite number", error_type="invalid_score")
     normalized = normalize(value, criterion)

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import time
 from hashlib import sha256
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from opentelemetry.trace import SpanContext, TraceFlags
 from pydantic import ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
-from pydantic.functional_validators import field_validator, model_validator
+from pydantic.functional_validators import BeforeValidator, field_validator, model_validator
 from pydantic_core import from_json, to_json
 
 from agenteval_otel.capture.reference import Reference, read_reference
@@ -22,6 +22,7 @@ from agenteval_otel.evaluators.base import EvaluatorKind, result_of
 from agenteval_otel.feedback.recorder import Feedback
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.inputs import is_blank
+from agenteval_otel.models.results import plain_score
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.pipeline.pending import LateTruth
 from agenteval_otel.semconv import wrong_criterion_name
@@ -173,7 +174,7 @@ class OfPerson(OfScore):
 class OfApplication(OfScore):
     """What the application knows: see `record_score`."""
 
-    value: StrictBool | StrictInt | StrictFloat | StrictStr
+    value: Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(plain_score)]
     threshold: float | None = None
     passed: bool | None = None
     label: str | None = None

@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, SupportsFloat, TypeAlias
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from agenteval_otel.models.inputs import Annotations, EvaluationInput, StreamEnd, names_of
 from agenteval_otel.models.judge_calls import Judgement
-from agenteval_otel.models.value import Value
+from agenteval_otel.models.value import Value, number_of
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.text import aligned, brief
 
+
+def plain_score(value: Any) -> Any:
+    """Return a score with a number of another library as Python's own.
+
+    Raises:
+        ValueError: The value is neither a boolean, a number nor text.
+    """
+    if value is None or isinstance(value, str | bytes):
+        return value
+    number = number_of(value)
+    if number is None:  # pydantic would take the real part of a complex number
+        raise ValueError("expected a boolean, a number or text")
+    return number
+
+
 ScoreValue: TypeAlias = bool | int | float | str
+_AnyScore: TypeAlias = Annotated[ScoreValue, BeforeValidator(plain_score)]
+"""A score that may come as a number of another library."""
 _WIDTHS = (40, 24, 12, 60)  # of a result's line: criterion, outcome, score, reason
 _LINE = 120
 
@@ -30,7 +47,7 @@ class Score(Value):
         metadata: Evaluator-specific facts, kept with the stored result.
     """
 
-    value: ScoreValue = Field(kw_only=False)
+    value: _AnyScore = Field(kw_only=False)
     label: str | None = None
     passed: bool | None = None
     reasoning: str | None = None
@@ -38,8 +55,10 @@ class Score(Value):
     metadata: dict[str, Any] | None = None
 
 
-ScoreLike: TypeAlias = Score | ScoreValue
-"""What `CriterionEvaluator.score` and a function may return: a `Score`, or its value alone."""
+ScoreLike: TypeAlias = Score | ScoreValue | SupportsFloat
+"""What `CriterionEvaluator.score` and a function may return: a `Score`, or its value alone, as a
+number of any library too.
+"""
 
 
 class EvaluationResult(Value):
@@ -66,7 +85,7 @@ class EvaluationResult(Value):
     """
 
     criterion_name: str
-    score: ScoreValue | None = None
+    score: _AnyScore | None = None
     evaluator_type: str
     reasoning: str | None = None
     error: str | None = None

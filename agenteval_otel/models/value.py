@@ -5,7 +5,9 @@ that are valid.
 from __future__ import annotations
 
 import inspect
+import math
 from functools import cache, cached_property
+from numbers import Integral, Number
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
@@ -119,6 +121,35 @@ def _shape_of(model: type[Value]) -> tuple[dict[str, Any], bool]:
         for name, field in model.model_fields.items()
     }
     return defaults, model.model_config.get("extra") == "allow"
+
+
+def number_of(value: Any) -> bool | int | float | None:
+    """Return a number of any library as Python's own; None for what is no single real number.
+
+    Scalars and arrays of one number (NumPy, PyTorch) answer ``item()``, `Decimal` and `Fraction`
+    are of `numbers.Number`, others have ``__float__``. Text is no number, whatever it says. A
+    number that no float holds is NaN.
+    """
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str | bytes | bytearray):
+        return None
+    try:
+        if callable(getattr(value, "item", None)):
+            value = value.item()
+        if isinstance(value, bool | int | float):
+            return value
+        if isinstance(value, Integral):
+            return int(value)
+        has_float = callable(getattr(type(value), "__float__", None))
+    except Exception:  # an array of several numbers, or code of the user's own
+        return None
+    if not has_float or isinstance(value, str):
+        return None
+    try:
+        return float(value)
+    except Exception:
+        return math.nan if isinstance(value, Number) else None
 
 
 _MAX_DEPTH = 200

@@ -19,6 +19,7 @@ from agenteval_otel.components import ListOf
 from agenteval_otel.components.explained import suggestion
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.value import number_of
 from agenteval_otel.runtime.patterns import check_flags, compile_pattern
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
@@ -220,14 +221,13 @@ class FunctionSampler(RuleSampler, type="function"):
         if context.evaluation_input is None:
             return self._decisions[None][context.randomness < self._threshold]
         returned: Any = self.function(context.evaluation_input)
-        if callable(getattr(returned, "item", None)):
-            returned = returned.item()  # a boolean or a number of an array library
-        if isinstance(returned, bool):
-            return self._decisions[returned][context.randomness < self._threshold]
-        if not isinstance(returned, int | float) or not 0 <= returned <= 1:
+        number = number_of(returned)
+        if isinstance(number, bool):
+            return self._decisions[number][context.randomness < self._threshold]
+        if number is None or not 0 <= number <= 1:
             wrong = f"expected a boolean or a ratio from 0 to 1, found {returned!r}"
             raise ConfigurationError(wrong[:200], path="function")
-        ratio = float(returned)
+        ratio = float(number)
         return SamplingDecision(context.randomness < threshold_of(ratio), ratio, self.type)
 
 

@@ -65,8 +65,12 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
 
 def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | None:
     """The error for a number outside of the criterion's scale; None for other values, and for
-    custom scales.
+    custom scales. Text that is a number as a whole counts as that number.
     """
+    if isinstance(score, str):
+        match = _LEADING_NUMBER.match(score)
+        is_number = match is not None and not score[match.end() :].strip()
+        score = float(score) if is_number else None
     if (
         not isinstance(score, int | float)
         or isinstance(score, bool)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,20 @@ def test_a_thumb_stands_in_the_trace_of_its_answer(telemetry: RecordedTelemetry)
     assert [part.context.trace_id for part in runs] == [span.get_span_context().trace_id]
     assert [part.parent.span_id for part in runs] == [span.get_span_context().span_id]
     assert "agenteval.evaluation.overall_score" not in runs[0].attributes
+
+
+def test_a_score_may_be_a_number_of_any_library(telemetry: RecordedTelemetry) -> None:
+    """What the application records is read as what an evaluator returns."""
+    _, reference = answer("When?")
+    assert record_score("share", np.float32(0.5), reference)
+    assert record_score("solved", np.bool_(True), reference)
+    assert not record_score("vector", np.array([0.5, 1.0]), reference)
+    assert flush()
+    values = {
+        event["gen_ai.evaluation.name"]: event["gen_ai.evaluation.score.value"]
+        for event in of_feedback(telemetry, "application")
+    }
+    assert values == {"share": 0.5, "solved": 1.0}
 
 
 def test_feedback_is_no_call_and_is_in_the_metrics(telemetry: RecordedTelemetry) -> None:
