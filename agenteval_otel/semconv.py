@@ -198,6 +198,7 @@ CaptureReason = Literal[
     "unread_stream",
     "unknown_chunks",
     "unknown_parts",
+    "no_answer",
     "no_content",
     "capture_raised",
     "reading_raised",

@@ -53,6 +53,12 @@ REASONS: Final[dict[CaptureReason, Explained]] = {
         "messages without text, of parts that are no text",
         "give what the user sees with capture= or annotate(response=...)",
     ),
+    "no_answer": Explained(
+        "calls without an answer: a handler of a WebSocket that returns none, a message over one "
+        "after which nothing was sent",
+        "put @monitor on the function that makes one answer, or name the route as WS /path in the "
+        "middleware; leave it where the message asks for none, as the command to stop does",
+    ),
     "no_content": Explained(
         "answers whose spans have no text",
         "switch the capture of content on in the application's instrumentation",

@@ -21,11 +21,16 @@ class AgentEvalMiddleware(Middleware):
 
     ``app.add_middleware(AgentEvalMiddleware, routes=["/chat"])``, or around any ASGI application.
     Every message passes at once and unchanged. A response counts when its last message was sent, a
-    client that goes away abandons it.
+    client that goes away abandons it. Routes such as ``WS /chat`` take WebSockets.
     """
+
+    has_sockets = True
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         exchange = reference = None
+        if scope["type"] == "websocket":
+            await self._follow_socket(scope, receive, send)
+            return
         if scope["type"] == "http":
             query = scope.get("query_string", b"").decode("latin-1")
             exchange, reference = self.begin(scope["method"], scope["path"], query, _headers(scope))
@@ -47,6 +52,39 @@ class AgentEvalMiddleware(Middleware):
         finally:
             exchange.end("abandoned")
             exchange.close()
+
+    async def _follow_socket(
+        self, scope: MutableMapping[str, Any], receive: Receive, send: Send
+    ) -> None:
+        query = scope.get("query_string", b"").decode("latin-1")
+        messages = self.socket(scope["path"], query, _headers(scope))
+        if messages is None:
+            await self.app(scope, receive, send)
+            return
+
+        async def received() -> Message:
+            message = await receive()
+            messages.received(message)
+            return message
+
+        async def sent(message: Message) -> None:
+            try:
+                await send(message)
+            except OSError:
+                messages.failed()
+                raise
+            messages.sent(message)
+
+        try:
+            await self.app(scope, received, sent)
+        except asyncio.CancelledError:
+            messages.end("abandoned")
+            raise
+        except BaseException as error:
+            messages.end("error", error)
+            raise
+        finally:
+            messages.end()
 
     def _with_header(self, send: Send, reference: str) -> Send:
         header = (str(self.reference_header).lower().encode(), reference.encode())

@@ -1,5 +1,5 @@
-"""Exchanges: one request of a captured route and its response as a monitored call. ASGI and WSGI
-middleware feed them.
+"""Exchanges: one request of a captured route and its response as a monitored call, or one message
+over a WebSocket and what is sent until the next. ASGI and WSGI middleware feed them.
 
 Nothing here raises into the application, holds back a piece of a body, or keeps more of it than the
 limit.
@@ -8,9 +8,10 @@ limit.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Token
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context, attach, detach
@@ -29,18 +30,23 @@ from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.instrumentation.wrappers import check_agent, check_function, options_of
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import kept_bytes, most_parsed_bytes
 from agenteval_otel.sampling import Sampler
+from agenteval_otel.semconv import CaptureReason
 
 Routes = Sequence[str] | Mapping[str, str]
 _ROUTE: Final = re.compile(r"(?:([A-Z]+) )?(/\S*)")
 _PART: Final = re.compile(r"\{\w+\}|\*$")
 _NEVER: Final = ("HEAD", "OPTIONS")
+SOCKET: Final = "WS"
+"""Stands in the place of a route's method: each text message received over a WebSocket is a call."""
 _TEXTS: Final = re.compile(
     r"text/|application/([\w.-]+\+)?(json|xml)|application/(x-ndjson|jsonl|json-seq)|" + FORM
 )
 _JSON: Final = re.compile(r"application/(?:[\w.-]+\+)?json")
 _EVENTS: Final = "text/event-stream"
+_OK: Final = 200
 _ERROR: Final = 500
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
@@ -49,6 +55,8 @@ class Middleware:
     """What the middleware for ASGI and that for WSGI have in common: the captured routes and their
     handlers.
     """
+
+    has_sockets: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -75,7 +83,8 @@ class Middleware:
             routes: Paths such as ``/chat``, ``/agents/{name}/ask``, ``/v1/*``, each with a method
                 before it where only that one is meant (``POST /chat``); without one, every method
                 but HEAD and OPTIONS. Or a mapping from such paths to the names of agents. The first
-                that matches counts.
+                that matches counts. ``WS /chat`` (ASGI) is a route of WebSockets: each text message
+                received is a prompt, and the messages sent until the next one are its answer.
             agent: Name of the agent in telemetry; the route's path when left out.
             prompt: Picks the prompt from the request's body: JSON or a form read, else text. By
                 default the usual fields; without a body, those of the query.
@@ -107,15 +116,20 @@ class Middleware:
             raise ConfigurationError(wrong, path="reference_header")
         self.reference_header = reference_header
         self._limit, self._read = max_body_bytes, _reader(prompt, response, capture)
-        self._routes = [
-            (method, pattern, self._handler(name, options, pipeline))
-            for method, pattern, name in _parsed(routes, agent)
-        ]
+        self._routes: list[_Route] = []
+        self._sockets: list[_Route] = []
+        for method, pattern, name in _parsed(routes, agent):
+            if method == SOCKET and not self.has_sockets:
+                wrong = (
+                    "a route of WebSockets, which WSGI does not have: use the middleware for ASGI"
+                )
+                raise ConfigurationError(f"{SOCKET} {name}: {wrong}", path="routes")
+            route = _Route(method, pattern, self._handler(name, options, pipeline))
+            (self._sockets if method == SOCKET else self._routes).append(route)
 
     def __repr__(self) -> str:
-        return (
-            f"<{type(self).__name__} {', '.join(handler.agent for _, _, handler in self._routes)}>"
-        )
+        agents = (route.handler.agent for route in (*self._routes, *self._sockets))
+        return f"<{type(self).__name__} {', '.join(agents)}>"
 
     def _handler(self, name: str, options: HandlerOptions, pipeline: Pipeline | None) -> Handler:
         handler = Handler(
@@ -134,8 +148,10 @@ class Middleware:
     ) -> tuple[Exchange | None, str | None]:
         """The exchange of a request, None where its route is not captured or the call is not
         monitored; and the reference for its response's header, where one is wanted."""
-        for wanted, pattern, handler in self._routes:
-            if (method == wanted if wanted else method not in _NEVER) and pattern.fullmatch(path):
+        for route in self._routes:
+            if route.takes(method) and route.pattern.fullmatch(path):
+                route.has_requests = True
+                handler = route.handler
                 try:
                     names = dict(headers)
                     context = _remote_context(names)
@@ -162,12 +178,52 @@ class Middleware:
                 return None, None
         return None, None
 
+    def socket(
+        self, path: str, query: str, headers: Iterable[tuple[str, str]]
+    ) -> SocketMessages | None:
+        """Return what follows the messages of a WebSocket, or None if its route is not captured."""
+        for route in self._sockets:
+            if route.pattern.fullmatch(path):
+                request = {"method": SOCKET, "path": path, "query": query, "headers": dict(headers)}
+                reads = self._read is not None
+                return SocketMessages(route.handler, self._limit, request, reads=reads)
+        for route in self._routes:
+            if route.pattern.fullmatch(path):
+                route.note_socket()
+                break
+        return None
+
     def _reference(self, agent: str, call: CapturedCall | None, context: Context | None) -> str:
         span_context = None if call is None else call.span_context
         if span_context is None:
             current = trace.get_current_span(context).get_span_context()
             span_context = current if current.is_valid else None
         return str(Reference.to(call, span_context, agent))
+
+
+class _Route:
+    """A captured route: what it matches, its handler, and which kinds of connection came."""
+
+    def __init__(self, method: str | None, pattern: re.Pattern[str], handler: Handler) -> None:
+        self.method, self.pattern, self.handler = method, pattern, handler
+        self.has_requests = False
+        self._has_noted = False
+
+    def takes(self, method: str) -> bool:
+        """Tell whether requests of this method are captured."""
+        return method == self.method if self.method else method not in _NEVER
+
+    def note_socket(self) -> None:
+        """Log once that a WebSocket came to a route to which no request has come."""
+        if self.has_requests or self._has_noted:
+            return
+        self._has_noted = True
+        log.warning(
+            "websocket_not_captured",
+            part=self.handler.agent,
+            why="the route captures requests, and a WebSocket came: nothing of it is evaluated",
+            fix=f'to evaluate each message, put "{SOCKET} " before the path in routes',
+        )
 
 
 class Exchange:
@@ -284,6 +340,135 @@ class Exchange:
             call.size_bytes += most_parsed_bytes(body)
         else:
             call.keep_stream([body], end, response.truncated)
+
+
+class _SocketMessage(Exchange):
+    """A text message received over a WebSocket, and the messages sent until the next one."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        call: CapturedCall,
+        limit: int,
+        request: dict[str, Any],
+        *,
+        reads: bool,
+    ) -> None:
+        super().__init__(handler, call, limit, request, None, reads=reads)
+        self._limit = limit
+        self._is_lines = False
+        self._last_tick = call.started_tick
+        self.is_answered = False
+
+    def ask(self, text: str) -> None:
+        """Take the message, in place of an earlier one that was not answered."""
+        self.request = _Body(self._limit)
+        if self.wanted:
+            self.request.add(text.encode("utf-8", "replace"))
+
+    def add(self, piece: Any) -> None:
+        """Keep a message that was sent: JSON objects as lines, which the reader of streams knows."""
+        self.is_answered = True
+        self._last_tick = time.perf_counter_ns()
+        if not self.wanted:
+            return
+        self._pieces += 1
+        if not isinstance(piece, str):
+            return
+        if self._pieces == 1:
+            self._is_lines = piece[:1] == "{"
+        elif self._is_lines:
+            self.response.add(b"\n")
+        self.response.add(piece.encode("utf-8", "replace"))
+
+    def end(
+        self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = ""
+    ) -> None:
+        """End the call at the time of the last message sent: until the next came, nothing ran."""
+        if not self.ended and error is None:
+            self._call.started_tick += time.perf_counter_ns() - self._last_tick
+        super().end(end, error, unread=unread)
+
+    def _keep_answer(
+        self, call: CapturedCall, end: StreamEnd, error: BaseException | None, unread: str
+    ) -> None:
+        body = bytes(self.response.kept)
+        if not body and error is not None:
+            return
+        if not body:
+            problem = "only binary messages were sent" if self._pieces else "nothing was sent"
+            reason: CaptureReason = "unreadable_body" if self._pieces else "no_answer"
+            call.answer = Unreadable("the messages", problem, reason)
+        elif end == "completed" and self._pieces == 1:
+            call.truncated = self.response.truncated
+            call.answer = {"status_code": _OK, "body": body}
+            call.size_bytes += most_parsed_bytes(body)
+        else:
+            call.keep_stream([body], end, self.response.truncated)
+
+
+class SocketMessages:
+    """The messages of one WebSocket, each as a call. Nothing here raises."""
+
+    def __init__(
+        self, handler: Handler, limit: int, request: dict[str, Any], *, reads: bool
+    ) -> None:
+        self._handler, self._limit, self._request, self._reads = handler, limit, request, reads
+        self._message: _SocketMessage | None = None
+        self._is_gone = False
+
+    def received(self, message: Any) -> None:
+        """Take a message that the application receives."""
+        try:
+            kind = message["type"]
+            if kind == "websocket.disconnect":
+                self._is_gone = True
+            text = message.get("text") if kind == "websocket.receive" else None
+            if isinstance(text, str) and text:
+                self._ask(text)
+        except Exception as error:
+            self._broken(error)
+
+    def sent(self, message: Any) -> None:
+        """Take a message that the application has sent."""
+        try:
+            if message["type"] == "websocket.send" and self._message is not None:
+                text = message.get("text")
+                self._message.add(message.get("bytes") if text is None else text)
+        except Exception as error:
+            self._broken(error)
+
+    def failed(self) -> None:
+        """The client is gone, and a message could not be sent to it."""
+        self._is_gone = True
+        self.end("abandoned")
+
+    def end(self, end: StreamEnd = "completed", error: BaseException | None = None) -> None:
+        """End the last message's call; an exception after the client has gone is no error."""
+        message, self._message = self._message, None
+        if message is None:
+            return
+        try:
+            message.end(end, None if self._is_gone else error)
+            message.close()
+        except Exception as failure:
+            self._broken(failure)
+
+    def _ask(self, text: str) -> None:
+        if self._message is not None and not self._message.is_answered:
+            self._message.ask(text)
+            return
+        self.end()
+        call = self._handler.enter((), {})
+        if call is None:
+            return
+        message = _SocketMessage(self._handler, call, self._limit, self._request, reads=self._reads)
+        message.ask(text)
+        message.open()
+        self._message = message
+
+    def _broken(self, error: Exception) -> None:
+        self._handler.config.pipeline.broken("capture", error)
 
 
 class _Body:

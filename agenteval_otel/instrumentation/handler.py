@@ -22,6 +22,7 @@ from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture.annotations import flag_of
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments, CapturedCall, fresh_call
+from agenteval_otel.capture.detached import Unreadable
 from agenteval_otel.config.process import follow
 from agenteval_otel.engine.handler import HandlerSettings, prepare_models
 from agenteval_otel.instrumentation.scope import PLAIN, SCOPE, SPAN_KEY, Scope, current_context
@@ -48,6 +49,8 @@ _now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
 _current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
 _LOOP_EVERY = 64
 _CALL_BYTES = 540
+_SOCKET_NAMES: Final = frozenset({"websocket", "ws"})
+"""Names of a WebSocket among arguments without annotations, which `monitor` cannot refuse."""
 
 
 class HandlerConfig:
@@ -122,6 +125,7 @@ class Handler:
         self.of_requests = False
         self._settings_for = settings_for
         self._arguments = Arguments(function, keep=keep_arguments)
+        self._has_socket = not _SOCKET_NAMES.isdisjoint(self._arguments.names)
         self._noted_prompt = keep_arguments  # a capture= function says what the prompt is
         self._count = 0
         self.scope = Scope(self.broken)
@@ -252,6 +256,8 @@ class Handler:
             size += getsizeof(answer)
         elif answer is not None:
             call.keep_answer(answer)
+        elif self._has_socket and call.chunks is None and call.error_type is None:
+            call.answer = Unreadable("the handler", "it sends over a WebSocket", "no_answer")
         if call.facts is not None:
             call.keep_facts()
         span: Any = call.span or call.host_span

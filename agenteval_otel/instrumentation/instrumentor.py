@@ -29,7 +29,7 @@ from opentelemetry import trace
 from agenteval_otel.config import Settings, configure
 from agenteval_otel.config.process import current_pipeline, current_settings, when_configured
 from agenteval_otel.instrumentation import asgi, wsgi
-from agenteval_otel.instrumentation.exchange import Middleware
+from agenteval_otel.instrumentation.exchange import SOCKET, Middleware
 from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
 from agenteval_otel.runtime.log import log
 
@@ -103,9 +103,18 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         if chosen.spans and add is not None:
             self._processor = AgentEvalSpanProcessor()
             add(self._processor)
-        templates = {kind: kind(None, routes=routes) for kind in _KINDS} if routes else {}
-        for module, name, kind in _APPLICATIONS if routes else ():
-            wrapt.register_post_import_hook(partial(_wrap, name, templates[kind]), module)
+        templates = {}
+        for kind in _KINDS:
+            taken = {
+                route: agent
+                for route, agent in routes.items()
+                if kind.has_sockets or not route.startswith(f"{SOCKET} ")
+            }
+            if taken:
+                templates[kind] = kind(None, routes=taken)
+        for module, name, kind in _APPLICATIONS:
+            if kind in templates:
+                wrapt.register_post_import_hook(partial(_wrap, name, templates[kind]), module)
 
     def _uninstrument(self, **_: Any) -> None:
         self._is_waiting = False

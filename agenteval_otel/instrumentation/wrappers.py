@@ -11,6 +11,7 @@ the context of what the handler raises later.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import functools
 import inspect
 import sys
@@ -25,7 +26,13 @@ from agenteval_otel.capture import Facts
 from agenteval_otel.capture.calls import CURRENT, STREAM_CHARS, CapturedCall
 from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.fields import MAX_ITEMS
-from agenteval_otel.capture.formats.web import app_with, pieces_later, pieces_of, streamed_body
+from agenteval_otel.capture.formats.web import (
+    app_with,
+    pieces_later,
+    pieces_of,
+    sockets_among,
+    streamed_body,
+)
 from agenteval_otel.capture.reference import Reference
 from agenteval_otel.capture.text import clean
 from agenteval_otel.compat import load_evaluators
@@ -107,6 +114,8 @@ def decorated(
             agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256
         )
         _check_place(function, name)
+        if capture is None:
+            _check_answers(function, name)
         wrapped = wrap(
             function,
             Handler(
@@ -165,6 +174,30 @@ def _check_place(function: Any, name: str) -> None:
             part=name,
             reason=f"{app} has the handler without @monitor",
             fix=fix,
+        )
+
+
+def _check_answers(function: Any, name: str) -> None:
+    """Refuse the handler of a WebSocket, whose answers are what it sends and not what it returns.
+
+    One that says by its return type, or by a yield, that it gives an answer is taken.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return
+    if signature.return_annotation not in (inspect.Signature.empty, None, "None", Any, "Any"):
+        return
+    sockets = sockets_among(function)
+    if sockets:
+        raise ConfigurationError(
+            f"{name} has a WebSocket ({sockets[0]}) and returns no answer: put @monitor on the "
+            "function that makes one answer, such as `async def answer(question: str) -> str`, or "
+            'have AgentEvalMiddleware evaluate each message: routes={"WS /chat": "support"}. If it '
+            "does return the answer, say so by its return type, such as `-> str`",
+            path="handler",
         )
 
 
@@ -386,7 +419,11 @@ def _leave(
     error: BaseException | None = None,
     stream: tuple[list[Any], StreamEnd, bool] | None = None,
 ) -> None:
-    if call is None or (type(answer) not in _NO_RESPONSE and _follow_body(handler, call, answer)):
+    if call is None:
+        return
+    if type(answer) not in _NO_RESPONSE and (
+        _follow_future(handler, call, answer) or _follow_body(handler, call, answer)
+    ):
         return
     try:
         if stream is not None:
@@ -436,6 +473,42 @@ def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
     return True
 
 
+def _follow_future(handler: Handler, call: CapturedCall, answer: Any) -> bool:
+    """Whether the answer is a task or a future that is not done: the call then ends when it is.
+
+    The host gets its own object, which is only told to call back.
+    """
+    kind = type(answer)
+    try:
+        if not issubclass(kind, _FUTURES):
+            return False
+        handler.scope.close(call)
+        if answer.done():
+            _leave_done(handler, call, answer)
+        else:
+            answer.add_done_callback(functools.partial(_leave_done, handler, call))
+    except Exception:  # of a class of the host's own: it counts as what cannot be read
+        return False
+    return True
+
+
+def _leave_done(handler: Handler, call: CapturedCall, future: Any) -> None:
+    """End a call with the outcome of a future that is done."""
+    answer: Any = None
+    error: BaseException | None = None
+    try:
+        if future.cancelled():
+            error = asyncio.CancelledError()
+        else:
+            # `exception()` would silence the event loop's line on an exception that nobody reads.
+            error = future._exception
+            answer = future.result() if error is None else None
+    except BaseException as failure:
+        error = failure
+    _leave(handler, call, answer, error)
+
+
+_FUTURES = (asyncio.Future, concurrent.futures.Future)
 _NO_RESPONSE = frozenset({str, bytes, int, float, bool, type(None), dict, list, tuple})
 # What a handler returns instead of answering is followed to its end: the answer is what comes out
 # of it.

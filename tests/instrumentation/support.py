@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -13,7 +15,7 @@ from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from tests.testing.doubles import Free
 
-__all__ = ["Seen"]
+__all__ = ["Seen", "in_loop"]
 
 
 class _Note(Free):
@@ -25,6 +27,16 @@ class _Note(Free):
     def score(self, evaluation_input: EvaluationInput) -> Score:
         self.seen.append(evaluation_input)
         return Score(value=1.0)
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
 
 
 class Seen:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import copy
 import functools
+import gc
 import inspect
 import multiprocessing
 import pickle
@@ -14,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import monitor
-from tests.instrumentation.support import Seen
+from agenteval_otel import annotate, monitor
+from tests.instrumentation.support import Seen, in_loop
 from tests.promises.hosts import SHAPES as SHAPES_OF_SCRIPTS
 from tests.promises.hosts import Script, drive
 
@@ -213,3 +215,90 @@ def test_a_spawned_process_runs_a_handler() -> None:
     """It imports the module anew and answers as a plain function would."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(importable, ("hello",)) == "HELLO"
+
+
+class Answered(asyncio.Task):  # type: ignore[type-arg]
+    """A task of the application's own class."""
+
+
+async def _later(question: str) -> str:
+    await asyncio.sleep(0)
+    annotate(tags={"in": "task"})
+    if question == "no":
+        raise ValueError(question)
+    return question.upper()
+
+
+@pytest.mark.parametrize("make", [asyncio.ensure_future, Answered])
+@in_loop
+async def test_the_result_of_a_returned_task_is_evaluated(seen: Seen, make: Any) -> None:
+    """The caller gets the handler's own task, and what the task annotates is the call's."""
+    made = []
+
+    @seen.monitor
+    def ask(question: str) -> Any:
+        made.append(make(_later(question)))
+        return made[-1]
+
+    task = ask("hi")
+    assert task is made[0]
+    assert seen.inputs == []
+    assert await task == "HI"
+    assert (seen.last.prompt, seen.last.response, seen.last.tags) == ("hi", "HI", {"in": "task"})
+    assert seen.outcomes == {"evaluated": 1}
+
+
+@in_loop
+async def test_a_task_that_fails_or_is_cancelled_is_an_error(seen: Seen) -> None:
+    """As of a coroutine: the call has the exception's name, and the awaiter gets the exception."""
+
+    @seen.monitor
+    def ask(question: str) -> Any:
+        return asyncio.ensure_future(_later(question))
+
+    with pytest.raises(ValueError, match="no"):
+        await ask("no")
+    task = ask("hi")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [made.error_type for made in seen.inputs] == ["ValueError", "CancelledError"]
+
+
+@in_loop
+async def test_an_exception_that_nobody_reads_is_still_reported(seen: Seen) -> None:
+    """The event loop's line on a task whose exception was never retrieved is not silenced."""
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    @seen.monitor
+    def ask(question: str) -> Any:
+        return asyncio.ensure_future(_later(question))
+
+    await asyncio.wait([ask("no")])
+    seen.inputs.clear()
+    gc.collect()
+    assert [context["message"] for context in reported] == ["Task exception was never retrieved"]
+
+
+def test_the_result_of_a_thread_s_future_is_evaluated(seen: Seen) -> None:
+    """That of a pool counts as a task does, done or not."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+
+        @seen.monitor
+        def ask(question: str) -> Any:
+            return pool.submit(question.upper)
+
+        assert ask("hi").result() == "HI"
+
+    @seen.monitor(agent="done")
+    def answered(question: str) -> Any:
+        future: concurrent.futures.Future[str] = concurrent.futures.Future()
+        future.set_result(question.upper())
+        return future
+
+    assert answered("ho").result() == "HO"
+    assert sorted((made.prompt, made.response) for made in seen.inputs) == [
+        ("hi", "HI"),
+        ("ho", "HO"),
+    ]

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from types import FrameType
-from typing import Any, Final
+from types import FrameType, UnionType
+from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 from agenteval_otel.capture.answers import add_answer, add_plain
@@ -105,6 +105,30 @@ def _fields_of(query: str) -> dict[str, str] | None:
         return dict(parse_qsl(query, max_num_fields=_MOST_FIELDS)) or None
     except ValueError:
         return None
+
+
+_SOCKET_MODULES: Final = ("starlette", "fastapi", "litestar", "quart")
+
+
+def sockets_among(function: Any) -> list[str]:
+    """Return the names of a function's parameters whose annotation is a WebSocket."""
+    try:
+        annotations = get_type_hints(function, include_extras=True)
+    except Exception:  # a name that only type checkers know
+        annotations = getattr(function, "__annotations__", {})
+    return [name for name, kind in annotations.items() if name != "return" and _is_socket(kind)]
+
+
+def _is_socket(annotation: Any) -> bool:
+    """Tell whether an annotation is a web framework's WebSocket, ``Annotated`` or in a union too."""
+    if isinstance(annotation, type):
+        return any(
+            base.__name__ == "WebSocket" and base.__module__.partition(".")[0] in _SOCKET_MODULES
+            for base in annotation.__mro__
+        )
+    if get_origin(annotation) not in (Annotated, Union, UnionType):
+        return False
+    return any(_is_socket(part) for part in get_args(annotation))
 
 
 def streamed_body(answer: Any) -> tuple[str, Any] | None:
