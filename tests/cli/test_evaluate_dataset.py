@@ -104,6 +104,53 @@ def test_the_header_decides_the_separator(separator: str, tmp_path: Path) -> Non
     assert [(row.response, row.prompt) for row in read(path)] == [("1,5; or so", "why")]
 
 
+@pytest.mark.parametrize("first", ["sep=|", "SEP=|", '"sep=|"'])
+def test_the_line_of_a_spreadsheet_states_the_separator(first: str, tmp_path: Path) -> None:
+    """It is no header, and counts as a line in the places of inputs."""
+    path = written(tmp_path, "a.csv", f"{first}\r\nresponse|prompt\r\na, b; c|why\r\n")
+    assert [(row.response, row.prompt) for row in read(path)] == [("a, b; c", "why")]
+    with Dataset([str(path)]) as dataset:
+        dataset.check()
+        assert [row.place for row in dataset] == ["a.csv:3"]
+
+
+CHAT = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "When?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "find", "arguments": '{"id": 1}'}}
+        ],
+    },
+    {"role": "tool", "tool_call_id": "c", "content": "Tuesday"},
+    {"role": "assistant", "content": "On Tuesday."},
+]
+
+
+def test_the_messages_of_a_chat_are_an_input(tmp_path: Path) -> None:
+    """As of a handler that returns them: the last question, the answer after it, and its calls."""
+    path = written(tmp_path, "a.jsonl", json.dumps({"messages": CHAT, "weight": 1}) + "\n")
+    (made,) = read(path)
+    assert (made.prompt, made.response_text) == ("When?", "On Tuesday.")
+    (call,) = made.tool_calls or ()
+    assert (call.name, call.arguments, call.result) == ("find", {"id": 1}, "Tuesday")
+    assert [message.role for message in made.message_history or ()] == ["system", "user"]
+    assert made.metadata == {"weight": 1}
+
+
+def test_named_fields_count_beside_the_messages_of_a_chat(tmp_path: Path) -> None:
+    """A prompt that is named stays; with an answer of its own, messages are kept as they are."""
+    asked = {"messages": CHAT, "Prompt": "Until when?"}
+    answered = {"messages": CHAT, "response": "Never."}
+    lines = "".join(json.dumps(line) + "\n" for line in (asked, answered))
+    first, second = read(written(tmp_path, "a.jsonl", lines))
+    assert (first.prompt, first.response_text) == ("Until when?", "On Tuesday.")
+    assert (second.prompt, second.response_text) == (None, "Never.")
+    assert second.metadata == {"messages": CHAT}
+
+
 def test_without_a_suffix_the_first_character_decides_the_form(tmp_path: Path) -> None:
     """Else the suffix."""
     assert read(written(tmp_path, "a.txt", ' {"response": "a"}\n'))[0].response == "a"
@@ -279,6 +326,13 @@ def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:
         ("a.csv", "response\ra\rb\r", "a.csv:1: not CSV: new-line character"),
         ("a.csv", "response,context\na,b\n", "a.csv:2: context: not JSON"),
         ("a.csv", b"\xff\xfer\x00e\x00", "a.csv:1: UTF-16"),
+        ("a.xlsx", b"PK\x03\x04\x14\x00", "a.xlsx:1: an Excel workbook or another ZIP file"),
+        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1", "a.xls:1: an old Excel workbook"),
+        ("a.jsonl", b"\x1f\x8b\x08\x00", "a.jsonl:1: compressed with gzip; `gunzip`"),
+        ("a.parquet", b"PAR1\x15\x04", "a.parquet:1: a Parquet file"),
+        ("a.json", '{"data": [{"response": "a"}]}', "in the list 'data': `jq -c '.data[]' FILE`"),
+        ("a.csv", "sep=;\nresponse;prompt\na\n", "a.csv:3: 1 cells, but the header has 2"),
+        ("a.jsonl", '{"messages": [{"role": "user", "content": "Q"}]}\n', "response: is missing"),
     ],
 )
 def test_a_problem_has_its_file_and_line(

@@ -24,6 +24,9 @@ from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
 
 from pydantic import ValidationError
 
+from agenteval_otel.capture.build import history_fields, last_question
+from agenteval_otel.capture.messages import all_turns, is_message
+from agenteval_otel.capture.reading import Reading
 from agenteval_otel.components.explained import explain_validation, known_choices
 from agenteval_otel.config import Problem, SettingsError
 from agenteval_otel.database.target import is_sqlite, target_of
@@ -48,6 +51,22 @@ _JSON_CELLS = {
     "conversation",
 }  # fmt: skip
 """Fields that are lists or mappings: their cells are JSON."""
+_FROM_SPREADSHEETS = "spreadsheets save as 'CSV UTF-8'"
+_OTHER_FILES = (
+    (
+        b"PK\x03\x04",
+        f"an Excel workbook or another ZIP file; expected JSON or CSV ({_FROM_SPREADSHEETS})",
+    ),
+    (b"\xd0\xcf\x11\xe0", f"an old Excel workbook; expected JSON or CSV ({_FROM_SPREADSHEETS})"),
+    (
+        b"PAR1",
+        "a Parquet file; expected JSON or CSV (pandas: to_json(..., orient='records', lines=True))",
+    ),
+    (b"\x1f\x8b", "compressed with gzip; `gunzip` makes the file that is expected"),
+)
+"""How files of other kinds begin, and what to do with them."""
+_SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
+"""The line before the header in which Excel says which separator follows."""
 _TOO_DEEP = "not JSON that can be read: it is nested too deeply"
 _SNAPSHOT = ("inputSnapshot", "input_snapshot")  # where a stored result has its input
 _WITHOUT_INPUT = (
@@ -116,6 +135,9 @@ def lines_of(open_lines: Open, path: str, name: str) -> Iterator[str]:
 
 
 def _decoded(line: bytes, name: str, number: int) -> str:
+    kind = next((kind for start, kind in _OTHER_FILES if line.startswith(start)), None)
+    if number == 1 and kind is not None:
+        raise ConfigurationError(kind, path=f"{name}:{number}")
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
@@ -125,7 +147,7 @@ def _decoded(line: bytes, name: str, number: int) -> str:
             if utf16
             else "not UTF-8; `iconv -f latin1 -t utf-8` converts Latin-1"
         )
-        hint += " (spreadsheets: 'CSV UTF-8')"
+        hint += f" ({_FROM_SPREADSHEETS})"
         raise ConfigurationError(hint, path=f"{name}:{number}") from None
 
 
@@ -272,7 +294,10 @@ class Dataset:
         return ((line, partial(self._renamed, values)) for line, values in parsed)
 
     def _renamed(self, values: Callable[[], Named]) -> Named:
-        return [(self.field_of(name), value) for name, value in values()]
+        named = values()
+        if "messages" not in self._columns and ("response",) not in self._mapped:
+            named = _with_messages(named)
+        return [(self.field_of(name), value) for name, value in named]
 
     def field_of(self, name: str) -> str:
         """The field that a column stands for. A column with the name of a mapped field goes into
@@ -330,6 +355,34 @@ def named_values(line: str) -> Named:
     return list((value if snapshot is None else snapshot).items())
 
 
+def _with_messages(named: Named) -> Named:
+    """Return the values with those of a chat's ``messages`` in their place, where no answer is named.
+
+    What follows the user's last message is the answer, as for a handler that returns a conversation.
+    """
+    messages = dict(named).get("messages")
+    has_answer = any(_plain(name) == "response" for name, _ in named)
+    if has_answer or not isinstance(messages, list) or not messages:
+        return named
+    if not all(is_message(message) for message in messages):
+        return named
+    turns = all_turns(messages)
+    reading = Reading()
+    reading.add_conversation(turns)
+    read = {
+        "prompt": last_question(reading.history),
+        "message_history": history_fields(reading.history),
+        "tool_calls": reading.calls.finished(),
+        "response": reading.text if len(turns) > len(reading.history) else None,
+    }
+    rest = [(name, value) for name, value in named if name != "messages"]
+    stated = {_plain(name) for name, _ in rest}
+    for name, value in read.items():
+        if value is not None and _plain(name) not in stated:
+            rest.append((name, value))
+    return rest
+
+
 def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
     """An input for each object of a JSON list, which is read whole."""
     text = "".join(chain([first], lines))
@@ -374,12 +427,19 @@ def _named_fields(stored: AggregatedEvaluationResult) -> Named:
 
 def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) -> Iterator[Parsed]:
     """An input for each row below the header; the separator is the most frequent of comma,
-    semicolon and tab there.
+    semicolon and tab there, or what a line before it says (``sep=;``).
     """
     csv.field_size_limit(_MAX_CELL)  # of the process; by default 128 KiB a cell
     header: list[str] = []
     begins = 1
-    reader = csv.reader(chain([first], lines), strict=True, delimiter=max(",;\t", key=first.count))
+    stated = _SEPARATOR.fullmatch(first)
+    if stated is not None:
+        begins = 2
+        separator = stated[1]
+    else:
+        separator = max(",;\t", key=first.count)
+        lines = chain([first], lines)
+    reader = csv.reader(lines, strict=True, delimiter=separator)
     try:
         for cells in reader:
             if header and any(cells):
@@ -387,7 +447,7 @@ def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) 
             elif any(cells):
                 header = list(map(dataset.field_of, cells))
                 _check_header(header, f"{source}:{begins}", needs_response=dataset.needs_response)
-            begins = reader.line_num + 1
+            begins = reader.line_num + (1 if stated is None else 2)
     except csv.Error as error:
         raise ConfigurationError(f"not CSV: {error}", path=f"{source}:{begins}") from None
 
@@ -483,13 +543,24 @@ def input_of(named: Named, *, needs_response: bool = True) -> EvaluationInput:
     )
     if needs_response and not has_answer:
         raise ConfigurationError(
-            f"is missing: the answer to evaluate (or error_type, where the agent raised){_MAPPED}",
+            f"is missing: the answer to evaluate (or error_type, where the agent raised){_MAPPED}"
+            f"{_inputs_within(named)}",
             path="response",
         )
     try:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:
         raise explain_validation(error, EvaluationInput) from None
+
+
+def _inputs_within(named: Named) -> str:
+    """Return a hint at the inputs where an object holds them in a list; else nothing."""
+    for name, value in named:
+        is_unknown = _field_of(name)[0] == "metadata" and name.isidentifier()
+        is_list = isinstance(value, list) and bool(value)
+        if is_unknown and is_list and all(isinstance(item, dict) for item in value):
+            return f"; if the inputs are in the list {name!r}: `jq -c '.{name}[]' FILE` makes lines of them"
+    return ""
 
 
 def _json(text: str) -> Any:
