@@ -56,8 +56,8 @@ REASONS: Final[dict[CaptureReason, Explained]] = {
     "no_answer": Explained(
         "calls without an answer: a handler of a WebSocket that returns none, a message over one "
         "after which nothing was sent",
-        "put @monitor on the function that makes one answer, or name the route as WS /path in the "
-        "middleware; leave it where the message asks for none, as the command to stop does",
+        "put @monitor on the function that makes one answer, name the route as WS /path in the "
+        "middleware, or give the text with capture=; a message that asks for no answer may stay so",
     ),
     "no_content": Explained(
         "answers whose spans have no text",

@@ -500,7 +500,7 @@ def _leave_done(handler: Handler, call: CapturedCall, future: Any) -> None:
         if future.cancelled():
             error = asyncio.CancelledError()
         else:
-            # `exception()` would silence the event loop's line on an exception that nobody reads.
+            # `exception()` would silence the event loop's line on an exception that is never read.
             error = future._exception
             answer = future.result() if error is None else None
     except BaseException as failure:

@@ -25,7 +25,8 @@ reply.
 """
 NO_ROOM: Final = "no room: try again later"
 _PIECE_BYTES: Final = 256 * 1024
-_GZIP: Final = 31  # the window's size for zlib, and that a gzip header is expected
+PACKINGS: Final = {"gzip": 31, "deflate": 15}
+"""The compressions that are read, each with the window's size for zlib and the header expected."""
 _MAX_DEPTH: Final = 100
 SPAN_BYTES: Final = 1_536
 """Approximate memory of a span or event without its texts and attributes."""
@@ -154,9 +155,10 @@ def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | 
     """The body without its compression; raises `BodyError` for more than `max_bytes`, whatever it
     claims to be.
     """
-    if encoding != "gzip":
+    window = PACKINGS.get(encoding)
+    if window is None:
         return body
-    decoder = zlib.decompressobj(_GZIP)
+    decoder = zlib.decompressobj(window)
     data, view = bytearray(), memoryview(body)
     for at in range(0, len(view), _PIECE_BYTES):  # in pieces: grown at once it takes twice its size
         piece: Any = view[at : at + _PIECE_BYTES]
@@ -164,12 +166,12 @@ def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | 
             try:
                 data += decoder.decompress(piece, _PIECE_BYTES)
             except zlib.error:
-                raise BodyError(400, "not gzip") from None
+                raise BodyError(400, f"not {encoding}") from None
             if len(data) > max_bytes:
                 raise BodyError(413, f"larger than {max_bytes:,} bytes after decompression")
             piece = decoder.unconsumed_tail
     if not decoder.eof or decoder.unused_data or at + _PIECE_BYTES < len(view):
-        raise BodyError(400, "gzip: incomplete, or something behind its end")
+        raise BodyError(400, f"{encoding}: incomplete, or something behind its end")
     return data
 
 

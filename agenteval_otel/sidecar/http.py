@@ -17,6 +17,7 @@ from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.sidecar.access import RequestAccess
 from agenteval_otel.sidecar.body import (
     NO_ROOM,
+    PACKINGS,
     PATIENCE_S,
     Decoding,
     Full,
@@ -135,8 +136,8 @@ class HttpReceiver:
         if content_type not in (_PROTOBUF, _JSON):
             return _refused(415, f"content-type: {_PROTOBUF} or {_JSON}")
         encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
-        if encoding not in ("", "identity", "gzip"):
-            return _refused(415, "content-encoding: gzip or none")
+        if encoding not in ("", "identity", *PACKINGS):
+            return _refused(415, f"content-encoding: {', '.join(PACKINGS)} or none")
         body = await self._body(headers, receive, add, self._max_bytes)
         if isinstance(body, Reply):
             return body

@@ -74,6 +74,7 @@ _NOTE_S: Final = 0.02
 """How often what was exported is noted: what a kill comes before is evaluated again."""
 _EXPORT_S: Final = 30.0
 _NEARLY_FULL: Final = 0.9
+_RECORDS: Final = {TRACES: "spans", LOGS: "log records"}
 _RETRIED_AT_ONCE: Final = (256, 16, 1)
 """How many answers are retried together that were under evaluation at one, two, and more deaths:
 the more often, the fewer others a death of theirs concerns."""
@@ -402,6 +403,9 @@ class Intake:
         least = size_bytes // 2 + SPAN_BYTES * count
         if least > memory.max_bytes or memory.used_bytes + least > memory.max_bytes:
             self._refuse(count, least)
+        if not count:
+            self._note_no_records(kind)
+            return 0
         records, invalid = (_spans_of if kind == TRACES else _events_of)(request)
         sizes = _sizes_of(records)
         reserved = sum(sizes)
@@ -427,6 +431,16 @@ class Intake:
         if invalid:
             self._count("invalid", invalid)
         return invalid
+
+    def _note_no_records(self, kind: int) -> None:
+        """Count a request in which nothing is known, such as one of another signal."""
+        default_pipeline().accounting.fail("requests:no_records")
+        log.warning(
+            "request_without_records",
+            part="receiver",
+            why=f"nothing in the request is known as {_RECORDS[kind]}",
+            fix="send spans to /v1/traces and log records to /v1/logs, and no other signal",
+        )
 
     def _refuse(self, count: int, size_bytes: int) -> NoReturn:
         self._count("refused", count)

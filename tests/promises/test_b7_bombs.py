@@ -31,9 +31,9 @@ JSON = {"Content_Type": "application/json"}
 GZIP = {"Content_Encoding": "gzip"}
 
 
-def gzipped(size_bytes: int, block: bytes = b"\0" * MIB) -> bytes:
-    """A gzip stream of blocks, made without having them."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+def gzipped(size_bytes: int, block: bytes = b"\0" * MIB, window: int = 31) -> bytes:
+    """A gzip stream of blocks, made without having them; with the window 15 one of deflate."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, window)
     return (
         b"".join(packer.compress(block) for _ in range(size_bytes // len(block))) + packer.flush()
     )
@@ -105,7 +105,10 @@ HTTP = PROTOBUF | {
     ),
     "gzip cut off": Bomb(lambda: gzipped(MIB)[:-4], GZIP),
     "no gzip": Bomb(lambda: b"x" * 1000, GZIP),
-    "deflate": Bomb(lambda: zlib.compress(b"\0" * MIB), {"Content_Encoding": "deflate"}, (415,)),
+    "deflate": Bomb(lambda: gzipped(BOMB, window=15), {"Content_Encoding": "deflate"}),
+    "deflate without its header": Bomb(
+        lambda: gzipped(MIB, window=-15), {"Content_Encoding": "deflate"}
+    ),
     "zstd": Bomb(lambda: b"\x28\xb5\x2f\xfd" * 1000, {"Content_Encoding": "zstd"}, (415,)),
     "gzipped spans": Bomb(lambda: gzip.compress(of_spans(b"\x12\x00" * 8_000_000), 1), GZIP),
     "deep JSON": Bomb(lambda: b"[" * 100_000, JSON),

@@ -236,6 +236,20 @@ def test_events_without_ids_are_ordinary_lines_of_a_log(intake: Intake) -> None:
     assert taken(intake) == {}
 
 
+@pytest.mark.parametrize("kind", [TRACES, LOGS])
+def test_a_request_without_records_is_counted(
+    intake: Intake, process: Pipeline, kind: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An empty one or one of another signal is taken, which ends its repetition, and logged once."""
+    for _ in range(3):
+        request = intake.messages[kind].request()
+        request.MergeFromString(b"\x7a\x03abc")  # a field that OTLP does not have
+        assert intake.take(kind, request, b"\x7a\x03abc") == 0
+    assert process.accounting.failures["requests:no_records"] == 3
+    assert caplog.text.count("request_without_records") == 1
+    assert taken(intake) == {}
+
+
 def test_ids_of_zeros_are_rejected(intake: Intake) -> None:
     """They name no trace, and the reply counts them."""
     assert (
