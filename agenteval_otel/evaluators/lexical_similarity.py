@@ -14,7 +14,7 @@ from rapidfuzz.distance import Levenshtein
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator, TextField, reference_texts, text_at
-from agenteval_otel.evaluators.words import collapsed
+from agenteval_otel.evaluators.words import collapsed, folded
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH
 
@@ -131,7 +131,7 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         source_field: Where the text comes from (see `EvaluationInput.text_at`).
         reference_field: Where the reference text comes from.
         unit: What ``levenshtein`` and ``jaro-winkler`` count as one character; ``utf16`` counts an
-            emoji as two.
+            emoji as two. Letters with accents are composed (NFC) before, but for ``utf16``.
         max_characters: Compares only the first characters of each text, up to this many; results
             report a cut.
         score_cutoff: A similarity below this scores 0.0; ``levenshtein`` then stops early.
@@ -188,8 +188,10 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
 
     def _prepared(self, text: str) -> str:
         text = text[: self.max_characters]
-        if not self.case_sensitive:
-            text = text.lower()
+        if self.unit == "utf16":  # as JavaScript compares: each code unit for itself
+            text = text if self.case_sensitive else text.lower()
+        else:
+            text = folded(text, case_sensitive=self.case_sensitive)
         return collapsed(text) if self.normalize_whitespace else text
 
     def _similarity(self, source: str, reference: str) -> float:

@@ -24,6 +24,7 @@ from agenteval_otel.models import (
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH, references_of
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
+from agenteval_otel.runtime.text import composed
 from agenteval_otel.scoring import AgentDockCriteria
 
 _TWO_VALUED = ("binary", "pass/fail")
@@ -89,7 +90,8 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         texts = [_text_of(evaluation_input.response if response is None else response, "response")]
         texts += [_text_of(reference, "ground_truth") for reference in references]
         try:
-            vectors, usage = await self.embedder.embedded(texts)
+            # Models embed a decomposed letter as other tokens than the same letter composed.
+            vectors, usage = await self.embedder.embedded([composed(text) for text in texts])
         except (EvaluationError, EvaluationSkipped):
             raise
         except Exception as error:

@@ -23,6 +23,7 @@ from agenteval_otel.evaluators.built_in import (
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH
 from agenteval_otel.models.value import copy_with
+from agenteval_otel.runtime.text import composed
 from agenteval_otel.scoring import AgentDockCriteria
 
 _SHOWN_CHARACTERS = 80
@@ -52,8 +53,10 @@ class OperationalEvaluator(BuiltInEvaluator):
 
 
 class ExactMatch(OperationalEvaluator, type="ExactMatch"):
-    """1 if the text equals the expected one, else 0; no trimming, no case folding, no Unicode
-    normalization.
+    """1 if the text equals the expected one, else 0; no trimming, no case folding.
+
+    Two encodings of the same characters are the same text: both are compared composed (NFC), and in
+    no other form (a full-width letter differs).
 
     Attributes:
         expected: The expected text; left out, the input's ground truth; skipped without one. If the
@@ -73,7 +76,7 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
             has_one = evaluation_input.ground_truth is not None
             raise EvaluationSkipped("the ground truth is no text" if has_one else NO_GROUND_TRUTH)
         text = text_at(evaluation_input, "response")
-        if text in several:
+        if composed(text) in map(composed, several):
             return Score(value=1.0, passed=True, reasoning="the text is the expected one")
         # The reference that begins most like the text shows best what is different.
         at, expected = max(

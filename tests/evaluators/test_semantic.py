@@ -260,3 +260,15 @@ def test_it_reaches_the_worker_process() -> None:
     assert load_evaluator(json.loads(json.dumps(serialize_evaluator(evaluator)))) == evaluator
     with pytest.raises(NotPortable):
         serialize_evaluator(NLPAccuracy(criterion_name="N", embedder=SimpleNamespace(embed=table)))
+
+
+def test_two_encodings_of_a_letter_are_embedded_as_one() -> None:
+    """Whatever the embedder makes of accents as marks, it does not see them."""
+    embedded: list[str] = []
+
+    def note(texts: list[str]) -> list[list[float]]:
+        embedded.extend(texts)
+        return [[1.0, 0.0] for _ in texts]
+
+    assert run("cafe\u0301", "caf\u00e9", embedder=note).score == 1.0
+    assert embedded == ["caf\u00e9", "caf\u00e9"]

@@ -208,3 +208,12 @@ def test_jaro_winkler_differs_from_rapidfuzz_in_half_transpositions_only(
     """
     actual, rounded = jaro_winkler(first, second), JaroWinkler.similarity(first, second)
     assert actual == pytest.approx(rounded) or 0 < rounded - actual < 0.2
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_two_encodings_of_a_letter_are_one(algorithm: str) -> None:
+    """A reference typed on a Mac has its accents as marks; JavaScript's units are compared as such."""
+    composed, decomposed = "caf\u00e9 \uac00", "cafe\u0301 \u1100\u1161"
+    assert score(composed, decomposed, algorithm=algorithm) == 1.0
+    assert score(composed, decomposed, algorithm=algorithm, case_sensitive=True) == 1.0
+    assert score(composed, decomposed, algorithm=algorithm, unit="utf16") < 1.0
