@@ -12,8 +12,10 @@ from typing import Any, Final
 from agenteval_otel.capture.detached import Detached, Unreadable
 from agenteval_otel.capture.events import events_in, is_json_lines, is_text_event
 from agenteval_otel.capture.fields import (
+    USAGE_NAMES,
     field,
     first,
+    first_value,
     is_data,
     items,
     kind_of,
@@ -186,7 +188,8 @@ def _add_beside(reading: Reading, answer: Any) -> None:
     """Tool calls and usage beside the text of an answer of the handler's own making."""
     for call in calls_in(items(field(answer, "tool_calls"))):
         reading.calls.add(call)
-    reading.usage_total = reading.usage_total or usage_of(field(answer, "usage"))
+    usage = first_value(answer, *USAGE_NAMES)
+    reading.usage_total = reading.usage_total or usage_of(usage)
 
 
 def must_be_complete(answer: Any) -> None:

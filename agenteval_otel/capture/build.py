@@ -44,7 +44,15 @@ from agenteval_otel.capture.messages import (
 )
 from agenteval_otel.capture.reading import Calls, Reading, plain_calls
 from agenteval_otel.capture.reasons import CaptureError
-from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, own_json, plain, to_text
+from agenteval_otel.capture.text import (
+    CAP_CHARS,
+    PlainCopy,
+    clean,
+    own_json,
+    plain,
+    to_text,
+    without_data_urls,
+)
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.components.explained import suggestion
 from agenteval_otel.models import EvaluationInput, MemoryStats
@@ -130,6 +138,8 @@ def build_input(
     cleaned = _clean_facts(facts, on_bad_fact, user_id, function) if facts else {}
     fields |= cleaned
     is_long = type(call.answer) in (str, bytes) and len(call.answer) > CAP_CHARS
+    if is_long and type(call.answer) is str:
+        is_long = len(without_data_urls(call.answer)) > CAP_CHARS
     if stated is None and (call.truncated or is_long):
         fields["metadata"] = {**cleaned.get("metadata", {}), SNAPSHOT: TRUNCATED}
     elif not cleaned and all(fields[name] is None for name in _NESTED):

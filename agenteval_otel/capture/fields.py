@@ -14,14 +14,24 @@ MAX_ITEMS: Final = 1_000  # messages, parts, tool calls or choices of one object
 _SHORT_CHARS: Final = 512
 
 Tokens = tuple[int | None, int | None]  # input and output
-_INPUT: Final = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens")
+_INPUT: Final = (
+    "input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens", "input_token_count",
+    "inputTokenCount", "prompt_token_count", "promptTokenCount", "prompt_eval_count", "tokens_evaluated", "input",
+)  # fmt: skip
 _OUTPUT: Final = (
-    "output_tokens",
-    "completion_tokens",
-    "outputTokens",
-    "completionTokens",
-    "response_tokens",
+    "output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens", "output_token_count",
+    "outputTokenCount", "candidates_token_count", "candidatesTokenCount", "generated_token_count", "generated_tokens",
+    "eval_count", "tokens_predicted", "output",
+)  # fmt: skip
+USAGE_NAMES: Final = (
+    "usage",
+    "token_usage",
+    "tokenUsage",
+    "usage_metadata",
+    "usageMetadata",
+    "tokens",
 )
+"""Names of the usage beside an answer."""
 _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 

@@ -22,15 +22,45 @@ _MARGIN_CHARS: Final = 16 * 1024
 _WORD_CHARS: Final = 128
 _MAX_DEPTH: Final = 32
 _MAX_ITEMS: Final = 10_000
+_BASE64: Final = ";base64,"
+_DATA_URL: Final = re.compile(
+    r"data:(\w{1,32})/[\w.+-]{1,64}(?:;[\w.=+-]{1,64}){0,3};base64,", re.ASCII
+)
+_BASE64_PIECE: Final = re.compile(r"[A-Za-z0-9+/=_%-]{0,65536}")
+_LEAST_PAYLOAD: Final = 256
+_KINDS: Final = {"image": "image", "audio": "audio", "video": "video"}
+
+
+def without_data_urls(text: str) -> str:
+    """Return the text with a word such as ``[image]`` in the place of each data URL in base64.
+
+    What a person sees is the picture. Short ones stay, as in an example of code.
+    """
+    if _BASE64 not in text:
+        return text
+    parts: list[str] = []
+    done = 0
+    for match in _DATA_URL.finditer(text):
+        begin, end = match.span()
+        if begin < done:
+            continue
+        # In pieces: on many megabytes one match would hold up the other threads.
+        while (piece := _BASE64_PIECE.match(text, end)) is not None and piece.end() > end:
+            end = piece.end()
+        if end - match.end() >= _LEAST_PAYLOAD:
+            parts += [text[done:begin], f"[{_KINDS.get(match[1].lower(), 'file')}]"]
+            done = end
+    return "".join([*parts, text[done:]])
 
 
 def cap(text: str, limit: int = CAP_CHARS) -> str:
     """At most `limit` characters: three quarters of the head, one quarter of the tail, and a marker
-    that says so.
+    that says so. Data URLs are left out first.
 
     No secret, number or address that redaction knows is cut in two: neither half would be
     recognised later.
     """
+    text = without_data_urls(text)
     if len(text) <= limit:
         return text
     near = min(_WORD_CHARS, limit // 8)
@@ -76,7 +106,7 @@ def sanitise(text: str) -> str:
 
 def clean(text: str, limit: int = CAP_CHARS) -> str:
     """`cap`, then `sanitise`."""
-    if len(text) <= limit and text.isascii() and "\0" not in text:
+    if len(text) <= limit and text.isascii() and "\0" not in text and _BASE64 not in text:
         return text  # nearly all: ids, names, keys
     return sanitise(cap(text, limit))
 

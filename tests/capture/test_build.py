@@ -251,3 +251,32 @@ def test_a_hash_passes_redaction() -> None:
     redactor = PatternRedactor()
     hashes = [hashed(f"user-{number}") for number in range(20_000)]
     assert [text for text in hashes if redactor.redact(text) != text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "usage"),
+    [
+        ("usage", {"input_token_count": 3, "output_token_count": 4}),
+        ("usage", {"prompt_token_count": 3, "candidates_token_count": 4}),
+        ("token_usage", {"promptTokens": 3, "completionTokens": 4}),
+        ("usage_metadata", {"promptTokenCount": 3, "candidatesTokenCount": 4}),
+        ("tokens", {"input": 3, "output": 4}),
+        ("usage", {"tokens_evaluated": 3, "tokens_predicted": 4}),
+        ("usage", {"input_token_count": 3, "generated_token_count": 4}),
+    ],
+)
+def test_the_usage_beside_an_answer_is_read_in_any_client_s_words(
+    name: str, usage: dict[str, int]
+) -> None:
+    """Of a dictionary of the handler's own, and where it is annotated."""
+    returned, _ = build(call_of(answer={"answer": "A", name: usage}))
+    annotated, _ = build(call_of(facts={"usage": usage}))
+    for made in (returned, annotated):
+        assert made.usage is not None
+        assert (made.usage.input_tokens, made.usage.output_tokens) == (3, 4)
+
+
+def test_numbers_that_are_no_usage_are_none() -> None:
+    """A number under such a name, and numbers of the answer itself, are no usage."""
+    answer = {"answer": "A", "tokens": 7, "input": 3, "output": 4}
+    assert build(call_of(answer=answer))[0].usage is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.reasons import CaptureError
-from agenteval_otel.capture.text import cap, clean, sanitise, to_text
+from agenteval_otel.capture.text import CAP_CHARS, cap, clean, sanitise, to_text, without_data_urls
 from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText, any_text
 
 
@@ -119,3 +119,37 @@ def test_objects_without_a_text_are_a_capture_error(value: Any) -> None:
     """An object that cannot be read is reported by its class and the reason, not by its text."""
     with pytest.raises(CaptureError, match=f"no text from {type(value).__name__}"):
         text_of(value)
+
+
+PAYLOAD = "iVBORw0KGgo" * 100
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"See ![cat](data:image/png;base64,{PAYLOAD}==) there", "See ![cat]([image]) there"),
+        (f"<img src='data:image/svg+xml;charset=utf-8;base64,{PAYLOAD}'>", "<img src='[image]'>"),
+        (f"data:audio/wav;base64,{PAYLOAD} data:video/mp4;base64,{PAYLOAD}", "[audio] [video]"),
+        (f'{{"file": "data:application/pdf;base64,{PAYLOAD}"}}', '{"file": "[file]"}'),
+        (f"cut off: data:image/png;base64,{PAYLOAD}", "cut off: [image]"),
+        ("data:image/png;base64,iVBORw0KGgo=", "data:image/png;base64,iVBORw0KGgo="),
+        ("data:image/svg+xml;utf8,<svg/>" * 50, "data:image/svg+xml;utf8,<svg/>" * 50),
+        (f"data:;base64,{PAYLOAD}", f"data:;base64,{PAYLOAD}"),
+        ("data:image/png;base64," * 500, "data:image/png;base64," * 500),
+    ],
+)
+def test_data_urls_are_named_and_not_shown(text: str, expected: str) -> None:
+    """What a person sees as a picture is a word; short ones and other URLs stay."""
+    assert without_data_urls(text) == clean(text) == to_text(text.encode()) == expected
+
+
+def test_a_picture_does_not_use_up_the_cap() -> None:
+    """Data URLs are left out before a text is cut."""
+    picture = f"![cat](data:image/png;base64,{'A' * 2 * CAP_CHARS})"
+    assert clean(f"Here: {picture} Enjoy.") == "Here: ![cat]([image]) Enjoy."
+
+
+@given(any_text)
+def test_other_text_is_the_same_object(text: str) -> None:
+    """Text without a data URL is not copied."""
+    assert without_data_urls(text) is text or ";base64," in text
