@@ -34,7 +34,7 @@ REASONS: Final[dict[CaptureReason, Explained]] = {
         "return the text, or give it with capture= or annotate(response=...)",
     ),
     "unreadable_object": Explained(
-        "objects that are no plain data, such as futures, functions and cursors",
+        "objects that are no plain data, such as locks, functions and cursors",
         "return the text or plain data, or give the text with capture=",
     ),
     "unreadable_body": Explained(
