@@ -386,8 +386,8 @@ class Settings(_Explained):
             answer that ends there. False leaves the signal alone.
         agents: Settings that differ for single agents, by the agent's name.
         routes: Agent names by the route whose requests are the agent's calls (``/chat``,
-            ``POST /v1/{name}/ask``, ``WS /talk`` for messages over WebSockets), for FastAPI, Starlette, Flask and Django under
-            ``opentelemetry-instrument``, without code.
+            ``POST /v1/{name}/ask``, ``WS /talk`` for messages over WebSockets), for FastAPI,
+            Starlette, Flask and Django under ``opentelemetry-instrument``, without code.
         spans: Under ``opentelemetry-instrument``, evaluate the answers in spans of agents and
             models.
         conversations: How turns are put together for evaluators of conversations, and how many are
