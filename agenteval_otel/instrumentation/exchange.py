@@ -448,8 +448,11 @@ class SocketMessages:
         message, self._message = self._message, None
         if message is None:
             return
+        if self._is_gone and error is not None:
+            end = "completed"
+            error = None
         try:
-            message.end(end, None if self._is_gone else error)
+            message.end(end, error)
             message.close()
         except Exception as failure:
             self._broken(failure)

@@ -134,6 +134,25 @@ async def test_a_client_that_goes_away_abandons_the_answer(seen: Seen) -> None:
     assert seen.last.error_type is None
 
 
+@in_loop
+async def test_an_exception_after_the_client_has_gone_is_no_error(seen: Seen) -> None:
+    """An application learns of the end by an exception where it reads: the answer was complete."""
+
+    async def send(message: dict[str, Any]) -> None:
+        return
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (message := await receive())["type"] == "websocket.receive":
+            await send({"type": "websocket.send", "text": message["text"].upper()})
+        raise WebSocketDisconnect
+
+    incoming = [{"type": "websocket.receive", "text": "a"}, {"type": "websocket.disconnect"}]
+    middleware = asgi.AgentEvalMiddleware(app, routes=["WS /talk"], pipeline=seen.pipeline)
+    with pytest.raises(WebSocketDisconnect):
+        await socket_of(incoming, send, middleware)
+    assert (seen.last.response, seen.last.error_type, seen.last.stream_end) == ("A", None, None)
+
+
 @pytest.mark.parametrize("text", [None, "", 7, b"x", "\ud800", "{" * 5_000])
 @in_loop
 async def test_odd_messages_pass_unchanged(seen: Seen, text: Any) -> None:

@@ -126,9 +126,10 @@ def _is_socket(annotation: Any) -> bool:
             base.__name__ == "WebSocket" and base.__module__.partition(".")[0] in _SOCKET_MODULES
             for base in annotation.__mro__
         )
-    if get_origin(annotation) not in (Annotated, Union, UnionType):
-        return False
-    return any(_is_socket(part) for part in get_args(annotation))
+    origin = get_origin(annotation)
+    if origin in (Annotated, Union, UnionType):
+        return any(_is_socket(part) for part in get_args(annotation))
+    return isinstance(origin, type) and _is_socket(origin)
 
 
 def streamed_body(answer: Any) -> tuple[str, Any] | None:
