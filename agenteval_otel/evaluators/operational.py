@@ -23,7 +23,6 @@ from agenteval_otel.evaluators.built_in import (
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.runtime.text import composed
 from agenteval_otel.scoring import AgentDockCriteria
 
 _SHOWN_CHARACTERS = 80
@@ -53,10 +52,8 @@ class OperationalEvaluator(BuiltInEvaluator):
 
 
 class ExactMatch(OperationalEvaluator, type="ExactMatch"):
-    """1 if the text equals the expected one, else 0; no trimming, no case folding.
-
-    Two encodings of the same characters are the same text: both are compared composed (NFC), and in
-    no other form (a full-width letter differs).
+    """1 if the text equals the expected one, else 0; no trimming, no case folding, no Unicode
+    normalization.
 
     Attributes:
         expected: The expected text; left out, the input's ground truth; skipped without one. If the
@@ -76,7 +73,7 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
             has_one = evaluation_input.ground_truth is not None
             raise EvaluationSkipped("the ground truth is no text" if has_one else NO_GROUND_TRUTH)
         text = text_at(evaluation_input, "response")
-        if composed(text) in map(composed, several):
+        if text in several:
             return Score(value=1.0, passed=True, reasoning="the text is the expected one")
         # The reference that begins most like the text shows best what is different.
         at, expected = max(

@@ -194,6 +194,7 @@ class GrpcReceiver:
         most = self._settings.max_request_bytes
         data: Any = unpacked(packed, "gzip" if packed.startswith(_GZIP) else "", most)
         request = decoded(data, self._intake.messages[kind], self._intake.room())
+        self._intake.note_empty(kind, request)
         return self._intake.take(kind, request, data)
 
 

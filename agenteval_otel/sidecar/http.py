@@ -201,9 +201,10 @@ class HttpReceiver:
         data: Any = unpacked(body, encoding, self._max_bytes)
         messages = self._intake.messages[kind]
         room = self._intake.room()
-        if content_type == _JSON:
-            return self._intake.take(kind, decoded_json(data, messages, room))
-        return self._intake.take(kind, decoded(data, messages, room), data)
+        is_json = content_type == _JSON
+        request = (decoded_json if is_json else decoded)(data, messages, room)
+        self._intake.note_empty(kind, request)
+        return self._intake.take(kind, request, None if is_json else data)
 
 
 def _refused(

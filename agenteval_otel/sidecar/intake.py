@@ -301,6 +301,18 @@ class Intake:
             )
         return self._add(kind, request, len(written), partial(journal.write, kind, written))
 
+    def note_empty(self, kind: int, request: Any) -> None:
+        """Count a request of a client in which nothing is known, such as one of another signal."""
+        if _count_of(kind, request):
+            return
+        default_pipeline().accounting.fail("requests:no_records")
+        log.warning(
+            "request_without_records",
+            part="receiver",
+            why=f"nothing in the request is known as {_RECORDS[kind]}",
+            fix="send spans to /v1/traces and log records to /v1/logs, and no other signal",
+        )
+
     def has_room(self) -> bool:
         """Whether a request of an ordinary size would be taken: for readiness."""
         return self.problem() is None
@@ -403,9 +415,6 @@ class Intake:
         least = size_bytes // 2 + SPAN_BYTES * count
         if least > memory.max_bytes or memory.used_bytes + least > memory.max_bytes:
             self._refuse(count, least)
-        if not count:
-            self._note_no_records(kind)
-            return 0
         records, invalid = (_spans_of if kind == TRACES else _events_of)(request)
         sizes = _sizes_of(records)
         reserved = sum(sizes)
@@ -431,16 +440,6 @@ class Intake:
         if invalid:
             self._count("invalid", invalid)
         return invalid
-
-    def _note_no_records(self, kind: int) -> None:
-        """Count a request in which nothing is known, such as one of another signal."""
-        default_pipeline().accounting.fail("requests:no_records")
-        log.warning(
-            "request_without_records",
-            part="receiver",
-            why=f"nothing in the request is known as {_RECORDS[kind]}",
-            fix="send spans to /v1/traces and log records to /v1/logs, and no other signal",
-        )
 
     def _refuse(self, count: int, size_bytes: int) -> NoReturn:
         self._count("refused", count)

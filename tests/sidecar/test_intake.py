@@ -244,6 +244,7 @@ def test_a_request_without_records_is_counted(
     for _ in range(3):
         request = intake.messages[kind].request()
         request.MergeFromString(b"\x7a\x03abc")  # a field that OTLP does not have
+        intake.note_empty(kind, request)
         assert intake.take(kind, request, b"\x7a\x03abc") == 0
     assert process.accounting.failures["requests:no_records"] == 3
     assert caplog.text.count("request_without_records") == 1
