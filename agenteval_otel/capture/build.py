@@ -352,19 +352,20 @@ def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
     """
     copy = PlainCopy()
     calls = {call.id: call for turn in turns for call in turn.calls if call.id}
-    for id, result in (result for turn in turns for result in turn.results):
-        if id in calls:
-            calls[id].result = result
+    for result in (result for turn in turns for result in turn.results):
+        if result.id in calls:
+            calls[result.id].result = result.value
+            calls[result.id].error = result.error
     return [message for turn in turns for message in _messages(turn, copy)]
 
 
 def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
     name = {"tool_name": turn.name} if turn.name else {}
     messages: list[dict[str, Any]] = [
-        {"role": "tool", "content": to_text(result)}
-        | ({} if id is None else {"tool_call_id": id})
+        {"role": "tool", "content": to_text(result.value)}
+        | ({} if result.id is None else {"tool_call_id": result.id})
         | name
-        for id, result in turn.results
+        for result in turn.results
     ]
     if messages and (turn.role == "tool" or turn.text is None):
         return messages

@@ -27,6 +27,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from agenteval_otel.capture.ownership import STANDARD_LIBRARY
+from agenteval_otel.models.tool_calls import WORDS
 from agenteval_otel.runtime.memory import most_parsed_bytes
 from agenteval_otel.semconv import CaptureReason
 
@@ -307,7 +308,7 @@ READ: Final = {
     "token_usage", "toolCallId", "toolName", "toolResult", "toolUse", "toolUseId", "tool_calls", "tool_call_id",
     "tool_name", "tool_use_id", "transcript", "type", "usage", "usage_metadata", "user_input", "user_prompt",
     "value", "vendor_id",
-}  # fmt: skip
+} | WORDS  # fmt: skip
 """Names of the stored fields that are read of objects which are not plain data; response formats
 add theirs.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.detached import Detached
 from agenteval_otel.capture.fields import (
@@ -20,8 +20,27 @@ from agenteval_otel.capture.fields import (
     usage_of,
 )
 from agenteval_otel.capture.text import CAP_CHARS, cap, to_text
+from agenteval_otel.models.tool_calls import (
+    ARGUMENTS,
+    CALL_FIELDS,
+    CALL_IDS,
+    CALL_ITEMS,
+    CALL_KINDS,
+    CALL_RESULTS,
+    FAILED_VALUES,
+    FUNCTIONS,
+    IDS,
+    NAMES,
+    PROVIDER_CALLS,
+    RESULT_FIELDS,
+    RESULT_ITEMS,
+    RESULT_KINDS,
+    RESULTS,
+    VALUE_KINDS,
+    is_result_kind,
+    says_failed,
+)
 
-Result = tuple[str | None, Any]  # the id of a tool call, and its result
 TEXT_KEYS: Final = (
     "content",
     "text",
@@ -33,34 +52,6 @@ TEXT_KEYS: Final = (
     "result",
 )
 _TEXTS: Final = frozenset({"", "text", "output_text", "input_text", "refusal", "text-delta"})
-_PROVIDER_CALLS: Final = frozenset({
-    "code_interpreter_call", "computer_call", "file_search_call", "image_generation_call", "local_shell_call",
-    "mcp_call", "web_search_call",
-})  # fmt: skip
-"""Items of the Responses API for tools that the provider runs; their results stand in them."""
-CALL_ITEMS: Final = frozenset({"function_call", "custom_tool_call"}) | _PROVIDER_CALLS
-"""Items of the Responses API that are tool calls."""
-RESULT_ITEMS: Final = frozenset({"function_call_output", "custom_tool_call_output"})
-"""Items of the Responses API that are results of tool calls."""
-_CALLS: Final = CALL_ITEMS | {
-    "builtin-tool-call",
-    "mcp_tool_use",
-    "server_tool_use",
-    "tool_call",
-    "tool_use",
-    "tool-call",
-}
-_RESULTS: Final = RESULT_ITEMS | {
-    "builtin-tool-return",
-    "tool_result",
-    "tool-return",
-    "tool-result",
-}
-_RESULT_ENDING: Final = "_tool_result"  # of tools that Anthropic runs: ``web_search_tool_result``
-CALL_FIELDS: Final = ("toolUse", "functionCall", "function_call", "tool_call")
-"""Fields that hold a part's call, where the part has no kind: Bedrock's, Gemini's, Haystack's."""
-RESULT_FIELDS: Final = ("toolResult", "functionResponse", "function_response", "tool_call_result")
-"""Fields that hold a part's result, where the part has no kind."""
 _REASONING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "compaction"})
 _REASONING_FIELDS: Final = (
     "reasoningContent",
@@ -73,7 +64,9 @@ _REASONING_FIELDS: Final = (
 _OTHERS: Final = frozenset({
     "image", "image_url", "input_image", "input_audio", "input_file", "file", "document", "audio", "video",
 })  # fmt: skip
-_KNOWN_PARTS: Final = (_TEXTS | _CALLS | _RESULTS | _REASONING | _OTHERS) - {""}
+_BLOCK_FIELDS: Final = frozenset({"document", "image", "json", "text", "video"})
+"""The one field of a block without a kind: Bedrock's."""
+_KNOWN_PARTS: Final = (_TEXTS | CALL_KINDS | RESULT_KINDS | _REASONING | _OTHERS) - {""}
 _ROLES: Final = {
     "user": "user", "human": "user", "HumanMessageChunk": "user", "assistant": "assistant", "ai": "assistant",
     "model": "assistant", "AIMessageChunk": "assistant", "system": "system", "developer": "system",
@@ -84,6 +77,7 @@ _PART_ROLES: Final = {
     "user-prompt": "user",
     "retry-prompt": "user",
     "tool-return": "tool",
+    "builtin-tool-return": "tool",
 }
 _KIND_FIELDS: Final = ("type", "part_kind", "block_type", "content_type")
 """Fields that name a part's kind: nearly all clients', pydantic-ai's, LlamaIndex's, Semantic Kernel's."""
@@ -98,6 +92,14 @@ _CONTENT_FIELDS: Final = (
 )
 """Fields that hold a message's content."""
 _MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
+
+
+class Result(NamedTuple):
+    """The result of a tool call: the call's id, what the tool gave, and why it failed."""
+
+    id: str | None
+    value: Any
+    error: str | None = None
 
 
 @dataclass(slots=True)
@@ -115,7 +117,10 @@ class Call:
 
 @dataclass(slots=True)
 class Turn:
-    """One message; `key` identifies it. An answer's turn has a number and may have no output yet."""
+    """One message; `key` identifies it. An answer's turn has a number and may have no output yet.
+
+    The text of a turn that `is_json` is the JSON of the application's own data.
+    """
 
     role: str
     text: str | None = None
@@ -131,6 +136,7 @@ class Turn:
     number: int = 0
     has_output: bool = False
     has_unread_parts: bool = False
+    is_json: bool = False
 
 
 def content_text(content: Any) -> str | None:
@@ -173,8 +179,11 @@ def _is_unread(part: Any) -> bool:
 
 
 def _part_kind(part: Any) -> str:
-    kinds = (kind_of(part, name) for name in _KIND_FIELDS)
-    return next((kind for kind in kinds if kind), "")
+    for name in _KIND_FIELDS:
+        kind = kind_of(part, name)
+        if kind:
+            return kind
+    return ""
 
 
 def part_calls(content: Any) -> list[Call]:
@@ -186,7 +195,7 @@ def _call_in(part: Any) -> Any:
     """Return what a part calls: the part itself, or the field that holds the call; None without."""
     kind = _part_kind(part)
     if kind:
-        return part if kind in _CALLS else None
+        return part if kind in CALL_KINDS else None
     if field(part, "tool_name") is not None and field(part, "arguments") is not None:
         return part  # Haystack's own object
     call = first_value(part, *CALL_FIELDS)
@@ -202,7 +211,7 @@ def _result_in(part: Any) -> Any:
     """Return the result that a part is, or the one in its field; None without."""
     kind = _part_kind(part)
     if kind:
-        return part if kind in _RESULTS or kind.endswith(_RESULT_ENDING) else None
+        return part if is_result_kind(kind) else None
     if field(part, "origin") is not None and field(part, "result") is not None:
         return part  # Haystack's own object
     return first_value(part, *RESULT_FIELDS)
@@ -211,21 +220,22 @@ def _result_in(part: Any) -> Any:
 def call_of(value: Any) -> Call | None:
     """Return one tool call of any known form, or None.
 
-    Known are ``{id, function: {name, arguments}}``, ``{name, args}``, a part that calls a tool, an
-    item for a tool that the provider runs, and the form of `ToolCall`.
+    Known are the words of `models.tool_calls`: ``{id, function: {name, arguments}}``, ``{name,
+    args}``, a part that calls a tool, an item for a tool that the provider runs, and the form of
+    `ToolCall`.
     """
     kind = kind_of(value)
-    if kind in _PROVIDER_CALLS and kind != "mcp_call":
+    if kind in PROVIDER_CALLS and kind != "mcp_call":
         return _provider_call(value, kind)
-    source = value if (function := field(value, "function")) is None else function
-    name = first(source, "name", "tool_name", "toolName")
+    function = first_value(value, *FUNCTIONS)
+    source = value if function is None or isinstance(function, str) else function
+    name = function if isinstance(function, str) else first(source, *NAMES)
     if name is None:
         return None
-    id = first(value, "call_id", "id", "tool_call_id", "toolCallId", "toolUseId")
-    arguments = first_value(source, "arguments", "args", "input")
-    call = Call(id, name, arguments, result=first_value(value, "result", "output"))
+    call = Call(first(value, *IDS), name, first_value(source, *ARGUMENTS))
+    call.result = first_value(value, *CALL_RESULTS)
     error = field(value, "error")
-    if error is not None and kind == "mcp_call":
+    if error is not None and (kind == "mcp_call" or isinstance(error, str)):
         call.error = to_text(error)
     return call
 
@@ -237,7 +247,7 @@ def _provider_call(item: Any, kind: str) -> Call:
         inputs = {name: field(item, name) for name in ("queries", "code")}
         arguments = {name: value for name, value in inputs.items() if value is not None} or None
     return Call(
-        first(item, "call_id", "id"),
+        first(item, *IDS),
         kind.removesuffix("_call"),
         _without_none(arguments),
         result=_without_none(first_value(item, "results", "outputs", "result")),
@@ -261,12 +271,40 @@ def calls_in(values: list[Any]) -> list[Call]:
 
 
 def result_of(part: Any) -> Result:
-    """The result of a tool call, as text where it is text; the id of its call."""
-    raw = first_value(part, "content", "output", "result", "response")
-    id = first(part, "tool_use_id", "tool_call_id", "call_id", "toolCallId", "toolUseId", "id")
-    id = id or first(field(part, "origin"), "id")  # the call of a result of Haystack's
-    text = content_text(raw) if isinstance(raw, str | list | tuple) else None
-    return id, _result_data(raw) if text is None else text
+    """Return the result of a tool call: text where it is text, and why the tool failed."""
+    raw = first_value(part, *RESULTS)
+    kind = kind_of(raw)
+    has_failed = kind in FAILED_VALUES
+    if kind in VALUE_KINDS:
+        inner = first_value(raw, "value", "reason")
+        raw = raw if inner is None else inner
+    blocks = items(raw)
+    is_text = isinstance(raw, str) or (bool(blocks) and all(map(_is_block, blocks)))
+    text = content_text(raw) if is_text else None
+    value = _result_data(raw) if text is None else text
+    error = _error_text(part, value) if has_failed else _failure(part, value)
+    id = first(part, *IDS) or first(field(part, "origin"), "id")  # Haystack's result has its call
+    return Result(id, value, error)
+
+
+def _is_block(part: Any) -> bool:
+    """Tell whether a result's item is a block of a client's, and not the tool's own data."""
+    kind = _part_kind(part)
+    if kind:
+        return kind in _KNOWN_PARTS
+    fields = part.fields if type(part) is Detached else part
+    return isinstance(fields, dict) and len(fields) == 1 and not _BLOCK_FIELDS.isdisjoint(fields)
+
+
+def _failure(part: Any, value: Any) -> str | None:
+    """Return why a tool failed, where its result says that it did."""
+    fields = part.fields if type(part) is Detached else part
+    has_failed = isinstance(fields, dict) and says_failed(fields)
+    return _error_text(part, value) if has_failed else None
+
+
+def _error_text(part: Any, value: Any) -> str:
+    return to_text(first_value(part, "error") if value is None else value) or "error"
 
 
 def _result_data(raw: Any) -> Any:
@@ -280,9 +318,7 @@ def _result_data(raw: Any) -> Any:
 def is_content(value: Any) -> bool:
     """Tell whether a list is the content of one message: parts of known kinds."""
     kinds = [_part_kind(part) for part in items(value)]
-    return bool(kinds) and all(
-        kind in _KNOWN_PARTS or kind.endswith(_RESULT_ENDING) for kind in kinds
-    )
+    return bool(kinds) and all(kind in _KNOWN_PARTS or is_result_kind(kind) for kind in kinds)
 
 
 def text_field(value: Any) -> str | None:
@@ -355,13 +391,12 @@ def _turn(message: Any, role: str) -> Turn:
         name=first(message, "name", "tool_name", "_name"),
     )
     if role == "tool":
-        id = first(message, "tool_call_id", "call_id", "toolCallId")
+        id = first(message, *CALL_IDS)
         # pydantic-ai's tools return data, of which the text is only a part.
         is_data = kind_of(message, "part_kind") and not isinstance(content, str)
+        value = content if is_data or turn.text is None else turn.text
         turn.results = (
-            [(id, content if is_data or turn.text is None else turn.text)]
-            if id
-            else part_results(content)
+            [Result(id, value, _failure(message, value))] if id else part_results(content)
         )
     if turn.text is None and content is not None and not isinstance(content, list | tuple):
         turn.text = to_text(content)

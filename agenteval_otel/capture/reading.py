@@ -7,7 +7,7 @@ belongs to no turn and stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import read_also
@@ -31,6 +31,9 @@ class Calls:
     def __len__(self) -> int:
         return len(self._all)
 
+    def __iter__(self) -> Iterator[Call]:
+        return iter(self._all)
+
     def add(self, call: Call, place: Any = None) -> None:
         """Add a whole call; one that is known already by its id or its place is completed by it."""
         known = (self._by_id.get(call.id) if call.id else None) or self._by_place.get(place)
@@ -39,6 +42,7 @@ class Calls:
             return
         known.name = call.name or known.name
         known.result = known.result if call.result is None else call.result
+        known.error = call.error or known.error
         if call.arguments is not None or call.pieces:
             known.arguments, known.pieces = call.arguments, call.pieces
 
@@ -57,9 +61,10 @@ class Calls:
             call.arguments = piece
 
     def set_results(self, results: list[Result]) -> None:
-        for id, result in results:
-            if id in self._by_id:
-                self._by_id[id].result = result
+        for result in results:
+            call = self._by_id.get(result.id) if result.id else None
+            if call is not None:
+                call.result, call.error = result.value, result.error
 
     def finished(self) -> list[dict[str, Any]] | None:
         """The calls as fields of `ToolCall`, plain and bounded all together; None where there is
@@ -85,12 +90,11 @@ def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | No
     for call in calls:
         if call.name:
             arguments = "".join(call.pieces) if call.pieces else call.arguments
-            read = json_object(arguments)
             fields = {
                 "id": call.id,
                 "name": clean(call.name, 256),
-                "arguments": copy.take(arguments if read is None else read),
-                "result": copy.take(call.result),
+                "arguments": copy.take(_data_of(arguments)),
+                "result": copy.take(_data_of(call.result)),
             }
             if call.error is not None:
                 fields["error"] = clean(call.error)
@@ -98,6 +102,12 @@ def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | No
                 fields["duration_s"] = call.duration_s
             plain.append(fields)
     return plain or None
+
+
+def _data_of(value: Any) -> Any:
+    """Return the data that a text is the JSON of, and every other value as it is."""
+    read = json_object(value)
+    return value if read is None else read
 
 
 class Reading:

@@ -54,6 +54,7 @@ from agenteval_otel.semconv import (
     SPANS_NOT_UNDERSTOOD,
     SPANS_OURS,
     SPANS_READ,
+    CaptureReason,
 )
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry.accounting import Labels
@@ -233,11 +234,11 @@ class SpanEvaluation:
         if not pipeline.enabled:
             pipeline.accounting.fast_counters(agent, origin).disabled += 1
             return
-        if mapped.content_switch is not None:
-            problem = CaptureError(
-                f"no content captured: {mapped.content_switch}", reason="no_content"
-            )
-            pipeline.accounting.count_detail(agent, origin, CAPTURE_FAILED, "no_content")
+        reason = _unreadable(mapped)
+        if reason is not None:
+            what = mapped.content_switch or "none of the answer's parts is text"
+            problem = CaptureError(f"no content captured: {what}", reason=reason)
+            pipeline.accounting.count_detail(agent, origin, CAPTURE_FAILED, reason)
             pipeline.broken("capture", problem)
             return
         call = CapturedCall(config.settings, agent)
@@ -298,6 +299,13 @@ def agent_of(agent: str | None, resource: Mapping[str, Any]) -> str:
 
 def _answered() -> None:
     """Stands for the function that spans do not show."""
+
+
+def _unreadable(mapped: Mapped) -> CaptureReason | None:
+    """Return why an answer is not evaluated; None for one with something to judge."""
+    if mapped.content_switch is not None:
+        return "no_content"
+    return "unknown_parts" if mapped.is_unread else None
 
 
 def _context_of(span: ReadSpan, *, is_remote: bool) -> SpanContext:

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.annotations import clean_annotation, flag_of
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED, history_fields, last_question
 from agenteval_otel.capture.fields import MAX_ITEMS, short
-from agenteval_otel.capture.messages import Call, Turn
+from agenteval_otel.capture.messages import Call, Result, Turn
 from agenteval_otel.capture.reading import plain_calls
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain
 from agenteval_otel.mappers.base import Role, SpanMapper
 from agenteval_otel.mappers.span import ReadSpan
-from agenteval_otel.mappers.values import has_text, structured
+from agenteval_otel.mappers.values import first_choice, has_text, structured
 from agenteval_otel.models import EvaluationInput, Message, ToolCall, Usage
 from agenteval_otel.models.value import construct
-from agenteval_otel.semconv import ENVIRONMENT, ERROR_TYPE
+from agenteval_otel.semconv import AS_JSON, ENVIRONMENT, ERROR_TYPE
 
 _CONVERSATION_ENDS: Final = "agenteval.conversation.ends"  # the application's word
 _ENVIRONMENTS: Final = (ENVIRONMENT, "deployment.environment")
@@ -51,13 +51,17 @@ class Node:
 
     def conversation(self) -> tuple[list[Turn], list[Turn]]:
         """What the span shows of the conversation before the answer, and of the answer."""
-        return ([], []) if self.mapper is None else self.mapper.conversation(self.span)
+        if self.mapper is None:
+            return [], []
+        before, turns = self.mapper.conversation(self.span)
+        return before, first_choice(turns) if self.role == "model" else turns
 
     def before(self) -> list[Turn]:
         return [] if self.mapper is None else self.mapper.before(self.span)
 
     def answer(self) -> list[Turn]:
-        return [] if self.mapper is None else self.mapper.answer(self.span)
+        turns = [] if self.mapper is None else self.mapper.answer(self.span)
+        return first_choice(turns) if self.role == "model" else turns
 
 
 class Answer:
@@ -124,6 +128,8 @@ class Answer:
                     nested = True
             elif role == "retrieval":
                 self.retrievals.append(node)
+            elif role == "plan":
+                nested = True  # the user saw nothing of it
             elif role == "model" and not in_model:
                 yield node, nested or in_tool  # a model call in a tool is the tool's
                 in_model = True
@@ -177,11 +183,28 @@ def _each_response_once(models: Iterable[Node]) -> Iterator[Node]:
         yield node
 
 
-def input_of(answer: Answer) -> tuple[EvaluationInput, str | None, bool]:
-    """The evaluation input, the user's id as it stands, and whether any content was captured."""
+class ReadInput(NamedTuple):
+    """An evaluation input, and what is known beside it.
+
+    Attributes:
+        user_id: As the application wrote it.
+        has_content: Some content was captured.
+        is_unread: The answer has parts, of which none is text.
+    """
+
+    input: EvaluationInput
+    user_id: str | None
+    has_content: bool
+    is_unread: bool
+
+
+def input_of(answer: Answer) -> ReadInput:
+    """Return the evaluation input of an answer whose spans have been read."""
     root, facts, last = answer.root, answer.facts(), answer.facts_of_last()
     before, turns, calls = answer.before, answer.turns, answer.calls
-    text = next((turn.text for turn in reversed(turns) if turn.text or turn.calls), None)
+    last_turn = next((turn for turn in reversed(turns) if turn.text or turn.calls), None)
+    text = None if last_turn is None else last_turn.text
+    is_unread = not text and not calls and any(turn.has_unread_parts for turn in turns)
     question = last_question(before) if before else None
     has_content = bool(text or question) or any(call.arguments is not None for call in calls)
     error_type = error_type_of(root.span)
@@ -209,16 +232,19 @@ def input_of(answer: Answer) -> tuple[EvaluationInput, str | None, bool]:
         fields["message_history"] = answer.history
     if calls:
         fields["tool_calls"] = answer.tool_calls or None
+    if last_turn is not None and last_turn.is_json:
+        fields["response_form"] = AS_JSON
     if facts.get("streamed") is True:
         fields["stream_end"] = "error" if error_type else "completed"
     if text and len(text) > CAP_CHARS:
         fields["metadata"] = {SNAPSHOT: TRUNCATED}
     fields |= _annotations(answer, facts)
     user_id = facts.get("user_id")
-    return (
+    return ReadInput(
         construct(EvaluationInput, fields),
         None if user_id is None else clean(str(user_id), 512),
         has_content,
+        is_unread,
     )
 
 
@@ -276,7 +302,7 @@ def _calls(answer: Answer) -> list[Call]:
     before, turns = answer.before, answer.turns
     calls: list[Call] = []
     by_id: dict[str, Call] = {}
-    results: dict[str, Any] = {}
+    results: dict[str, Result] = {}
     # A lone model call may be the last step of a loop; the steps before it follow the user's last
     # message.
     last_user = max(
@@ -284,7 +310,7 @@ def _calls(answer: Answer) -> list[Call]:
     )
     steps = before[last_user + 1 :] if answer.root.role == "model" else []
     for turn in (*steps, *turns):
-        results.update({id: result for id, result in turn.results if id})
+        results.update({result.id: result for result in turn.results if result.id})
         for call in turn.calls:
             known = by_id.get(call.id) if call.id else None
             if known is None and len(calls) < MAX_ITEMS:
@@ -297,9 +323,11 @@ def _calls(answer: Answer) -> list[Call]:
     open_calls = [call for call in calls if call.result is None and call.error is None]
     if any(call.id not in results for call in open_calls) and len(answer.own_models) > 1:
         last = answer.own_models[-1].before()
-        results.update({id: result for turn in last for id, result in turn.results if id})
+        results |= {result.id: result for turn in last for result in turn.results if result.id}
     for call in open_calls:
-        call.result = results.get(call.id or "")
+        result = results.get(call.id or "")
+        if result is not None:
+            call.result, call.error = result.value, result.error
     return calls
 
 

@@ -26,8 +26,9 @@ from agenteval_otel.semconv import (
     USER_ID,
 )
 
-Role = Literal["agent", "workflow", "model", "tool", "retrieval"]
-"""What a span stands for. A workflow is a chain or graph around model calls and agents: where it
+Role = Literal["agent", "workflow", "model", "tool", "retrieval", "plan"]
+"""What a span stands for. A plan is what an agent thinks out before it answers: its tokens count,
+what it says does not. A workflow is a chain or graph around model calls and agents: where it
 shows an answer of its own, it is evaluated as an agent is; otherwise what lies below it."""
 
 Names = tuple[str, ...]
@@ -62,12 +63,15 @@ class SpanMapper:
             ``user_id``, ``prompt_name``, ``prompt_version``, ``experiment``, ``arm``, ``cost`` in
             USD, ``streamed``.
         tokens: Attributes by the field of `Usage`; the input's tokens include those of the cache.
+        workflows_ask_models: A workflow without a model call and an agent below it is a function of
+            the application that is traced, and no answer.
     """
 
     name: ClassVar[str] = ""
     content_switch: ClassVar[str] = ""
     facts: ClassVar[Mapping[str, Names]] = COMMON
     tokens: ClassVar[Mapping[str, Names]] = {}
+    workflows_ask_models: ClassVar[bool] = False
 
     def reads(self, span: ReadSpan) -> bool:
         """Whether the span is of this dialect: by its scope, or by one attribute. Called often:

@@ -30,6 +30,7 @@ class Mapped:
         content_switch: Where no content was captured, how it is switched on; None where there is an
             answer.
         spans: How many spans it was read from.
+        is_unread: The answer has parts, of which none is text: there is nothing to judge.
     """
 
     span: ReadSpan
@@ -38,6 +39,7 @@ class Mapped:
     mapper: str
     content_switch: str | None
     spans: int
+    is_unread: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -187,12 +189,27 @@ def _evaluated(
     stack = [root]
     while stack:
         node = stack.pop()
-        if node.role in ("agent", "model") or (
+        if node.role == "plan":
+            stack += _agents_below(node)  # a model call of a plan is no answer
+        elif node.role in ("agent", "model") or (
             node.role == "workflow" and _is_answer(node, below, reading)
         ):
             yield node
         else:
             stack.extend(node.children)
+
+
+def _agents_below(plan: Node) -> list[Node]:
+    """Return the outermost agents below a plan."""
+    agents: list[Node] = []
+    stack = list(plan.children)
+    while stack:
+        node = stack.pop()
+        if node.role == "agent":
+            agents.append(node)
+        else:
+            stack += node.children
+    return agents
 
 
 def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> bool:
@@ -201,6 +218,9 @@ def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: Trace
     """
     if below[id(workflow)] == (1, 0):
         return True
+    assert workflow.mapper is not None
+    if workflow.mapper.workflows_ask_models and below[id(workflow)] == (0, 0):
+        return False
     try:
         return has_text(workflow.answer())
     except Exception as error:
@@ -232,7 +252,9 @@ def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
     for node in siblings if len(siblings) > 1 else ():
         try:
             before = node.before() if made else []
-            answered = {id for turn in before for id, _ in turn.results if id in made}
+            answered = {
+                result.id for turn in before for result in turn.results if result.id in made
+            }
             called = [call.id for turn in node.answer() for call in turn.calls if call.id]
         except Exception as error:
             _count(reading, node, error)
@@ -253,12 +275,14 @@ def _mapped(answer: Answer, reading: TraceReading) -> Mapped | None:
     node = answer.root
     assert node.mapper is not None
     try:
-        evaluation_input, user_id, has_content = input_of(answer)
+        read = input_of(answer)
     except Exception as error:
         _count(reading, node, error)
         return None
-    switch = None if has_content else node.mapper.content_switch
-    return Mapped(node.span, evaluation_input, user_id, node.mapper.name, switch, answer.spans)
+    is_unread = read.is_unread
+    switch = None if read.has_content or is_unread else node.mapper.content_switch
+    name = node.mapper.name
+    return Mapped(node.span, read.input, read.user_id, name, switch, answer.spans, is_unread)
 
 
 def _count(reading: TraceReading, node: Node, error: Exception) -> None:

@@ -14,7 +14,8 @@ from pydantic_core import from_json
 from agenteval_otel.capture.answers import read_answer
 from agenteval_otel.capture.build import read_prompt
 from agenteval_otel.capture.fields import MAX_ITEMS, items, last_items
-from agenteval_otel.capture.messages import Turn, all_turns, is_message
+from agenteval_otel.capture.messages import Call, Turn, all_turns, is_message, result_of
+from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import plain
 
 MAX_JSON_CHARS: Final = 2 * 1024 * 1024
@@ -23,6 +24,7 @@ _MAX_DEFINITION_CHARS: Final = 64 * 1024
 _KEPT_CHARS: Final = 16 * 1024
 """Definitions of this length may take half a megabyte once they are read, and 32 are kept."""
 _MAX_DEPTH: Final = 32
+_MAX_WRAPPED: Final = 16
 
 
 def structured(value: Any) -> Any:
@@ -63,6 +65,25 @@ def _as_plain(value: Any, depth: int) -> Any:
     return value
 
 
+def without_lc(value: Any) -> Any:
+    """Return what an attribute holds without the wrapping of LangChain's serialization,
+    ``{"lc": 1, "id": [...], "kwargs": {...}}``.
+    """
+    read = structured(value)
+    is_wrapped = isinstance(value, str) and '"lc"' in value
+    return _unwrapped(read, _MAX_WRAPPED) if is_wrapped else read
+
+
+def _unwrapped(value: Any, depth: int) -> Any:
+    if depth == 0:
+        return value
+    if isinstance(value, dict):
+        if "lc" in value and isinstance(value.get("kwargs"), dict):
+            value = value["kwargs"]
+        return {name: _unwrapped(item, depth - 1) for name, item in value.items()}
+    return [_unwrapped(item, depth - 1) for item in value] if isinstance(value, list) else value
+
+
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
     """The items of a list whose fields are attributes of their own: from
     ``<prefix>.<number>.<path>`` by number, as ``{path: value}``. Lists within an item stay spread.
@@ -99,6 +120,33 @@ def _read_definitions(value: Any) -> Any:
 _kept_definitions = lru_cache(maxsize=32)(_read_definitions)
 
 
+def data_below(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the attributes whose name begins so, by the rest of their names."""
+    return {
+        name[len(prefix) :]: value for name, value in attributes.items() if name.startswith(prefix)
+    }
+
+
+def document_of(value: Any) -> Any:
+    """Return the text of a document that a retriever found, and other data as it is."""
+    text = value.get("page_content") if isinstance(value, dict) else None
+    return text if isinstance(text, str) and text else value
+
+
+def arguments_of(value: Any, *, first_alone: bool = True) -> Any:
+    """Return what a decorated function was called with, of ``{args, kwargs}``: the first positional
+    argument, unless all are asked for, else those by name. Other values stay as they are.
+    """
+    if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
+        return value
+    args, kwargs = value["args"], value["kwargs"]
+    if not isinstance(args, list) or not args:
+        return kwargs
+    if first_alone:
+        return structured(args[0])
+    return value if kwargs else args
+
+
 def prompt_turns(value: Any) -> list[Turn]:
     """What an agent or a chain was asked: text, messages, or data in which a known field holds
     them.
@@ -115,6 +163,8 @@ def answer_turns(value: Any) -> list[Turn]:
     """
     if isinstance(value, str):
         return [Turn("assistant", value)] if value else []
+    if value is None or value == {} or value == []:
+        return []
     messages = (
         [value]
         if is_message(value)
@@ -126,7 +176,38 @@ def answer_turns(value: Any) -> list[Turn]:
             (index for index, turn in enumerate(turns) if turn.role == "user"), default=-1
         )
         return turns[last_user + 1 :]
-    return [] if value is None else [Turn("assistant", read_answer(value).text)]
+    try:
+        reading = read_answer(value)
+    except CaptureError:
+        return [unread_answer()]
+    return [Turn("assistant", reading.text or None, list(reading.calls), is_json=reading.is_json)]
+
+
+def unread_answer() -> Turn:
+    """Return the turn of an answer that is there, of which nothing can be read."""
+    return Turn("assistant", has_unread_parts=True)
+
+
+def set_result(call: Call, value: Any) -> None:
+    """Set what a tool gave; a client's message of the tool has the call's id and error besides."""
+    message = value.get("data", value) if isinstance(value, dict) else None
+    if not isinstance(message, dict) or "tool_call_id" not in message:
+        call.result = value
+        return
+    result = result_of(message)
+    call.id, call.result, call.error = result.id or call.id, result.value, result.error
+
+
+def first_choice(turns: list[Turn]) -> list[Turn]:
+    """Return the first choice of a model's answer, as responses are read: further texts right after
+    a text are other choices. A text after calls or results is the same answer's.
+    """
+    for index in range(1, len(turns)):
+        earlier, turn = turns[index - 1], turns[index]
+        is_next = turn.role == earlier.role == "assistant" and turn.text and earlier.text
+        if is_next and not earlier.calls and not earlier.results:
+            return turns[:index]
+    return turns
 
 
 def _has_messages(value: Any) -> bool:

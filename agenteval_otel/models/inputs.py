@@ -8,7 +8,6 @@ from functools import cache, cached_property
 from typing import Any, Final, Literal, Self
 
 from pydantic import (
-    AliasChoices,
     ConfigDict,
     Field,
     FiniteFloat,
@@ -17,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from agenteval_otel.models.tool_calls import fields_of_call
 from agenteval_otel.models.value import Value, completed, construct, field_names
 from agenteval_otel.runtime.nearest import nearest
 from agenteval_otel.semconv import ANNOTATIONS, TAG
@@ -79,34 +79,26 @@ class ToolCall(Value):
     """One tool call of the agent: name, arguments as they were passed, and the result where it is
     known.
 
-    Reads OpenAI's form (``{id, function: {name, arguments}}``, or the name itself as ``function``),
-    Anthropic's (``{id, name, input}``) and LangChain's (``{id, name, args}``) too.
+    Reads the forms of the providers too, such as OpenAI's (``{id, function: {name, arguments}}``, or
+    the name itself as ``function``), Anthropic's (``{id, name, input}``) and LangChain's (``{id,
+    name, args}``).
 
     Attributes:
         error: Why the tool failed, where it did and that is known.
         duration_s: Seconds that it took, where that is known (from spans).
     """
 
-    name: str = Field(validation_alias=AliasChoices("name", "toolName"))
-    arguments: Any = Field(
-        default=None, validation_alias=AliasChoices("arguments", "args", "input")
-    )
+    name: str
+    arguments: Any = None
     result: Any = None
-    id: str | None = Field(
-        default=None, validation_alias=AliasChoices("id", "toolCallId", "call_id")
-    )
+    id: str | None = None
     error: str | None = None
     duration_s: float | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _other_forms(cls, data: Any) -> Any:
-        if not isinstance(data, Mapping) or "name" in data:
-            return data
-        function = data.get("function", data.get("custom"))
-        if isinstance(function, str):
-            return {**data, "name": function}
-        return {**data, **function} if isinstance(function, Mapping) else data
+        return fields_of_call(data) if isinstance(data, Mapping) else data
 
 
 class Message(Value):

@@ -142,6 +142,9 @@ def answers_of(
         if mapped.content_switch is not None:
             counts["answers without content"] += 1
             continue
+        if mapped.is_unread:
+            counts["answers of which no part is text"] += 1
+            continue
         span, place = mapped.span, place_of(mapped.span.resource)
         agent = mapped.input.agent or place.get("service") or "unknown"
         reference = construct(

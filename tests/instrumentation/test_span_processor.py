@@ -172,6 +172,18 @@ def test_a_broken_application_span_costs_only_itself(application: Make) -> None:
     assert app.outcomes["evaluated"] == 1
 
 
+def test_an_answer_of_which_no_part_is_text_is_counted_with_its_reason(application: Make) -> None:
+    """It is not judged as an empty answer."""
+    app = application()
+    image = '[{"role": "assistant", "parts": [{"type": "blob", "content": "iVBO"}]}]'
+    with app.tracer.start_as_current_span("chat") as span:
+        span.set_attributes({"gen_ai.operation.name": "chat", "gen_ai.output.messages": image})
+    app.answer()
+    assert app.outcomes == {"evaluated": 1, "capture_failed": 1}
+    details = app.pipeline.accounting.details().values()
+    assert [reason for counts in details for _, reason in counts] == ["unknown_parts"]
+
+
 def test_a_flush_leaves_an_agent_that_is_at_work_alone(application: Make) -> None:
     """Its model call has ended and waits for it: together they are one answer. A parent elsewhere
     is not waited for.

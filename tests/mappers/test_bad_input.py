@@ -98,9 +98,14 @@ def test_a_long_answer_is_capped_and_said_to_be() -> None:
     assert mapped.input.metadata == {"agenteval.snapshot": "truncated"}
 
 
-def test_json_beyond_the_limit_is_not_read() -> None:
-    """Such a message holds a file."""
-    assert response_of(chat(json.dumps(message("x" * MAX_JSON_CHARS)))) is None
+def test_json_beyond_the_limit_is_read_of_an_answer_alone() -> None:
+    """Its beginning is what is kept of a text. A question beyond the limit would be an earlier one."""
+    long = "x" * MAX_JSON_CHARS
+    response = response_of(chat(json.dumps(message(long))))
+    assert CAP_CHARS / 2 < len(response) < CAP_CHARS + 100
+    asked = json.dumps([*message("earlier", "user"), *message(long, "user")])
+    [mapped] = read_trace([chat(message("yes"), asked)]).answers
+    assert mapped.input.prompt is None
 
 
 def test_arguments_and_results_are_bounded() -> None:

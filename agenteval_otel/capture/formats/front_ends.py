@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from agenteval_otel.capture.fields import field, first, items, kind_of, usage_of
-from agenteval_otel.capture.messages import Call, content_text
+from agenteval_otel.capture.messages import Result, calls_in, content_text, result_of
 from agenteval_otel.capture.reading import Reading, response_format
 
 _FIELDS: Final = (
-    "artifact", "artifacts", "finishReason", "jsonrpc", "messageId", "message_id", "parts", "state", "toolCallName",
-    "tool_call_name",
+    "artifact", "artifacts", "errorText", "finishReason", "jsonrpc", "messageId", "message_id", "parts", "state",
+    "toolCallName", "tool_call_name",
 )  # fmt: skip
 _UI_KINDS: Final = frozenset({
     "abort", "error", "file", "finish", "finish-step", "message-metadata", "reasoning-delta", "reasoning-end",
@@ -35,7 +35,7 @@ def read_ag_ui_event(reading: Reading, event: Any) -> bool:
             reading.open_turn(), call_id, id=call_id, name=name, piece=field(event, "delta")
         )
     elif kind == "TOOL_CALL_RESULT":
-        reading.calls.set_results([(call_id, field(event, "content"))])
+        reading.calls.set_results([result_of(event)])
     else:
         return kind.startswith(("RUN_", "STEP_", "TEXT_MESSAGE_", "TOOL_CALL_", "THINKING_")) or (
             kind in ("STATE_SNAPSHOT", "STATE_DELTA", "MESSAGES_SNAPSHOT", "RAW", "CUSTOM")
@@ -50,11 +50,13 @@ def read_ui_event(reading: Reading, event: Any) -> bool:
     if kind == "text-delta":
         reading.extend(reading.open_turn(), field(event, "delta") or field(event, "text"))
     elif kind == "tool-input-available":
-        call_id = first(event, "toolCallId")
-        call = Call(call_id, first(event, "toolName") or "", field(event, "input"))
-        reading.add_call(reading.open_turn(), call)
+        for call in calls_in([event]):
+            reading.add_call(reading.open_turn(), call)
     elif kind == "tool-output-available":
-        reading.calls.set_results([(first(event, "toolCallId"), field(event, "output"))])
+        reading.calls.set_results([result_of(event)])
+    elif kind == "tool-output-error":
+        error = first(event, "errorText") or "error"
+        reading.calls.set_results([Result(first(event, "toolCallId"), None, error)])
     elif kind in ("finish", "finish-step"):
         reading.update(
             reading.open_turn(),

@@ -17,8 +17,6 @@ from agenteval_otel.capture.fields import (
     usage_of,
 )
 from agenteval_otel.capture.messages import (
-    CALL_ITEMS,
-    RESULT_ITEMS,
     Call,
     Turn,
     content_text,
@@ -29,6 +27,7 @@ from agenteval_otel.capture.messages import (
 )
 from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.capture.text import to_text
+from agenteval_otel.models.tool_calls import CALL_ITEMS, RESULT_ITEMS
 
 _OF_ONE: Final = CALL_ITEMS | {"message", "reasoning", "mcp_list_tools"}
 """Items of one response of a model; `_ITEMS` are those of several, with the results of tools

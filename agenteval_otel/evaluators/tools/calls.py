@@ -13,11 +13,14 @@ from typing import Any, Literal, NamedTuple
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, Message
 from agenteval_otel.models.inputs import ToolCall
+from agenteval_otel.models.tool_calls import (
+    CALL_FIELDS,
+    CALL_KINDS,
+    ERROR_FLAGS,
+    fields_of_call,
+)
 
 Source = Literal["messageHistory", "context", "toolCalls"]
-_CALLING = ("tool_call", "tool-call", "tool_use", "server_tool_use")
-_NAMES = (("toolName", "name"), ("args", "arguments", "input"), ("toolCallId", "id"))
-"""How parts of messages call a call's name, arguments and id: the specification's word first."""
 DEFINITIONS = ("tools", "tool_definitions", "toolDefinitions")
 _ERROR = re.compile(r"\W{0,8}(?:error|exception|failed|failure|traceback)\b", re.IGNORECASE)
 
@@ -80,11 +83,8 @@ def has_failed(call: ToolCall) -> bool:
     """
     result = call.result
     if isinstance(result, Mapping):
-        says_so = (
-            result.get("isError") is True
-            or result.get("is_error") is True
-            or bool(result.get("error"))
-        )
+        flags = (result.get(name) is True for name in ERROR_FLAGS)
+        says_so = any(flags) or bool(result.get("error"))
     else:
         says_so = isinstance(result, str) and _ERROR.match(result) is not None
     return says_so or call.error is not None
@@ -129,8 +129,15 @@ def _called(source: EvaluationInput | Message) -> list[MadeCall]:
 
 
 def _in_parts(message: Message) -> list[MadeCall]:
-    parts = (part for part in message.content_parts or () if part.get("type") in _CALLING)
-    return [MadeCall(*(_first_of(part, *names) for names in _NAMES)) for part in parts]
+    calls = [fields_of_call(part) for part in message.content_parts or () if _is_call(part)]
+    return [MadeCall(call.get("name"), call.get("arguments"), call.get("id")) for call in calls]
+
+
+def _is_call(part: Mapping[str, Any]) -> bool:
+    kind = part.get("type")
+    if isinstance(kind, str):
+        return kind in CALL_KINDS
+    return any(isinstance(part.get(name), Mapping) for name in CALL_FIELDS)
 
 
 def _first_of(part: Mapping[str, Any], *names: str) -> Any:

@@ -6,11 +6,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from agenteval_otel.capture.fields import MAX_ITEMS, short
-from agenteval_otel.capture.messages import Call, Turn, turns_of
+from agenteval_otel.capture.fields import MAX_ITEMS, kind_of, short
+from agenteval_otel.capture.messages import (
+    Call,
+    Turn,
+    calls_in,
+    content_text,
+    has_unread_parts,
+    is_message,
+    part_calls,
+    part_results,
+    result_of,
+    turns_of,
+)
 from agenteval_otel.mappers.base import COMMON, Names, Role, SpanMapper, span_mapper
 from agenteval_otel.mappers.span import ReadEvent, ReadSpan
-from agenteval_otel.mappers.values import definitions, structured
+from agenteval_otel.mappers.values import (
+    MAX_JSON_CHARS,
+    answer_turns,
+    definitions,
+    prompt_turns,
+    structured,
+    unread_answer,
+)
+from agenteval_otel.models.tool_calls import CALL_FIELDS, CALL_KINDS, RESULT_FIELDS, RESULT_KINDS
 from agenteval_otel.semconv import (
     AGENT_NAME,
     OPERATION_INVOKE_AGENT,
@@ -27,6 +46,8 @@ _ROLES: Final[Mapping[str, Role]] = {
     "invoke_workflow": "workflow",
     "execute_tool": "tool",
     "retrieval": "retrieval",
+    "search_memory": "retrieval",
+    "plan": "plan",
 }
 _MESSAGE_ROLES: Final = {
     "model": "assistant",
@@ -34,6 +55,18 @@ _MESSAGE_ROLES: Final = {
     "human": "user",
     "developer": "system",
 }
+_INPUTS: Final = ("gen_ai.input.messages",)
+_OUTPUTS: Final = ("gen_ai.output.messages",)
+_OLD_INPUTS: Final = ("gen_ai.prompt",)
+_OLD_OUTPUTS: Final = ("gen_ai.completion",)
+"""Before v1.28: text, messages, or a provider's request and response."""
+_DOCUMENTS: Final = ("gen_ai.retrieval.documents", "gen_ai.memory.records")
+_TOOL_ARGUMENTS: Final = ("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args")
+_TOOL_RESULTS: Final = ("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")
+"""The conventions' attributes, and those of Google's Agent Development Kit."""
+_PART_FIELDS: Final = frozenset({"text", *CALL_FIELDS, *RESULT_FIELDS})
+_DUMPS: Final = ("[{", '{"', "{'")
+"""How data begins that is no JSON: its Python form, or JSON that a limit has cut."""
 _CHOICE: Final = "gen_ai.choice"
 _MESSAGES: Final = {
     "gen_ai.system.message": "system",
@@ -84,59 +117,95 @@ class GenAi(SpanMapper):
         return _ROLES.get(str(span.attributes[OPERATION_NAME]))
 
     def before(self, span: ReadSpan) -> list[Turn]:
-        attributes = _with_messages(span, "gen_ai.input.messages")
-        turns = turns_of_messages(attributes.get("gen_ai.input.messages"))
-        if not turns:
-            turns = _turns_of_events(span, choices=False)
-        instructions = attributes.get("gen_ai.system_instructions")
+        turns = (
+            turns_of_messages(_messages(span, _INPUTS), "user")
+            or _turns_of_events(span, choices=False)
+            or prompt_turns(structured(_messages(span, _OLD_INPUTS)))
+        )
+        instructions = _messages(span, ("gen_ai.system_instructions",))
         if instructions and not (turns and turns[0].role == "system"):
             turns = [*system_turns(instructions), *turns]
         return turns
 
     def answer(self, span: ReadSpan) -> list[Turn]:
-        attributes = _with_messages(span, "gen_ai.output.messages")
-        return turns_of_messages(attributes.get("gen_ai.output.messages")) or _turns_of_events(
-            span, choices=True
+        turns = turns_of_messages(_messages(span, _OUTPUTS), "assistant")
+        count = span.attributes.get("gen_ai.request.choice.count")
+        if turns and isinstance(count, int) and count > 1:
+            return turns[:1]
+        return (
+            turns
+            or _turns_of_events(span, choices=True)
+            or _turns_of_old(_messages(span, _OLD_OUTPUTS))
         )
 
     def tool_call(self, span: ReadSpan) -> Call | None:
         attributes = span.attributes
         name = short(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool ")
-        # A result is kept as the tool gave it, which may be JSON text.
-        return Call(
-            short(attributes.get("gen_ai.tool.call.id")),
-            name,
-            structured(attributes.get("gen_ai.tool.call.arguments")),
-            result=attributes.get("gen_ai.tool.call.result"),
-        )
+        call = Call(short(attributes.get("gen_ai.tool.call.id")), name)
+        call.arguments = structured(first_of(attributes, _TOOL_ARGUMENTS))
+        call.result = result_of({"result": structured(first_of(attributes, _TOOL_RESULTS))}).value
+        _add_messages_of_tool(call, span)
+        return call
 
     def documents(self, span: ReadSpan) -> list[Any]:
-        documents = structured(span.attributes.get("gen_ai.retrieval.documents"))
+        documents = structured(first_of(span.attributes, _DOCUMENTS))
         return documents if isinstance(documents, list) else []
 
     def tool_definitions(self, span: ReadSpan) -> Any:
         return definitions(span.attributes.get("gen_ai.tool.definitions"))
 
 
-def _with_messages(span: ReadSpan, name: str) -> Mapping[str, Any]:
-    """The attributes that hold the messages: the span's, or those of an event with the call's
-    details.
+def first_of(attributes: Mapping[str, Any], names: Names) -> Any:
+    """Return the first of these attributes that is there; None without any."""
+    for name in names:
+        value = attributes.get(name)
+        if value is not None:
+            return value
+    return None
+
+
+def _messages(span: ReadSpan, names: Names) -> Any:
+    """Return the attribute with the messages: of the span, or of an event with the call's details."""
+    value = first_of(span.attributes, names)
+    for event in span.events if value is None else ():
+        value = first_of(event.attributes, names)
+        if value is not None:
+            break
+    return value
+
+
+def turns_of_messages(messages: Any, role: str) -> list[Turn]:
+    """Return the turns of messages with parts, in JSON text or structured; the last 1,000.
+
+    A list of parts is one message of the role. An answer that cannot be read has a turn that says
+    so.
     """
-    if name in span.attributes:
-        return span.attributes
-    return next(
-        (event.attributes for event in span.events if name in event.attributes), span.attributes
-    )
-
-
-def turns_of_messages(messages: Any) -> list[Turn]:
-    """The turns of messages with parts, in JSON text or structured; the last 1,000."""
+    if role == "assistant" and isinstance(messages, str):
+        messages = messages[:MAX_JSON_CHARS]  # of a longer answer, what would be kept of it
     messages = structured(messages)
     if isinstance(messages, dict):
         messages = [messages]
-    if not isinstance(messages, list):
+    if not messages:
         return []
-    return [turn for message in messages[-MAX_ITEMS:] for turn in _turns_of(message)]
+    unread = [unread_answer()] if role == "assistant" else []
+    if not isinstance(messages, list):
+        return unread
+    messages = messages[-MAX_ITEMS:]
+    if any(_is_message(message) for message in messages):
+        return [turn for message in messages for turn in _turns_of(message)] or unread
+    are_parts = all(isinstance(message, dict) for message in messages)
+    return [turn_of_parts(role, messages)] if are_parts else unread
+
+
+def _turns_of_old(value: Any) -> list[Turn]:
+    """Return the turns of an answer in the attribute before v1.28."""
+    value = structured(value)
+    is_dump = isinstance(value, str) and value.startswith(_DUMPS)
+    return [unread_answer()] if is_dump else answer_turns(value)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and (bool(value.get("role")) or is_message(value))
 
 
 def system_turns(instructions: Any) -> list[Turn]:
@@ -159,27 +228,19 @@ def _turns_of(message: Any) -> list[Turn]:
 
 
 def turn_of_parts(role: str, parts: list[Any]) -> Turn:
-    """The turn of a message's parts. Reasoning, images and files are no text of it."""
+    """Return the turn of a message's parts. Reasoning, images and files are no text of it."""
     turn = Turn(role)
     texts: list[str] = []
     for part in parts[:MAX_ITEMS]:
-        if isinstance(part, str):
-            texts.append(part)
-        elif isinstance(part, dict):
-            kind = part.get("type")
-            if kind == "text":
-                content = part.get("content", part.get("text"))
-                if isinstance(content, str):
-                    texts.append(content)
-            elif kind == "tool_call" or kind == "server_tool_call":
-                turn.calls.append(_call_of(part))
-            elif kind == "tool_call_response" or kind == "server_tool_call_response":
-                turn.results.append(
-                    (
-                        short(part.get("id")),
-                        _first(part, "response", "result", "server_tool_call_response"),
-                    )
-                )
+        kind = kind_of(part)
+        if kind == "text" and isinstance(part.get("content"), str):
+            texts.append(part["content"])
+        elif kind in CALL_KINDS:
+            turn.calls += calls_in([part])
+        elif kind in RESULT_KINDS:
+            turn.results.append(result_of(part))
+        else:
+            _add_other(turn, texts, [part])
     if texts:
         turn.text = "".join(texts)
     if turn.results and turn.text is None and role != "assistant":
@@ -187,17 +248,14 @@ def turn_of_parts(role: str, parts: list[Any]) -> Turn:
     return turn
 
 
-def _call_of(part: dict[str, Any]) -> Call:
-    name = part.get("name")
-    return Call(
-        short(part.get("id")),
-        name if isinstance(name, str) else "",
-        _first(part, "arguments", "server_tool_call"),
-    )
-
-
-def _first(part: dict[str, Any], *names: str) -> Any:
-    return next((value for name in names if (value := part.get(name)) is not None), None)
+def _add_other(turn: Turn, texts: list[str], parts: list[Any]) -> None:
+    """Add a part that is none of the conventions'."""
+    text = content_text(parts)
+    if text is not None:
+        texts.append(text)
+    turn.calls += part_calls(parts)
+    turn.results += part_results(parts)
+    turn.has_unread_parts = turn.has_unread_parts or has_unread_parts(parts)
 
 
 def _turns_of_events(span: ReadSpan, *, choices: bool) -> list[Turn]:
@@ -209,29 +267,53 @@ def _turns_of_events(span: ReadSpan, *, choices: bool) -> list[Turn]:
         for event in span.events
         if event.name in _MESSAGES and (event.name == _CHOICE) is choices
     ]
-    return [turn for event in events[-MAX_ITEMS:] for turn in _turns_of_event(event)]
+    bodies = [(event.name, _body_of(event)) for event in events[-MAX_ITEMS:]]
+    if choices:
+        indexes = [body["index"] for _, body in bodies if type(body.get("index")) is int]
+        lowest = min(indexes, default=None)
+        bodies = [item for item in bodies if item[1].get("index", lowest) == lowest]
+    return [turn for name, body in bodies for turn in _turns_of_body(name, body)]
 
 
-def _turns_of_event(event: ReadEvent) -> list[Turn]:
+def _body_of(event: ReadEvent) -> dict[str, Any]:
     body = structured(event.body)
-    if not isinstance(body, dict):
-        body = {
-            key.rpartition(".")[2]: structured(value) for key, value in event.attributes.items()
-        }
-    message = body.get("message") if event.name == _CHOICE else body
-    if isinstance(message, str):
+    if isinstance(body, dict):
+        return body
+    return {key.rpartition(".")[2]: structured(value) for key, value in event.attributes.items()}
+
+
+def _turns_of_body(name: str, body: dict[str, Any]) -> list[Turn]:
+    message = body.get("message") if name == _CHOICE else body
+    if isinstance(message, str | list):
         message = {"content": message}
     if not isinstance(message, dict):
-        return []
-    message = {"role": _MESSAGES[event.name], **message}
+        return [] if message is None else [unread_answer()]
+    if "role" not in message and set(message) & _PART_FIELDS:
+        message = {"content": [message]}
+    message = {"role": _MESSAGES[name], **message}
     if message["role"] == "tool" and "id" in message:
         message["tool_call_id"] = message.pop("id")
     if "parts" in message:
-        return _turns_of(message)
-    if message.get("content") is None:
-        message["content"] = []  # calls only
-    turns = turns_of(message)
+        turns = _turns_of(message)
+    else:
+        if message.get("content") is None:
+            message["content"] = []  # calls only
+        turns = turns_of(message)
     for turn in turns:
         reason = body.get("finish_reason")
         turn.finish_reason = reason if isinstance(reason, str) else None
     return turns
+
+
+def _add_messages_of_tool(call: Call, span: ReadSpan) -> None:
+    """Complete a tool's call by its events: it is given a message and answers with one."""
+    for event in span.events if call.arguments is None or call.result is None else ():
+        body = _body_of(event)
+        if event.name == "gen_ai.tool.message" and call.arguments is None:
+            call.arguments = body.get("content")
+        elif event.name == _CHOICE and call.result is None:
+            result = result_of({"content": body.get("message")})
+            call.result = result.value
+        else:
+            continue
+        call.id = call.id or short(body.get("id"))

@@ -120,7 +120,7 @@ def _messages(span: ReadSpan) -> list[Turn]:
     attributes.
     """
     if _ALL in span.attributes:
-        return turns_of_messages(span.attributes[_ALL])
+        return turns_of_messages(span.attributes[_ALL], "user")
     name = next((name for name in (_OLD_ALL, _OLD) if name in span.attributes), None)
     if name is None:
         return []

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from agenteval_otel.capture.fields import short
-from agenteval_otel.capture.messages import Call, Turn
+from agenteval_otel.capture.messages import Call, Result, Turn
 from agenteval_otel.mappers.base import COMMON, Names, Role, SpanMapper, span_mapper
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.values import (
@@ -16,6 +16,7 @@ from agenteval_otel.mappers.values import (
     definitions,
     numbered,
     prompt_turns,
+    set_result,
     structured,
     tags_of,
 )
@@ -76,19 +77,10 @@ class OpenInference(SpanMapper):
         name = short(span.attributes.get("tool.name"))
         if name is None and span.name.startswith(_HANDOFF):
             return None  # the model's call says it
-        result = span.attributes.get("output.value")
         call = Call(
-            short(span.attributes.get("tool_call.id")),
-            name or span.name,
-            _value(span, "input"),
-            result=result,
+            short(span.attributes.get("tool_call.id")), name or span.name, _value(span, "input")
         )
-        output = _value(span, "output")
-        message = output.get("data", output) if isinstance(output, dict) else None
-        if isinstance(message, dict) and "tool_call_id" in message:  # LangChain's message of a tool
-            call.id, call.result = short(message["tool_call_id"]), message.get("content")
-            if message.get("status") == "error":
-                call.error = short(message.get("content")) or "error"
+        set_result(call, _value(span, "output"))
         return call
 
     def documents(self, span: ReadSpan) -> list[Any]:
@@ -139,7 +131,7 @@ def _turn(message: Mapping[str, Any]) -> Turn:
         name=short(message.get("message.name")),
     )
     if turn.role == "tool":
-        turn.results.append((short(message.get("message.tool_call_id")), text))
+        turn.results.append(Result(short(message.get("message.tool_call_id")), text))
     for call in numbered(message, "message.tool_calls"):
         name, arguments = (
             call.get("tool_call.function.name"),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from agenteval_otel.capture.fields import short
-from agenteval_otel.capture.messages import Call, Turn
+from agenteval_otel.capture.messages import Call, Result, Turn
 from agenteval_otel.capture.text import plain
 from agenteval_otel.mappers.base import Names, Role, span_mapper
 from agenteval_otel.mappers.dialects.gen_ai import GenAi
@@ -18,8 +18,10 @@ from agenteval_otel.mappers.values import (
     definitions,
     numbered,
     prompt_turns,
+    set_result,
     structured,
     tags_of,
+    without_lc,
 )
 from agenteval_otel.semconv import AGENT_NAME, OPERATION_NAME
 
@@ -42,7 +44,6 @@ _SCOPES: Final = frozenset(
 )
 _KINDS: Final[Mapping[str, Role]] = {"agent": "agent", "workflow": "workflow", "tool": "tool"}
 _MODELS: Final = frozenset({"chat", "completion"})
-_MAX_DEPTH: Final = 16
 
 
 @span_mapper
@@ -86,7 +87,7 @@ class OpenLlmetry(GenAi):
 
     def answer(self, span: ReadSpan) -> list[Turn]:
         if _OUTPUT in span.attributes:
-            output = _plain(span.attributes[_OUTPUT])
+            output = without_lc(span.attributes[_OUTPUT])
             return answer_turns(
                 output.get("outputs", output) if isinstance(output, dict) else output
             )
@@ -99,17 +100,12 @@ class OpenLlmetry(GenAi):
         )
         if name is None:
             return None
-        output = _plain(attributes.get(_OUTPUT))
+        output = without_lc(attributes.get(_OUTPUT))
         if isinstance(output, dict) and "output" in output:
             output = output["output"]
-        call = Call(
-            short(attributes.get("gen_ai.tool.call.id")),
-            name,
-            _inputs(attributes.get(_INPUT)),
-            result=output,
-        )
-        if isinstance(output, dict) and "tool_call_id" in output:  # LangChain's message of a tool
-            call.id, call.result = short(output["tool_call_id"]), output.get("content")
+        id = short(attributes.get("gen_ai.tool.call.id"))
+        call = Call(id, name, _inputs(attributes.get(_INPUT)))
+        set_result(call, output)
         return call
 
     def tool_definitions(self, span: ReadSpan) -> Any:
@@ -132,7 +128,7 @@ def _inputs(value: Any) -> Any:
     """The input of a chain, or the arguments of a decorated function: by their names, else the
     first.
     """
-    value = _plain(value)
+    value = without_lc(value)
     if not isinstance(value, dict):
         return value
     if "inputs" in value:
@@ -156,24 +152,6 @@ def _turns(span: ReadSpan, prefix: str) -> list[Turn]:
                 Call(short(call.get("id")), short(call.get("name")) or "", call.get("arguments"))
             )
         if turn.role == "tool":
-            turn.results.append((short(message.get("tool_call_id")), message.get("content")))
+            turn.results.append(Result(short(message.get("tool_call_id")), message.get("content")))
         turns.append(turn)
     return turns
-
-
-def _plain(value: Any) -> Any:
-    read = structured(value)
-    return _unwrapped(read) if isinstance(value, str) and '"lc"' in value else read
-
-
-def _unwrapped(value: Any, depth: int = _MAX_DEPTH) -> Any:
-    """Without the wrapping of LangChain's serialization,
-    ``{"lc": 1, "id": [...], "kwargs": {...}}``.
-    """
-    if depth == 0:
-        return value
-    if isinstance(value, dict):
-        if "lc" in value and isinstance(value.get("kwargs"), dict):
-            value = value["kwargs"]
-        return {name: _unwrapped(item, depth - 1) for name, item in value.items()}
-    return [_unwrapped(item, depth - 1) for item in value] if isinstance(value, list) else value

@@ -84,12 +84,12 @@ class VercelAi(SpanMapper):
     def before(self, span: ReadSpan) -> list[Turn]:
         attributes = span.attributes
         if "ai.prompt.messages" in attributes:
-            return _turns(structured(attributes["ai.prompt.messages"]))
+            return all_turns(structured(attributes["ai.prompt.messages"]))
         prompt = structured(attributes.get("ai.prompt"))
         if not isinstance(prompt, dict):
             return [Turn("user", prompt)] if isinstance(prompt, str) and prompt else []
         system, question = prompt.get("system"), prompt.get("prompt")
-        turns = _turns(prompt.get("messages") or question)
+        turns = all_turns(prompt.get("messages") or question)
         if isinstance(question, str):
             turns.append(Turn("user", question))
         return [Turn("system", system), *turns] if isinstance(system, str) else turns
@@ -131,14 +131,3 @@ class VercelAi(SpanMapper):
             if name.startswith(_METADATA)
         }
         return {**tags_of(metadata.get("tags"), metadata, _OWN_METADATA), **super().tags(span)}
-
-
-def _turns(messages: Any) -> list[Turn]:
-    """Messages of the SDK, in which a result is ``{type, value}``."""
-    turns = all_turns(messages) if isinstance(messages, list) else []
-    for turn in turns:
-        turn.results = [
-            (id, result["value"] if isinstance(result, dict) and "value" in result else result)
-            for id, result in turn.results
-        ]
-    return turns
