@@ -20,6 +20,9 @@ AGENTS = (
     "genai_agent", "pydantic_ai_agent", "pydantic04_agent", "openinference_langchain", "openinference_langchain_stream",
     "openinference_langgraph_unnamed", "openllmetry_openai", "openllmetry040_openai", "openllmetry_langchain",
     "openllmetry_langchain_stream", "vercel_ai_generate", "vercel_ai_stream", "vercel_ai5_stream",
+    "langfuse_agent", "langfuse_langchain",
+    "mlflow_agent", "mlflow_langchain", "mlflow_conventions", "langsmith_agent", "langsmith_langchain", "strands_agent",
+    "strands_conventions",
 )  # fmt: skip
 # Two model calls of a loop in one trace, without an agent's span.
 LOOPS = ("openaiv2_tools", "semconv128_tools", "logfire_openai", "logfire3_openai")
@@ -27,7 +30,7 @@ LOOPS = ("openaiv2_tools", "semconv128_tools", "logfire_openai", "logfire3_opena
 CALLS = (
     "genai_chat", "genai_events", "genai_stream", "genai_responses", "logfire_anthropic", "logfire_openai_responses",
     "logfire_openai_stream", "logfire3_openai_stream", "openinference_openai_stream", "openinference_openai_responses",
-    "openllmetry_openai_stream", "openllmetry_openai_responses",
+    "openllmetry_openai_stream", "openllmetry_openai_responses", "langfuse_stream", "mlflow_stream", "langsmith_stream",
 )  # fmt: skip
 WITHOUT_CONTENT = {
     "adk_no_content": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
@@ -73,7 +76,8 @@ def test_an_answer_has_its_question_instructions_and_tokens(name: str) -> None:
     mapped = answer_of(name)
     assert mapped.content_switch is None
     assert mapped.input.prompt == QUESTION
-    assert mapped.input.response == ANSWER
+    assert mapped.input.response is not None
+    assert mapped.input.response.strip() == ANSWER  # Strands ends its text with a line
     assert history_of(mapped)[:2] == [("system", SYSTEM), ("user", QUESTION)]
     assert mapped.input.model in ("gpt-5-mini", "claude-sonnet-4-5")
     calls = 1 if name in CALLS else 2
@@ -89,7 +93,7 @@ def test_tool_calls_have_arguments_and_results(name: str) -> None:
     """One call, as the model made it, with what the tool gave; its time where the tool has a span."""
     [call] = answer_of(name).input.tool_calls or ()
     assert (call.name, call.arguments) == ("get_weather", {"city": "Paris"})
-    assert json.loads(call.result) == RESULT
+    assert call.result == RESULT
     assert (call.duration_s is not None) is (name in AGENTS)
     assert call.error is None
 
@@ -122,6 +126,12 @@ def test_an_agent_of_googles_kit_is_one_answer() -> None:
         ("openllmetry_openai", "weather"),
         ("openllmetry_langchain", "weather_agent"),
         ("vercel_ai_generate", "weather"),
+        ("langfuse_agent", "weather"),
+        ("mlflow_agent", "weather"),
+        ("mlflow_langchain", "weather_agent"),
+        ("langsmith_agent", "weather"),
+        ("langsmith_langchain", "weather_agent"),
+        ("strands_agent", "weather"),
         ("genai_chat", None),
     ],
 )
@@ -141,7 +151,28 @@ def test_missing_content_is_told_from_an_empty_answer(name: str) -> None:
     assert mapped.input.finish_reason == "stop"
 
 
-@pytest.mark.parametrize("name", ["genai_failing_tool", "vercel_ai_failing_tool"])
+@pytest.mark.parametrize(
+    ("name", "switch"),
+    [("langfuse_no_content", "capture_input"), ("langsmith_no_content", "LANGSMITH_HIDE_INPUTS")],
+)
+def test_missing_content_of_a_platform_is_told_too(name: str, switch: str) -> None:
+    """There are its tokens and its model, and how content is switched on."""
+    mapped = answer_of(name)
+    assert switch in (mapped.content_switch or "")
+    assert mapped.input.response is mapped.input.prompt is None
+    assert mapped.input.usage is not None
+    assert (mapped.input.usage.input_tokens, mapped.input.model) == (40, "gpt-5-mini")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "genai_failing_tool",
+        "vercel_ai_failing_tool",
+        "langfuse_failing_tool",
+        "strands_failing_tool",
+    ],
+)
 def test_a_failed_tool_says_why(name: str) -> None:
     """The error stands with the call; the answer itself has not failed."""
     mapped = answer_of(name)
@@ -201,6 +232,8 @@ def test_agents_that_hand_over_are_one_answer() -> None:
     ("name", "documents"),
     [
         ("openinference_langchain_chain", ["Paris is sunny in June.", "Bring a hat."]),
+        ("mlflow_langchain_chain", ["Paris is sunny in June.", "Bring a hat."]),
+        ("langsmith_langchain_chain", ["Paris is sunny in June.", "Bring a hat."]),
         ("genai_retrieval", [{"id": "guide-1", "score": 0.9}, {"id": "guide-2", "score": 0.7}]),
     ],
 )
@@ -228,6 +261,11 @@ def test_user_prompt_version_tags_and_environment_come_from_the_dialects_own_att
     )
     openllmetry = answer_of("openllmetry_openai")
     assert (openllmetry.user_id, openllmetry.input.tags) == ("ann@example.com", {"tenant": "acme"})
+    for name in ("langfuse_agent", "langsmith_agent"):
+        platform = answer_of(name)
+        assert platform.user_id == "ann@example.com"
+        assert platform.input.tags == {"beta": "true", "tenant": "acme"}
+        assert platform.input.conversation_id == platform.input.session_id == "session-1"
     pydantic_ai = answer_of("pydantic_ai_agent")
     assert pydantic_ai.input.tags == {"tenant": "acme"}
     assert {
@@ -236,7 +274,18 @@ def test_user_prompt_version_tags_and_environment_come_from_the_dialects_own_att
 
 
 @pytest.mark.parametrize(
-    "name", ["genai_agent", "openinference_langchain", "openllmetry_openai", "vercel_ai_generate"]
+    "name",
+    [
+        "genai_agent",
+        "openinference_langchain",
+        "openllmetry_openai",
+        "vercel_ai_generate",
+        "langfuse_agent",
+        "langfuse_langchain",
+        "mlflow_agent",
+        "langsmith_agent",
+        "langsmith_langchain",
+    ],
 )
 def test_definitions_of_tools_are_there_for_judges(name: str) -> None:
     """As the provider takes them."""
@@ -245,7 +294,17 @@ def test_definitions_of_tools_are_there_for_judges(name: str) -> None:
     assert "get_weather" in str(config["tools"])
 
 
-@pytest.mark.parametrize("name", ["genai_stream", "openllmetry_openai_stream", "vercel_ai_stream"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "genai_stream",
+        "openllmetry_openai_stream",
+        "vercel_ai_stream",
+        "langfuse_stream",
+        "mlflow_stream",
+        "langsmith_stream",
+    ],
+)
 def test_a_streamed_answer_says_how_it_ended(name: str) -> None:
     """Where the dialect says that it was streamed."""
     assert answer_of(name).input.stream_end == "completed"

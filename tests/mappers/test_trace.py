@@ -259,7 +259,7 @@ def test_a_new_dialect_is_one_class(registry: None) -> None:
 
     [mapped] = read_trace([chat(1)]).answers
     assert (mapped.mapper, mapped.content_switch) == ("gen_ai", "switch it on")
-    assert len(MAPPERS) == 5
+    assert len(MAPPERS) == 8
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,18 @@ LIBRARIES = {
         "traceloop-sdk", "opentelemetry-instrumentation-openai", "opentelemetry-instrumentation-langchain",
         "opentelemetry-instrumentation-anthropic",
     ),
+    "langfuse": ("langfuse", "openai", "langchain"),
+    "mlflow": ("mlflow-skinny", "openai", "langchain"),
+    "strands": ("strands-agents", "openai"),
+    "langsmith": ("langsmith", "openai", "langchain"),
 }  # fmt: skip
 MODULES = {
     "adk": "with_adk",
     "genai": "with_conventions", "openaiv2": "with_conventions", "semconv128": "with_conventions",
     "pydantic": "with_logfire", "pydantic04": "with_logfire", "logfire": "with_logfire", "logfire3": "with_logfire",
     "openinference": "with_openinference", "openllmetry": "with_openllmetry", "openllmetry040": "with_openllmetry",
+    "langfuse": "with_platforms", "mlflow": "with_platforms", "langsmith": "with_platforms",
+    "strands": "with_platforms",
 }  # fmt: skip
 
 name = sys.argv[1]
