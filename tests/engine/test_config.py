@@ -248,7 +248,7 @@ def test_the_originals_form_takes_criteria_as_they_are() -> None:
         run_evaluation_sync(twice, config_of(Free()))
 
 
-@pytest.mark.parametrize("value", [{"reponse": "x"}, "x", None])
+@pytest.mark.parametrize("value", [{"reponse": "x"}, "x", 7])
 def test_what_is_no_input_or_no_configuration_is_refused(value: Any) -> None:
     """A mapping is not yet a configuration, and no input with other fields: the message says what
     was expected.
