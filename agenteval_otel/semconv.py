@@ -12,14 +12,16 @@ import re
 from typing import Final, Literal, NamedTuple, get_args
 
 SCOPE_NAME: Final = "agenteval_otel"
-SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.38.0"
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 
 # --- events
 # -----------------------------------------------------------------------------------------------------------
 EVENT_RESULT: Final = "gen_ai.evaluation.result"
 EVENT_BREACHED: Final = "agenteval.objective.breached"
 EVENT_RECOVERED: Final = "agenteval.objective.recovered"
-EVENT_DETAILS: Final = "gen_ai.client.inference.operation.details"
+EVENT_ANSWER: Final = "agenteval.answer"
+EVENT_ANSWER_FORMER: Final = "gen_ai.client.inference.operation.details"
+"""The name that earlier versions gave to answers for the sidecar; read for one release."""
 
 # --- attributes of the conventions
 # ------------------------------------------------------------------------------------
@@ -41,8 +43,8 @@ TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
 INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
-CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
-TOKEN_TYPE: Final = "gen_ai.token.type"
+CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
+TOKEN_TYPE: Final = "agenteval.token.type"
 
 OPERATION_EVALUATION: Final = "evaluation"
 OPERATION_INVOKE_AGENT: Final = "invoke_agent"
@@ -92,8 +94,8 @@ OBJECTIVE_HIGH: Final = "agenteval.objective.high"
 OBJECTIVE_COUNT: Final = "agenteval.objective.count"
 OBJECTIVE_SINCE: Final = "agenteval.objective.since"
 OBJECTIVE_REMINDER: Final = "agenteval.objective.reminder"
-PROMPT_NAME: Final = "agenteval.prompt.name"
-PROMPT_VERSION: Final = "agenteval.prompt.version"
+PROMPT_NAME: Final = "gen_ai.prompt.name"
+PROMPT_VERSION: Final = "gen_ai.prompt.version"
 TAG: Final = "agenteval.tag."
 USER_ID: Final = "user.id"
 ENVIRONMENT: Final = "deployment.environment.name"
@@ -101,6 +103,12 @@ SERVICE_NAME: Final = "service.name"
 SERVICE_VERSION: Final = "service.version"
 EXPERIMENT_NAME: Final = "agenteval.experiment.name"
 EXPERIMENT_ARM: Final = "agenteval.experiment.arm"
+FORMER_NAMES: Final = {
+    "agenteval.prompt.name": PROMPT_NAME,
+    "agenteval.prompt.version": PROMPT_VERSION,
+    "gen_ai.usage.cache_creation.input_tokens": CACHE_WRITE_TOKENS,
+}
+"""Names that earlier versions emitted, and the present ones: read for one release, not written."""
 ANNOTATIONS: Final = {
     "prompt_name": PROMPT_NAME,
     "prompt_version": PROMPT_VERSION,

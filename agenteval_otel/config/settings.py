@@ -363,7 +363,7 @@ class Settings(_Explained):
             ``module:function``. It runs on its own thread; errors are counted.
         on_recovery: The function to call when the objective is met again.
         metric_dimensions: Annotations that the metrics of scores, results and weights have as
-            attributes: up to four of ``agenteval.prompt.name``, ``agenteval.prompt.version``,
+            attributes: up to four of ``gen_ai.prompt.name``, ``gen_ai.prompt.version``,
             ``deployment.environment.name`` and keys of tags. A list, or a mapping to the maximum
             number of values of each (default 16).
         user_id: How ``annotate(user_id=...)`` leaves the process: ``hashed`` or ``plain``.

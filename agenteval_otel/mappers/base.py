@@ -39,8 +39,8 @@ COMMON: Final[Mapping[str, Names]] = {
     "conversation_id": (CONVERSATION_ID,),
     "session_id": ("session.id",),
     "user_id": (USER_ID, "enduser.id"),
-    "prompt_name": (PROMPT_NAME, "gen_ai.prompt.name"),
-    "prompt_version": (PROMPT_VERSION, "gen_ai.prompt.version"),
+    "prompt_name": (PROMPT_NAME, "agenteval.prompt.name"),
+    "prompt_version": (PROMPT_VERSION, "agenteval.prompt.version"),
     "experiment": (EXPERIMENT_NAME, FLAG_KEY),
     "arm": (EXPERIMENT_ARM, *FLAG_VARIANTS),
 }

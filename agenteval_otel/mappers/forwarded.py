@@ -230,6 +230,7 @@ def _message(message: Message) -> dict[str, Any]:
 
 
 def _input_of(attributes: Mapping[str, Any]) -> EvaluationInput:
+    attributes = {names.FORMER_NAMES.get(name, name): value for name, value in attributes.items()}
     fields: dict[str, Any] = from_json(attributes[names.INPUT])
     results = fields.pop("tool_results", None)
     # As the application has shortened them: ids outlive their answer, in tables of many.

@@ -23,7 +23,7 @@ from agenteval_otel.models.value import number_of
 from agenteval_otel.runtime.patterns import check_flags, compile_pattern
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, threshold_of
 from agenteval_otel.scoring.probability import SamplingDecision
-from agenteval_otel.semconv import ANNOTATIONS, CRITERION_NAME, TAG
+from agenteval_otel.semconv import ANNOTATIONS, CRITERION_NAME, FORMER_NAMES, TAG
 
 
 class RuleSampler(Sampler):
@@ -154,7 +154,7 @@ class AnnotationSampler(RuleSampler, type="annotation"):
     """Samples a share of the responses with a certain annotation, on the background thread.
 
     Attributes:
-        name: ``agenteval.prompt.name``, ``agenteval.prompt.version``,
+        name: ``gen_ai.prompt.name``, ``gen_ai.prompt.version``,
             ``deployment.environment.name``, ``user.id`` or the key of a tag.
         values: As spans have them (a user's id hashed), with ``*`` and ``?`` as wildcards; upper
             and lower case differ.
@@ -186,7 +186,7 @@ def annotated_attribute(name: str, *, path: str) -> str:
         ConfigurationError: No slug, or so near to the name of another annotation that it is taken
             for a mistake.
     """
-    attribute = ANNOTATIONS.get(name, name)
+    attribute = FORMER_NAMES.get(name, ANNOTATIONS.get(name, name))
     key = attribute.removeprefix(TAG)
     if attribute in ANNOTATIONS.values() or (key != attribute and CRITERION_NAME.fullmatch(key)):
         return attribute

@@ -32,7 +32,7 @@ from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart, kept_bytes
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.semconv import EVENT_DETAILS, EVENT_RESULT, SCOPE_NAME
+from agenteval_otel.semconv import EVENT_ANSWER, EVENT_ANSWER_FORMER, EVENT_RESULT, SCOPE_NAME
 from agenteval_otel.sidecar.body import (
     SPAN_BYTES,
     BodyError,
@@ -797,6 +797,7 @@ class _Event(NamedTuple):
     event: ReadEvent
 
 
+_ANSWERS: Final = frozenset({EVENT_ANSWER, EVENT_ANSWER_FORMER})
 _Record = ReadSpan | _Event | ForwardedAnswer
 
 
@@ -810,7 +811,7 @@ def _events_of(request: Any) -> tuple[list[_Record], int]:
             is_ours = scope_logs.scope.name == SCOPE_NAME
             for record in scope_logs.log_records:
                 ids = int.from_bytes(record.trace_id), int.from_bytes(record.span_id)
-                if is_ours and record.event_name == EVENT_DETAILS:
+                if is_ours and record.event_name in _ANSWERS:
                     resource = (
                         plain_attributes(group.resource.attributes)
                         if resource is None

@@ -18,7 +18,7 @@ from agenteval_otel.runtime.worker import Flusher
 from agenteval_otel.semconv import (
     DROPPED_SHUTDOWN,
     DROPPED_UNSENT,
-    EVENT_DETAILS,
+    EVENT_ANSWER,
     SCHEMA_URL,
     SCOPE_NAME,
     SENT,
@@ -179,7 +179,7 @@ class _EventSignal(Signal):
         """An event that waits for its message."""
         place = span_context or INVALID_SPAN_CONTEXT
         return self._messages.Event(
-            EVENT_DETAILS, place, ended_ns, time.time_ns(), _DEBUG, "", None, attributes
+            EVENT_ANSWER, place, ended_ns, time.time_ns(), _DEBUG, "", None, attributes
         )
 
     def _request_of(self, items: Sequence[Any]) -> Any:

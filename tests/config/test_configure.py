@@ -94,7 +94,7 @@ def test_all_forms_are_taken() -> None:
         (
             {"metric_dimensions": ["prompt_verison"]},
             "metric_dimensions",
-            "no annotation 'prompt_verison' (did you mean 'prompt_version'?); known: agenteval.prompt.name, ",
+            "no annotation 'prompt_verison' (did you mean 'prompt_version'?); known: gen_ai.prompt.name, ",
         ),
         (
             {"metric_dimensions": ["user_id"]},

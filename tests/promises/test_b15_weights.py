@@ -25,7 +25,7 @@ from agenteval_otel.instrumentation.asgi import AgentEvalMiddleware
 from agenteval_otel.mappers.forwarded import Sampled, attributes_of
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.objectives.crossings import ObjectiveCrossing
-from agenteval_otel.semconv import AGENT_NAME, EVENT_DETAILS, METRIC_WEIGHT, SCOPE_NAME
+from agenteval_otel.semconv import AGENT_NAME, EVENT_ANSWER, METRIC_WEIGHT, SCOPE_NAME
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
 from agenteval_otel.testing import RecordedTelemetry
@@ -239,7 +239,7 @@ def test_forwarded_answers_state_no_weight_that_is_not_believed(
         )
         sampled = {"probability": 1.0, "reason": "ratio", "randomness": 1}
         sampled |= stated if number == 20 else {}
-        record = scope_logs.log_records.add(event_name=EVENT_DETAILS, time_unix_nano=10**18)
+        record = scope_logs.log_records.add(event_name=EVENT_ANSWER, time_unix_nano=10**18)
         record.trace_id, record.span_id = os.urandom(16), os.urandom(8)
         for name, attribute in attributes_of(value, Sampled(**sampled)).items():
             record.attributes.add(key=name).value.string_value = (

@@ -102,6 +102,7 @@ def test_content_is_known_by_its_names() -> None:
         "gen_ai.tool.call.arguments",
         "gen_ai.tool.call.result",
         "gen_ai.prompt",
+        "gen_ai.prompt.0.content",
         "gen_ai.completion.0.content",
         "input.value",
         "traceloop.entity.output",

@@ -158,7 +158,7 @@ def test_patterns_and_functions_wait_for_the_input() -> None:
         ("agenteval.tag.tenant", ["ac*", "x"], True),
         ("tenant", ["ACME"], False),
         ("prompt_version", ["3"], True),
-        ("agenteval.prompt.version", ["2"], False),
+        ("gen_ai.prompt.version", ["2"], False),
         ("region", ["*"], False),
         ("user.id", [hashed("ann")], True),
     ],
@@ -297,7 +297,7 @@ def test_conversations_are_sampled_whole() -> None:
         (
             {"type": "annotation", "name": "prompt_verison", "values": ["3"]},
             "sampler.name",
-            "(did you mean 'prompt_version'?); known: agenteval.prompt.name, ",
+            "(did you mean 'prompt_version'?); known: gen_ai.prompt.name, ",
         ),
         (
             {"type": "annotation", "name": "a b", "values": ["3"]},

@@ -312,7 +312,7 @@ def test_content_goes_to_the_sidecar_alone(run: Run, monkeypatch: pytest.MonkeyP
     assert "x-api-key" not in received.headers[0]
     assert SECRET in str(received.requests[0])
     (record,) = received.requests[0].resource_logs[0].scope_logs[0].log_records
-    assert record.event_name == "gen_ai.client.inference.operation.details"
+    assert record.event_name == "agenteval.answer"
     assert app.telemetry.events() == []
     assert not any("example" in str(span.attributes) for span in app.telemetry.spans())
 

@@ -30,8 +30,8 @@ SAID: dict[str, Any] = {
 }
 HASHED = hashlib.sha256(b"ann@mail.example").hexdigest()[:32]
 ATTRIBUTES = {
-    "agenteval.prompt.name": "refunds",
-    "agenteval.prompt.version": "3",
+    "gen_ai.prompt.name": "refunds",
+    "gen_ai.prompt.version": "3",
     "user.id": HASHED,
     "deployment.environment.name": "production",
     "agenteval.experiment.name": "short",
@@ -114,7 +114,7 @@ def test_metric_dimensions_come_from_the_settings(
         ask(**SAID)
     (score,) = telemetry.points("gen_ai.evaluation.score")
     assert score.attributes["agenteval.tag.tenant"] == "acme"
-    assert "agenteval.prompt.version" not in score.attributes
+    assert "gen_ai.prompt.version" not in score.attributes
     for name in ("results", "weight", "weighted_score"):
         points = telemetry.points(f"agenteval.evaluation.{name}")
         assert {point.attributes["agenteval.tag.tenant"] for point in points} == {"acme"}
@@ -123,7 +123,7 @@ def test_metric_dimensions_come_from_the_settings(
     assert reload()
     ask(**SAID)
     counts = {
-        point.attributes.get("agenteval.prompt.version"): point.value
+        point.attributes.get("gen_ai.prompt.version"): point.value
         for point in telemetry.points("agenteval.evaluation.results")
         if point.value
     }

@@ -221,7 +221,7 @@ def test_words_from_outside_make_no_series_without_end() -> None:
     assert {
         amount
         for labels, amount in totals.tokens.items()
-        if ("gen_ai.token.type", "input") in labels
+        if ("agenteval.token.type", "input") in labels
     } == {0}
 
 

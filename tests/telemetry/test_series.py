@@ -14,7 +14,7 @@ from agenteval_otel.semconv import OTHER
 from agenteval_otel.telemetry.metrics import ResultTotals
 from agenteval_otel.telemetry.names import MAX_SERIES
 
-TENANT, VERSION = "agenteval.tag.tenant", "agenteval.prompt.version"
+TENANT, VERSION = "agenteval.tag.tenant", "gen_ai.prompt.version"
 
 
 def test_what_came_first_keeps_its_series() -> None:

@@ -21,7 +21,7 @@ CONTENT: Final = (
     # Of the conventions, now and before.
     r"gen_ai[.](input[.]messages|output[.]messages|system_instructions)",
     r"gen_ai[.]tool[.](definitions|call[.](arguments|result))",
-    r"gen_ai[.](prompt|completion|content)([.].*)?",
+    r"gen_ai[.](prompt|completion|content|prompt[.][^nv].*|(completion|content)[.].*)",
     # Ours.
     r"gen_ai[.]evaluation[.](explanation|user_prompt)",
     r"gen_ai[.]full_nl_response",
