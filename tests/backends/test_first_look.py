@@ -37,7 +37,10 @@ WITHOUT_TRAFFIC = (
     "agenteval.spans",
 )
 INSTRUMENTS = [item for item in semconv.INSTRUMENTS if not item.name.startswith(WITHOUT_TRAFFIC)]
-WITHOUT_TRAFFIC_ATTRIBUTES = {"agenteval.evaluation.duration": {semconv.EVALUATION_NAME}}
+WITHOUT_TRAFFIC_ATTRIBUTES = {
+    "agenteval.evaluation.duration": {semconv.EVALUATION_NAME},
+    "agenteval.responses": set(semconv.DETAILS.values()),  # every answer is understood, as text
+}
 NAME, LABEL, OUTCOME = (
     "gen_ai_evaluation_name",
     "gen_ai_evaluation_score_label",
