@@ -67,6 +67,8 @@ def _folder_of(package: str) -> str | None:
     """Return the folder that a top-level package or module lies in; None for installed ones."""
     fields = _fields(package)
     file = fields.get("__file__")
+    if package == _MAIN and file is None:
+        return os.getcwd()  # of a notebook or a prompt: it imports what lies there
     if type(file) is not str:
         return None
     is_package = "__path__" in fields

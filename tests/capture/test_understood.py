@@ -213,6 +213,7 @@ def test_what_is_the_handlers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setitem(sys.modules, name, made)
         return name
 
+    (tmp_path / "app").mkdir()
     shop = module("shop", "app/shop/__init__.py", is_package=True)
     prices = module("prices_of_shop", "app/prices.py")
     other = module("other_of_shop", "elsewhere/other.py")
@@ -225,6 +226,10 @@ def test_what_is_the_handlers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert is_own(first, "first_installed.handlers")
     assert is_own("collections", None)
     assert is_own("builtins", shop)
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    monkeypatch.chdir(tmp_path / "app")
+    assert is_own(prices, "__main__"), "of a notebook: what lies in its folder"
+    assert not is_own(other, "__main__")
     assert not is_own(other, shop)
     assert not is_own(second, first)
     assert not is_own("never_imported.models", shop)
