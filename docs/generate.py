@@ -494,6 +494,7 @@ _AS_SPANS: dict[str, dict[str, str]] = {
         "openinference_langchain": "openinference-instrumentation-langchain",
         "openllmetry_langchain": "opentelemetry-instrumentation-langchain",
     },
+    "Strands": {"strands_agent": "strands-agents"},
     "OpenAI Agents": {"openinference_openai_agents": "openinference-instrumentation-openai-agents"},
     "OpenAI, Responses API": {
         "genai_responses": "opentelemetry-instrumentation-genai-openai",

@@ -61,10 +61,10 @@ def read_answer(answer: Any, handler: Callable[..., Any] | None = None) -> Readi
 
 
 def _understood(reading: Reading) -> Reading:
-    """Return the reading. Raises `CaptureError` where all of the answer's parts were left out."""
+    """Return the reading. Raise `CaptureError` if it has unread parts and neither text nor calls."""
     if reading.has_unread_parts and not reading.calls and not reading.text.strip():
         raise CaptureError(
-            "no text from the answer: none of the parts of its messages is text",
+            "no text from the answer: none of the parts of its messages that can be read is text",
             reason="unknown_parts",
         )
     return reading
@@ -203,7 +203,7 @@ def must_be_complete(answer: Any) -> None:
 
 
 def read_chunks(chunks: Sequence[Any], handler: Callable[..., Any] | None = None) -> Reading:
-    """Return what a streamed answer says, as far as it came; `handler` as for `read_answer`.
+    """Return what a streamed answer says, as far as it came. `handler` is that of `read_answer`.
 
     Raises:
         CaptureError: No chunk has text that is understood.

@@ -148,7 +148,10 @@ def build_input(
 
 
 def _stated_response(value: Any, handler: Handler, on_bad_fact: BadFact) -> Reading | None:
-    """Return the answer that the facts state in place of the captured one; None without."""
+    """Return the answer that `annotate` or ``capture=`` gave in place of the captured one.
+
+    None if there is none, or if it cannot be read.
+    """
     if value is None:
         return None
     try:

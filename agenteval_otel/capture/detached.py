@@ -229,8 +229,9 @@ class _Walk:
         return taken
 
     def _mapping(self, value: Any, kind: type, depth: int) -> Any:
-        """A dictionary of a class of its own keeps the name of its class."""
-        fields, module = self._dict(value, depth), _module_of(kind)
+        """Copy a dictionary. One of a class of its own keeps the name of its class."""
+        fields = self._dict(value, depth)
+        module = _module_of(kind)
         if module.partition(".")[0] in STANDARD_LIBRARY:
             return fields
         taken = Detached(_name_of(kind), fields, True, module)
@@ -320,9 +321,9 @@ _CLIENTS: Final[set[str]] = set()
 """Libraries whose objects hold more than data (agents, tools, clients); response formats add
 theirs.
 """
-_RUNNING: Final[set[tuple[str, ...]]] = set()
-"""Root packages and classes whose objects are never walked, such as an agent that stands in each of
-its events: they become the name of their class.
+_RUNNING: Final[set[tuple[str, str]]] = set()
+"""Classes, as (root package, name), whose objects are never walked. The name of the class replaces
+them: an agent that is stored in each of its events would be walked for each.
 """
 _DATA_MARKS: Final = frozenset(
     {
@@ -376,7 +377,8 @@ class ObjectReader:
     def __init__(self, kind: type, bases: tuple[type, ...]) -> None:
         modules = [_module_of(base) for base in bases]
         members = [_members_of(base) for base in bases]
-        self.type_name, self.module = _name_of(kind), modules[0]
+        self.type_name = _name_of(kind)
+        self.module = modules[0]
         self.is_client = not _CLIENTS.isdisjoint(module.partition(".")[0] for module in modules)
         names = {name for own in members for name in own}
         is_data = not _DATA_MARKS.isdisjoint(names) or any(
@@ -453,7 +455,9 @@ _READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
 def read_also(fields: Iterable[str], libraries: Iterable[str], running: Iterable[str]) -> None:
     READ.update(fields)
     _CLIENTS.update(libraries)
-    _RUNNING.update(tuple(name.split(".", 1)) for name in running)
+    for name in running:
+        package, _, class_name = name.partition(".")
+        _RUNNING.add((package, class_name))
     _READERS.clear()
 
 
@@ -503,7 +507,9 @@ def _make_reader(kind: type) -> Reader:
 
 
 def _named_tuple_of(kind: type, bases: tuple[type, ...]) -> _NamedTuple | None:
-    """How a named tuple of the host's is read; None for other tuples, and the standard library's."""
+    """Return how a named tuple of the host's is read. None for other tuples and for those of the
+    standard library.
+    """
     module = _module_of(kind)
     if module.partition(".")[0] in STANDARD_LIBRARY:
         return None

@@ -53,14 +53,16 @@ TEXT_KEYS: Final = (
 )
 _TEXTS: Final = frozenset({"", "text", "output_text", "input_text", "refusal", "text-delta"})
 _REASONING: Final = frozenset({"thinking", "redacted_thinking", "reasoning", "compaction"})
-_REASONING_FIELDS: Final = (
+_SILENT_FIELDS: Final = (
     "reasoningContent",
     "reasoning_content",
     "cachePoint",
     "reasoning",
     "reasoning_text",
 )
-"""Fields that hold a part's reasoning, where the part has no kind."""
+"""Fields of a part without a kind that say nothing to the user: reasoning, and Bedrock's mark for its
+cache.
+"""
 _OTHERS: Final = frozenset({
     "image", "image_url", "input_image", "input_audio", "input_file", "file", "document", "audio", "video",
 })  # fmt: skip
@@ -171,7 +173,7 @@ def _is_unread(part: Any) -> bool:
     if part is None or _part_text(part) is not None or field(part, "thought") is True:
         return False
     kind = _part_kind(part)
-    if kind in _REASONING or first_value(part, *_REASONING_FIELDS) is not None:
+    if kind in _REASONING or first_value(part, *_SILENT_FIELDS) is not None:
         return False
     if kind in _TEXTS and kind:
         return first_value(part, "text", "refusal", "content") is not None

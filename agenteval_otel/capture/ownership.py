@@ -1,10 +1,10 @@
 """Which objects are the handler's own data, and which are another library's.
 
 The rule: an object is the handler's own if the top-level package of its class is the handler's or
-the standard library's, or lies in the same folder as the handler's. A folder of installed
+the standard library's, or that package lies in the same folder as the handler's. A folder of installed
 distributions has no neighbours: there only the handler's own package counts. An object of any other
-package is another library's. What it means only a response format or a field that is known to hold
-text can tell; its fields as JSON are no answer that a user saw.
+package is another library's. Only a response format, or a field that is known to hold text, can tell
+what such an object means. The JSON of its fields is no answer that a user saw.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ STANDARD_LIBRARY: Final = sys.stdlib_module_names | {"builtins"}
 """Top-level names of modules that come with Python."""
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _MAIN: Final = "__main__"
+_module_from: Final[Callable[[type], Any]] = type.__dict__["__module__"].__get__
 _namespace_of: Final[Callable[[Any], dict[str, Any]]] = vars(ModuleType)["__dict__"].__get__
 
 
 def module_of(function: Any) -> str | None:
     """Return the name of the module that a handler was written in; runs no code of the host."""
-    while isinstance(function, partial | MethodType):
-        function = function.func if isinstance(function, partial) else function.__func__
-    named = function if isinstance(function, FunctionType | type) else type(function)
-    module = named.__module__
+    kind = type(function)
+    while issubclass(kind, partial | MethodType):
+        function = function.func if issubclass(kind, partial) else function.__func__
+        kind = type(function)
+    if issubclass(kind, FunctionType):
+        module = function.__module__
+    else:
+        module = _module_from(function if issubclass(kind, type) else kind)
     return module if type(module) is str else None
 
 

@@ -119,12 +119,14 @@ class Reading:
         usage_total: The usage of the whole run, where the run itself reports it.
         handler: The function that gave the answer, where that is known.
         is_json: The text is the JSON of the handler's own data.
-        has_unread_parts: Parts of a message are neither text nor calls, results or reasoning.
+        has_unread_parts: A message has parts that were not read, or no field for its content.
         depth: How deep the value that is being read lies in others.
     """
 
     def __init__(self, handler: Callable[..., Any] | None = None) -> None:
-        self.handler, self.is_json, self.has_unread_parts = handler, False, False
+        self.handler = handler
+        self.is_json = False
+        self.has_unread_parts = False
         self.calls = Calls()
         self.history: list[Turn] = []
         self.usage_total: Tokens | None = None

@@ -34,7 +34,8 @@ _KINDS: Final = {"image": "image", "audio": "audio", "video": "video"}
 def without_data_urls(text: str) -> str:
     """Return the text with a word such as ``[image]`` in the place of each data URL in base64.
 
-    What a person sees is the picture. Short ones stay, as in an example of code.
+    A person sees the picture and not its base64. Data URLs with a short payload stay: they are
+    examples in code.
     """
     if _BASE64 not in text:
         return text
@@ -45,7 +46,10 @@ def without_data_urls(text: str) -> str:
         if begin < done:
             continue
         # In pieces: on many megabytes one match would hold up the other threads.
-        while (piece := _BASE64_PIECE.match(text, end)) is not None and piece.end() > end:
+        while True:
+            piece = _BASE64_PIECE.match(text, end)
+            if piece is None or piece.end() == end:
+                break
             end = piece.end()
         if end - match.end() >= _LEAST_PAYLOAD:
             parts += [text[done:begin], f"[{_KINDS.get(match[1].lower(), 'file')}]"]
@@ -144,8 +148,8 @@ def refuse_unreadable(value: Any) -> None:
 def own_json(value: Any, handler: Callable[..., Any] | None) -> str:
     """Return the JSON of the handler's own data.
 
-    Of other libraries' objects within it only the class is named: their fields are nothing that a
-    user saw.
+    An object of another library within it is replaced by the name of its class: no user saw its
+    fields.
 
     Args:
         value: A detached mapping, list or object.
@@ -191,7 +195,7 @@ class PlainCopy:
             named. None copies all objects.
 
     Attributes:
-        foreign: The class of the first object that was not copied.
+        foreign: The class of the first object of another library.
         has_text: Whether a text of the handler's own was copied.
     """
 

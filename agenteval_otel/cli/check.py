@@ -35,7 +35,7 @@ from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
-from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OTHER
+from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, NOT_WANTED, OTHER
 
 DESCRIPTION = (
     "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="source",
         metavar="SOURCE",
-        help="also say how many answers of a running process were understood: its counts, as for "
-        "`explain --from` (a file, `-`, or the address of a page with metrics)",
+        help="also tell how many answers of a running process were not understood or were judged as "
+        "JSON, by its counts as for `explain --from` (a file, `-`, or the address of a page with metrics)",
     )
 
 
@@ -86,12 +86,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _understood(counts: Counts) -> Iterator[str]:
-    """How many answers of a running process were understood, and how many were judged as JSON."""
+    """Yield how many answers of a running process were not understood, why, and how many were
+    judged as JSON.
+    """
     totals = counts.totals
     failed = totals[CAPTURE_FAILED]
-    yield from ("", "Answers that came:")
-    yield f"  {failed:,} of {totals.total():,} were not understood ({CAPTURE_FAILED})"
+    wanted = totals.total() - sum(totals[outcome] for outcome in NOT_WANTED)
+    yield from ("", "Answers to be evaluated:")
+    yield f"  {failed:,} of {wanted:,} were not understood ({CAPTURE_FAILED})"
     yield from (f"    {line}" for line in capture_reasons(counts))
+    if counts.as_json is None:
+        return
     evaluated = totals[EVALUATED]
     yield f"  {counts.as_json:,} of {evaluated:,} evaluated ones were judged as their JSON"
     if counts.as_json:

@@ -32,11 +32,17 @@ Key = TypeVar("Key")
 class Counts:
     """Counts, summed over the processes of a page.
 
-    `outcomes` are by agent (the empty text without one), `errors` by criterion and `error.type`,
-    `lost` telemetry by signal and reason, `spans` of other libraries by what became of them, and
-    those `not_understood` by their scope; `as_json` are evaluated answers that were judged as their JSON; `reach`
-    has signals by how far they are known to get;
-    `last_success` is a Unix time.
+    Attributes:
+        outcomes: Calls by agent (the empty text without one), then by outcome.
+        failures: By the part that broke.
+        results: By status.
+        errors: By criterion and `error.type`.
+        lost: Telemetry by signal and reason.
+        spans: Those of other libraries by what became of them.
+        not_understood: Those of no known dialect by their scope.
+        as_json: Evaluated answers that were judged as their JSON. None if the source does not say.
+        reach: Signals by how far they are known to get.
+        last_success: A Unix time.
     """
 
     outcomes: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -46,7 +52,7 @@ class Counts:
     lost: Counter[tuple[str, str]] = field(default_factory=Counter)
     spans: Counter[str] = field(default_factory=Counter)
     not_understood: Counter[str] = field(default_factory=Counter)
-    as_json: int = 0
+    as_json: int | None = None
     reach: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     last_success: float | None = None
 
@@ -146,7 +152,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def _of_page(text: str) -> Counts:
-    counts, series = Counts(), 0
+    counts, series = Counts(as_json=0), 0
     for name, labels, value in samples_of(text):
         series += 1
 
@@ -177,9 +183,9 @@ def _of_page(text: str) -> Counts:
 def _count_calls(counts: Counts, label: Callable[[str], str], count: int) -> None:
     counts.outcomes[label(names.AGENT_NAME)][label(names.OUTCOME)] += count
     if label(names.RESPONSE_FORM):
-        counts.as_json += count
+        counts.as_json = (counts.as_json or 0) + count
     if reason := label(names.CAPTURE_REASON):
-        counts.failures[f"capture:{reason}"] += count
+        counts.failures[OF_CAPTURE + reason] += count
 
 
 def _count_spans(counts: Counts, outcome: str, scope: str, count: int) -> None:

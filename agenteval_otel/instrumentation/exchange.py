@@ -125,7 +125,8 @@ class Middleware:
                 )
                 raise ConfigurationError(f"{SOCKET} {name}: {wrong}", path="routes")
             route = _Route(method, pattern, self._handler(name, options, pipeline))
-            (self._sockets if method == SOCKET else self._routes).append(route)
+            kept = self._sockets if method == SOCKET else self._routes
+            kept.append(route)
 
     def __repr__(self) -> str:
         agents = (route.handler.agent for route in (*self._routes, *self._sockets))
@@ -205,7 +206,9 @@ class _Route:
     """A captured route: what it matches, its handler, and which kinds of connection came."""
 
     def __init__(self, method: str | None, pattern: re.Pattern[str], handler: Handler) -> None:
-        self.method, self.pattern, self.handler = method, pattern, handler
+        self.method = method
+        self.pattern = pattern
+        self.handler = handler
         self.has_requests = False
         self._has_noted = False
 
@@ -375,7 +378,7 @@ class _SocketMessage(Exchange):
         self._pieces += 1
         if not isinstance(piece, str):
             return
-        if self._pieces == 1:
+        if not self.response.kept:
             self._is_lines = piece[:1] == "{"
         elif self._is_lines:
             self.response.add(b"\n")
@@ -413,7 +416,10 @@ class SocketMessages:
     def __init__(
         self, handler: Handler, limit: int, request: dict[str, Any], *, reads: bool
     ) -> None:
-        self._handler, self._limit, self._request, self._reads = handler, limit, request, reads
+        self._handler = handler
+        self._limit = limit
+        self._request = request
+        self._reads = reads
         self._message: _SocketMessage | None = None
         self._is_gone = False
 
@@ -439,12 +445,12 @@ class SocketMessages:
             self._broken(error)
 
     def failed(self) -> None:
-        """The client is gone, and a message could not be sent to it."""
+        """Note that the client is gone: a message could not be sent to it."""
         self._is_gone = True
         self.end("abandoned")
 
     def end(self, end: StreamEnd = "completed", error: BaseException | None = None) -> None:
-        """End the last message's call; an exception after the client has gone is no error."""
+        """End the last message's call. An exception after the client has gone is no error."""
         message, self._message = self._message, None
         if message is None:
             return

@@ -474,7 +474,7 @@ def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
 
 
 def _follow_future(handler: Handler, call: CapturedCall, answer: Any) -> bool:
-    """Whether the answer is a task or a future that is not done: the call then ends when it is.
+    """Follow a task or a future. Return whether the answer is one: the call ends when it is done.
 
     The host gets its own object, which is only told to call back.
     """

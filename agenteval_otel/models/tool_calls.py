@@ -1,7 +1,8 @@
 """Tool calls: the words of every provider, client and span dialect for a call and its result.
 
-This is the one table of them: `ToolCall`, capture, span mappers and evaluators read by it. Of
-several words that a value has, the first one listed counts.
+The one table of them for `ToolCall`, capture and span mappers. The tool evaluators read the entries
+of ``context["toolCalls"]`` by words of their own. Of several words that a value has, the first one
+listed counts.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ RESULT_KINDS: Final = RESULT_ITEMS | {
 }  # fmt: skip
 """Kinds of parts that are results of tool calls."""
 RESULT_ENDING: Final = "_tool_result"
-"""How the kind of a result ends that is of a tool of Anthropic's: ``web_search_tool_result``."""
+"""The ending of the kinds of results of Anthropic's own tools, such as ``web_search_tool_result``."""
 CALL_FIELDS: Final = ("toolUse", "functionCall", "function_call", "tool_call")
 """Fields that hold a part's call, where the part has no kind: Bedrock's, Gemini's, Haystack's."""
 RESULT_FIELDS: Final = ("toolResult", "functionResponse", "function_response", "tool_call_result")
@@ -96,7 +97,10 @@ def _is_in(value: Any, words: frozenset[str]) -> bool:
 
 
 def fields_of_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a call of any provider's form with the fields of `ToolCall`; one of its form as it is."""
+    """Return a call of any provider's form with the fields of `ToolCall`.
+
+    A call in that form is returned as it is.
+    """
     if _OTHER_FORMS.isdisjoint(call):
         return call
     fields = dict(call)

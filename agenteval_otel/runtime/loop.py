@@ -20,7 +20,7 @@ T = TypeVar("T")
 _LOOK_AGAIN_S: Final = 0.1
 _END_S: Final = 0.5
 _OF_PARENT: Final[list[asyncio.AbstractEventLoop]] = []
-"""Loops that were the parent's before a fork: to close one here would take its events from it."""
+"""Loops of the parent, kept after a fork: closing one in the child would unregister its events."""
 
 
 class Run(Generic[T]):
@@ -38,7 +38,8 @@ class Run(Generic[T]):
     def wait(self, *, is_unwanted: Callable[[], bool] = lambda: False) -> T:
         """Block until it has ended, and return its result.
 
-        An interrupt, and `is_unwanted`, cancel it. It is waited for then too.
+        An interrupt, or `is_unwanted` returning True, cancels the coroutine. Returns only once the
+        coroutine has ended.
         """
         try:
             while not self._result.done() and not is_unwanted():
@@ -84,7 +85,9 @@ class LoopThread:
         thread_class: type[threading.Thread] = threading.Thread,
         prepare: Callable[[asyncio.AbstractEventLoop], object] | None = None,
     ) -> None:
-        self._name, self._thread_class, self._prepare = name, thread_class, prepare
+        self._name = name
+        self._thread_class = thread_class
+        self._prepare = prepare
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -154,7 +157,7 @@ class LoopThread:
 
 
 def _run_on(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped. What a task raises to end the process ends its task alone."""
+    """Run the loop until it is stopped. What a task raises to end the process ends only that task."""
     while not loop.is_closed():
         with contextlib.suppress(BaseException):
             loop.run_forever()
@@ -172,8 +175,8 @@ SYNC_LOOP: Final = LoopThread("agenteval-sync", prepare=_name_threads)
 def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Return the coroutine's result, from the one loop of such calls. Blocks.
 
-    An interrupt ends it, and so does the cancellation of the task that calls. Called on that loop
-    itself, by an evaluator, it runs on a thread of its own.
+    An interrupt cancels the coroutine, and so does cancelling the task that calls. A call from the
+    loop's own thread, by an evaluator, runs on a thread and a loop of its own.
     """
     if SYNC_LOOP.is_here():
         with ThreadPoolExecutor(1, "agenteval-nested") as threads:
@@ -181,6 +184,10 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     caller: asyncio.Task[Any] | None = None
     with contextlib.suppress(RuntimeError):
         caller = asyncio.current_task()
+    # Of a task that went on after a cancellation the count stays.
+    cancelled_before = 0 if caller is None else caller.cancelling()
     run = SYNC_LOOP.start(work)
     # The caller's loop takes an interrupt as a cancellation, which cannot reach us.
-    return run.wait(is_unwanted=lambda: caller is not None and caller.cancelling() > 0)
+    return run.wait(
+        is_unwanted=lambda: caller is not None and caller.cancelling() > cancelled_before
+    )

@@ -28,7 +28,7 @@ _ALSO_CALLED: Final[dict[str, tuple[str, ...]]] = {
     "values": ("substrings",),
     "words": ("substrings", "expected_keywords"),
 }
-"""Words of other products, and of databases, by the names that they may stand for here."""
+"""What a word that users try may stand for here. The first that is known counts."""
 
 
 def nearest(name: Any, known: Iterable[str], *, cutoff: float = 0.7) -> str | None:
