@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from agenteval_otel import (
     monitor,
     run_evaluation_sync,
 )
-from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import (
     Contains,
@@ -27,6 +26,9 @@ from agenteval_otel.evaluators import (
     ResponseHealth,
     TrajectoryMatch,
 )
+from tests.testing.threads import no_thread_left
+
+__all__ = ["no_thread_left"]
 
 ANSWER = EvaluationInput(prompt="q", response="Found it, and refunded.")
 CONFIG = EvaluationRunConfig(evaluators=[ResponseHealth()])
@@ -79,13 +81,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_pipeline() -> Iterator[None]:
-    yield
-    if (left := set_current_pipeline(None)) is not None:
-        left.shutdown(5.0)
-
-
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_wrong_use_is_refused_with_the_way_out(name: str) -> None:
     use, says = REFUSED[name]
@@ -115,7 +110,7 @@ def test_short_forms_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fields instead of a configuration, an address as telemetry, and a mapping of settings."""
     result = run_evaluation_sync(ANSWER, evaluators=[ResponseHealth()])
     assert result.overall_score == 1.0
-    settings = configure(telemetry="http://127.0.0.1:4317", storage=[])  # type: ignore[arg-type]
+    settings = Settings(telemetry="http://127.0.0.1:4317")  # type: ignore[arg-type]
     assert settings.telemetry.endpoint == "http://127.0.0.1:4317"
     assert configure({"sample_rate": 0.25}).sample_rate == 0.25
     assert not configure({"Evaluation": {"Enabled": False, "LogToConsole": True}}).enabled

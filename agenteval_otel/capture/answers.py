@@ -218,18 +218,31 @@ def read_chunks(chunks: Sequence[Any], handler: Callable[..., Any] | None = None
         return _read_texts(pieces)
     reading = Reading(handler)
     others = _add_pieces(reading, pieces)
-    if not reading.empty or not others:
+    if _is_read(reading, pieces, others):
         return _understood(reading)
-    if all(isinstance(piece, bool | int | float) for piece in others):
+    if others and all(isinstance(piece, bool | int | float) for piece in others):
         for number in others:
             reading.add_text(to_text(number))
         return reading
-    if len(others) == 1 and type(others[0]) is not Unreadable:
+    if len(others) == 1 and reading.empty and type(others[0]) is not Unreadable:
         return read_answer(others[0], handler)
     raise CaptureError(
-        f"no text from the stream: none of its {len(others)} chunks is understood",
+        f"no text from the stream: none of its {len(others) or len(pieces)} chunks is understood",
         reason="unknown_chunks",
     )
+
+
+def _is_read(reading: Reading, pieces: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Tell whether a stream says something, or is the empty answer of a model that is known.
+
+    One without text is no empty answer if pieces of it are of no known form, or if all of them are
+    events beside an answer.
+    """
+    if reading.calls or reading.text.strip():
+        return True
+    if others:
+        return False
+    return not reading.empty or not any(piece not in (None, "") for piece in pieces)
 
 
 def _read_texts(texts: list[str]) -> Reading:
@@ -239,10 +252,10 @@ def _read_texts(texts: list[str]) -> Reading:
     events = events_in(whole)
     if events is not None:
         others = _add_pieces(reading, events)
-        if not reading.empty or not others:
-            return reading
-        if not is_json_lines(whole):
-            why = f"none of the {len(others)} events that its lines carry is understood"
+        if _is_read(reading, events, others):
+            return _understood(reading)
+        if len(others) < len(events) or not is_json_lines(whole):
+            why = f"none of the {len(events)} events that its lines carry is understood"
             raise CaptureError(f"no text from the stream: {why}", reason="unknown_chunks")
     reading.add_text(cap(whole, 2 * CAP_CHARS))
     return reading

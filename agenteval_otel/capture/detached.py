@@ -26,6 +26,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
+from agenteval_otel.capture.classes import bases_of, flags_of, members_of, module_of, name_of
 from agenteval_otel.capture.ownership import STANDARD_LIBRARY
 from agenteval_otel.models.tool_calls import WORDS
 from agenteval_otel.runtime.memory import most_parsed_bytes
@@ -35,6 +36,8 @@ ATOMS: Final[frozenset[type]] = frozenset(
     {str, bytes, int, float, bool, type(None), complex, Decimal, UUID, date, timedelta, range}
 )
 """Types whose values cannot change and whose text the interpreter makes."""
+_ATOM_IDS: Final = frozenset(map(id, ATOMS))
+"""Looked up instead of the types: hashing a class may run its metaclass's code."""
 _ATOMS_AND_TIMES: Final = ATOMS | {datetime, time}
 _LISTS: Final[frozenset[Any]] = frozenset({list, tuple, set, frozenset, deque})
 # What stands for values that cannot be read, and for those that lie beyond the limits.
@@ -69,6 +72,19 @@ class Detached:
     module: str = "builtins"
 
 
+class NamedList(list[Any]):
+    """The items of a list, a tuple or a set of a class of its own.
+
+    Attributes:
+        type_name: The name of its class.
+        module: The module of its class.
+    """
+
+    __slots__ = ("module", "type_name")
+    type_name: str
+    module: str
+
+
 @dataclass(slots=True, eq=False)
 class Unreadable:
     """An answer, prompt or fact of which nothing can be read, and why: in words, and as counted."""
@@ -93,7 +109,7 @@ def take(value: Any) -> Taken:
     is.
     """
     kind = type(value)
-    if kind in ATOMS:
+    if id(kind) in _ATOM_IDS:
         return Taken(value, _atom_bytes(value), False, 0)
     walk = _Walk()
     try:
@@ -101,11 +117,11 @@ def take(value: Any) -> Taken:
     except (
         Exception
     ) as error:  # changed by another thread while it was read, or the stack is exhausted
-        taken = Unreadable(_name_of(kind), f"{type(error).__name__} while it was read")
+        taken = Unreadable(name_of(kind), f"{type(error).__name__} while it was read")
     if taken is _LEFT_OUT:
         is_stream = walk.reason == _IS_A_STREAM
         reason: CaptureReason = "unread_stream" if is_stream else "unreadable_object"
-        taken = Unreadable(_name_of(kind), walk.reason, reason)
+        taken = Unreadable(name_of(kind), walk.reason, reason)
     return Taken(taken, walk.size_bytes, walk.truncated, walk.left_out)
 
 
@@ -162,7 +178,7 @@ class _Walk:
         if type(reader) is _NamedTuple:
             return self._named_tuple(value, reader, depth)
         if reader in _LISTS:
-            return self._list(value, reader, depth)
+            return self._named_list(value, reader, kind, depth)
         if isinstance(reader, str):
             self.reason = reader
             return _LEFT_OUT
@@ -173,7 +189,7 @@ class _Walk:
             atom = reader(value)
         except Exception:
             return _LEFT_OUT
-        if type(atom) not in _ATOMS_AND_TIMES:
+        if not any(type(atom) is known for known in _ATOMS_AND_TIMES):
             return _LEFT_OUT
         self.size_bytes += _atom_bytes(atom)
         return atom
@@ -192,7 +208,7 @@ class _Walk:
             else:
                 items = list(islice(base.__iter__(value), _MOST))
         self._left -= _CONTAINER_COSTS + len(items)
-        if ATOMS.issuperset(map(type, items)):
+        if _ATOM_IDS.issuperset(map(id, map(type, items))):
             self.size_bytes += list_bytes(items)
             return tuple(items) if base is tuple else items
         taken: list[Any] = []
@@ -201,7 +217,7 @@ class _Walk:
         # The last items first: where the budget ends, a conversation keeps its latest messages.
         for item in reversed(items):
             kind = type(item)
-            if kind in ATOMS:
+            if id(kind) in _ATOM_IDS:
                 self.size_bytes += _atom_bytes(item)
                 taken.append(item)
                 continue
@@ -231,10 +247,22 @@ class _Walk:
     def _mapping(self, value: Any, kind: type, depth: int) -> Any:
         """Copy a dictionary. One of a class of its own keeps the name of its class."""
         fields = self._dict(value, depth)
-        module = _module_of(kind)
+        module = module_of(kind)
         if module.partition(".")[0] in STANDARD_LIBRARY:
             return fields
-        taken = Detached(_name_of(kind), fields, True, module)
+        taken = Detached(name_of(kind), fields, True, module)
+        self._seen[id(value)] = value, taken
+        return taken
+
+    def _named_list(self, value: Any, base: Any, kind: type, depth: int) -> Any:
+        """Copy a list or the like. One of a class of its own keeps the name of its class."""
+        items = self._list(value, base, depth)
+        module = module_of(kind)
+        if module.partition(".")[0] in STANDARD_LIBRARY:
+            return items
+        taken = NamedList(items)
+        taken.type_name = name_of(kind)
+        taken.module = module
         self._seen[id(value)] = value, taken
         return taken
 
@@ -268,7 +296,7 @@ class _Walk:
                     self.left_out += 1
                     continue
             kind = type(item)
-            if kind in ATOMS:
+            if id(kind) in _ATOM_IDS:
                 size += _atom_bytes(item)
                 taken[key] = item
                 continue
@@ -284,7 +312,9 @@ class _Walk:
         host's code.
         """
         kind = type(key)
-        if kind in ATOMS or (kind is tuple and ATOMS.issuperset(map(type, key))):
+        if id(kind) in _ATOM_IDS or (
+            kind is tuple and _ATOM_IDS.issuperset(map(id, map(type, key)))
+        ):
             return key
         reader = _reader_of(kind)
         return (
@@ -344,18 +374,7 @@ _AS_TEXT: Final = ("ipaddress", "pathlib", "pathlib._local", "pydantic_core._pyd
 _NATIVE: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _HEAP_TYPE: Final = 1 << 9
 
-# A class's own attributes, bypassing its metaclass.
-_bases_of: Final[Callable[[type], tuple[type, ...]]] = type.__dict__["__mro__"].__get__
-_members_of: Final[Callable[[type], Any]] = type.__dict__["__dict__"].__get__
-_name_of: Final[Callable[[type], str]] = type.__dict__["__name__"].__get__
-_module_from: Final[Callable[[type], Any]] = type.__dict__["__module__"].__get__
-_flags_of: Final[Callable[[type], int]] = type.__dict__["__flags__"].__get__
 _stored: Final[Callable[[Any, str], Any]] = object.__getattribute__
-
-
-def _module_of(kind: type) -> str:
-    module = _module_from(kind)
-    return module if type(module) is str else "builtins"
 
 
 class ObjectReader:
@@ -375,9 +394,9 @@ class ObjectReader:
     )
 
     def __init__(self, kind: type, bases: tuple[type, ...]) -> None:
-        modules = [_module_of(base) for base in bases]
-        members = [_members_of(base) for base in bases]
-        self.type_name = _name_of(kind)
+        modules = [module_of(base) for base in bases]
+        members = [members_of(base) for base in bases]
+        self.type_name = name_of(kind)
         self.module = modules[0]
         self.is_client = not _CLIENTS.isdisjoint(module.partition(".")[0] for module in modules)
         names = {name for own in members for name in own}
@@ -403,7 +422,7 @@ class ObjectReader:
         }
 
     def _is_slot(self, base: type, name: Any, value: Any) -> bool:
-        is_native = type(value) is types.MemberDescriptorType and bool(_flags_of(base) & _HEAP_TYPE)
+        is_native = type(value) is types.MemberDescriptorType and bool(flags_of(base) & _HEAP_TYPE)
         return is_native and (name == _EXTRA or self._is_wanted(name))
 
     def _is_wanted(self, name: Any) -> bool:
@@ -419,7 +438,9 @@ class ObjectReader:
         if not self.is_data:
             if dict.get(own, "body_iterator") is not None or dict.get(own, "_content") is False:
                 return _IS_A_STREAM
-            if any(isinstance(dict.get(own, name), dict) for name in ("scope", "META", "environ")):
+            if any(
+                issubclass(type(dict.get(own, name)), dict) for name in ("scope", "META", "environ")
+            ):
                 return "it is a web framework's request"  # its headers hold cookies and keys
         pairs = [
             pair for pair in list(islice(dict.items(own), _MOST_FIELDS)) if self._is_wanted(pair[0])
@@ -431,7 +452,7 @@ class ObjectReader:
                 continue  # an empty slot
             if name != _EXTRA:
                 pairs.append((name, item))
-            elif isinstance(item, dict):
+            elif issubclass(type(item), dict):
                 pairs += islice(dict.items(item), _MOST_FIELDS)
         return pairs or "it has no stored fields that are read"
 
@@ -479,25 +500,25 @@ def _reader_of(kind: type) -> Reader:
 
 
 def _make_reader(kind: type) -> Reader:
-    bases = _bases_of(kind)
+    bases = bases_of(kind)
     # by id, because a class may be compared by its metaclass's methods
     ids = {id(base) for base in bases}
     for known_base, of_base in _BY_BASE:
         if id(known_base) in ids:
             return (_named_tuple_of(kind, bases) or tuple) if of_base is tuple else of_base
-    if _module_of(kind) in _AS_TEXT:
+    if module_of(kind) in _AS_TEXT:
         return str
-    if (_module_of(kind).partition(".")[0], _name_of(kind)) in _RUNNING:
-        shown = f"[{_name_of(kind)}]"
+    if (module_of(kind).partition(".")[0], name_of(kind)) in _RUNNING:
+        shown = f"[{name_of(kind)}]"
         return lambda _: shown
     for base in bases:
-        module, members = _module_of(base), _members_of(base)
-        if module == "pydantic.networks" and _name_of(base) in ("_BaseUrl", "_BaseMultiHostUrl"):
+        module, members = module_of(base), members_of(base)
+        if module == "pydantic.networks" and name_of(base) in ("_BaseUrl", "_BaseMultiHostUrl"):
             return lambda url: str(_stored(url, "_url"))
-        if module == "numpy" and _name_of(base) == "generic":
+        if module == "numpy" and name_of(base) == "generic":
             item: Reader = members["item"]  # a method that is not written in Python
             return item
-    names = {name for base in bases for name in _members_of(base)}
+    names = {name for base in bases for name in members_of(base)}
     if "__await__" in names:
         return "it must be awaited first"
     if "__next__" in names or "__anext__" in names:
@@ -510,13 +531,13 @@ def _named_tuple_of(kind: type, bases: tuple[type, ...]) -> _NamedTuple | None:
     """Return how a named tuple of the host's is read. None for other tuples and for those of the
     standard library.
     """
-    module = _module_of(kind)
+    module = module_of(kind)
     if module.partition(".")[0] in STANDARD_LIBRARY:
         return None
     for base in bases:
-        fields = _members_of(base).get("_fields")
+        fields = members_of(base).get("_fields")
         if type(fields) is tuple and fields and all(type(name) is str for name in fields):
-            return _NamedTuple(_name_of(kind), module, fields)
+            return _NamedTuple(name_of(kind), module, fields)
     return None
 
 
@@ -527,7 +548,7 @@ _dict_of_enum: Final[Callable[[Any], dict[str, Any]]] = enum.Enum.__dict__["__di
 def _enum_value(member: enum.Enum) -> Any:
     stored = _dict_of_enum(member)
     value = dict.get(stored, "_value_")
-    return value if type(value) in ATOMS else dict.get(stored, "_name_", _LEFT_OUT)
+    return value if id(type(value)) in _ATOM_IDS else dict.get(stored, "_name_", _LEFT_OUT)
 
 
 def _time(value: time) -> time:

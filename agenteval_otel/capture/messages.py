@@ -121,7 +121,8 @@ class Call:
 class Turn:
     """One message; `key` identifies it. An answer's turn has a number and may have no output yet.
 
-    The text of a turn that `is_json` is the JSON of the application's own data.
+    The text of a turn that `is_json` is the JSON of the application's own data, of which `data` is
+    the detached form where that is known.
     """
 
     role: str
@@ -139,6 +140,7 @@ class Turn:
     has_output: bool = False
     has_unread_parts: bool = False
     is_json: bool = False
+    data: Any = None
 
 
 def content_text(content: Any) -> str | None:
@@ -402,6 +404,9 @@ def _turn(message: Any, role: str) -> Turn:
         )
     if turn.text is None and content is not None and not isinstance(content, list | tuple):
         turn.text = to_text(content)
+        if isinstance(content, dict | Detached):
+            turn.data = content
+            turn.is_json = True
     if role == "tool":
         return turn
     if turn.text is None:

@@ -13,28 +13,50 @@ import os
 import sys
 from collections.abc import Callable
 from functools import lru_cache, partial
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, GetSetDescriptorType, MethodType, ModuleType
 from typing import Any, Final
+
+from agenteval_otel.capture.classes import bases_of, members_of
+from agenteval_otel.capture.classes import module_of as module_of_class
 
 STANDARD_LIBRARY: Final = sys.stdlib_module_names | {"builtins"}
 """Top-level names of modules that come with Python."""
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _MAIN: Final = "__main__"
-_module_from: Final[Callable[[type], Any]] = type.__dict__["__module__"].__get__
+_MOST_WRAPPERS: Final = 32
 _namespace_of: Final[Callable[[Any], dict[str, Any]]] = vars(ModuleType)["__dict__"].__get__
 
 
 def module_of(function: Any) -> str | None:
     """Return the name of the module that a handler was written in; runs no code of the host."""
-    kind = type(function)
-    while issubclass(kind, partial | MethodType):
-        function = function.func if issubclass(kind, partial) else function.__func__
+    for _ in range(_MOST_WRAPPERS):
         kind = type(function)
-    if issubclass(kind, FunctionType):
-        module = function.__module__
-    else:
-        module = _module_from(function if issubclass(kind, type) else kind)
-    return module if type(module) is str else None
+        if issubclass(kind, partial | MethodType):
+            function = function.func if issubclass(kind, partial) else function.__func__
+            continue
+        if issubclass(kind, FunctionType):
+            return _text(function.__module__)
+        own = {} if issubclass(kind, type) else _stored_fields(function, kind)
+        if "__wrapped__" not in own:  # else what a decorator made, such as a cache
+            module = own.get("__module__")
+            return _text(module) or module_of_class(function if issubclass(kind, type) else kind)
+        function = own["__wrapped__"]
+    return None
+
+
+def _text(value: Any) -> str | None:
+    return value if type(value) is str else None
+
+
+def _stored_fields(value: Any, kind: type) -> dict[str, Any]:
+    """Return the fields that an object stores, where no code of its class is needed for it."""
+    for base in bases_of(kind):
+        descriptor = members_of(base).get("__dict__")
+        if descriptor is not None:
+            is_native = type(descriptor) is GetSetDescriptorType
+            stored = object.__getattribute__(value, "__dict__") if is_native else None
+            return stored if type(stored) is dict else {}
+    return {}
 
 
 @lru_cache(maxsize=4_096)
@@ -73,15 +95,35 @@ def _folder_of(package: str) -> str | None:
     fields = _fields(package)
     file = fields.get("__file__")
     if package == _MAIN and file is None:
-        return os.getcwd()  # of a notebook or a prompt: it imports what lies there
-    if type(file) is not str:
-        return None
-    is_package = "__path__" in fields
-    folder = os.path.dirname(os.path.abspath(file))
-    folder = os.path.dirname(folder) if is_package else folder
+        return _working_folder()  # of a notebook or a prompt: it imports what lies there
+    path = fields.get("__path__")
+    if type(file) is str:
+        folder = os.path.dirname(os.path.abspath(file))
+        folder = folder if path is None else os.path.dirname(folder)
+    else:
+        folders = _folders_of_namespace(path)
+        if not folders:
+            return None
+        folder = os.path.dirname(os.path.abspath(folders[0]))
     return None if os.path.basename(folder) in _INSTALLED else folder
+
+
+def _working_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
+
+
+def _folders_of_namespace(path: Any) -> list[str]:
+    """Return the folders of a package without a file of its own; none for anything else."""
+    # The standard library's object for it, which has no public way to the list that it holds.
+    is_standard = module_of_class(type(path)).startswith("_frozen_importlib")
+    folders = path._path if is_standard else path
+    is_list = type(folders) is list and all(type(folder) is str for folder in folders)
+    return folders if is_list else []
 
 
 def _fields(module: str) -> dict[str, Any]:
     known = sys.modules.get(module)
-    return _namespace_of(known) if isinstance(known, ModuleType) else {}
+    return _namespace_of(known) if issubclass(type(known), ModuleType) else {}

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from agenteval_otel.capture.detached import read_also
+from agenteval_otel.capture.detached import Detached, read_also
 from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, json_object
 from agenteval_otel.capture.messages import Call, Result, Turn
-from agenteval_otel.capture.text import PlainCopy, clean
+from agenteval_otel.capture.text import PlainCopy, clean, own_json, to_text
 
 _MAX_KNOWN: Final = 64  # turns among which the one with a key is looked for
 
@@ -234,6 +234,8 @@ class Reading:
 
     def add_turn(self, message: Turn) -> Turn:
         """Add a turn as a whole: at once, or again after its pieces."""
+        if message.data is not None:
+            message.text = self.data_text(message.data)
         turn = self._turn_of(message)
         self.has_unread_parts = self.has_unread_parts or message.has_unread_parts
         if message.text not in (None, self.text, self._text_of(turn)):
@@ -252,6 +254,17 @@ class Reading:
         )
         self.conversation_id = message.conversation_id or self.conversation_id
         return turn
+
+    def data_text(self, value: Any) -> str:
+        """Return the text of a value: text itself, or the JSON of the handler's own data.
+
+        Raises:
+            CaptureError: It is an object of another library.
+        """
+        if not isinstance(value, dict | list | tuple | Detached):
+            return to_text(value)
+        self.is_json = True
+        return own_json(value, self.handler)
 
     def add_conversation(self, turns: list[Turn]) -> None:
         """Add a whole conversation: what follows the user's last message is the answer."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from agenteval_otel.capture.detached import Detached, Unreadable
+from agenteval_otel.capture.detached import Detached, NamedList, Unreadable
 from agenteval_otel.capture.ownership import is_own, module_of
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.redaction import PatternRedactor
@@ -199,7 +199,7 @@ class PlainCopy:
         has_text: Whether a text of the handler's own was copied.
     """
 
-    def __init__(self, is_own: Callable[[Detached], bool] | None = None) -> None:
+    def __init__(self, is_own: Callable[[Detached | NamedList], bool] | None = None) -> None:
         self._items, self._chars = _MAX_ITEMS, 2 * CAP_CHARS
         self._is_own = is_own
         self.foreign: str | None = None
@@ -214,11 +214,11 @@ class PlainCopy:
             return text
         if value is None or isinstance(value, bool | int | float):
             return value if not isinstance(value, int) or abs(value) < 1 << 64 else "[large number]"
-        if type(value) is Detached:
+        if isinstance(value, Detached | NamedList):
             if self._is_own is not None and not self._is_own(value):
                 self.foreign = self.foreign or value.type_name
                 return f"[{clean(value.type_name, 128)}]"
-            value = value.fields
+            value = value.fields if isinstance(value, Detached) else value
         if not isinstance(value, dict | list | tuple | set | frozenset):
             if isinstance(value, bytes | bytearray):
                 value = value[:CAP_CHARS]

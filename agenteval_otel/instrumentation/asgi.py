@@ -6,7 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
-from agenteval_otel.instrumentation.exchange import Exchange, Middleware
+from agenteval_otel.instrumentation.exchange import (
+    Exchange,
+    Middleware,
+    SocketMessages,
+    note_unreadable,
+)
 
 __all__ = ["AgentEvalMiddleware"]
 
@@ -56,8 +61,12 @@ class AgentEvalMiddleware(Middleware):
     async def _follow_socket(
         self, scope: MutableMapping[str, Any], receive: Receive, send: Send
     ) -> None:
-        query = scope.get("query_string", b"").decode("latin-1")
-        messages = self.socket(scope["path"], query, _headers(scope))
+        messages: SocketMessages | None = None
+        try:
+            query = scope.get("query_string", b"").decode("latin-1")
+            messages = self.socket(scope["path"], query, _headers(scope))
+        except Exception as error:  # a scope that is none of the specification's
+            note_unreadable(error)
         if messages is None:
             await self.app(scope, receive, send)
             return

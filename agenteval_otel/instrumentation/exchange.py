@@ -202,6 +202,11 @@ class Middleware:
         return str(Reference.to(call, span_context, agent))
 
 
+def note_unreadable(error: Exception) -> None:
+    """Count a connection that cannot be read: it is passed on, and nothing of it is captured."""
+    default_pipeline().broken("capture", error)
+
+
 class _Route:
     """A captured route: what it matches, its handler, and which kinds of connection came."""
 

@@ -251,7 +251,7 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
         except BaseException as error:
             _leave(handler, call, None, error)
             raise
-        follow = _FOLLOW.get(type(answer))
+        follow = _FOLLOW.get(id(type(answer)))
         if follow is not None:
             handler.scope.close(call)
             return follow(lambda: answer, handler, call)()
@@ -289,7 +289,7 @@ def _coroutine(
         except BaseException as error:
             _leave(handler, call, None, error)
             raise
-        follow = _FOLLOW.get(type(answer))
+        follow = _FOLLOW.get(id(type(answer)))
         if follow is not None:
             handler.scope.close(call)
             return follow(lambda: answer, handler, call)()
@@ -421,7 +421,7 @@ def _leave(
 ) -> None:
     if call is None:
         return
-    if type(answer) not in _NO_RESPONSE and (
+    if id(type(answer)) not in _NO_RESPONSE and (
         _follow_future(handler, call, answer) or _follow_body(handler, call, answer)
     ):
         return
@@ -460,7 +460,7 @@ def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
             return False
         name, pieces = body
         is_async = hasattr(pieces, "__aiter__")
-        if type(pieces) not in _FOLLOW:
+        if id(type(pieces)) not in _FOLLOW:
             pieces = pieces_later(pieces) if is_async else pieces_of(pieces)
         setattr(
             answer,
@@ -509,13 +509,14 @@ def _leave_done(handler: Handler, call: CapturedCall, future: Any) -> None:
 
 
 _FUTURES = (asyncio.Future, concurrent.futures.Future)
-_NO_RESPONSE = frozenset({str, bytes, int, float, bool, type(None), dict, list, tuple})
+# Types are looked up by id: hashing a class may run its metaclass's code.
+_NO_RESPONSE = frozenset(map(id, (str, bytes, int, float, bool, type(None), dict, list, tuple)))
 # What a handler returns instead of answering is followed to its end: the answer is what comes out
 # of it.
-_FOLLOW: dict[type, Callable[[Callable[..., Any], Handler, CapturedCall], Callable[..., Any]]] = {
-    GeneratorType: _generator,
-    AsyncGeneratorType: _async_generator,
-    CoroutineType: _coroutine,
+_FOLLOW: dict[int, Callable[[Callable[..., Any], Handler, CapturedCall], Callable[..., Any]]] = {
+    id(GeneratorType): _generator,
+    id(AsyncGeneratorType): _async_generator,
+    id(CoroutineType): _coroutine,
 }
 
 

@@ -178,7 +178,8 @@ def test_streams_cut_shuffled_and_repeated(dumps: dict[str, Any], name: str) -> 
             events[::-1],
         ):
             made = captured(stream)
-            assert made is not None
+            # Ends of blocks alone say nothing of what the answer was.
+            assert made is not None or all(event["type"].endswith("_stop") for event in stream)
             check(made, stream)
     twice = captured(events + events)
     assert twice is not None

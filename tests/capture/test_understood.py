@@ -8,6 +8,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, make_dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -238,7 +239,6 @@ def test_what_is_the_handlers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_module_of_a_handler_is_found_without_its_code() -> None:
     """Functions, methods, partial functions and callable objects, which run no code of their own."""
-    from functools import partial
 
     class Callable_:
         def __call__(self, prompt: str) -> str:
@@ -365,3 +365,94 @@ def test_objects_of_twenty_forms_are_read_as_text_or_not_judged(name: str) -> No
     else:
         captured = returned(answer)
         assert (captured.response, captured.response_form) == (text, None)
+
+
+class _Odd(type):
+    """A metaclass whose classes cannot be hashed."""
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other
+
+
+def test_an_answer_of_a_class_that_cannot_be_hashed_is_read() -> None:
+    """The host gets it back, and the call has its outcome: whole, in a list, as a chunk, as a fact."""
+    odd = _Odd("Answer", (), {})()
+    odd.text = "It is due."
+    assert returned(odd).response == "It is due."
+    assert returned(["It is due.", odd]).response.startswith('["It is due."')
+    assert streamed(["It ", odd]).response == "It It is due."
+    assert asyncio.run(_answering(odd)) == {"evaluated": 1}
+    assert returned("Yes.", odd).prompt == "It is due."
+
+
+async def _answering(answer: Any) -> dict[str, int]:
+    seen = Seen()
+
+    @seen.monitor
+    async def handler(prompt: str) -> Any:
+        return answer
+
+    assert await handler("q") is answer
+    return seen.outcomes
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [{"piece": "hel"}, {"piece": "lo"}, {"type": "finish"}],
+        [{"piece": "hel"}, {"choices": [], "usage": {"prompt_tokens": 1}}],
+        ["\n", {"step": 1}, {"step": 2}],
+        ['data: {"piece":"hel"}\n\n', 'data: {"type":"finish"}\n\n'],
+        ['{"piece":"hel"}\n', '{"type":"finish"}\n'],
+        [{"type": "data-progress", "data": 1}, {"type": "data-progress", "data": 2}],
+    ],
+)
+def test_known_events_beside_unknown_ones_are_no_empty_answer(pieces: list[Any]) -> None:
+    """A usual end, or usage, says nothing of what the other pieces held."""
+    seen = Seen()
+
+    @seen.monitor
+    def handler(prompt: str) -> Iterator[Any]:
+        yield from pieces
+
+    assert list(handler("q")) == pieces
+    assert (seen.outcomes, seen.pipeline.accounting.failures) == (
+        {"capture_failed": 1},
+        {"capture:unknown_chunks": 1},
+    )
+
+
+def test_data_in_the_place_of_a_messages_content_is_data() -> None:
+    """The handler's own is JSON and says so; another library's object is not judged."""
+    own = returned({"role": "assistant", "content": {"items": ["soup"]}})
+    assert (own.response, own.response_form) == ('{"items": ["soup"]}', "json")
+    message = {"role": "assistant", "content": FOREIGN["a data class"]}
+    failed = ({"capture_failed": 1}, {"capture:foreign_object": 1})
+    assert outcome_of(message) == failed
+    assert outcome_of({"choices": [{"message": message}]}) == failed
+    run = {"final_output": FOREIGN["a data class"], "new_items": [], "raw_responses": []}
+    assert outcome_of(foreign("RunResult", **run)) == failed
+
+
+def test_a_list_of_another_librarys_class_is_not_judged() -> None:
+    steps = type("Steps", (list,), {"__module__": LIBRARY})([{"thought": "hm"}])
+    assert outcome_of(steps) == ({"capture_failed": 1}, {"capture:foreign_object": 1})
+    own = type("Items", (list,), {})(["soup"])
+    assert returned(own).response == '["soup"]'
+
+
+def test_folders_without_a_file_of_their_own_and_cached_handlers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packages without ``__init__.py`` are neighbours too; a cache is the function that it caches."""
+    for folder in ("handlers_ns", "models_ns"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "inner.py").write_text("class Order: pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__("handlers_ns.inner")
+    __import__("models_ns.inner")
+    is_own.cache_clear()
+    assert is_own("models_ns.inner", "handlers_ns.inner")
+    assert not is_own("models_ns.inner", __name__)
+    assert module_of(lru_cache(foreign)) == __name__
+    assert module_of(partial(lru_cache(foreign), "a")) == __name__

@@ -26,7 +26,6 @@ from agenteval_otel.capture.messages import (
     turns_of,
 )
 from agenteval_otel.capture.reading import Reading, response_format
-from agenteval_otel.capture.text import to_text
 from agenteval_otel.models.tool_calls import CALL_ITEMS, RESULT_ITEMS
 
 _OF_ONE: Final = CALL_ITEMS | {"message", "reasoning", "mcp_list_tools"}
@@ -211,7 +210,7 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
         _add_run_item(reading, item)
     output = field(answer, "final_output")
     if output is not None:
-        turn = reading.add_turn(Turn("assistant", to_text(output)))
+        turn = reading.add_turn(Turn("assistant", reading.data_text(output)))
         last_agent = field(answer, "last_agent") or field(answer, "_last_agent")
         turn.model = (
             turn.model or first(last_agent, "model") or first(field(last_agent, "model"), "model")

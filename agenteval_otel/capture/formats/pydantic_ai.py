@@ -15,7 +15,6 @@ from agenteval_otel.capture.messages import (
     result_of,
 )
 from agenteval_otel.capture.reading import Reading, response_format
-from agenteval_otel.capture.text import to_text
 
 _FIELDS = (
     "args_delta", "content_delta", "delta", "event_kind", "is_complete", "part", "part_delta_kind", "result",
@@ -36,8 +35,9 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
     must_be_complete(answer)
     reading.add_conversation(turns)
     output = field(answer, "output")
-    if output is not None and to_text(output) != reading.text:
-        reading.add_turn(Turn("assistant", to_text(output), response_id=reading.last.response_id))
+    text = None if output is None else reading.data_text(output)
+    if text is not None and text != reading.text:
+        reading.add_turn(Turn("assistant", text, response_id=reading.last.response_id))
     reading.usage_total = total_usage(field(state, "usage")) or total_usage(field(answer, "usage"))
     return True
 

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_
 from urllib.parse import parse_qsl
 
 from agenteval_otel.capture.answers import add_answer, add_plain
+from agenteval_otel.capture.classes import bases_of, module_of, name_of
 from agenteval_otel.capture.events import events_in
 from agenteval_otel.capture.fields import field, json_object
 from agenteval_otel.capture.reading import Reading, response_format
@@ -136,8 +137,8 @@ def streamed_body(answer: Any) -> tuple[str, Any] | None:
     """The name by which another body is set, and the pieces of the streamed body; None for every
     other object.
     """
-    for base in type(answer).__mro__:
-        place = base.__module__.partition(".")[0], base.__name__
+    for base in bases_of(type(answer)):
+        place = module_of(base).partition(".")[0], name_of(base)
         if place in _STREAMED:
             names = _STREAMED[place]
             pieces = None if names is None else getattr(answer, names[0])
