@@ -92,7 +92,6 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         reset_in_child(self._reset)
-        atexit.register(self._end)
 
     def __repr__(self) -> str:
         return f"<LoopThread {self._name}{'' if self._thread is None else ', started'}>"
@@ -133,6 +132,7 @@ class LoopThread:
                     loop.close()
                     raise
                 self._loop, self._thread = loop, thread
+                atexit.register(self._end)
             return self._loop
 
     def _forget(self) -> None:
