@@ -126,15 +126,18 @@ def _shape_of(model: type[Value]) -> tuple[dict[str, Any], bool]:
 def number_of(value: Any) -> bool | int | float | None:
     """Return a number of any library as Python's own; None for what is no single real number.
 
-    Scalars and arrays of one number (NumPy, PyTorch) answer ``item()``, `Decimal` and `Fraction`
-    are of `numbers.Number`, others have ``__float__``. Text is no number, whatever it says. A
-    number that no float holds is NaN.
+    Scalars and arrays without a dimension (NumPy, PyTorch) answer ``item()``, `Decimal` and
+    `Fraction` are of `numbers.Number`, others have ``__float__``. Text is no number, whatever it
+    says. A number that no float holds is NaN.
     """
     if isinstance(value, bool | int | float):
         return value
     if isinstance(value, str | bytes | bytearray):
         return None
     try:
+        dimensions = getattr(value, "ndim", 0)
+        if isinstance(dimensions, int) and dimensions > 0:
+            return None  # an array, even of one number
         if callable(getattr(value, "item", None)):
             value = value.item()
         if isinstance(value, bool | int | float):
@@ -142,7 +145,7 @@ def number_of(value: Any) -> bool | int | float | None:
         if isinstance(value, Integral):
             return int(value)
         has_float = callable(getattr(type(value), "__float__", None))
-    except Exception:  # an array of several numbers, or code of the user's own
+    except Exception:  # code of the user's own
         return None
     if not has_float or isinstance(value, str):
         return None

@@ -166,7 +166,10 @@ def honest(text: str, allowed: Callable[[Any], bool]) -> Any:
     """The score that the text gives, for a form of evidence, reason and score; `NO_SCORE` where it
     gives none.
     """
-    actual = _whole(text.strip())
+    text = text.strip().removeprefix("\ufeff").strip()
+    if text.startswith("<think>") and "</think>" in text:
+        text = text.partition("</think>")[2].strip()
+    actual = _whole(text)
     if not isinstance(actual, dict) or not {"evidence", "reason", "score"} <= actual.keys():
         return NO_SCORE
     evidence = actual["evidence"]

@@ -71,7 +71,7 @@ CLASSES: dict[str, tuple[Callable[[], Any], str | None]] = {
     "bytes": (lambda: b"0.5", "invalid_score"),
     "complex": (lambda: 1j, "invalid_score"),
     "Decimal": (lambda: Decimal("NaN"), "invalid_score"),
-    "Fraction": (lambda: Fraction(1, 2), "invalid_score"),
+    "Fraction": (lambda: Fraction(3, 2), "invalid_score"),
     "numpy": (lambda: numpy.float32("nan"), "invalid_score"),
     "numpy array": (lambda: numpy.array([0.5]), "invalid_score"),
     "an object": (object, "invalid_score"),

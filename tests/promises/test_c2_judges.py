@@ -168,9 +168,8 @@ def test_fuzzed_answers_of_a_judge(bench: Bench, promise: Recorder) -> None:
             assert expected is NO_SCORE, (
                 f"output {number} on {scale}: {text[:300]!r} was refused: {result.error}"
             )
-            assert result.error_type in ("malformed_answer", "empty_answer", "out_of_range"), text[
-                :300
-            ]
+            words = ("malformed_answer", "empty_answer", "out_of_range", "refusal")
+            assert result.error_type in words, text[:300]
     counts = assert_emitted(bench)
     assert min(counts["scored"], counts["failed"]) > OUTPUTS // 20
     scored, failed = counts["scored"], counts["failed"]
