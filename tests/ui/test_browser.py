@@ -148,6 +148,7 @@ def test_runs_are_looked_at_side_by_side(visit: Any, axe: str, tmp_path: Path) -
             page.wait_for_selector("text=Pass rates, weighted", state="attached")
             page.locator("a[href^='/answer/']").first.click()
             page.wait_for_selector("text=Question")
+            page.wait_for_load_state("load")  # before the server ends with the block
 
 
 def test_fifty_answers_are_labelled_with_keys(visit: Any, tmp_path: Path) -> None:
