@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, Unreadable
-from agenteval_otel.capture.events import events_in, is_json_lines, is_text_event
+from agenteval_otel.capture.events import SentMessage, events_in, is_json_lines, is_text_event
 from agenteval_otel.capture.fields import (
     USAGE_NAMES,
     field,
@@ -208,10 +208,7 @@ def read_chunks(chunks: Sequence[Any], handler: Callable[..., Any] | None = None
     Raises:
         CaptureError: No chunk has text that is understood.
     """
-    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-    pieces = [
-        decode(chunk[: CAP_CHARS * 4]) if isinstance(chunk, bytes) else chunk for chunk in chunks
-    ]
+    pieces = _pieces_of(chunks)
     if is_growing(pieces):
         pieces = pieces[-1:]
     if all(isinstance(piece, str) for piece in pieces):
@@ -230,6 +227,20 @@ def read_chunks(chunks: Sequence[Any], handler: Callable[..., Any] | None = None
         f"no text from the stream: none of its {len(others) or len(pieces)} chunks is understood",
         reason="unknown_chunks",
     )
+
+
+def _pieces_of(chunks: Sequence[Any]) -> list[Any]:
+    """Return the chunks with bytes as text, and messages as what they say."""
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    pieces: list[Any] = []
+    for chunk in chunks:
+        if isinstance(chunk, bytes):
+            pieces.append(decode(chunk[: CAP_CHARS * 4]))
+        elif type(chunk) is SentMessage:
+            pieces.append(chunk.read())
+        else:
+            pieces.append(chunk)
+    return pieces
 
 
 def _is_read(reading: Reading, pieces: Sequence[Any], others: Sequence[Any]) -> bool:

@@ -167,7 +167,7 @@ class CapturedCall:
         return [own.get(index, chunk) for index, chunk in enumerate(self.chunks)]
 
     def take_span(self) -> Span | None:
-        """Return the call's own span to the first who asks, whatever the thread; None to others."""
+        """Return the call's own span to the thread that asks first. Others get None."""
         span: Span | None = self.__dict__.pop("span", None)  # in one step
         return span
 

@@ -13,6 +13,6 @@ _module_from: Final[Callable[[type], Any]] = type.__dict__["__module__"].__get__
 
 
 def module_of(kind: type) -> str:
-    """Return the name of a class's module; ``builtins`` where it is no text."""
+    """Return the name of a class's module. A name that is no text counts as ``builtins``."""
     module = _module_from(kind)
     return module if type(module) is str else "builtins"

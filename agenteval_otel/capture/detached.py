@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import functools
 import io
+import sys
 import types
 import weakref
 from collections import deque
@@ -22,7 +23,7 @@ from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from itertools import islice
 from sys import getsizeof
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -58,7 +59,7 @@ _MEASURED: Final = 64
 
 @dataclass(slots=True, eq=False, repr=False)
 class Detached:
-    """The stored fields of an object that was the host's.
+    """Holds the stored fields of an object that was the host's.
 
     Attributes:
         type_name: The name of its class.
@@ -73,7 +74,7 @@ class Detached:
 
 
 class NamedList(list[Any]):
-    """The items of a list, a tuple or a set of a class of its own.
+    """Holds the items of a list, a tuple or a set of a class of its own.
 
     Attributes:
         type_name: The name of its class.
@@ -87,7 +88,13 @@ class NamedList(list[Any]):
 
 @dataclass(slots=True, eq=False)
 class Unreadable:
-    """An answer, prompt or fact of which nothing can be read, and why: in words, and as counted."""
+    """Stands for an answer, prompt or fact of which nothing can be read.
+
+    Attributes:
+        type_name: The name of its class, or what it is.
+        problem: Why, in words.
+        reason: Why, as it is counted.
+    """
 
     type_name: str
     problem: str
@@ -377,6 +384,15 @@ _HEAP_TYPE: Final = 1 << 9
 _stored: Final[Callable[[Any, str], Any]] = object.__getattribute__
 
 
+def _member_of(kind: type, name: str) -> Any:
+    """Return the class attribute of this name as it stands in the class. None without one."""
+    for base in bases_of(kind):
+        members = members_of(base)
+        if name in members:
+            return members[name]
+    return None
+
+
 class ObjectReader:
     """Reads the stored fields of the objects of one type; `defaults` are texts and numbers of the
     class itself.
@@ -446,8 +462,12 @@ class ObjectReader:
             pair for pair in list(islice(dict.items(own), _MOST_FIELDS)) if self._is_wanted(pair[0])
         ]
         for name in self._slots:
+            # Looked up each time: the class may have put a property in the slot's place.
+            descriptor = _member_of(type(value), name)
+            if type(descriptor) is not types.MemberDescriptorType:
+                continue
             try:
-                item = _stored(value, name)
+                item = descriptor.__get__(value)
             except AttributeError:
                 continue  # an empty slot
             if name != _EXTRA:
@@ -506,18 +526,15 @@ def _make_reader(kind: type) -> Reader:
     for known_base, of_base in _BY_BASE:
         if id(known_base) in ids:
             return (_named_tuple_of(kind, bases) or tuple) if of_base is tuple else of_base
-    if module_of(kind) in _AS_TEXT:
+    if module_of(kind) in _AS_TEXT and _is_of(kind, module_of(kind)):
         return str
     if (module_of(kind).partition(".")[0], name_of(kind)) in _RUNNING:
         shown = f"[{name_of(kind)}]"
         return lambda _: shown
     for base in bases:
-        module, members = module_of(base), members_of(base)
-        if module == "pydantic.networks" and name_of(base) in ("_BaseUrl", "_BaseMultiHostUrl"):
-            return lambda url: str(_stored(url, "_url"))
-        if module == "numpy" and name_of(base) == "generic":
-            item: Reader = members["item"]  # a method that is not written in Python
-            return item
+        known = _reader_of_base(base)
+        if known is not None:
+            return known
     names = {name for base in bases for name in members_of(base)}
     if "__await__" in names:
         return "it must be awaited first"
@@ -525,6 +542,26 @@ def _make_reader(kind: type) -> Reader:
         return _IS_A_STREAM
     reader = ObjectReader(kind, bases)
     return reader if reader.can_store else "it has neither fields nor a text form"
+
+
+def _reader_of_base(base: type) -> Reader | None:
+    """Return how values of a base class of pydantic's or NumPy's are read. None for others."""
+    module, name = module_of(base), name_of(base)
+    if module == "pydantic.networks" and name in ("_BaseUrl", "_BaseMultiHostUrl"):
+        return lambda url: str(_stored(url, "_url"))
+    if module == "numpy" and name == "generic":
+        item = members_of(base).get("item")
+        if type(item) is types.MethodDescriptorType:  # not written in Python
+            return cast("Reader", item)
+    return None
+
+
+def _is_of(kind: type, module: str) -> bool:
+    """Tell whether a class is the one of its name in the module that it names: any may claim it."""
+    loaded = sys.modules.get(module)
+    if type(loaded) is not types.ModuleType:
+        return False
+    return loaded.__dict__.get(name_of(kind)) is kind
 
 
 def _named_tuple_of(kind: type, bases: tuple[type, ...]) -> _NamedTuple | None:

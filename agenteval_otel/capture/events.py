@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.fields import json_object, kind_of
 from agenteval_otel.capture.text import CAP_CHARS
@@ -24,6 +24,17 @@ _OTHER_WORDS: Final = frozenset({
 """Words in the type of an event that is never text of the answer, whatever else the type says."""
 _SSE_LINE: Final = re.compile(r"(?:data|event|id|retry)?:")
 _VERCEL_LINE: Final = re.compile(r'([0-9a-k]):(?=["\[{])')
+
+
+class SentMessage(NamedTuple):
+    """Holds the text of one message that was sent over a connection, as a piece of an answer."""
+
+    text: str
+
+    def read(self) -> Any:
+        """Return the event that the text is the JSON of, else the text. Background thread only."""
+        event = json_object(self.text)
+        return self.text if event is None else event
 
 
 def is_text_event(event: Any) -> bool:

@@ -97,7 +97,7 @@ _MADE_UP: Final = ("lc_", "run-", "__")  # how ids begin that a client makes up
 
 
 class Result(NamedTuple):
-    """The result of a tool call: the call's id, what the tool gave, and why it failed."""
+    """Holds the result of a tool call: the call's id, what the tool gave, and why it failed."""
 
     id: str | None
     value: Any
@@ -196,7 +196,7 @@ def part_calls(content: Any) -> list[Call]:
 
 
 def _call_in(part: Any) -> Any:
-    """Return what a part calls: the part itself, or the field that holds the call; None without."""
+    """Return the call in a part: the part itself, or the field that holds it. None without one."""
     kind = _part_kind(part)
     if kind:
         return part if kind in CALL_KINDS else None
@@ -212,7 +212,7 @@ def part_results(content: Any) -> list[Result]:
 
 
 def _result_in(part: Any) -> Any:
-    """Return the result that a part is, or the one in its field; None without."""
+    """Return the result in a part: the part itself, or the field that holds it. None without one."""
     kind = _part_kind(part)
     if kind:
         return part if is_result_kind(kind) else None

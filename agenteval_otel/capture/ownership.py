@@ -28,7 +28,7 @@ _namespace_of: Final[Callable[[Any], dict[str, Any]]] = vars(ModuleType)["__dict
 
 
 def module_of(function: Any) -> str | None:
-    """Return the name of the module that a handler was written in; runs no code of the host."""
+    """Return the name of the module that a handler was written in. Runs no code of the host."""
     for _ in range(_MOST_WRAPPERS):
         kind = type(function)
         if issubclass(kind, partial | MethodType):
@@ -77,7 +77,7 @@ def is_own(module: str, handler: str | None) -> bool:
 
 
 def _package_of(module: str) -> str:
-    """Return the top-level package of a module; of a package that is run, its name."""
+    """Return the top-level package of a module. Of a package that is run it is its name."""
     if module == _MAIN:
         spec = _fields(_MAIN).get("__spec__")
         module = getattr(spec, "parent", None) or _MAIN
@@ -91,7 +91,7 @@ def _are_neighbours(package: str, own: str) -> bool:
 
 
 def _folder_of(package: str) -> str | None:
-    """Return the folder that a top-level package or module lies in; None for installed ones."""
+    """Return the folder that a top-level package or module lies in. None for installed ones."""
     fields = _fields(package)
     file = fields.get("__file__")
     if package == _MAIN and file is None:
@@ -116,7 +116,7 @@ def _working_folder() -> str | None:
 
 
 def _folders_of_namespace(path: Any) -> list[str]:
-    """Return the folders of a package without a file of its own; none for anything else."""
+    """Return the folders of a package without a file of its own. Anything else has none."""
     # The standard library's object for it, which has no public way to the list that it holds.
     is_standard = module_of_class(type(path)).startswith("_frozen_importlib")
     folders = path._path if is_standard else path

@@ -193,7 +193,9 @@ def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
 
 
 def _load_telemetry(part: Any) -> Any:
-    """Return the telemetry of a mapping, or of its endpoint alone; what is no setting of it as it is."""
+    """Return the telemetry of a mapping, or of its endpoint alone. Other values are returned as they
+    are, for the error to show.
+    """
     if isinstance(part, str):
         part = {"endpoint": part}
     return OtlpStorageProvider.load(part, path="telemetry") if isinstance(part, Mapping) else part

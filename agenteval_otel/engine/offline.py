@@ -162,8 +162,9 @@ async def run_evaluation(
 def run_evaluation_sync(
     evaluation_input: InputLike, config: EvaluationRunConfig | None = None, **fields: Any
 ) -> AggregatedEvaluationResult:
-    """`run_evaluation` for code without an event loop. Blocks; all such calls share one loop on a
-    thread of its own.
+    """Evaluate one input as `run_evaluation` does, for code without an event loop.
+
+    Blocks. All such calls share one loop on a thread of its own.
     """
     return blocking(lambda: run_evaluation(evaluation_input, config, **fields))
 

@@ -19,6 +19,7 @@ from opentelemetry.context import Context, attach, detach
 from agenteval_otel.capture import Facts
 from agenteval_otel.capture.calls import STREAM_CHARS, CapturedCall
 from agenteval_otel.capture.detached import Unreadable
+from agenteval_otel.capture.events import SentMessage
 from agenteval_otel.capture.formats.web import FORM, RequestBody, body_value
 from agenteval_otel.capture.reference import Reference
 from agenteval_otel.capture.text import clean
@@ -47,6 +48,7 @@ _TEXTS: Final = re.compile(
 _JSON: Final = re.compile(r"application/(?:[\w.-]+\+)?json")
 _EVENTS: Final = "text/event-stream"
 _OK: Final = 200
+_MESSAGE_BYTES: Final = 64  # about what a kept message takes beside its text
 _ERROR: Final = 500
 _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
@@ -364,7 +366,9 @@ class _SocketMessage(Exchange):
     ) -> None:
         super().__init__(handler, call, limit, request, None, reads=reads)
         self._limit = limit
-        self._is_lines = False
+        self._sent: list[SentMessage] = []
+        self._sent_bytes = 0
+        self._is_cut = False
         self._last_tick = call.started_tick
         self.is_answered = False
 
@@ -375,19 +379,21 @@ class _SocketMessage(Exchange):
             self.request.add(text.encode("utf-8", "replace"))
 
     def add(self, piece: Any) -> None:
-        """Keep a message that was sent: JSON objects as lines, which the reader of streams knows."""
+        """Keep a message that was sent, while there is room."""
         self.is_answered = True
         self._last_tick = time.perf_counter_ns()
         if not self.wanted:
             return
         self._pieces += 1
-        if not isinstance(piece, str):
+        if not isinstance(piece, str) or self._is_cut:
             return
-        if not self.response.kept:
-            self._is_lines = piece[:1] == "{"
-        elif self._is_lines:
-            self.response.add(b"\n")
-        self.response.add(piece.encode("utf-8", "replace"))
+        room = self._limit - self._sent_bytes
+        size_bytes = kept_bytes(piece) + _MESSAGE_BYTES
+        self._is_cut = size_bytes > room
+        text = piece[: max(0, room) // 4] if self._is_cut else piece
+        if text:
+            self._sent.append(SentMessage(text))
+            self._sent_bytes += size_bytes
 
     def end(
         self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = ""
@@ -400,23 +406,24 @@ class _SocketMessage(Exchange):
     def _keep_answer(
         self, call: CapturedCall, end: StreamEnd, error: BaseException | None, unread: str
     ) -> None:
-        body = bytes(self.response.kept)
-        if not body and error is not None:
+        if not self._sent and error is not None:
             return
-        if not body:
+        if not self._sent:
             problem = "only binary messages were sent" if self._pieces else "nothing was sent"
             reason: CaptureReason = "unreadable_body" if self._pieces else "no_answer"
             call.answer = Unreadable("the messages", problem, reason)
         elif end == "completed" and self._pieces == 1:
-            call.truncated = self.response.truncated
+            body = self._sent[0].text.encode("utf-8", "replace")
+            call.truncated = self._is_cut
             call.answer = {"status_code": _OK, "body": body}
             call.size_bytes += most_parsed_bytes(body)
         else:
-            call.keep_stream([body], end, self.response.truncated)
+            call.keep_stream(list(self._sent), end, self._is_cut)
+            call.size_bytes += self._sent_bytes
 
 
 class SocketMessages:
-    """The messages of one WebSocket, each as a call. Nothing here raises."""
+    """Follows the messages of one WebSocket, each as a call. Nothing here raises."""
 
     def __init__(
         self, handler: Handler, limit: int, request: dict[str, Any], *, reads: bool

@@ -302,7 +302,7 @@ def _answered() -> None:
 
 
 def _unreadable(mapped: Mapped) -> CaptureReason | None:
-    """Return why an answer is not evaluated; None for one with something to judge."""
+    """Return why an answer is not evaluated. None for one with something to judge."""
     if mapped.content_switch is not None:
         return "no_content"
     return "unknown_parts" if mapped.is_unread else None

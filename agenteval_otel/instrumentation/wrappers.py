@@ -476,7 +476,7 @@ def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
 def _follow_future(handler: Handler, call: CapturedCall, answer: Any) -> bool:
     """Follow a task or a future. Return whether the answer is one: the call ends when it is done.
 
-    The host gets its own object, which is only told to call back.
+    The host gets its own object, which only has one more callback.
     """
     kind = type(answer)
     try:

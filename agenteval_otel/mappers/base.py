@@ -20,6 +20,7 @@ from agenteval_otel.semconv import (
     CONVERSATION_ID,
     EXPERIMENT_ARM,
     EXPERIMENT_NAME,
+    FORMER_NAMES,
     PROMPT_NAME,
     PROMPT_VERSION,
     TAG,
@@ -34,13 +35,14 @@ shows an answer of its own, it is evaluated as an agent is; otherwise what lies 
 Names = tuple[str, ...]
 
 
+_FORMER: Final = {present: former for former, present in FORMER_NAMES.items()}
 COMMON: Final[Mapping[str, Names]] = {
     "agent": (AGENT_NAME,),
     "conversation_id": (CONVERSATION_ID,),
     "session_id": ("session.id",),
     "user_id": (USER_ID, "enduser.id"),
-    "prompt_name": (PROMPT_NAME, "agenteval.prompt.name"),
-    "prompt_version": (PROMPT_VERSION, "agenteval.prompt.version"),
+    "prompt_name": (PROMPT_NAME, _FORMER[PROMPT_NAME]),
+    "prompt_version": (PROMPT_VERSION, _FORMER[PROMPT_VERSION]),
     "experiment": (EXPERIMENT_NAME, FLAG_KEY),
     "arm": (EXPERIMENT_ARM, *FLAG_VARIANTS),
 }

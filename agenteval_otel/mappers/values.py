@@ -189,7 +189,7 @@ def unread_answer() -> Turn:
 
 
 def set_result(call: Call, value: Any) -> None:
-    """Set what a tool gave; a client's message of the tool has the call's id and error besides."""
+    """Set what a tool gave. A client's message of the tool brings the call's id and error too."""
     message = value.get("data", value) if isinstance(value, dict) else None
     if not isinstance(message, dict) or "tool_call_id" not in message:
         call.result = value

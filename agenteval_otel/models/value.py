@@ -124,7 +124,7 @@ def _shape_of(model: type[Value]) -> tuple[dict[str, Any], bool]:
 
 
 def number_of(value: Any) -> bool | int | float | None:
-    """Return a number of any library as Python's own; None for what is no single real number.
+    """Return a number of any library as Python's own. None for what is no single real number.
 
     Scalars and arrays without a dimension (NumPy, PyTorch) answer ``item()``, `Decimal` and
     `Fraction` are of `numbers.Number`, others have ``__float__``. Text is no number, whatever it

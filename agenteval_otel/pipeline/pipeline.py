@@ -620,7 +620,7 @@ def _engine_of(
 
 
 def _detail_of(call: CapturedCall, outcome: str) -> str | None:
-    """Return what the metric of calls says of an outcome besides; None for most."""
+    """Return what the metric of calls says of an outcome besides. None for most outcomes."""
     if outcome == EVALUATED:
         return call.response_form
     return call.capture_reason if outcome == CAPTURE_FAILED else None

@@ -32,7 +32,7 @@ _ALSO_CALLED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def nearest(name: Any, known: Iterable[str], *, cutoff: float = 0.7) -> str | None:
-    """Return the known name that was probably meant; None where none is near."""
+    """Return the known name that was probably meant. None where none is near."""
     from difflib import get_close_matches  # only where something is wrong
 
     by_form = {choice.lower().replace("-", "_"): choice for choice in known}

@@ -456,3 +456,30 @@ def test_folders_without_a_file_of_their_own_and_cached_handlers(
     assert not is_own("models_ns.inner", __name__)
     assert module_of(lru_cache(foreign)) == __name__
     assert module_of(partial(lru_cache(foreign), "a")) == __name__
+
+
+class _Slotted:
+    __slots__ = ("text",)
+    text: str
+
+
+def test_no_code_runs_that_a_class_puts_in_the_place_of_a_field() -> None:
+    """A slot that is a property by now is not read, and no class is pathlib's because it says so."""
+    slotted = _Slotted()
+    slotted.text = "It is due."
+    assert returned(slotted).response == "It is due."
+    ran: list[str] = []
+    _Slotted.text = property(lambda self: ran.append("property"))  # type: ignore[assignment,method-assign]
+    assert outcome_of(slotted)[0] == {"capture_failed": 1}
+    shown = {"__module__": "pathlib", "__str__": lambda self: ran.append("text")}
+    assert outcome_of(type("Path", (), shown)())[0] == {"capture_failed": 1}
+    assert returned({"answer_at": Path("a/b")}).response == f'{{"answer_at": "{Path("a/b")}"}}'
+    item = {"__module__": "numpy", "item": lambda self: ran.append("item")}
+    assert outcome_of(type("generic", (), item)())[0] == {"capture_failed": 1}
+    assert ran == []
+
+
+def test_names_that_are_no_candidates_are_data() -> None:
+    """A list under the name that Gemini uses is the handler's own."""
+    captured = returned({"candidates": ["Ann", "Bob"]})
+    assert (captured.response, captured.response_form) == ('{"candidates": ["Ann", "Bob"]}', "json")

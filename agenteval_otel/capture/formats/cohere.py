@@ -32,7 +32,7 @@ def read_chat(reading: Reading, answer: Any) -> bool:
 
 @response_format("cohere", stream=True)
 def read_chat_event(reading: Reading, event: Any) -> bool:
-    """Read an event: pieces of text and of calls; what the model plans is no answer."""
+    """Read an event: pieces of text and of calls. What the model plans is no answer."""
     kind, delta = kind_of(event), field(event, "delta")
     message = field(delta, "message")
     if kind in ("content-start", "content-delta"):
@@ -63,7 +63,7 @@ def _add_call(reading: Reading, call: Any, index: Any) -> None:
 
 
 def _usage_of(usage: Any) -> Tokens | None:
-    """Return the tokens that were used, else those that are billed; both may be floats."""
+    """Return the tokens that were used, else those that are billed. Both may be floats."""
     for name in ("tokens", "billed_units"):
         counted = field(usage, name)
         counts = {key: _whole(field(counted, key)) for key in ("input_tokens", "output_tokens")}

@@ -107,13 +107,13 @@ def _add_task(reading: Reading, task: Any) -> None:
 
 
 def _add_status(reading: Reading, status: Any) -> None:
-    """Add the message of a task that waits for nothing of its own; progress is no answer."""
+    """Add the message of a task that waits for nothing of its own. Progress is no answer."""
     text = _text_of(field(status, "message"))
     if first(status, "state") in _ENDED and text:
         reading.extend(reading.begin_turn(), text)
 
 
 def _text_of(value: Any) -> str | None:
-    """Return the text parts of a message or an artifact; a part's kind stands in ``kind``."""
+    """Return the text parts of a message or an artifact. A part's kind stands in ``kind``."""
     parts = [part for part in items(field(value, "parts")) if kind_of(part, "kind") in ("", "text")]
     return content_text(parts)

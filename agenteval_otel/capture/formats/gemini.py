@@ -39,6 +39,8 @@ def _add(reading: Reading, answer: Any, *, is_piece: bool) -> bool:
     if not isinstance(candidates, list) and (usage is None or not is_piece):
         return False
     candidate = next(iter(items(candidates)), None)
+    if usage is None and candidate is not None and not _is_candidate(candidate):
+        return False
     response_id = first(answer, "response_id", "responseId")
     turn = reading.open_turn(response_id) if is_piece else reading.begin_turn(response_id)
     parts = items(field(field(candidate, "content"), "parts"))
@@ -54,6 +56,11 @@ def _add(reading: Reading, answer: Any, *, is_piece: bool) -> bool:
         finish_reason=first(candidate, "finish_reason", "finishReason"),
     )
     return True
+
+
+def _is_candidate(value: Any) -> bool:
+    """Tell whether a value is a candidate of Gemini's, and not another's."""
+    return first_value(value, "content", "finish_reason", "finishReason") is not None
 
 
 def _add_calls(reading: Reading, turn: Turn, parts: list[Any]) -> None:
@@ -72,7 +79,7 @@ def _add_calls(reading: Reading, turn: Turn, parts: list[Any]) -> None:
 
 
 def _usage_of(usage: Any) -> Tokens | None:
-    """Return input and output tokens; thoughts are counted beside the candidates' and are output."""
+    """Return input and output tokens. Thoughts are counted beside the candidates', and are output."""
     tokens_in = first_value(usage, "prompt_token_count", "promptTokenCount")
     candidates = first_value(usage, "candidates_token_count", "candidatesTokenCount")
     thoughts = first_value(usage, "thoughts_token_count", "thoughtsTokenCount")

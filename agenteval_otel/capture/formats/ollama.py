@@ -19,7 +19,7 @@ def read_reply(reading: Reading, answer: Any) -> bool:
 
 @response_format("ollama", stream=True)
 def read_piece(reading: Reading, chunk: Any) -> bool:
-    """Read a piece of a reply; the last one has the counts of tokens."""
+    """Read a piece of a reply. The last one has the counts of tokens."""
     return _add(reading, chunk, begins=False)
 
 

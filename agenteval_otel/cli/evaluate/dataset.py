@@ -554,7 +554,7 @@ def input_of(named: Named, *, needs_response: bool = True) -> EvaluationInput:
 
 
 def _inputs_within(named: Named) -> str:
-    """Return a hint at the inputs where an object holds them in a list; else nothing."""
+    """Return a hint at the inputs where an object holds them in a list. Without one it is empty."""
     for name, value in named:
         is_unknown = _field_of(name)[0] == "metadata" and name.isidentifier()
         is_list = isinstance(value, list) and bool(value)

@@ -45,7 +45,7 @@ _Arguments = Annotated[
 
 
 class ExpectedCall(BaseModel):
-    """A call of the expected trajectory; a tool's name alone is one with any arguments.
+    """Describes a call of the expected trajectory. A tool's name alone is one with any arguments.
 
     Attributes:
         name: The tool's name; case counts.

@@ -156,7 +156,7 @@ class GenAi(SpanMapper):
 
 
 def first_of(attributes: Mapping[str, Any], names: Names) -> Any:
-    """Return the first of these attributes that is there; None without any."""
+    """Return the first of these attributes that is present. None if none is."""
     for name in names:
         value = attributes.get(name)
         if value is not None:
@@ -167,11 +167,13 @@ def first_of(attributes: Mapping[str, Any], names: Names) -> Any:
 def _messages(span: ReadSpan, names: Names) -> Any:
     """Return the attribute with the messages: of the span, or of an event with the call's details."""
     value = first_of(span.attributes, names)
-    for event in span.events if value is None else ():
+    if value is not None:
+        return value
+    for event in span.events:
         value = first_of(event.attributes, names)
         if value is not None:
-            break
-    return value
+            return value
+    return None
 
 
 def turns_of_messages(messages: Any, role: str) -> list[Turn]:
@@ -307,7 +309,9 @@ def _turns_of_body(name: str, body: dict[str, Any]) -> list[Turn]:
 
 def _add_messages_of_tool(call: Call, span: ReadSpan) -> None:
     """Complete a tool's call by its events: it is given a message and answers with one."""
-    for event in span.events if call.arguments is None or call.result is None else ():
+    if call.arguments is not None and call.result is not None:
+        return
+    for event in span.events:
         body = _body_of(event)
         if event.name == "gen_ai.tool.message" and call.arguments is None:
             call.arguments = body.get("content")

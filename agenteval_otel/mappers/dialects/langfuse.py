@@ -48,7 +48,7 @@ _TOKENS: Final[Mapping[str, Names]] = {
 
 @span_mapper
 class Langfuse(SpanMapper):
-    """Any span with ``langfuse.observation.type``; an agent's name is its observation's."""
+    """Reads any span with ``langfuse.observation.type``. An agent's name is its observation's."""
 
     name = "langfuse"
     content_switch = (
@@ -129,7 +129,7 @@ class Langfuse(SpanMapper):
 
 
 def _definition_in(message: Any) -> Any:
-    """Return the definition of a tool that stands in a message's place; None for a message."""
+    """Return the definition of a tool that stands in a message's place. None for a message."""
     content = message.get("content") if isinstance(message, dict) else None
     function = content.get("function") if isinstance(content, dict) else None
     return content if isinstance(function, dict) and "parameters" in function else None

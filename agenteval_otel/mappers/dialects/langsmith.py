@@ -45,8 +45,10 @@ def _metadata(*names: str) -> Names:
 
 @span_mapper
 class LangSmith(GenAi):
-    """Any span with ``langsmith.span.kind``. The operation that the conventions' attribute has is
-    ``chat`` for templates of prompts too, so it decides nothing.
+    """Reads any span with ``langsmith.span.kind``.
+
+    LangSmith sets ``gen_ai.operation.name`` to ``chat`` for prompt templates too, so the role comes
+    from the kind alone.
     """
 
     name = "langsmith"
@@ -70,8 +72,9 @@ class LangSmith(GenAi):
     def facts_of(self, span: ReadSpan) -> dict[str, Any]:
         facts = super().facts_of(span)
         usage = structured(span.attributes.get(f"{_METADATA}usage_metadata"))
-        for name in ("input_tokens", "output_tokens") if isinstance(usage, dict) else ():
-            facts.setdefault(name, usage.get(name))
+        if isinstance(usage, dict):
+            facts.setdefault("input_tokens", usage.get("input_tokens"))
+            facts.setdefault("output_tokens", usage.get("output_tokens"))
         return facts
 
     def before(self, span: ReadSpan) -> list[Turn]:
@@ -123,7 +126,7 @@ def _output(value: Any) -> Any:
 
 
 def _first_generation(value: Any) -> Any:
-    """Return the message of the first generation of LangChain's result; None without."""
+    """Return the message of the first generation of LangChain's result. None without one."""
     generations = items(value.get("generations")) if isinstance(value, dict) else []
     batch = generations[0] if generations else None
     first = batch[0] if isinstance(batch, list) and batch else batch

@@ -46,7 +46,7 @@ _TOKENS: Final[Mapping[str, str]] = {
 
 @span_mapper
 class MlFlow(SpanMapper):
-    """Any span with ``mlflow.spanType``; an agent's name is its span's."""
+    """Reads any span with ``mlflow.spanType``. An agent's name is its span's."""
 
     name = "mlflow"
     content_switch = (
