@@ -46,6 +46,13 @@ CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
 TOKEN_TYPE: Final = "agenteval.token.type"
 
+TEST_SUITE: Final = "test.suite.name"
+TEST_SUITE_STATUS: Final = "test.suite.run.status"
+TEST_CASE: Final = "test.case.name"
+TEST_CASE_STATUS: Final = "test.case.result.status"
+SuiteStatus = Literal["success", "failure", "aborted"]
+CaseStatus = Literal["pass", "fail"]
+
 OPERATION_EVALUATION: Final = "evaluation"
 OPERATION_INVOKE_AGENT: Final = "invoke_agent"
 

@@ -55,6 +55,7 @@ class Attribute(NamedTuple):
         extension: A name under ``gen_ai.`` that the conventions do not define.
         crossing: On the event about an objective.
         forwarded: On the event for the sidecar.
+        suite_span: On the span of a test suite.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Attribute(NamedTuple):
     extension: bool = False
     crossing: str = ""
     forwarded: str = ""
+    suite_span: str = ""
 
 
 class SpanShape(NamedTuple):
@@ -268,6 +270,11 @@ def crossing_attributes() -> str:
 def forwarded_attributes() -> str:
     """The attributes of the event for the sidecar."""
     return _attributes("forwarded")
+
+
+def suite_span_attributes() -> str:
+    """The attributes of the span of a test suite."""
+    return _attributes("suite_span")
 
 
 def _attributes(carrier: str) -> str:
@@ -662,6 +669,7 @@ PARTS: dict[str, Callable[[], str]] = {
         spans,
         run_span_attributes,
         evaluated_span_attributes,
+        suite_span_attributes,
         metrics,
         boundaries,
         no_calls,

@@ -71,6 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "with inputs and answers (default: %(default)s)",
     )
     add("--cache", metavar="FILE", help="keep judges' verdicts in this file, as evaluate does")
+    add(
+        "--telemetry",
+        action="store_true",
+        help="emit the run too, as evaluate does, as a test suite of the benchmark's name",
+    )
     add("--json", action="store_true", help="the history as JSON")
 
 
@@ -125,6 +130,8 @@ def _run(arguments: argparse.Namespace, folder: Path, runs: list[Run]) -> int:
         for name, limit in benchmark.objectives.items()
         for word in ("--fail-under", f"{name}={limit}")
     ]
+    if arguments.telemetry:
+        words += ["--telemetry", "--suite", arguments.name]
     parser = argparse.ArgumentParser()
     evaluate.add_arguments(parser)
     try:

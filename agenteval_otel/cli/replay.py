@@ -40,8 +40,6 @@ from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.storage.otlp import OtlpStorageProvider
-from agenteval_otel.telemetry.emitter import Emitter
-from agenteval_otel.telemetry.target import OtlpTarget, telemetry_switched_off
 
 ConfigOf = Callable[[str], EvaluationRunConfig | None]
 SERVICE_NAME: Final = "agenteval-replay"
@@ -212,7 +210,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     began = time.monotonic()
     with closing(_source(arguments, selection)) as source, results:
-        emitter = None if arguments.no_telemetry else _emitter(telemetry)
+        # The original traces are over, so run spans have traces of their own.
+        emitter = None if arguments.no_telemetry else telemetry.offline_emitter("linked")
         replay = Replay(
             source,
             selection,
@@ -380,18 +379,6 @@ def _config_of(fields: dict[str, Any]) -> EvaluationRunConfig:
             "no evaluator of answers, and conversations are not replayed", path="evaluators"
         )
     return EvaluationRunConfig(**{**fields, "evaluators": answers})
-
-
-def _emitter(telemetry: OtlpStorageProvider) -> Emitter | None:
-    """Emits spans and events, in traces of their own: metrics are of live answers, and the original
-    traces are over.
-    """
-    target = OtlpTarget(telemetry.endpoint)
-    if telemetry_switched_off(os.environ) or not any(map(target.is_configured, ("TRACES", "LOGS"))):
-        return None
-    settings = {name: getattr(telemetry, name) for name in type(telemetry).model_fields}
-    changes = {"placement": "linked", "signals": telemetry.signals - {"metrics"}}
-    return OtlpStorageProvider(**{**settings, **changes}).emitter
 
 
 def _source(arguments: argparse.Namespace, selection: Selection) -> Source:

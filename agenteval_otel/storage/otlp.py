@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from agenteval_otel.telemetry.emitter import (
 )
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import Placement, span_context_of
-from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint
+from agenteval_otel.telemetry.target import OtlpTarget, is_endpoint, telemetry_switched_off
 
 
 class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
@@ -87,6 +88,21 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             signals=self.signals,
             content=self.content,
         )
+
+    def offline_emitter(self, placement: Placement) -> Emitter | None:
+        """Return an emitter of spans and events for answers that are not live; None without endpoint.
+
+        Metrics are of live answers alone, so it emits none.
+        """
+        target = OtlpTarget(self.endpoint)
+        if telemetry_switched_off(os.environ):
+            return None
+        if not any(target.is_configured(signal) for signal in ("TRACES", "LOGS")):
+            return None
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        fields["placement"] = placement
+        fields["signals"] = self.signals - {"metrics"}
+        return OtlpStorageProvider(**fields).emitter
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         """Emit the result; exporters send it later, in the background."""

@@ -203,13 +203,18 @@ class Emitter:
         run_span: Span | None = None,
         redact: Callable[[str], str] = str,
         spans: bool = True,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
-        """`send` one response that a program made itself: its names are the operator's."""
+        """`send` one response that a program made itself: its names are the operator's.
+
+        `about` are attributes of its run span and events besides the response's own.
+        """
         if response.agent:
             self.totals.names.agents.know_code(response.agent)
         for result in response.results:
             self.totals.names.criteria.know_code(result.criterion_name)
-        self.send([self.emission(response, evaluated, scores, run_span, redact)], spans=spans)
+        emission = self.emission(response, evaluated, scores, run_span, redact, about)
+        self.send([emission], spans=spans)
 
     def emission(
         self,
@@ -218,6 +223,7 @@ class Emitter:
         scores: Mapping[str, Any],
         run_span: Span | None = None,
         redact: Callable[[str], str] = str,
+        about: Mapping[str, Any] | None = None,
     ) -> Emission:
         """The emission of one response, for `send`; `scores` are its `score_attributes`. Blocks
         while `redact` runs.
@@ -225,7 +231,10 @@ class Emitter:
         Only explanations are redacted here: the rest already is. `send` ends a `run_span` started
         before.
         """
-        totals, common = self.totals, response_attributes(response)
+        totals = self.totals
+        common = response_attributes(response)
+        if about:
+            common |= _sanitised(about)
         agent, dimensions = totals.place_of(response.agent, common)
         model = None if response.model is None else totals.names.models.admit(response.model)
         # A skip has neither an event nor a span.
@@ -548,7 +557,7 @@ def _number(score: Any) -> float | None:
     return float(score) if isinstance(score, int | float) else None
 
 
-def _sanitised(attributes: dict[str, Any]) -> dict[str, Any]:
+def _sanitised(attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _plain(value) if isinstance(value, str) else value
         for name, value in attributes.items()

@@ -109,17 +109,34 @@ def open_run_span(
     if evaluated is not None and is_linked:
         linked.append(evaluated)
     links = [Link(span_context) for span_context in linked]
+    own: dict[str, Any] = {names.OPERATION_NAME: names.OPERATION_EVALUATION}
+    if agent:
+        own[names.AGENT_NAME] = agent
     return tracer.start_span(
-        f"{names.OPERATION_EVALUATION} {agent}",
+        f"{names.OPERATION_EVALUATION} {agent}".rstrip(),
         context=Context() if is_linked else context or context_of_span(evaluated),
-        attributes={
-            names.OPERATION_NAME: names.OPERATION_EVALUATION,
-            names.AGENT_NAME: agent,
-            **(attributes or {}),
-        },
+        attributes=own if attributes is None else {**own, **attributes},
         links=links,
         start_time=started_ns,
     )
+
+
+class SuiteSpan:
+    """The span of a test suite, above the run spans of its cases; it starts a trace of its own."""
+
+    def __init__(self, tracer: trace.Tracer, name: str) -> None:
+        self._span = tracer.start_span(
+            f"test suite {name}", context=Context(), attributes={names.TEST_SUITE: name}
+        )
+
+    @property
+    def context(self) -> SpanContext:
+        return self._span.get_span_context()
+
+    def end(self, status: names.SuiteStatus) -> None:
+        """End the span with how the run ended."""
+        self._span.set_attribute(names.TEST_SUITE_STATUS, status)
+        self._span.end()
 
 
 def context_of_evaluation(

@@ -152,10 +152,10 @@ def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> 
         for attributes in seen:
             assert there(carrier, "always") <= attributes <= there(carrier)
         # Not met here: a stream, an injection, a long text, a handler that repeats within a trace,
-        # a conversation, another service, a replay, a distrusted judge or one whose provider names
-        # its configuration.
+        # a conversation, another service, a replay, a test suite, a distrusted judge or one whose
+        # provider names its configuration.
         unseen = there(carrier) - set().union(*seen)
-        unmet = "stream|injection|left_out|clustered|agenteval.conversation|service|replayed|untrusted|fingerprint"
+        unmet = "stream|injection|left_out|clustered|agenteval.conversation|service|replayed|untrusted|fingerprint|test"
         assert {name for name in unseen if not re.search(unmet, name)} == set()
 
 
@@ -271,7 +271,7 @@ def test_the_data_files_name_what_semconv_names() -> None:
         for name, value in vars(semconv).items()
         if isinstance(value, str) and name.isupper()
     }
-    form = re.compile(r"(gen_ai|agenteval|error|user|deployment|service)(\.\w+)+")
+    form = re.compile(r"(gen_ai|agenteval|error|user|deployment|service|test)(\.\w+)+")
     attributes = {
         value
         for name, value in values.items()
@@ -282,7 +282,7 @@ def test_the_data_files_name_what_semconv_names() -> None:
     on_metrics = {name for item in INSTRUMENTS for name in item.attributes}
     carried = {
         name
-        for item in ("event", "crossing", "forwarded", "run_span", "evaluated_span")
+        for item in ("event", "crossing", "forwarded", "run_span", "evaluated_span", "suite_span")
         for name in there(item)
     }
     assert set(names) - carried <= on_metrics <= set(names)

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, get_args
 
@@ -20,6 +20,7 @@ from agenteval_otel.cli.evaluate.answering import Answering
 from agenteval_otel.cli.evaluate.baseline import EarlierRun
 from agenteval_otel.cli.evaluate.conversations import Conversations
 from agenteval_otel.cli.evaluate.dataset import Dataset, Row, columns_of
+from agenteval_otel.cli.evaluate.emitted import EmittedSuite, emitter_of, name_of_suite
 from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
 from agenteval_otel.cli.figures import whole_number
@@ -37,10 +38,12 @@ from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.judges import CacheSettings, Judge
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
+from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.reports.figures import count_of
 from agenteval_otel.reports.totals import Target, Totals
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.semconv import SHADOW
+from agenteval_otel.storage.otlp import OtlpStorageProvider
 
 _RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
 DESCRIPTION = (
@@ -201,6 +204,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare with the --results of an earlier run (any source of "
         "`agenteval-otel compare`), by input: exit code 1 when a criterion has dropped significantly",
     )
+    add(
+        "--telemetry",
+        action="store_true",
+        help="emit the results too, as spans and events of a test suite and its cases, to "
+        "OTEL_EXPORTER_OTLP_ENDPOINT or the telemetry.endpoint of the settings",
+    )
+    add(
+        "--suite",
+        metavar="NAME",
+        help="the name of the test suite in telemetry (default: the names of the files)",
+    )
     add("--quiet", action="store_true", help="no progress on standard error")
 
 
@@ -240,7 +254,8 @@ def run(arguments: argparse.Namespace) -> int:
             _print(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
         totals = Totals(criteria, records)
         began = time.monotonic()
-        with opened(places) as reports:
+        with opened(places) as reports, _emitted(arguments, config) as emitted:
+            reports += emitted
             # The reports already have standard output; what evaluators print goes to standard
             # error.
             with redirect_stdout(sys.stderr), observed_by(totals.judges):
@@ -256,6 +271,27 @@ def run(arguments: argparse.Namespace) -> int:
     code = _exit_code(totals, summary.missed, unscored, earlier)
     _show_results(arguments)
     return code
+
+
+@contextmanager
+def _emitted(
+    arguments: argparse.Namespace, config: EvaluationRunConfig
+) -> Iterator[list[EmittedSuite]]:
+    """Give the report that emits the results, where --telemetry asks for it; closes it at the end."""
+    if not arguments.telemetry:
+        yield []
+        return
+    emitter = emitter_of(_telemetry_of(arguments))
+    name = arguments.suite or name_of_suite(arguments.datasets)
+    with EmittedSuite(name, emitter, Redaction(config.redactors)) as suite:
+        yield [suite]
+
+
+def _telemetry_of(arguments: argparse.Namespace) -> OtlpStorageProvider:
+    """Return the telemetry of the settings, or of the environment for a run configuration."""
+    if _run_configuration(arguments.settings) is not None:
+        return OtlpStorageProvider()
+    return load_settings(arguments.settings, profile=arguments.profile).settings.telemetry
 
 
 def _check_open(arguments: argparse.Namespace) -> None:

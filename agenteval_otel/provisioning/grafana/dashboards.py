@@ -51,6 +51,7 @@ OF_AGENT = f"{SERVICE}, {_CHOSEN_AGENT}"
 OF_CRITERION = f'{OF_AGENT}, {CRITERION}="$criterion"'
 _NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
 _REPLAYED = label_name(semconv.EVALUATION_REPLAYED)
+_SUITE = label_name(semconv.TEST_SUITE)
 WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
 SAMPLED = "|".join(
     outcome for outcome in semconv.OUTCOMES if outcome not in (*semconv.NOT_WANTED, semconv.SHED)
@@ -595,6 +596,7 @@ def events(*stages: str) -> str:
         f'{CRITERION}="$criterion"',
         _CHOSEN_AGENT,
         f'{_REPLAYED}=""',
+        f'{_SUITE}=""',
     )
     return '{service_name=~"$service"} | ' + " | ".join((*named, *stages))
 

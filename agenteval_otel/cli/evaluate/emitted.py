@@ -1,0 +1,135 @@
+"""``--telemetry``: the results of a run, emitted as those of a test suite and its cases."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import PurePath
+from types import TracebackType
+from typing import Final, Self
+
+from agenteval_otel.cli.evaluate.dataset import Row
+from agenteval_otel.cli.evaluate.reports import Report
+from agenteval_otel.cli.evaluate.totals import Summary
+from agenteval_otel.engine.offline import ANSWER
+from agenteval_otel.engine.response import outgoing_words
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.models.value import copy_with
+from agenteval_otel.redaction.outgoing import Redaction
+from agenteval_otel.reports.figures import count_of
+from agenteval_otel.runtime.masking import printable
+from agenteval_otel.semconv import TEST_CASE, TEST_CASE_STATUS, TEST_SUITE, CaseStatus, SuiteStatus
+from agenteval_otel.storage.otlp import OtlpStorageProvider
+from agenteval_otel.telemetry.emitter import Emitter, score_attributes
+from agenteval_otel.telemetry.spans import SuiteSpan
+
+OPTION: Final = "--telemetry"
+_SERVICE_NAME: Final = "agenteval-evaluate"
+_CHUNK: Final = 256
+_FLUSH_S: Final = 10.0
+_FLUSH_AWAY_S: Final = 1.0  # once the receiver was away
+
+
+def name_of_suite(sources: list[str]) -> str:
+    """Return the suite's name by its datasets: their file names without endings."""
+    return ", ".join(PurePath(source).stem for source in sources)
+
+
+def emitter_of(telemetry: OtlpStorageProvider) -> Emitter:
+    """Return the emitter of a run.
+
+    Raises:
+        ConfigurationError: No endpoint is known.
+    """
+    if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+        os.environ.setdefault("OTEL_SERVICE_NAME", _SERVICE_NAME)
+    emitter = telemetry.offline_emitter(telemetry.placement)
+    if emitter is None:
+        raise ConfigurationError(
+            "no endpoint is known: set OTEL_EXPORTER_OTLP_ENDPOINT, or telemetry.endpoint in the settings",
+            path=OPTION,
+        )
+    return emitter
+
+
+class EmittedSuite(Report):
+    """Emits a span for the suite, and below it the run span and the events of each input.
+
+    A receiver that does not take them ends the emission, never the run.
+    """
+
+    def __init__(self, name: str, emitter: Emitter, redaction: Redaction) -> None:
+        super().__init__(sys.stderr)
+        self._name = name
+        self._emitter = emitter
+        self._redaction = redaction
+        self._span: SuiteSpan | None = None
+        self._status: SuiteStatus = "aborted"
+        self._waiting = 0
+        self._undelivered = 0
+
+    def __enter__(self) -> Self:
+        tracer = self._emitter.tracer()
+        if tracer is not None:
+            self._span = SuiteSpan(tracer, self._name)
+        return self
+
+    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+        """Emit the results of one input; waits for the receiver after every 256th."""
+        if self._undelivered:
+            self._undelivered += 1
+            return
+        shown = self._outgoing(aggregated)
+        about = {TEST_SUITE: self._name, TEST_CASE: row.place}
+        status = _status_of(aggregated)
+        if status is not None:
+            about[TEST_CASE_STATUS] = status
+        suite = None if self._span is None else self._span.context
+        scores = score_attributes(shown.results)
+        self._emitter.emit(shown, evaluated=suite, scores=scores, about=about)
+        self._waiting += 1
+        if self._waiting == _CHUNK:
+            self._deliver()
+
+    def finish(self, summary: Summary) -> None:
+        """Note how the run ended."""
+        totals = summary.totals
+        is_failure = summary.missed or totals.run_errors[ANSWER] or not totals.scored
+        self._status = "failure" if is_failure else "success"
+
+    def __exit__(
+        self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None
+    ) -> None:
+        if self._span is not None:
+            self._span.end(self._status)
+        self._deliver()
+        self._emitter.close()
+        if self._undelivered:
+            results = f"the results of {count_of(self._undelivered, 'input')}"
+            print(printable(f"not delivered as telemetry: {results}"), file=self.file)
+
+    def _outgoing(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
+        """Return the result as it may leave the process: redacted, with closed words alone."""
+        if self._emitter.content == "no_content":
+            aggregated = copy_with(aggregated, {"input_snapshot": None})
+        redacted = self._redaction.result(aggregated)
+        results = tuple(outgoing_words(result, self._redaction) for result in redacted.results)
+        return copy_with(redacted, {"results": results})
+
+    def _deliver(self) -> None:
+        providers = self._emitter.providers
+        limit_s = _FLUSH_AWAY_S if self._undelivered else _FLUSH_S
+        if not providers.flush(limit_s) or providers.lost:
+            self._undelivered += self._waiting
+        self._waiting = 0
+
+
+def _status_of(aggregated: AggregatedEvaluationResult) -> CaseStatus | None:
+    """Return whether the case passes; None where not all could be judged and nothing failed."""
+    judged = [result for result in aggregated.results if not result.shadow]
+    if any(result.passed is False for result in judged):
+        return "fail"
+    if aggregated.run_errors or any(result.status == "failed" for result in judged):
+        return None
+    return "pass" if any(result.passed for result in judged) else None

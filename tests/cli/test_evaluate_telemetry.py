@@ -1,0 +1,149 @@
+"""``evaluate --telemetry`` and ``benchmark run --telemetry``: a test suite in the user's backend."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agenteval_otel import semconv
+from tests.cli.conftest import CommandLine
+from tests.promises.receiver import Receiver, Reply
+
+SECRET = "sk-ant-api03-" + "a" * 40
+ROWS = "".join(
+    json.dumps({"prompt": prompt, "response": response}) + "\n"
+    for prompt, response in (
+        ("When?", "On Tuesday."),
+        ("Where?", ""),
+        ("Who?", f"Ask {SECRET}."),
+    )
+)
+RAISES = """
+from agenteval_otel.evaluators import CriterionEvaluator
+
+class Raises(CriterionEvaluator, type="Raises"):
+    criterion_name: str = "raises"
+
+    def score(self, evaluation_input):
+        raise OSError("no disk")
+"""
+SETTINGS = "evaluators: [ResponseHealth]"
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        # The command sets it for its own process, which here is that of the tests.
+        monkeypatch.setenv("OTEL_SERVICE_NAME", "tests")
+        yield receiver
+
+
+def attributes_of(item: Any) -> dict[str, Any]:
+    return {
+        pair.key: getattr(pair.value, str(pair.value.WhichOneof("value")))
+        for pair in item.attributes
+    }
+
+
+def test_a_run_is_a_suite_and_each_input_a_case(cli: CommandLine, receiver: Receiver) -> None:
+    """One trace: the suite's span with its status, below it a run span for each input with the
+    case's name and status, and events that say the same. No metric, no content, no secret.
+    """
+    dataset = cli.file("answers.jsonl", ROWS)
+    settings = cli.settings(SETTINGS)
+    cli("evaluate", dataset, "--settings", settings, "--telemetry")
+    spans = {span.name: span for span in receiver.spans() if "suite" in span.name}
+    [suite] = spans.values()
+    cases = [span for span in receiver.spans() if span.span_id != suite.span_id]
+
+    assert suite.name == "test suite answers"
+    assert attributes_of(suite) == {
+        semconv.TEST_SUITE: "answers",
+        semconv.TEST_SUITE_STATUS: "success",
+    }
+    assert {(case.trace_id, case.parent_span_id) for case in cases} == {
+        (suite.trace_id, suite.span_id)
+    }
+    expected = [
+        (f"answers.jsonl:{line}", status) for line, status in enumerate(("pass", "fail", "pass"), 1)
+    ]
+    for items in (cases, receiver.events()):
+        stated = [attributes_of(item) for item in items]
+        assert {item[semconv.TEST_SUITE] for item in stated} == {"answers"}
+        assert [
+            (item[semconv.TEST_CASE], item[semconv.TEST_CASE_STATUS]) for item in stated
+        ] == expected
+    everything = b"".join(body for bodies in receiver.bodies.values() for body in bodies)
+    assert receiver.bodies["/v1/metrics"] == []
+    assert b"Tuesday" not in everything
+    assert SECRET.encode() not in everything
+
+
+def test_a_missed_target_fails_the_suite(cli: CommandLine, receiver: Receiver) -> None:
+    """The status is that of the exit code; --suite names the suite."""
+    dataset = cli.file("answers.jsonl", ROWS)
+    options = ("--settings", cli.settings(SETTINGS), "--telemetry", "--suite", "nightly")
+    cli("evaluate", dataset, *options, "--fail-under", "0.99", code=1)
+    [suite] = [span for span in receiver.spans() if span.name == "test suite nightly"]
+    assert attributes_of(suite)[semconv.TEST_SUITE_STATUS] == "failure"
+
+
+def test_an_interrupted_run_is_an_aborted_suite(cli: CommandLine, receiver: Receiver) -> None:
+    """What was evaluated before is emitted, and the suite's span says that the rest is missing."""
+    cli.file("stops.py", "def answer(prompt):\n    raise KeyboardInterrupt\n")
+    dataset = cli.file("questions.csv", "prompt\nWhen?\n")
+    options = ("--settings", cli.settings(SETTINGS), "--telemetry", "--run", "stops:answer")
+    cli("evaluate", dataset, *options, code=130)
+    [suite] = receiver.spans()
+    assert attributes_of(suite)[semconv.TEST_SUITE_STATUS] == "aborted"
+
+
+def test_a_case_that_could_not_be_judged_has_no_status(
+    cli: CommandLine, receiver: Receiver
+) -> None:
+    """A failed evaluator is no verdict: the case neither passes nor fails."""
+    dataset = cli.file("answers.jsonl", '{"response": "Yes."}\n')
+    cli.file("raises.py", RAISES)
+    settings = cli.settings("plugins: [raises]\nevaluators: [ResponseHealth, Raises]")
+    cli("evaluate", dataset, "--settings", settings, "--telemetry")
+    [case] = [span for span in receiver.spans() if span.name == "evaluation"]
+    assert semconv.TEST_CASE_STATUS not in attributes_of(case)
+
+
+def test_a_benchmark_is_a_suite_of_its_name(cli: CommandLine, receiver: Receiver) -> None:
+    """`benchmark run --telemetry` names the suite as the benchmark."""
+    dataset = cli.file("answers.jsonl", ROWS)
+    settings = cli.settings(f"{SETTINGS}\nbenchmarks: {{faq: {{dataset: [{dataset}]}}}}")
+    cli("benchmark", "run", "faq", "--settings", settings, "--version", "1", "--telemetry")
+    assert "test suite faq" in {span.name for span in receiver.spans()}
+
+
+def test_a_receiver_that_is_away_does_not_change_the_run(
+    cli: CommandLine, receiver: Receiver
+) -> None:
+    """The exit code is that of the targets, and a line counts what was not delivered."""
+    receiver.reply = Reply(400)
+    dataset = cli.file("answers.jsonl", ROWS * 200)
+    cli("evaluate", dataset, "--settings", cli.settings(SETTINGS), "--telemetry")
+    assert "not delivered as telemetry: the results of 600 inputs" in cli.err
+
+
+def test_without_an_endpoint_nothing_begins(cli: CommandLine) -> None:
+    """--telemetry without a place to send to is wrong use, and says what to set."""
+    dataset = cli.file("answers.jsonl", ROWS)
+    cli("evaluate", dataset, "--settings", cli.settings(SETTINGS), "--telemetry", code=2)
+    os.environ.pop("OTEL_SERVICE_NAME", None)
+    assert "--telemetry: no endpoint is known: set OTEL_EXPORTER_OTLP_ENDPOINT" in cli.err
+
+
+def test_nothing_is_emitted_unasked(cli: CommandLine, receiver: Receiver) -> None:
+    """An endpoint in the environment alone emits nothing."""
+    dataset = cli.file("answers.jsonl", ROWS)
+    cli("evaluate", dataset, "--settings", cli.settings(SETTINGS))
+    assert not any(receiver.bodies.values())
