@@ -32,6 +32,7 @@ from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.delays import warnings_of
+from agenteval_otel.provisioning.former_names import former_uses
 from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
@@ -55,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="the settings file")
     parser.add_argument("--profile", metavar="NAME", help="check and print only this profile")
     parser.add_argument(
+        "--monitoring",
+        metavar="DIR",
+        default="monitoring",
+        help="also warn of panels and rules in this folder, where it exists, that read names which are not emitted "
+        "any more (default: %(default)s, where provision writes)",
+    )
+    parser.add_argument(
         "--from",
         dest="source",
         metavar="SOURCE",
@@ -77,7 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
     others = [name for name in loaded.profiles if name != loaded.profile]
     profile = f"profile {loaded.profile}" if loaded.profile else "no profile"
     also = f"; also valid: {', '.join(others)}" if others and not arguments.profile else ""
-    for line in (f"{arguments.file} is valid ({profile}{also}).", "", *_report(loaded)):
+    for line in (
+        f"{arguments.file} is valid ({profile}{also}).",
+        "",
+        *_report(loaded, arguments.monitoring),
+    ):
         print(printable(hide(line, loaded.secrets)))
     if arguments.source is not None:
         for line in _understood(counts_from(arguments.source)):
@@ -125,7 +137,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
     return first, list(problems)
 
 
-def _report(loaded: Loaded) -> Iterator[str]:
+def _report(loaded: Loaded, monitoring: str) -> Iterator[str]:
     """What will run."""
     settings, pipeline = loaded.settings, build_loaded(loaded)
     if not settings.enabled:
@@ -148,6 +160,7 @@ def _report(loaded: Loaded) -> Iterator[str]:
     overrides = [f"{name}={shown} sets {path}" for name, path, shown in loaded.variables]
     warnings = [*loaded.warnings, *_warnings(loaded, pipeline), *_missing_keys(loaded)]
     warnings += warnings_of(checked_plan(loaded, pipeline))
+    warnings += map(str, former_uses(Path(monitoring)))
     for title, lines in (
         ("Plugins:", settings.plugins),
         ("Overrides in force:", overrides),

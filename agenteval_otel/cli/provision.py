@@ -27,6 +27,7 @@ from agenteval_otel.provisioning import (
 )
 from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.provisioning.files import differing, left_over, write
+from agenteval_otel.provisioning.former_names import former_uses
 from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import printable
 
@@ -69,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; exit code 1 if a file is missing, differs or is obsolete",
+        help="write nothing; exit code 1 if a file is missing, differs or is obsolete. Names each panel and rule in "
+        "DIR, also of your own, that reads a name which is not emitted any more",
     )
     parser.add_argument(
         "--force", action="store_true", help="overwrite files that were not generated"
@@ -108,9 +110,9 @@ def run(arguments: argparse.Namespace) -> int:
             f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}"
             for name in differs
         ]
-        _print(
-            [*lines, *obsolete, f"{len(files) - len(differs)} of {len(files)} files are up to date"]
-        )
+        former = map(str, former_uses(folder))
+        up_to_date = f"{len(files) - len(differs)} of {len(files)} files are up to date"
+        _print([*lines, *obsolete, *former, up_to_date])
         _warn(missing, "not compared")
         return 2 if missing else 1 if differs or obsolete else 0
     written = write(folder, files, force=arguments.force)

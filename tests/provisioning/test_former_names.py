@@ -1,0 +1,102 @@
+"""Panels and rules that a rename touches are named, one by one, by what reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel.provisioning.former_names import former_uses
+from tests.cli.conftest import CommandLine, cli
+
+__all__ = ["cli"]
+RULES = """
+groups:
+  - name: ours
+    rules:
+      - alert: PromptGotWorse
+        expr: sum by (agenteval_prompt_version) (agenteval_evaluation_results_total) < 1
+      - record: prompts:results
+        expr: sum by (gen_ai_prompt_version) (agenteval_evaluation_results_total)
+"""
+
+
+def dashboard(*panels: tuple[str, str]) -> str:
+    return json.dumps(
+        {
+            "title": "ours",
+            "panels": [
+                {
+                    "title": "row",
+                    "panels": [
+                        {"title": title, "targets": [{"expr": expression}]}
+                        for title, expression in panels
+                    ],
+                }
+            ],
+        }
+    )
+
+
+def named(folder: Path) -> list[str]:
+    return [str(use).removeprefix(f"{folder}/") for use in former_uses(folder)]
+
+
+def test_each_part_is_named_once(tmp_path: Path) -> None:
+    """The file, the panel or rule, the former name and the present one; what is current is not."""
+    twice = "agenteval_prompt_name agenteval_prompt_name"
+    (tmp_path / "ours.json").write_text(
+        dashboard(("By prompt", twice), ("Fine", "gen_ai_prompt_name"))
+    )
+    (tmp_path / "rules.yaml").write_text(RULES)
+    assert named(tmp_path) == [
+        "ours.json: panel 'By prompt' reads agenteval_prompt_name, now gen_ai_prompt_name",
+        "rules.yaml: alert 'PromptGotWorse' reads agenteval_prompt_version, now gen_ai_prompt_version",
+    ]
+
+
+def test_the_metrics_of_other_libraries_keep_their_names(tmp_path: Path) -> None:
+    """`gen_ai.token.type` is renamed on our metric alone: clients of models still emit theirs."""
+    (tmp_path / "ours.json").write_text(
+        dashboard(
+            ("Judges", "sum by (gen_ai_token_type) (agenteval_judge_tokens_total)"),
+            ("Clients", "sum by (gen_ai_token_type) (gen_ai_client_token_usage_sum)"),
+        )
+    )
+    assert named(tmp_path) == [
+        "ours.json: panel 'Judges' reads gen_ai_token_type, now agenteval_token_type"
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"[" * 900 + b"]" * 900,
+        b"{",
+        b"agenteval_prompt_name: [",
+        b"a: &a [*a]",
+    ],
+    ids=["empty", "no text", "deep", "nearly as deep", "half", "no YAML", "itself"],
+)
+def test_any_file_is_passed_over(tmp_path: Path, content: bytes) -> None:
+    """What is neither JSON nor YAML names nothing and stops nothing."""
+    for name in ("a.json", "a.yaml"):
+        (tmp_path / name).write_bytes(content)
+    assert named(tmp_path) == []
+    assert named(tmp_path / "absent") == []
+
+
+def test_check_and_provision_say_it(cli: CommandLine) -> None:
+    """Both commands name the rule, without failing for it."""
+    folder = cli.folder / "monitoring"
+    settings = cli.settings("evaluators: [ResponseHealth]")
+    cli("provision", "prometheus", "--settings", settings)
+    (folder / "own.yaml").write_text(RULES)
+    line = "monitoring/own.yaml: alert 'PromptGotWorse' reads agenteval_prompt_version, now gen_ai_prompt_version"
+    assert line in cli("provision", "prometheus", "--settings", settings, "--check")
+    assert line in cli("check", settings)
+    assert line not in cli("check", settings, "--monitoring", "elsewhere")
