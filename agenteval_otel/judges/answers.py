@@ -63,6 +63,8 @@ class JudgeRequest(Value):
         answer_form: JSON Schema of the answer, an object's.
         max_tokens: Most tokens of the answer; a model's thinking counts.
         purpose: Names of the criteria, for metrics; few different words.
+        fixed_chars: How many characters at the beginning of the prompt are the same in the questions
+            about every case, for providers that keep them.
         fingerprint: Hexadecimal digits of the rubric and of what is judged, without the delimiter;
             for caches.
     """
@@ -72,6 +74,7 @@ class JudgeRequest(Value):
     answer_form: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
     max_tokens: int = Field(default=1024, ge=1)
     purpose: str = ""
+    fixed_chars: int = Field(default=0, ge=0)
     fingerprint: str = ""
 
 

@@ -19,6 +19,7 @@ from agenteval_otel.models.judge_calls import JudgeUsage
 
 _BATCH_S: Final = 120.0
 _BATCH_BYTES: Final = 256 * 1024 * 1024
+_CHARS_PER_TOKEN: Final = 4
 
 
 @contextlib.contextmanager
@@ -42,6 +43,11 @@ def _translated() -> Iterator[None]:
         raise not_written(error) from None
 
 
+def _marked(text: str) -> dict[str, Any]:
+    """Return a block at whose end the provider may keep what it has read."""
+    return {"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}
+
+
 async def _batch_id(batches: Any, items: list[dict[str, Any]]) -> str:
     batch = await batches.create(requests=items)
     return str(batch.id)
@@ -58,14 +64,22 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         base_url: Address of the API, or of a proxy of the same form.
         response_format: ``json_schema`` makes the provider enforce the form of the answer; ``none``
             describes the form in the instruction, for proxies that do not support the field.
+        cached_from_tokens: From about how many tokens on, four characters each, what is the same in
+            every question is marked for the provider's prompt cache. A marked beginning costs more
+            when it is written and a tenth when it is read; the provider ignores the mark where the
+            beginning is too short for the model. None marks nothing.
     """
 
     client_modules: ClassVar[tuple[str, ...]] = ("anthropic", "anthropic.resources.messages")
     takes_batches: ClassVar[bool] = True
+    fingerprint_exclude: ClassVar[frozenset[str]] = HostedJudge.fingerprint_exclude | {
+        "cached_from_tokens"
+    }
 
     base_url: str = Field(default="https://api.anthropic.com", max_length=2_048)
     api_key_env: str | None = "ANTHROPIC_API_KEY"
     response_format: Literal["json_schema", "none"] = "json_schema"
+    cached_from_tokens: int | None = Field(default=1_024, ge=1)
 
     def _connect(self, key: str | None, *, max_bytes: int | None = None) -> Any:
         from anthropic import AsyncAnthropic, Omit
@@ -190,19 +204,29 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     def _body(self, request: JudgeRequest) -> dict[str, Any]:
         structured = self.response_format == "json_schema"
         system = request.system if structured else with_form(request.system, request.answer_form)
+        fixed = request.prompt[: request.fixed_chars]
+        is_marked = self._is_long_enough(system, fixed)
+        content: str | list[dict[str, Any]] = request.prompt
+        if is_marked and fixed:
+            content = [_marked(fixed), {"type": "text", "text": request.prompt[len(fixed) :]}]
         body: dict[str, Any] = {
             "model": self.model,
             "max_tokens": request.max_tokens,
-            "messages": [{"role": "user", "content": request.prompt}],
+            "messages": [{"role": "user", "content": content}],
         }
         if system:
-            body["system"] = system
+            body["system"] = [_marked(system)] if is_marked and not fixed else system
         if structured:
             form = {"type": "json_schema", "schema": constrained_form(request.answer_form)}
             body["output_config"] = {"format": form}
         if self.extra_body:
             body["extra_body"] = self.extra_body
         return body
+
+    def _is_long_enough(self, system: str, fixed: str) -> bool:
+        """Whether the beginning of every question is worth the provider's prompt cache."""
+        least = self.cached_from_tokens
+        return least is not None and (len(system) + len(fixed)) // _CHARS_PER_TOKEN >= least
 
     def _usage_of(self, message: dict[str, Any]) -> JudgeUsage:
         usage = message.get("usage")

@@ -43,10 +43,14 @@ class CaseText(NamedTuple):
 
 
 class JudgePrompt(NamedTuple):
-    """A rendered question; its fingerprint does not depend on the mark."""
+    """A rendered question; its fingerprint does not depend on the mark.
+
+    `fixed_chars` at its beginning are the same for every case.
+    """
 
     text: str
     fingerprint: str
+    fixed_chars: int = 0
 
 
 def shortened(text: str, limit: int) -> CaseText:
@@ -109,7 +113,8 @@ def render(before: str, case: Mapping[str, CaseText], after: str) -> JudgePrompt
         f"{line}\n{data}\n{line}",
         parts[3],
     ]
-    return JudgePrompt("\n\n".join(part for part in around if part), fingerprint)
+    text = "\n\n".join(part for part in around if part)
+    return JudgePrompt(text, fingerprint, fixed_chars=len(parts[0]))
 
 
 def _remarks(case: Mapping[str, CaseText]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel import monitor
+from agenteval_otel import EvaluationInput, monitor
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.http_client.client import _OPEN
@@ -26,7 +26,7 @@ from agenteval_otel.judges import (
 )
 from agenteval_otel.judges.adapter import as_judge
 from agenteval_otel.judges.answers import constrained_form
-from agenteval_otel.testing import ModelReply, ModelServer
+from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import CANARY, FORM, GOOD, QUESTION, ask, hosted
 from tests.promises.bench import pipeline_of
 
@@ -75,6 +75,53 @@ def test_the_request_to_anthropic() -> None:
         ]
         assert server.paths == ["/v1/messages"]
         assert CANARY in str(server.headers[0])
+
+
+MARK = {"type": "ephemeral"}
+
+
+def test_a_long_beginning_is_marked_for_anthropics_cache() -> None:
+    """From the least length on, the last block that is the same in every question has the mark;
+    nothing else of the request changes.
+    """
+    rubric = "Judge by this rubric. " * 200
+    fixed = QUESTION.model_copy(update={"prompt": f"{rubric}The case.", "fixed_chars": len(rubric)})
+    system = QUESTION.model_copy(update={"system": rubric})
+    for request, settings, content, instruction in (
+        (
+            fixed,
+            {},
+            [
+                {"type": "text", "text": rubric, "cache_control": MARK},
+                {"type": "text", "text": "The case."},
+            ],
+            "You judge.",
+        ),
+        (
+            system,
+            {},
+            QUESTION.prompt,
+            [{"type": "text", "text": rubric, "cache_control": MARK}],
+        ),
+        (fixed, {"cached_from_tokens": None}, fixed.prompt, "You judge."),
+        (fixed, {"cached_from_tokens": 4_096}, fixed.prompt, "You judge."),
+    ):
+        with ModelServer([GOOD]) as server:
+            ask(hosted(AnthropicJudge, server, **settings), request)
+            [body] = server.requests
+        assert body["messages"] == [{"role": "user", "content": content}]
+        assert body["system"] == instruction
+
+
+def test_the_beginning_of_a_question_is_the_same_for_every_case() -> None:
+    """What an evaluator asks about two cases begins with the same `fixed_chars` characters."""
+    evaluator = LLMJudge("Is it polite?", judge=ScriptedJudge())
+    first, second = (
+        evaluator.question_for(EvaluationInput(prompt=text, response=text))[0]
+        for text in ("One.", "Two, and more.")
+    )
+    assert first.fixed_chars == second.fixed_chars > 100
+    assert first.prompt[: first.fixed_chars] == second.prompt[: first.fixed_chars]
 
 
 def test_the_request_to_a_compatible_server() -> None:

@@ -41,6 +41,7 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
     question,
     tasks_of,
     unknown_placeholder,
+    with_reminder,
 )
 from agenteval_otel.evaluators.llm_judge.replies import (
     JudgeAnswer,
@@ -54,6 +55,7 @@ from agenteval_otel.judges import JudgeRequest, Verdict
 from agenteval_otel.judges.adapter import CallableJudge, JudgeField, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+from agenteval_otel.models.judge_calls import BATCH
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.scoring.scales import rating_of
 
@@ -113,9 +115,14 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             also for `TaskAdherence` and `Contradiction`. With one window, the beginning and the end
             are shown.
         max_tokens: Maximum number of tokens of the judge's answer, including its thinking.
+        repair: Whether a reply that is not in the form is asked for once more, with a reminder of
+            the form. The second call is counted and paid like the first; what it says is read as
+            strictly.
     """
 
     kind: ClassVar[EvaluatorKind] = "llm_judge"
+    # A reply that comes at the second attempt is judged by the same words.
+    fingerprint_exclude: ClassVar[frozenset[str]] = frozenset({"repair"})
 
     criterion_name: str = "llm_judge"
     scale: str = "pass/fail"
@@ -138,6 +145,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     max_field_chars: int = Field(default=16_000, ge=200, le=1_000_000)
     max_windows: int | None = Field(default=None, ge=1, le=100)
     max_tokens: int = Field(default=4_096, ge=16)  # twenty claims, or four criteria in one call
+    repair: bool = False
 
     @field_validator("judge", mode="before")
     @classmethod
@@ -303,11 +311,23 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def _ask(
         self, tasks: Sequence[CriterionTask], evaluation_input: EvaluationInput
     ) -> JudgeAnswer:
-        """One call, and what it says of each criterion."""
+        """One call, or two where a reply is repaired, and what it says of each criterion."""
         request, case = self.question_for(evaluation_input, tasks)
-        guarded = self.judge.guarded()
         # the question is written and sent in two turns of the loop, each a short one
         await asyncio.sleep(0)
+        first = await self._call(request, tasks, case)
+        # The question of a batch was asked with all others, hours ago.
+        if not (self.repair and first.is_unreadable and BATCH.get() is None):
+            return first
+        second = await self._call(with_reminder(request), tasks, case)
+        if second.outcome is None:  # a guard refused it
+            return first
+        return second._replace(earlier=first.outcome)
+
+    async def _call(
+        self, request: JudgeRequest, tasks: Sequence[CriterionTask], case: Mapping[str, CaseText]
+    ) -> JudgeAnswer:
+        guarded = self.judge.guarded()
         try:
             verdict = await guarded.judge(request)
         except EvaluationSkipped as skipped:
@@ -337,7 +357,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         shows.
         """
         result = answer.results[answer.tasks.index(task)]
-        if not any(call.outcome for call in (*of_task, *paid)):
+        if not any(call.outcomes for call in (*of_task, *paid)):
             return result
         texts = [text.text for call in of_task for text in call.case.values()]
         signs = injection_signs(text if isinstance(text, str) else str(text) for text in texts)
@@ -367,7 +387,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
                 "suspected_injection": bool(signs),
                 "judgement": judgement,
                 "probability_given_sampled": math.prod(
-                    call.outcome.probability for call in of_task if call.outcome
+                    outcome.probability for call in of_task for outcome in call.outcomes
                 ),
             },
         )

@@ -26,6 +26,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _MOST_CLAIM_CHARACTERS = 2_000
 _MOST_CHARACTERS = 4_000
 _MOST_QUOTES = 20
+_UNREADABLE = ("malformed_answer", "empty_answer")
 
 
 class CriterionReply(NamedTuple):
@@ -206,12 +207,26 @@ def _letters(text: str) -> str:
 class JudgeAnswer(NamedTuple):
     """The results of one judge call, one per criterion; skips without an outcome, if a guard
     refused the call.
+
+    Attributes:
+        earlier: The outcome of the call before it, whose reply was not in the form.
     """
 
     tasks: Sequence[CriterionTask]
     results: Sequence[EvaluationResult]
     case: Mapping[str, CaseText]
     outcome: Verdict | JudgeError | None = None
+    earlier: Verdict | JudgeError | None = None
+
+    @property
+    def outcomes(self) -> list[Verdict | JudgeError]:
+        """The outcomes of all calls that were made."""
+        return [outcome for outcome in (self.earlier, self.outcome) if outcome is not None]
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether a reply came of which no criterion could be read."""
+        return all(result.error_type in _UNREADABLE for result in self.results)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -239,7 +254,7 @@ def judgement_of(
     answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_model: str
 ) -> Judgement:
     """Who judged, and what the calls in `paid` used together; for the telemetry."""
-    outcomes = [call.outcome for call in paid if call.outcome]
+    outcomes = [outcome for call in paid for outcome in call.outcomes]
     used: dict[str, Any] = {}
     if usages := [outcome.usage for outcome in outcomes if outcome.usage is not None]:
         names = [name for name in JudgeUsage.model_fields if name != "calls"]
@@ -263,11 +278,12 @@ def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, 
     """Who judged and what it used, for the metadata of the first of the results that one question
     gave.
     """
+    usages = [outcome.usage for call in paid for outcome in call.outcomes]
+    durations = [call.verdict.duration_s for call in paid if call.verdict]
     facts = {
         **judgement.model_dump(by_alias=True, exclude={"left_out_chars"}),
-        "calls": sum(
-            call.outcome.usage.calls for call in paid if call.outcome and call.outcome.usage
-        ),
-        "durationS": max((call.verdict.duration_s for call in paid if call.verdict), default=None),
+        "calls": sum(usage.calls for usage in usages if usage is not None),
+        "durationS": max(durations, default=None),
+        "repaired": any(call.earlier is not None for call in paid),
     }
     return {name: value for name, value in facts.items() if value}

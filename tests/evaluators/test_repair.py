@@ -1,0 +1,115 @@
+"""``repair``: a reply that is not in the form is asked for once more, and both calls are counted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from agenteval_otel import EvaluationInput, EvaluationResult
+from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.judges import CacheSettings, SpendLimits
+from agenteval_otel.testing import ScriptedJudge
+
+INPUT = EvaluationInput(prompt="When is it due?", response="It is due on Tuesday.")
+GOOD = {"evidence": ["due"], "reason": "as asked", "score": True}
+PROSE = "I would say that it is polite."
+
+
+def judged(
+    *replies: Any, repair: bool = True, **settings: Any
+) -> tuple[EvaluationResult, ScriptedJudge]:
+    """Return the result, and the judge that was asked."""
+    settings.setdefault("input_tokens", 100)
+    judge = ScriptedJudge(replies=replies, **settings)
+    evaluator = LLMJudge("Is it polite?", judge=judge, repair=repair)
+    [result] = asyncio.run(evaluator.evaluate(INPUT, evaluator.criteria()))
+    return result, judge
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [PROSE, "", '{"reason": "no score"}', '{"score": true', "[true]"],
+    ids=["prose", "empty", "no score", "half", "a list"],
+)
+def test_a_reply_that_cannot_be_read_is_asked_for_once_more(reply: str) -> None:
+    """The second reply is the score; what both calls used stands on the result."""
+    result, judge = judged(reply, GOOD)
+    assert (result.status, result.score) == ("scored", True)
+    assert judge.calls == 2
+    assert result.metadata is not None
+    stated = result.metadata["judge"]
+    assert (stated["calls"], stated["inputTokens"], stated["repaired"]) == (2, 200, True)
+
+
+def test_the_question_comes_again_with_a_reminder_and_without_the_reply() -> None:
+    """The words of the first reply may be those of the judged answer: they are not repeated."""
+    _, judge = judged(PROSE, GOOD)
+    first, second = judge.requests
+    assert second.prompt.startswith(first.prompt)
+    assert "could not be read" in second.prompt
+    assert PROSE not in second.prompt
+    assert second.fingerprint not in ("", first.fingerprint)
+
+
+def test_it_is_asked_once_more_and_not_twice() -> None:
+    """A second reply that cannot be read is a failure, with the usage of both calls."""
+    result, judge = judged(PROSE, PROSE, GOOD)
+    assert (result.status, result.error_type, judge.calls) == ("failed", "malformed_answer", 2)
+    assert result.metadata is not None
+    assert result.metadata["judge"]["inputTokens"] == 200
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "I'm sorry, but I can't help with that.",
+        {"error": "truncated"},
+        {"error": "rate_limited"},
+    ],
+    ids=["refusal", "truncated", "rate limit"],
+)
+def test_other_failures_are_not_repaired(reply: Any) -> None:
+    """A refusal and a failed call stay what they are."""
+    result, judge = judged(reply, GOOD)
+    assert (result.status, judge.calls) == ("failed", 1)
+
+
+def test_a_score_beyond_the_scale_is_not_repaired() -> None:
+    """The reply is in the form, and what it says is no score."""
+    judge = ScriptedJudge(replies=({**GOOD, "score": 9}, GOOD))
+    evaluator = LLMJudge("Is it polite?", scale="likert5", judge=judge, repair=True)
+    [result] = asyncio.run(evaluator.evaluate(INPUT, evaluator.criteria()))
+    assert (result.error_type, judge.calls) == ("out_of_range", 1)
+
+
+def test_nothing_is_repaired_unasked() -> None:
+    """By default an unreadable reply fails at once."""
+    result, judge = judged(PROSE, GOOD, repair=False)
+    assert (result.status, judge.calls) == ("failed", 1)
+
+
+def test_the_spend_limit_holds_for_the_repair_too() -> None:
+    """Where nothing is left for the second call, the failure of the first one stays."""
+    limits = SpendLimits(tokens_per_day=5_000)
+    result, judge = judged(PROSE, GOOD, spend=limits, input_tokens=4_000)
+    assert (result.status, result.error_type, judge.calls) == ("failed", "malformed_answer", 1)
+
+
+def test_a_repaired_verdict_is_kept_in_the_cache(tmp_path: Any) -> None:
+    """The second question has a key of its own, so a later run pays for the first call at most."""
+    cache = CacheSettings(path=tmp_path / "verdicts.db")
+    for _ in range(2):
+        result, judge = judged(PROSE, GOOD, cache=cache)
+        assert result.score is True
+    assert judge.calls == 1
+
+
+def test_the_evaluators_version_does_not_depend_on_it() -> None:
+    """Repaired scores are comparable with those of before."""
+    versions = {
+        LLMJudge("Is it polite?", judge=ScriptedJudge(), repair=repair).fingerprint
+        for repair in (False, True)
+    }
+    assert len(versions) == 1
