@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError
 from sqlalchemy.pool import NullPool
 
+from agenteval_otel.database.sqlite_store import open_sqlite
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 
@@ -24,16 +24,6 @@ def sqlite_engine(path: Path, *, read_only: bool = False, **pool: Any) -> sa.Eng
     connect = functools.partial(open_sqlite, path, timeout_s=_BUSY_S, read_only=read_only)
     return sa.create_engine(
         "sqlite://", creator=connect, hide_parameters=True, **(pool or {"poolclass": NullPool})
-    )
-
-
-def open_sqlite(path: Path, *, timeout_s: float, read_only: bool) -> sqlite3.Connection:
-    """A connection that any thread may use, one at a time, without transactions of the driver's
-    own.
-    """
-    address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-    return sqlite3.connect(
-        address, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
     )
 
 

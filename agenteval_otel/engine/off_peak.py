@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.database.sqlite_store import SqliteStore, erasing
 from agenteval_otel.engine.handler import HandlerSettings, judges_of
 from agenteval_otel.engine.off_peak_batches import (
     FORGET,
@@ -27,7 +28,6 @@ from agenteval_otel.engine.off_peak_batches import SCHEMA as BATCH_SCHEMA
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.engine.window import OffPeakSettings, Waited
 from agenteval_otel.judges.batches import BatchAnswers
-from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.mappers.forwarded import Sampled
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import copy_with
@@ -60,7 +60,6 @@ _MOST_ATTEMPTS: Final = 3  # one that ends the process each time is given up
 _ROW_BYTES: Final = 100
 _CALL_BYTES: Final = 2_048
 _PATIENCE_S: Final = 5.0
-_ERASE_S: Final = 30.0
 
 
 class OffPeak:
@@ -364,14 +363,9 @@ def erase_waiting_of(path: Path, erasure: Erasure, *, dry_run: bool = False) -> 
     """Delete the waiting answers of a file that are concerned, its free pages too; their number.
     Blocks.
     """
-    import contextlib
-    import sqlite3
-
     if not path.is_file():
         return 0
-    with contextlib.closing(
-        sqlite3.connect(path, timeout=_ERASE_S, isolation_level=None)
-    ) as connection:
+    with erasing(path, dry_run=dry_run) as connection:
         concerned = []
         for id, text in connection.execute("SELECT id, entry FROM waiting"):
             try:
@@ -387,8 +381,6 @@ def erase_waiting_of(path: Path, erasure: Erasure, *, dry_run: bool = False) -> 
         if not dry_run:
             connection.executemany("DELETE FROM waiting WHERE id = ?", concerned)
             connection.execute(FORGET)
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return len(concerned)
 
 

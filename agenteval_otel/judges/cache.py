@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
 from collections.abc import Callable
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agenteval_otel.components.explained import IS_FILE, FriendlyErrors
+from agenteval_otel.database.sqlite_store import SqliteStore, erasing
 from agenteval_otel.judges.answers import Verdict
-from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.runtime.fork import ForkSafeLock
 from agenteval_otel.runtime.log import log
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 KeptText = tuple[float, str]
 """When a verdict was made (Unix time), and the verdict as JSON, which a caller cannot change."""
 _PATIENCE_S: Final = 0.5
-_ERASE_S: Final = 30.0
 _MAX_CHARS: Final = 65_536  # the answer and its text, of `LLMJudge.max_tokens` (4,096), with room
 _SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS verdicts (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, made REAL, text TEXT)",
@@ -185,19 +183,11 @@ def erase_verdicts_of(path: Path, before_s: float, *, dry_run: bool = False) -> 
 
     Raises `OSError`, or what `sqlite3` raises, where the file cannot be used.
     """
-    import sqlite3
-
     if not path.is_file():
         return 0
-    with contextlib.closing(
-        sqlite3.connect(path, timeout=_ERASE_S, isolation_level=None)
-    ) as connection:
+    with erasing(path, dry_run=dry_run) as connection:
         if dry_run:
-            count: int = connection.execute(
-                "SELECT count(*) FROM verdicts WHERE made < ?", (before_s,)
-            ).fetchone()[0]
+            query = "SELECT count(*) FROM verdicts WHERE made < ?"
+            count: int = connection.execute(query, (before_s,)).fetchone()[0]
             return count
-        count = connection.execute("DELETE FROM verdicts WHERE made < ?", (before_s,)).rowcount
-        connection.execute("VACUUM")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return count
+        return connection.execute("DELETE FROM verdicts WHERE made < ?", (before_s,)).rowcount

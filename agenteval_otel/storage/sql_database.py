@@ -25,10 +25,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from agenteval_otel.database.engines import (
     error_of,
     is_database_failure,
-    open_sqlite,
     server_engine,
     sqlite_engine,
 )
+from agenteval_otel.database.sqlite_store import open_sqlite
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult

@@ -11,7 +11,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from agenteval_otel.database.engines import error_of, open_sqlite
+from agenteval_otel.database.engines import error_of
+from agenteval_otel.database.sqlite_store import open_sqlite
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure, without_person

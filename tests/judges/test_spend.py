@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agenteval_otel.database.sqlite_store import SqliteStore
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges import JudgeUsage
 from agenteval_otel.judges import budget as budgets
@@ -34,7 +35,6 @@ from agenteval_otel.judges.budget import (
     probability_of,
 )
 from agenteval_otel.judges.ledger import SCHEMA, Amount, MemoryLedger, SqliteLedger
-from agenteval_otel.judges.sqlite_store import SqliteStore
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import CountingJudge, request_of, usage_of

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -33,6 +34,30 @@ _SHORTLY_S: Final = 0.01
 _EXIT_S: Final = 1.0
 _MAX_WAITING: Final = 10_000
 _AGAIN_S: Final = 10.0
+_ERASE_S: Final = 30.0
+
+
+def open_sqlite(path: Path, *, timeout_s: float, read_only: bool = False) -> sqlite3.Connection:
+    """Open a connection that any thread may use, one at a time, without the driver's transactions."""
+    import sqlite3
+
+    address = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    return sqlite3.connect(
+        address, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
+    )
+
+
+@contextlib.contextmanager
+def erasing(path: Path, *, dry_run: bool) -> Iterator[sqlite3.Connection]:
+    """Open a store's file to delete from it, and then free its pages, which may quote people.
+
+    Blocks. With `dry_run` nothing is freed. Raises `OSError`, or what `sqlite3` raises.
+    """
+    with contextlib.closing(open_sqlite(path, timeout_s=_ERASE_S)) as connection:
+        yield connection
+        if not dry_run:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 class SqliteStore:
@@ -60,7 +85,7 @@ class SqliteStore:
             clock,
         )
         self._worker = Worker(
-            "agenteval-judges", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect
+            "agenteval-sqlite", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect
         )
         self._working, self._forking_thread = threading.Lock(), 0
         self._unwritten: list[Work] = []
@@ -157,9 +182,7 @@ class SqliteStore:
 
         _make_folders(self.path.parent)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        connection = sqlite3.connect(
-            self.path, timeout=self._patience_s, isolation_level=None, check_same_thread=False
-        )
+        connection = open_sqlite(self.path, timeout_s=self._patience_s)
         try:
             until = time.monotonic() + self._patience_s
             # SQLite refuses this at once where another process opens a new file too, whatever the
