@@ -4,6 +4,8 @@ emitted.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import threading
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv import attributes as stable
+from opentelemetry.semconv._incubating import attributes as incubating
 
 from agenteval_otel import Score, monitor, semconv
 from agenteval_otel.errors import JudgeError
@@ -288,3 +292,21 @@ def test_the_data_files_name_what_semconv_names() -> None:
     assert set(names) - carried <= on_metrics <= set(names)
     assert set(reference.OUTCOMES) == set(semconv.OUTCOMES)
     assert set(reference.LOST_REASONS) == set(semconv.LOST_REASONS)
+
+
+MERGED_SINCE = {"gen_ai.prompt.version", "gen_ai.usage.cache_write.input_tokens"}
+"""Names that the repository of the GenAI conventions has, and the installed registry does not."""
+
+
+def test_names_that_are_not_ours_are_in_the_registry_of_the_conventions() -> None:
+    """What is emitted under another prefix than ours is a name of the conventions, or is marked as
+    an extension.
+    """
+    registry: set[str] = set(MERGED_SINCE)
+    for package in (stable, incubating):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            values = vars(importlib.import_module(module.name)).values()
+            registry.update(value for value in values if isinstance(value, str))
+    foreign = {item.name for item in ATTRIBUTES if not item.name.startswith("agenteval.")}
+    extensions = {item.name for item in ATTRIBUTES if item.extension}
+    assert foreign - registry == extensions
