@@ -130,8 +130,8 @@ def test_evaluators_that_compute_are_not_felt(promise: Recorder) -> None:
 
 @pytest.mark.full
 def test_the_loops_lag_is_that_of_an_idle_process(promise: Recorder) -> None:
-    """At full load the lag's p99 is idle + 5 ms at most, its maximum 50 ms, its median idle + 0.1
-    ms.
+    """At full load the lag's p99 is idle + 5 ms at most, its maximum 50 ms or idle's, its median
+    idle + 0.1 ms.
     """
 
     def is_kept(result: Measured) -> bool:
@@ -139,7 +139,8 @@ def test_the_loops_lag_is_that_of_an_idle_process(promise: Recorder) -> None:
         return (
             child.p50 - idle.p50 <= P50_MS
             and child.p99 - idle.p99 <= P99_MS
-            and child.max <= MAX_MS
+            # A machine that stalls an idle process stalls this one too.
+            and child.max <= max(MAX_MS, idle.max)
         )
 
     measure(FULL_S, is_kept, promise)
