@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agenteval_otel.comparison import Options, Source, compare, statistics
-from agenteval_otel.comparison.statistics import ALPHA, Clusters, Difference, Mean
+from agenteval_otel.comparison.statistics import ALPHA, Clusters, Difference
+from agenteval_otel.models.intervals import UnitMean
 from benchmarks.goals import Goal, at_least, at_most, holds
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
 
@@ -109,7 +110,7 @@ def _pairs(
 
 def _unpaired(
     rng: np.random.Generator, traffic: Traffic, change: float
-) -> tuple[Difference, Mean, Mean]:
+) -> tuple[Difference, UnitMean, UnitMean]:
     a, b = (
         statistics.mean_of(side, 0, squares)
         for side, squares in (traffic.draw(rng), traffic.draw(rng, change))
@@ -189,7 +190,7 @@ def _is_called(rng: np.random.Generator, traffic: Traffic, change: float) -> boo
             part = Clusters(*(values[seen] for values in clusters))
             means.append(statistics.mean_of(part, 0, squares * look / _LOOKS))
         _, p = statistics.at_any_time(
-            statistics.unpaired(*means), min(mean.clusters for mean in means)
+            statistics.unpaired(*means), min(mean.kish_units for mean in means)
         )
         if p <= ALPHA:
             return True

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.scoring.intervals import Estimate, WeightedSums, estimate_of, wilson_interval
+from agenteval_otel.models.intervals import Estimate, WeightedSums, estimate_of, wilson_interval
 
 scores = st.floats(0, 1)
 weights = st.floats(1, 50)

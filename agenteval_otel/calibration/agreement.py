@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 
 from pydantic import ConfigDict, Field
 
+from agenteval_otel.models.intervals import Z95, Estimate, student95, wilson_interval
 from agenteval_otel.models.value import Value
-from agenteval_otel.scoring.intervals import Z95, Estimate, student95, wilson_interval
 
 FEWEST: Final = 5
 """Rows of each class of people's labels from which on a judge's errors can be corrected."""

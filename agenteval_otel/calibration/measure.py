@@ -7,12 +7,12 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from agenteval_otel.calibration.agreement import FEWEST, Agreement, LabelledRow, agreement_of
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.scoring.intervals import Estimate, WeightedSums
+from agenteval_otel.models.intervals import Estimate, UnitSums
 
 _MOST_GROUPS: Final = 50
 _FEWEST_TO_CHOOSE: Final = 10
@@ -162,29 +162,14 @@ def measure(
 
 
 def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
-    """Weighted share that the judge passes, with its 95 % Wilson interval; None of no answers.
+    """Return the weighted share that the judge passes, with its 95 % interval; None of no answers.
 
-    The variance is the sum over the clusters of (sum w (y - m))^2 / sum(w)^2, times G / (G - 1).
+    The answers of a cluster are one unit.
     """
-    independent = WeightedSums()
+    sums = UnitSums()
     for answer in answers:
-        independent.add(float(bool(answer.passed)), answer.weight)
-    if (plain := independent.estimate()) is None:
-        return None
-    residuals: dict[Hashable, float] = defaultdict(float)
-    for answer in answers:
-        residuals[_cluster(answer)] += answer.weight * (bool(answer.passed) - plain.mean)
-    groups = len(residuals)
-    if groups in (1, len(answers)):
-        return plain
-    variance = (
-        math.fsum(value * value for value in residuals.values())
-        / independent.w**2
-        * groups
-        / (groups - 1)
-    )
-    effective = plain.mean * (1 - plain.mean) / variance if variance > 0 else float(groups)
-    return independent.estimate(effective=min(effective, plain.effective))
+        sums.add(float(bool(answer.passed)), answer.weight, _cluster(answer))
+    return sums.estimate()
 
 
 def digest(*parts: object) -> str:

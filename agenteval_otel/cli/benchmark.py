@@ -21,11 +21,11 @@ from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.benchmarks import BenchmarkSettings
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.models.intervals import Estimate, estimate_of
 from agenteval_otel.reports.figures import BAD, DASH, GOOD, with_interval
 from agenteval_otel.reports.table import console_for
 from agenteval_otel.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.scoring.intervals import Estimate, estimate_of
 from agenteval_otel.telemetry.spans import own_service_version
 
 DESCRIPTION = (

@@ -26,6 +26,7 @@ from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded, run_fields
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.replay.backends import Backend, Jaeger, Tempo
 from agenteval_otel.replay.files import OtlpFiles
@@ -38,7 +39,6 @@ from agenteval_otel.reports.figures import DASH, count_of, frequencies, percent
 from agenteval_otel.reports.table import console_for, grid_of, tables_of
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.reentrancy import PROCESS
-from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.storage.otlp import OtlpStorageProvider
 
 ConfigOf = Callable[[str], EvaluationRunConfig | None]

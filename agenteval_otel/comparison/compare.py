@@ -14,7 +14,7 @@ from agenteval_otel.comparison import statistics
 from agenteval_otel.comparison.answers import Answer, ScoreOf
 from agenteval_otel.comparison.statistics import ALPHA, Clusters, Difference
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.scoring.intervals import Estimate
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.semconv import SHADOW
 
 Outcome = Literal["drop", "gain", "not significant", "evaluator changed"]
@@ -330,7 +330,7 @@ class _Comparing:
             )
             difference, p = statistics.unpaired(a, b), float(p_values[column])
             if self._options.sequential:
-                difference, p = statistics.at_any_time(difference, min(a.clusters, b.clusters))
+                difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
             yield _row(name, a.estimate(), b.estimate(), difference, p)
 
     def _clusters(self, side: _Side) -> Clusters:
@@ -387,7 +387,7 @@ class _Comparing:
                 float(p_values[column]),
             )
             if self._options.sequential:
-                difference, p = statistics.at_any_time(difference, min(a.clusters, b.clusters))
+                difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
             yield _row(name, a.estimate(), b.estimate(), difference, p)._replace(
                 pairs=int(pairs[column]), lower=int(lower[column]), higher=int(higher[column])
             )

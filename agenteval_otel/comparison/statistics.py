@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.scoring.intervals import Estimate, estimate_by, is_rare, student95
+from agenteval_otel.models.intervals import Estimate, UnitMean, is_rare, student95
 
 Array = npt.NDArray[np.float64]
 
@@ -44,21 +44,6 @@ class Clusters(NamedTuple):
     counts: npt.NDArray[np.int64]
 
 
-class Mean(NamedTuple):
-    """Hajek's mean, with the variance between clusters and Kish's number of equally weighted
-    scores.
-    """
-
-    mean: float
-    variance: float
-    kish: float
-    clusters: float
-    scores: int
-
-    def estimate(self) -> Estimate:
-        return estimate_by(self.mean, self.variance, self.kish, self.scores)
-
-
 class Difference(NamedTuple):
     """B minus A, -1 to 1, with its 95 % interval and standard error."""
 
@@ -68,27 +53,30 @@ class Difference(NamedTuple):
     error: float
 
 
-def mean_of(clusters: Clusters, column: int, squares: float) -> Mean:
-    """The mean of a criterion, m = sum(w y) / sum(w); `squares` is the sum of w^2 over its scores.
+def mean_of(clusters: Clusters, column: int, squares: float) -> UnitMean:
+    """Return the mean of a criterion by clusters; `squares` is the sum of w^2 over its scores.
 
-    V = G / (G - 1) * sum over clusters of (sum(w y) - m sum(w))^2 / sum(w)^2, linearised; infinite
-    for one cluster.
+    Of the scores within a cluster nothing is known but their sums: `apart` is 0.
     """
     weights, sums = clusters.weights[:, column], clusters.sums[:, column]
-    total, count = weights.sum(), int((weights > 0).sum())
+    total = weights.sum()
     mean = sums.sum() / total
     residuals = sums - mean * weights
     # Sums of products, and no dot products: those begin threads, which wait for each other on a
     # busy machine.
-    variance = (
-        (residuals * residuals).sum() / total**2 * count / (count - 1) if count > 1 else math.inf
+    between = (residuals * residuals).sum() / total**2
+    return UnitMean(
+        float(mean),
+        apart=0.0,
+        between=float(between),
+        kish=float(total**2 / squares),
+        kish_units=float(total**2 / (weights * weights).sum()),
+        units=int((weights > 0).sum()),
+        scores=int(clusters.counts[:, column].sum()),
     )
-    scores = int(clusters.counts[:, column].sum())
-    kish, kish_clusters = float(total**2 / squares), float(total**2 / (weights * weights).sum())
-    return Mean(float(mean), float(variance), kish, kish_clusters, scores)
 
 
-def unpaired(a: Mean, b: Mean) -> Difference:
+def unpaired(a: UnitMean, b: UnitMean) -> Difference:
     """The difference of two independent means.
 
     m_B - m_A +- t sqrt(V_A + V_B), with Welch's degrees of freedom over Kish's number of clusters.
@@ -104,7 +92,7 @@ def unpaired(a: Mean, b: Mean) -> Difference:
         low = value - math.hypot(b.mean - of_b.low, of_a.high - a.mean)
         high = value + math.hypot(of_b.high - b.mean, a.mean - of_a.low)
         return Difference(value, low, high, max(error, (high - low) / (2 * _Z(1 - ALPHA / 2))))
-    parts = ((a.variance, a.clusters), (b.variance, b.clusters))
+    parts = ((a.variance, a.kish_units), (b.variance, b.kish_units))
     freedom = variance**2 / sum(part**2 / max(count - 1, 1.0) for part, count in parts)
     return _with_interval(value, error, freedom)
 
@@ -122,8 +110,8 @@ def paired(pairs: Clusters, column: int, squares: float) -> Difference:
     is_few = (
         differing.size == 0 or differing.sum() ** 2 / (differing * differing).sum() < _FEW_PAIRS
     )
-    variance = mean.variance + (2 / mean.clusters**2 if is_few else 0.0)
-    return _with_interval(mean.mean, math.sqrt(variance), mean.clusters - 1)
+    variance = mean.variance + (2 / mean.kish_units**2 if is_few else 0.0)
+    return _with_interval(mean.mean, math.sqrt(variance), mean.kish_units - 1)
 
 
 def _with_interval(value: float, error: float, freedom: float) -> Difference:

@@ -5,7 +5,7 @@ truth.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple
 
 Z95: Final = 1.959963984540054  # the normal quantile of a two-sided 95 % interval
@@ -17,6 +17,7 @@ _T = (
 )
 _FEW = 5.0
 _NOTHING = 1e-12
+_ALONE: Final = object()
 
 
 def student95(freedom: float) -> float:
@@ -36,9 +37,60 @@ class Estimate(NamedTuple):
     effective: float  # how many equally weighted pass/fail scores would be as certain
 
 
+class UnitMean(NamedTuple):
+    """A weighted mean of scores, and what its certainty rests on.
+
+    The mean is Hajek's, m = sum(w y) / sum(w): it undoes uneven sampling. A unit is what may be
+    taken for independent: a conversation, a trace, else the answer alone. Both variances are
+    linearised for independent (Poisson) sampling of units.
+
+    Attributes:
+        mean: m, as the scores are scaled.
+        apart: Its variance if every score were a unit, sum(w^2 (y - m)^2) / sum(w)^2. 0 where only
+            the sums of the units are known.
+        between: Its variance by units, sum over units of (sum(w y) - m sum(w))^2 / sum(w)^2.
+        kish: Kish's number of equally weighted scores, sum(w)^2 / sum(w^2).
+        kish_units: The same of units, by the weights of their scores together.
+        units: How many units there are.
+        scores: How many scores there are.
+    """
+
+    mean: float
+    apart: float
+    between: float
+    kish: float
+    kish_units: float
+    units: int
+    scores: int
+
+    @property
+    def variance(self) -> float:
+        """Return the variance by units without its bias, G / (G - 1) * between. Infinite for one."""
+        return self.between * self.units / (self.units - 1) if self.units > 1 else math.inf
+
+    def estimate(self) -> Estimate:
+        """Return the mean with its 95 % Wilson interval.
+
+        The interval is Wilson's (1927) with n = m (1 - m) / V, which for equal weights and pass/fail
+        scores is the number of scores, and which stays in [0, 1] and keeps its coverage near 0 and
+        1, where m +- z sqrt(V) does not. V is the variance by units where a unit has several
+        scores, and no less than if each were a unit. Where fewer than five units stand on the rarer
+        side V is itself a guess: n is then at most Kish's number.
+        """
+        mean = min(1.0, max(0.0, self.mean))
+        by_unit = self.variance if self.units < self.scores else self.between
+        variance = max(self.apart, by_unit)
+        kish = min(self.kish, self.kish_units)
+        effective = mean * (1 - mean) / variance if variance > _NOTHING else kish
+        if is_rare(mean, kish):
+            effective = min(effective, kish)
+        low, high = wilson_interval(mean, effective)
+        return Estimate(mean, low, high, self.scores, effective)
+
+
 class WeightedSums:
-    """Running sums of scores in [0, 1], from which mean and interval come without keeping the
-    scores.
+    """Running sums of scores in [0, 1], each a unit, from which mean and interval come without
+    keeping the scores.
     """
 
     __slots__ = ("count", "w", "w2", "w2y", "w2y2", "wy")
@@ -60,40 +112,51 @@ class WeightedSums:
         self.w2y += square * score
         self.w2y2 += square * score * score
 
-    def estimate(self, *, effective: float | None = None) -> Estimate | None:
-        """Weighted mean with its 95 % Wilson interval; None without scores.
-
-        `effective` is the count to take, where the scores are known not to be independent.
-
-        The mean is Hajek's, m = sum(w y) / sum(w): it undoes uneven sampling. Its variance is
-        linearised for independent (Poisson) sampling, V = sum(w^2 (y - m)^2) / sum(w)^2. The
-        interval is Wilson's (1927) with n = m (1 - m) / V, which for equal weights and pass/fail
-        scores is the number of scores, and which stays in [0, 1] and keeps its coverage near 0 and
-        1, where m +- z sqrt(V) does not. Where fewer than five scores stand on the rarer side V is
-        itself a guess: n is then at most Kish's sum(w)^2 / sum(w^2).
-        """
+    def mean(self) -> UnitMean | None:
+        """Return the weighted mean of the scores; None without any."""
         if self.count <= 0 or self.w <= 0:
             return None
         mean = min(1.0, max(0.0, self.wy / self.w))
+        squares = max(0.0, self.w2y2 - 2 * mean * self.w2y + mean * mean * self.w2)
+        apart = squares / (self.w * self.w)
         kish = self.w * self.w / self.w2
-        variance = max(0.0, self.w2y2 - 2 * mean * self.w2y + mean * mean * self.w2) / (
-            self.w * self.w
+        return UnitMean(mean, apart, apart, kish, kish, self.count, self.count)
+
+    def estimate(self) -> Estimate | None:
+        """Return the weighted mean with its interval (`UnitMean.estimate`); None without scores."""
+        mean = self.mean()
+        return None if mean is None else mean.estimate()
+
+
+class UnitSums(WeightedSums):
+    """Running sums of scores in [0, 1] by unit; keeps two numbers for each unit."""
+
+    __slots__ = ("_units",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._units: dict[Hashable, tuple[float, float]] = {}
+
+    def add(self, score: float, weight: float = 1.0, unit: Hashable = None) -> None:
+        """Add one score of a unit; without one it is a unit of its own."""
+        super().add(score, weight)
+        key = (_ALONE, self.count) if unit is None else unit
+        of_weights, of_scores = self._units.get(key, (0.0, 0.0))
+        self._units[key] = (of_weights + weight, of_scores + weight * score)
+
+    def mean(self) -> UnitMean | None:
+        """Return the weighted mean of the scores; None without any."""
+        mean = super().mean()
+        if mean is None:
+            return None
+        units = self._units.values()
+        total = self.w * self.w
+        residuals = math.fsum((wy - mean.mean * w) ** 2 for w, wy in units)
+        return mean._replace(
+            between=residuals / total,
+            kish_units=total / math.fsum(w * w for w, _ in units),
+            units=len(units),
         )
-        return estimate_by(mean, variance, kish, self.count, effective)
-
-
-def estimate_by(
-    mean: float, variance: float, kish: float, scores: int, effective: float | None = None
-) -> Estimate:
-    """The estimate with Wilson's interval, as `WeightedSums.estimate` describes it, by the variance
-    of the mean.
-    """
-    if effective is None:
-        effective = mean * (1 - mean) / variance if variance > _NOTHING else kish
-    if is_rare(mean, kish):
-        effective = min(effective, kish)
-    low, high = wilson_interval(mean, effective)
-    return Estimate(mean, low, high, scores, effective)
 
 
 def is_rare(mean: float, kish: float) -> bool:

@@ -28,8 +28,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.models import SpanReference
+from agenteval_otel.models.intervals import Estimate, WeightedSums
 from agenteval_otel.objectives.crossings import ObjectiveCrossing
-from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.telemetry.names import NameTable
 
 MAX_TRACKS = 1_024

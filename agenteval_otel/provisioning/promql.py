@@ -11,8 +11,8 @@ from typing import Final
 
 from agenteval_otel import semconv
 from agenteval_otel.calibration.agreement import Agreement
+from agenteval_otel.models.intervals import Z95
 from agenteval_otel.provisioning.plan import PlannedCriterion
-from agenteval_otel.scoring.intervals import Z95
 
 
 def label_name(attribute: str) -> str:
@@ -138,7 +138,7 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
     verdicts, P2 and F2 their squares, the variance of the rate P/(P+F) is (F^2 P2 + P^2
     F2)/(P+F)^4, and that number is m(1-m)/variance. Where fewer than five results are on the rarer
     side that variance is a guess, and it is Kish's (P+F)^2/(P2+F2). As
-    `agenteval_otel.scoring.intervals` has it. The ends of the mean are `Z` times the root of
+    `agenteval_otel.models.intervals` has it. The ends of the mean are `Z` times the root of
     sum(w^2 (y-m)^2)/sum(w)^2 away, within 0 and 1.
     """
     p, f, p2, f2, rate, verdicts = map(

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.scoring.intervals import Estimate
 
 # In code, an @ mentions no one and an address is not a link.
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|#~@&]|://|www\.")

@@ -11,10 +11,10 @@ from typing import Any, Literal
 from agenteval_otel.calibration.record import CalibrationRecords, load_records
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.reports.figures import DASH, count_of, frequencies, with_interval
 from agenteval_otel.reports.totals import Totals
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.scoring.intervals import Estimate
 
 _COLUMNS = ("criterion", "mean", "pass rate", "scored", "skipped", "failed")
 _RESULT_FIELDS = (

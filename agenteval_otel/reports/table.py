@@ -9,10 +9,10 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.reports.figures import BAD, DASH, GOOD, with_interval
 from agenteval_otel.reports.totals import Target, Totals
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.scoring.intervals import Estimate
 
 _WIDE = 76
 _COUNTS = ("scored", "skip", "fail")

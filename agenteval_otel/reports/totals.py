@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.calibration.record import NOT_MEASURED, CalibrationRecord, CalibrationRecords
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
+from agenteval_otel.models.intervals import Estimate, WeightedSums
 from agenteval_otel.models.judge_calls import CACHED, JudgeCall
 from agenteval_otel.reports.figures import frequencies, with_interval
-from agenteval_otel.scoring.intervals import Estimate, WeightedSums
 from agenteval_otel.scoring.probability import weight
 
 ROUNDING = 1e-9  # a mean of 0.8 reaches a limit of 0.8, whatever its sum was rounded to

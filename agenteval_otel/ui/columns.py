@@ -15,10 +15,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agenteval_otel.comparison.statistics import Clusters, Mean, mean_of
+from agenteval_otel.comparison.statistics import Clusters, mean_of
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
-from agenteval_otel.scoring.intervals import Estimate, estimate_by
+from agenteval_otel.models.intervals import Estimate, UnitMean
 from agenteval_otel.storage.sql_views import count_results, read_columns
 from agenteval_otel.ui.runs import Runs
 
@@ -56,22 +56,24 @@ _TYPES: Final[dict[str, Any]] = {
 
 
 class Figure(NamedTuple):
-    """An estimate, and what it is made of.
+    """A mean, and what it is made of.
 
     Attributes:
-        mean: The same for a difference of two, with the variance between conversations or traces.
+        mean: By conversations or traces.
         represents: For how many answers the scores stand: the sum of the weights.
         unknown: How many of them have an unknown probability, and so count once.
-        clusters: How many conversations or traces they come from.
         evaluators: The codes of the evaluators' versions that gave the scores.
     """
 
-    estimate: Estimate
-    mean: Mean
+    mean: UnitMean
     represents: float
     unknown: int
-    clusters: int
     evaluators: frozenset[int]
+
+    @property
+    def estimate(self) -> Estimate:
+        """Return the mean with its interval."""
+        return self.mean.estimate()
 
 
 class ResultColumns:
@@ -246,12 +248,10 @@ class ResultColumns:
             return None
         weights = self["weight"][rows].astype(np.float64)
         codes = self._clusters()[rows]
-        estimate, mean, clusters = _estimate(values, weights, codes)
+        mean = _mean_by_unit(values, weights, codes)
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
         versions = np.flatnonzero(np.bincount(self["evaluator_version"][rows]))
-        return Figure(
-            estimate, mean, float(weights.sum()), unknown, clusters, frozenset(versions.tolist())
-        )
+        return Figure(mean, float(weights.sum()), unknown, frozenset(versions.tolist()))
 
     def _clusters(self) -> NDArray[Any]:
         """Of each row the number of its conversation or trace; counted again once there are new
@@ -271,15 +271,8 @@ class ResultColumns:
         return codes
 
 
-def _estimate(
-    values: NDArray[Any], weights: NDArray[Any], codes: NDArray[Any]
-) -> tuple[Estimate, Mean, int]:
-    """`WeightedSums.estimate`, with the answers of a conversation or trace taken together where
-    that is less certain.
-
-    Beside it the mean for a difference of two (`comparison.statistics`), and the number of
-    conversations and traces.
-    """
+def _mean_by_unit(values: NDArray[Any], weights: NDArray[Any], codes: NDArray[Any]) -> UnitMean:
+    """Return the weighted mean, where the answers of a conversation or trace are one unit."""
     counts = np.bincount(codes)
     clusters = counts > 0
     if clusters.sum() == len(values):
@@ -290,11 +283,6 @@ def _estimate(
         parts = (np.bincount(codes, part)[clusters, None] for part in (weights, weights * values))
         of_weights, of_scores = (np.asarray(part, np.float64) for part in parts)
         sums = Clusters(of_weights, of_scores, counts[clusters, None])
-    together = mean_of(sums, 0, float((weights * weights).sum()))
-    mean = min(1.0, max(0.0, together.mean))
-    apart = weights * (values - mean)
-    # Without the factor G / (G - 1), as `WeightedSums` has it.
-    count = len(sums.weights)
-    between = together.variance * (count - 1) / count if count > 1 else 0.0
-    variance = max(between, float((apart * apart).sum()) / float(weights.sum()) ** 2)
-    return estimate_by(mean, variance, min(together.kish, count), together.scores), together, count
+    mean = mean_of(sums, 0, float((weights * weights).sum()))
+    apart = weights * (values - mean.mean)
+    return mean._replace(apart=float((apart * apart).sum()) / float(weights.sum()) ** 2)

@@ -12,8 +12,8 @@ import numpy as np
 
 from agenteval_otel.comparison.compare import Outcome
 from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
+from agenteval_otel.models.intervals import WeightedSums
 from agenteval_otel.reports.figures import count_of, with_interval
-from agenteval_otel.scoring.intervals import WeightedSums
 from agenteval_otel.ui.columns import FAILED, NONE, SCORED, SKIPPED, Figure, ResultColumns, Rows
 
 WINDOWS: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "all": 0}
@@ -138,9 +138,9 @@ def explained(figure: Figure, *, rate: bool) -> str:
         f"from {count_of(estimate.scores, 'scored answer')}, standing for {figure.represents:,.0f} (1 / probability)",
         f"as certain as {estimate.effective:,.0f} equally weighted independent ones",
     ]
-    if figure.clusters < estimate.scores:
+    if figure.mean.units < estimate.scores:
         parts.append(
-            f"answers of one conversation or trace are taken together ({figure.clusters:,} of them)"
+            f"answers of one conversation or trace are taken together ({figure.mean.units:,} of them)"
         )
     if figure.unknown:
         parts.append(f"{figure.unknown:,} have an unknown probability and count once each")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
-from agenteval_otel.scoring.intervals import Estimate, estimate_of, wilson_interval
+from agenteval_otel.models.intervals import Estimate, estimate_of, wilson_interval
 from benchmarks.calibration import Judge, coverage, rows_of
 
 

@@ -10,7 +10,7 @@ import pytest
 from agenteval_otel.calibration.measure import JudgedAnswer, clustered_estimate, measure
 from agenteval_otel.calibration.next_labels import next_labels
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.scoring.intervals import estimate_of
+from agenteval_otel.models.intervals import estimate_of
 
 
 def answers(count: int, labelled: int, seed: int = 0) -> list[JudgedAnswer]:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.comparison import statistics
-from agenteval_otel.comparison.statistics import Array, Clusters, Difference, Mean
+from agenteval_otel.comparison.statistics import Array, Clusters, Difference
+from agenteval_otel.models.intervals import UnitMean
 
 
 def clusters(scores: list[float] | Array, weights: list[float] | Array | None = None) -> Clusters:
@@ -22,11 +23,11 @@ def clusters(scores: list[float] | Array, weights: list[float] | Array | None = 
     )
 
 
-def mean_of(scores: list[float]) -> Mean:
+def mean_of(scores: list[float]) -> UnitMean:
     return statistics.mean_of(clusters(scores), 0, float(len(scores)))
 
 
-def rate(passes: int, trials: int) -> Mean:
+def rate(passes: int, trials: int) -> UnitMean:
     return mean_of([1.0] * passes + [0.0] * (trials - passes))
 
 
@@ -61,7 +62,7 @@ def test_a_conversation_counts_as_one_draw() -> None:
         Clusters(table * 0 + 8, table * 8, (table * 0 + 8).astype(np.int64)), 0, 320.0
     )
     assert (together.mean, together.variance) == pytest.approx((single.mean, single.variance))
-    assert together.clusters == single.clusters == 40
+    assert together.kish_units == single.kish_units == 40
 
 
 def test_uneven_sampling_is_undone() -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from agenteval_otel.scoring.intervals import WeightedSums
+from agenteval_otel.models.intervals import WeightedSums
 from tests.backends.collector import Collector
 from tests.backends.fixtures import running
 from tests.backends.jaeger import Jaeger

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models.intervals import estimate_of
 from agenteval_otel.objectives import BreachSettings, Objective
 from agenteval_otel.objectives.simulation import (
     ParallelLast,
@@ -22,7 +23,6 @@ from agenteval_otel.objectives.simulation import (
     verdicts_to_alarm,
 )
 from agenteval_otel.objectives.track import LastVerdicts, Track, Verdict
-from agenteval_otel.scoring.intervals import estimate_of
 from agenteval_otel.testing import RecordedTelemetry
 from tests.objectives.support import FAIL, PASS, Kept, adaptive, answers, pipeline_of
 

@@ -15,10 +15,10 @@ from agenteval_otel.calibration.record import CalibrationRecord, CalibrationReco
 from agenteval_otel.config import Settings
 from agenteval_otel.config.process import build
 from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.provisioning import MonitoringPlan, promql
 from agenteval_otel.provisioning.grafana import files_of as dashboards_of
 from agenteval_otel.provisioning.prometheus import files_of
-from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.testing import ScriptedJudge
 
 JUDGE = LLMJudge(

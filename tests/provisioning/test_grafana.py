@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import intervals
+from agenteval_otel.models.intervals import WeightedSums
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.files import MARK
 from agenteval_otel.provisioning.grafana import files_of
 from agenteval_otel.provisioning.prometheus import files_of as rules_of
 from agenteval_otel.provisioning.promql import label_name
-from agenteval_otel.scoring import intervals
-from agenteval_otel.scoring.intervals import WeightedSums
 from agenteval_otel.semconv import INSTRUMENTS
 
 from .plans import FULL, PLAIN, criterion, plan_of

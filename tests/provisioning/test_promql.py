@@ -1,5 +1,5 @@
 """PromQL in pieces: what is escaped, and that Prometheus computes the same as
-`agenteval_otel.scoring.intervals`.
+`agenteval_otel.models.intervals`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel import semconv as names
+from agenteval_otel.models import intervals
+from agenteval_otel.models.intervals import WeightedSums
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
-from agenteval_otel.scoring import intervals
-from agenteval_otel.scoring.intervals import WeightedSums
 
 from .plans import HOSTILE, criterion, promtool
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.models.intervals import estimate_of
 from agenteval_otel.sampling import (
     Escalation,
     FunctionSampler,
@@ -30,7 +31,6 @@ from agenteval_otel.sampling.escalation import (
 )
 from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.rules import RuleSampler
-from agenteval_otel.scoring.intervals import estimate_of
 from tests.sampling.test_results import scored
 
 MADE = EvaluationInput(response="text", agent="support", duration_s=1.0)

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.scoring.intervals import estimate_of
+from agenteval_otel.models.intervals import UnitSums, estimate_of
 from agenteval_otel.storage.sql_database import add_missing_indices
 from agenteval_otel.ui import columns as module
-from agenteval_otel.ui.columns import ResultColumns, _estimate
+from agenteval_otel.ui.columns import ResultColumns, _mean_by_unit
 from agenteval_otel.ui.views import groups_of, overview, rows_in, worst
 from tests.ui.stored import answer, score, store
 
@@ -29,21 +29,38 @@ def test_figures_of_independent_answers_are_those_of_the_package(
 ) -> None:
     """Mean and interval by columns are those of `estimate_of`."""
     values, weights = (np.array(part) for part in zip(*pairs, strict=True))
-    estimate, _, clusters = _estimate(values, weights, np.arange(len(pairs)))
+    mean = _mean_by_unit(values, weights, np.arange(len(pairs)))
     expected = estimate_of(pairs)
     assert expected is not None
-    assert clusters == len(pairs)
-    assert estimate == pytest.approx(expected, abs=1e-6)
+    assert mean.units == len(pairs)
+    assert mean.estimate() == pytest.approx(expected, abs=1e-6)
+
+
+@given(scored, st.integers(1, 5))
+def test_figures_of_conversations_are_those_of_the_package(
+    pairs: list[tuple[float, float]], size: int
+) -> None:
+    """Mean and interval by columns are those of `UnitSums`, which `calibrate` shows."""
+    units = np.arange(len(pairs)) // size
+    values, weights = (np.array(part) for part in zip(*pairs, strict=True))
+    sums = UnitSums()
+    for (value, weight), unit in zip(pairs, units.tolist(), strict=True):
+        sums.add(value, weight, unit)
+    expected = sums.mean()
+    assert expected is not None
+    assert _mean_by_unit(values, weights, units) == pytest.approx(expected, abs=1e-6)
 
 
 def test_answers_of_one_conversation_are_less_certain() -> None:
     """Ten conversations of ten equal verdicts are as certain as ten answers, not as a hundred."""
     values = np.repeat([1.0, 0.0] * 5, 10)
-    alone, _, _ = _estimate(values, np.ones(100), np.arange(100))
-    together, _, clusters = _estimate(values, np.ones(100), np.repeat(np.arange(10), 10))
-    assert clusters == 10
+    alone = _mean_by_unit(values, np.ones(100), np.arange(100)).estimate()
+    by_unit = _mean_by_unit(values, np.ones(100), np.repeat(np.arange(10), 10))
+    together = by_unit.estimate()
+    assert by_unit.units == 10
     assert together.mean == alone.mean
-    assert together.effective == pytest.approx(10)
+    # Ten, and one less for the bias of the variance of so few.
+    assert together.effective == pytest.approx(9)
     assert together.high - together.low > 2 * (alone.high - alone.low)
 
 

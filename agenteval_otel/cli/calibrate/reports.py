@@ -10,10 +10,10 @@ from agenteval_otel.calibration.agreement import Agreement
 from agenteval_otel.calibration.measure import Group, Measurement
 from agenteval_otel.calibration.record import CalibrationRecord
 from agenteval_otel.cli.calibrate.collected import Collected
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.reports.figures import DASH, count_of, frequencies, with_interval
 from agenteval_otel.reports.totals import estimate_json
 from agenteval_otel.runtime.text import aligned
-from agenteval_otel.scoring.intervals import Estimate
 
 Reported = Sequence[tuple[Collected, Measurement, CalibrationRecord]]
 _MEANS = {

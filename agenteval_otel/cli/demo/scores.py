@@ -12,10 +12,10 @@ from agenteval_otel import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.models.intervals import Estimate, estimate_of
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
 from agenteval_otel.reports.figures import setting
 from agenteval_otel.reports.totals import Target, Totals
-from agenteval_otel.scoring.intervals import Estimate, estimate_of
 
 OBJECTIVES = {
     "response_health": 0.8,

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.reports.figures import (
     BAD,
@@ -29,7 +30,6 @@ from agenteval_otel.reports.figures import (
     with_interval,
 )
 from agenteval_otel.reports.table import criteria_table, grid_of
-from agenteval_otel.scoring.intervals import Estimate
 from agenteval_otel.semconv import NOT_SAMPLED
 
 _DRAWN_PER_S, _PROGRESS_S = 4, 4.0
