@@ -228,6 +228,8 @@ DETAILS: Final = {EVALUATED: RESPONSE_FORM, CAPTURE_FAILED: CAPTURE_REASON}
 
 CONVERSATION_OUTCOMES: Final = ("evaluated", "failed", "dropped")
 """Of conversations that were closed: each ends in one of these."""
+REQUEST_OUTCOMES: Final = ("evaluated", "refused", "failed")
+"""Of requests for an evaluation: each ends in one of these."""
 NOT_WANTED: Final = (NOT_SAMPLED, NOT_RECORDED, DISABLED, ALREADY_MONITORED)
 """Outcomes of calls whose answer was not to be evaluated."""
 
@@ -375,6 +377,12 @@ METRIC_CONVERSATIONS: Final = Instrument(
     "{conversation}",
     "Whole conversations by outcome: evaluated, failed, dropped.",
     (AGENT_NAME, OUTCOME),
+)
+METRIC_EVALUATE_REQUESTS: Final = Instrument(
+    "agenteval.evaluate.requests",
+    "{request}",
+    "Requests for an evaluation over HTTP by outcome: evaluated, refused, failed.",
+    (OUTCOME,),
 )
 METRIC_QUEUE_SIZE: Final = Instrument(
     "agenteval.queue.size",

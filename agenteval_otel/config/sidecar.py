@@ -30,6 +30,8 @@ class SidecarSettings(FrozenSettings):
         key: File of its private key, PEM.
         client_ca: File of the authorities whose client certificates are demanded, PEM.
         insecure: True allows an address other than the loopback's without TLS.
+        evaluate: Whether ``POST /v1/evaluate`` evaluates what a request brings. Who may send spans
+            may then also have the settings' judges asked, and read scores and reference answers.
         quiet_s: Seconds without a new span of a trace until its answer is evaluated; by default the
             export delay of an SDK's batch processor plus one second.
         parent_wait_s: How long a model call waits for a parent span that has not arrived, in
@@ -61,6 +63,7 @@ class SidecarSettings(FrozenSettings):
     key: str | None = None
     client_ca: str | None = None
     insecure: bool = False
+    evaluate: bool = False
     quiet_s: float = Field(default=6.0, ge=0, le=3_600)
     parent_wait_s: float = Field(default=60.0, ge=0, le=86_400)
     nested_agents: bool = False

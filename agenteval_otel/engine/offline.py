@@ -49,17 +49,23 @@ _REWRITTEN_EVERY_S = 0.1
 
 class OfflineRun:
     """One configuration at work, for one input or for many. Belongs to one event loop; `close` ends
-    its threads.
+    its threads, unless they are those of an `executor` that was given.
     """
 
-    def __init__(self, config: EvaluationRunConfig, answer: Answer | None = None) -> None:
+    def __init__(
+        self,
+        config: EvaluationRunConfig,
+        answer: Answer | None = None,
+        executor: Executor | None = None,
+    ) -> None:
         if not isinstance(config, EvaluationRunConfig):
             raise ConfigurationError(
                 f"expected an EvaluationRunConfig, found {type(config).__name__}; "
                 "EvaluationRunConfig.model_validate(...) makes one of a mapping"
             )
         self.config, self.answer = config, answer
-        self.executor = Executor(live=False)
+        self._owns_executor = executor is None
+        self.executor = executor or Executor(live=False)
         self.redaction = Redaction(config.redactors, _redaction_failed)
         self.runner = EvaluationRunner(
             config.selection.evaluators,
@@ -72,7 +78,8 @@ class OfflineRun:
             self.runner.score_on(AgentDockCriteria.reading(self.runner.criteria))
 
     def close(self) -> None:
-        self.executor.close()
+        if self._owns_executor:
+            self.executor.close()
 
     async def evaluate(self, evaluation_input: EvaluationInput) -> AggregatedEvaluationResult:
         config = self.config

@@ -31,6 +31,11 @@ class Run(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._result: Future[T] = Future()
 
+    @property
+    def future(self) -> Future[T]:
+        """The result to come, for a caller that has an event loop of its own to wait on."""
+        return self._result
+
     def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         """Start the coroutine. Only on the loop's thread."""
         self._task = self._loop.create_task(self._settle(work))

@@ -1,4 +1,6 @@
-"""OTLP over HTTP, health and readiness: an ASGI application, served by uvicorn."""
+"""OTLP, feedback, erasure and evaluation over HTTP, health and readiness: an ASGI application,
+served by uvicorn.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,8 @@ from agenteval_otel.sidecar.body import (
 )
 from agenteval_otel.sidecar.erasure import MAX_BYTES as ERASURE_BYTES
 from agenteval_otel.sidecar.erasure import take_erasure
+from agenteval_otel.sidecar.evaluate import MAX_BYTES as EVALUATE_BYTES
+from agenteval_otel.sidecar.evaluate import Evaluations, count_request
 from agenteval_otel.sidecar.feedback import MAX_BYTES as FEEDBACK_BYTES
 from agenteval_otel.sidecar.feedback import take_feedback
 from agenteval_otel.sidecar.intake import Intake
@@ -41,6 +45,7 @@ _LINGER_S: Final = 2.0
 _SEND_BUFFER_BYTES: Final = 64 * 1024
 _FEEDBACK: Final = "/v1/feedback"
 _ERASE: Final = "/v1/erase"
+_EVALUATE: Final = "/v1/evaluate"
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -60,6 +65,7 @@ class HttpReceiver:
     Args:
         intake: Takes what was decoded.
         decoding: Bounds what waits to be decoded.
+        evaluations: Answers requests for an evaluation; None: that is switched off.
         why_not: Says why `/readyz` says no; None: it says yes.
     """
 
@@ -68,9 +74,11 @@ class HttpReceiver:
         intake: Intake,
         settings: SidecarSettings,
         decoding: Decoding,
+        evaluations: Evaluations | None,
         why_not: Callable[[], str | None],
     ) -> None:
         self._intake = intake
+        self._evaluations = evaluations
         self._why_not = why_not
         self._max_bytes = settings.max_request_bytes
         self._access = RequestAccess(settings)
@@ -79,25 +87,32 @@ class HttpReceiver:
     async def __call__(
         self, scope: Message, receive: Receive, send: Callable[[Message], Awaitable[None]]
     ) -> None:
+        if scope["path"] == _EVALUATE:
+            await self._evaluate(scope, receive, send)
+        else:
+            await _send(await self._attempted(self._reply(scope, receive)), send)
+
+    async def _evaluate(
+        self, scope: Message, receive: Receive, send: Callable[[Message], Awaitable[None]]
+    ) -> None:
+        """Answer a request for an evaluation. Its room is free once its client has the reply."""
+        if self._evaluations is None:
+            await _send(await self._attempted(self._no_evaluation(scope)), send)
+            return
+        with self._evaluations.room.body() as add:
+            reply = await self._attempted(self._evaluation(scope, receive, add, self._evaluations))
+            count_request(reply.status)
+            add(len(reply.body))
+            await _send(reply, send, waits_for_client=True)
+
+    async def _attempted(self, work: Awaitable[Reply]) -> Reply:
         try:
-            reply = await self._reply(scope, receive)
+            return await work
         except (
             Exception
         ) as error:  # the server would log it with its message, in which there may be content
             log.warning("request_failed", part="receiver", error_type=type(error).__name__)
-            reply = _refused(500, "not taken: an error of the receiver")
-        headers = [
-            (b"content-type", reply.content_type.encode()),
-            (b"content-length", b"%d" % len(reply.body)),
-        ]
-        await send(
-            {
-                "type": "http.response.start",
-                "status": reply.status,
-                "headers": [*headers, *reply.headers],
-            }
-        )
-        await send({"type": "http.response.body", "body": reply.body})
+            return _refused(500, "not taken: an error of the receiver")
 
     async def _reply(self, scope: Message, receive: Receive) -> Reply:
         path, method = scope["path"], scope["method"]
@@ -114,30 +129,54 @@ class HttpReceiver:
         kind = _PATHS.get(path)
         if kind is None and path not in (_FEEDBACK, _ERASE):
             return _refused(404, f"POST OTLP to {' or '.join(_PATHS)}")
-        if method != "POST":
-            return _refused(405, "POST alone", allow=b"POST")
         headers = dict(scope["headers"])
-        refusal = self._access.refusal(headers)
-        if refusal is not None and refusal.status == 401:
-            return _refused(401, refusal.message, www_authenticate=b"Bearer")
-        if refusal is not None:
-            return _refused(*refusal)
+        if (refused := self._closed_to(method, headers)) is not None:
+            return refused
         with self._decoding.body() as add:
             if kind is None:
                 return await self._json(path, headers, receive, add)
             return await self._otlp(kind, headers, receive, add)
 
+    def _closed_to(self, method: str, headers: dict[bytes, bytes]) -> Reply | None:
+        """Return why a request is refused whatever its body says, or None."""
+        if method != "POST":
+            return _refused(405, "POST alone", allow=b"POST")
+        refusal = self._access.refusal(headers)
+        if refusal is None:
+            return None
+        if refusal.status == 401:
+            return _refused(401, refusal.message, www_authenticate=b"Bearer")
+        return _refused(*refusal)
+
+    async def _no_evaluation(self, scope: Message) -> Reply:
+        refused = self._closed_to(scope["method"], dict(scope["headers"]))
+        return refused or _refused(404, "switched off: set sidecar.evaluate to true")
+
+    async def _evaluation(
+        self, scope: Message, receive: Receive, add: Add, evaluations: Evaluations
+    ) -> Reply:
+        headers = dict(scope["headers"])
+        if (refused := self._closed_to(scope["method"], headers)) is not None:
+            return refused
+        encoding = _encoding_of(headers)
+        if (refused := _unknown_kind(_content_type_of(headers), encoding, (_JSON,))) is not None:
+            return refused
+        if evaluations.refusal is not None:
+            return _refused(*evaluations.refusal)
+        body = await self._body(headers, receive, add, EVALUATE_BYTES)
+        if isinstance(body, Reply):
+            return body
+        result = await evaluations.reply(body, encoding)
+        return (
+            _refused(*result) if isinstance(result, Refusal) else Reply(200, result.encode(), _JSON)
+        )
+
     async def _otlp(
         self, kind: int, headers: dict[bytes, bytes], receive: Receive, add: Add
     ) -> Reply:
-        content_type = (
-            headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-        )
-        if content_type not in (_PROTOBUF, _JSON):
-            return _refused(415, f"content-type: {_PROTOBUF} or {_JSON}")
-        encoding = headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
-        if encoding not in ("", "identity", *PACKINGS):
-            return _refused(415, f"content-encoding: {', '.join(PACKINGS)} or none")
+        content_type, encoding = _content_type_of(headers), _encoding_of(headers)
+        if (refused := _unknown_kind(content_type, encoding, (_PROTOBUF, _JSON))) is not None:
+            return refused
         body = await self._body(headers, receive, add, self._max_bytes)
         if isinstance(body, Reply):
             return body
@@ -205,6 +244,46 @@ class HttpReceiver:
         request = (decoded_json if is_json else decoded)(data, messages, room)
         self._intake.note_empty(kind, request)
         return self._intake.take(kind, request, None if is_json else data)
+
+
+def _content_type_of(headers: dict[bytes, bytes]) -> str:
+    return headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+
+
+def _encoding_of(headers: dict[bytes, bytes]) -> str:
+    return headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
+
+
+def _unknown_kind(content_type: str, encoding: str, known: tuple[str, ...]) -> Reply | None:
+    """Return the refusal of a body that cannot be read, or None."""
+    if content_type not in known:
+        return _refused(415, f"content-type: {' or '.join(known)}")
+    if encoding not in ("", "identity", *PACKINGS):
+        return _refused(415, f"content-encoding: {', '.join(PACKINGS)} or none")
+    return None
+
+
+async def _send(
+    reply: Reply, send: Callable[[Message], Awaitable[None]], *, waits_for_client: bool = False
+) -> None:
+    """Send a reply; with `waits_for_client` return once the client has taken most of it."""
+    headers = [
+        (b"content-type", reply.content_type.encode()),
+        (b"content-length", b"%d" % len(reply.body)),
+    ]
+    await send(
+        {
+            "type": "http.response.start",
+            "status": reply.status,
+            "headers": [*headers, *reply.headers],
+        }
+    )
+    body: Message = {"type": "http.response.body", "body": reply.body}
+    if waits_for_client:
+        await send({**body, "more_body": True})
+        # The server sends nothing more before what is there has gone out.
+        body["body"] = b""
+    await send(body)
 
 
 def _refused(

@@ -22,6 +22,7 @@ from agenteval_otel.config.process import default_pipeline, reload, shutdown
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sidecar.body import BodyError, Decoding, Full
+from agenteval_otel.sidecar.evaluate import Evaluations
 from agenteval_otel.sidecar.files import requests_in
 from agenteval_otel.sidecar.grpc import GrpcReceiver, cannot_bind
 from agenteval_otel.sidecar.http import EventLoop, HttpReceiver, HttpServer
@@ -101,7 +102,9 @@ class Sidecar:
         decoding = Decoding(settings.max_request_bytes)
         self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set)
         grpc = GrpcReceiver(self.intake, settings, decoding, self._why_not)
-        http = HttpServer(HttpReceiver(self.intake, settings, decoding, self._why_not), settings)
+        evaluations = Evaluations() if settings.evaluate else None
+        receiver = HttpReceiver(self.intake, settings, decoding, evaluations, self._why_not)
+        http = HttpServer(receiver, settings)
         listener = _listener(settings)
         grpc_port = await grpc.start()
         serving = asyncio.create_task(http.serve(listener))
@@ -116,6 +119,8 @@ class Sidecar:
         http.stop()
         await asyncio.gather(serving, grpc.stop(_STOP_S))
         decoding.close()
+        if evaluations is not None:
+            evaluations.close()
 
     def _why_not(self) -> str | None:
         """Return why it takes no requests at present; None where it does."""

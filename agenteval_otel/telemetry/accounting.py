@@ -17,6 +17,7 @@ from agenteval_otel.semconv import (
     NOT_SAMPLED,
     OTHER,
     OUTCOMES,
+    REQUEST_OUTCOMES,
     SPANS_LOST,
     SPANS_NOT_UNDERSTOOD,
     SPANS_OUTCOMES,
@@ -63,6 +64,7 @@ class Accounting:
         self._spans: dict[str, int] = {}
         self.not_understood: dict[str, int] = {}
         self._conversations: dict[str, dict[str, int]] = {}
+        self._requests: dict[str, int] = {}
         reset_in_child(self.reset)
 
     def __repr__(self) -> str:
@@ -116,6 +118,17 @@ class Accounting:
     def conversations(self) -> dict[tuple[str, Labels], dict[str, int]]:
         """Closed conversations by agent, of whatever origin, and outcome."""
         return {(agent, ()): dict(counts) for agent, counts in self._conversations.copy().items()}
+
+    def count_request(self, outcome: str) -> None:
+        """Count a request for an evaluation by one of `REQUEST_OUTCOMES`."""
+        self._requests.setdefault(outcome, 0)
+        self._requests[outcome] += 1
+
+    def requests(self) -> dict[str, int]:
+        """Requests for an evaluation by outcome, every outcome named; empty where none came."""
+        if not self._requests:
+            return {}
+        return {outcome: self._requests.get(outcome, 0) for outcome in REQUEST_OUTCOMES}
 
     def fail(self, part: str, times: int = 1) -> int:
         """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``);
@@ -197,5 +210,11 @@ class Accounting:
             counts.update(dict.fromkeys(counts, 0))
         for counters in self._fast.values():
             counters.disabled = counters.not_sampled = 0
-        for totals in (self.failures, self._spans, self.not_understood, self._details):
+        for totals in (
+            self.failures,
+            self._spans,
+            self.not_understood,
+            self._details,
+            self._requests,
+        ):
             totals.clear()

@@ -499,6 +499,7 @@ class Readings:
             names.METRIC_SPANS: self._spans,
             names.METRIC_RESPONSES: self._responses,
             names.METRIC_CONVERSATIONS: lambda: self._by_outcome(Accounting.conversations),
+            names.METRIC_EVALUATE_REQUESTS: self._requests,
             **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
             names.METRIC_LAST_SUCCESS: partial(_gauge, lambda: {"": totals.last_success}, ""),
             **{
@@ -553,6 +554,11 @@ class Readings:
                 of_detail = (names.DETAILS[outcome], detail)
                 totals[*place, (names.OUTCOME, outcome), of_detail] = count
         return totals
+
+    def _requests(self) -> dict[Labels, int]:
+        accounting = self._accounting()
+        outcomes = {} if accounting is None else accounting.requests()
+        return {((names.OUTCOME, outcome),): count for outcome, count in outcomes.items()}
 
     def _names_overflow(self) -> dict[Labels, int]:
         counts = self._totals.names.turned_away() | self._totals.turned_away()

@@ -14,6 +14,7 @@ Metrics = Mapping[Instrument, Mapping[tuple[tuple[str, str], ...], float]]
 
 _SECTIONS: Final = {
     "agenteval.responses": "Calls", "agenteval.conversations": "Calls", "agenteval.spans": "Spans",
+    "agenteval.evaluate.requests": "Requests for an evaluation",
     "agenteval.queue": "Queue and sampling", "agenteval.sampling": "Queue and sampling",
     "agenteval.host": "Queue and sampling", "agenteval.last_success": "Queue and sampling",
     "agenteval.judge": "Judges", "agenteval.objective": "Objectives", "agenteval.export": "Export",

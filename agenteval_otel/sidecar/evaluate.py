@@ -1,0 +1,294 @@
+"""Evaluation over HTTP: ``POST /v1/evaluate``, the input and the result of `run_evaluation`.
+
+Evaluators of the settings run on an event loop of their own, evaluators of a request in a process
+of their own. Neither waits for the thread on which spans arrive, nor makes it wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Mapping
+from contextlib import closing
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.compat import ENTRIES
+from agenteval_otel.config.process import current_settings, default_pipeline, run_fields
+from agenteval_otel.engine.config import EvaluationRunConfig
+from agenteval_otel.engine.offline import OfflineRun
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.execution import Executor
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.loop import LoopThread
+from agenteval_otel.sidecar.body import BodyError, Decoding, Refusal, unpacked
+from agenteval_otel.sidecar.requested import (
+    MAX_REPLY_BYTES,
+    RequestedEvaluation,
+    as_job,
+    check_fields,
+    config_fields,
+    input_of,
+    json_of,
+    reply_of,
+)
+
+MAX_BYTES: Final = 1024 * 1024
+_AT_ONCE: Final = 8
+_LIMIT_S: Final = 120.0
+_MAX_VALUES: Final = 50_000
+_MAX_DEPTH: Final = 64
+_LOOP: Final = LoopThread("agenteval-evaluate")
+_BUSY: Final = Refusal(429, f"{_AT_ONCE} requests are evaluated already: try again later", 2)
+_OFF: Final = Refusal(503, "evaluation is switched off: enabled is false", 60)
+_REASONS: Final = {
+    400: "input", 401: "token", 405: "input", 408: "slow", 413: "size", 415: "input", 429: "busy", 500: "failed",
+    503: "busy",
+}  # fmt: skip
+"""Why a request has no result, by its HTTP status; others are counted where they are refused."""
+
+
+class _Request(NamedTuple):
+    """A checked request: its text, and its fields if the evaluators of the settings are to run."""
+
+    text: str
+    fields: Mapping[str, Any]
+    evaluation_input: EvaluationInput | None
+
+
+class Evaluations:
+    """The requests at ``/v1/evaluate``. Used on the receivers' event loop alone.
+
+    Each body, and each reply that is not sent yet, takes of `room`, which it shares with no other
+    path: clients that evaluate cannot crowd out spans.
+    """
+
+    def __init__(self) -> None:
+        self.room = Decoding(_AT_ONCE * MAX_BYTES)
+        self._running = 0
+        self._of_requests = Executor(live=True)
+        self._requested = RequestedEvaluation()
+        self._of_settings = _OfSettings()
+
+    def __repr__(self) -> str:
+        return f"<Evaluations {self._running} running>"
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why a request would not be evaluated now, known before its body is read; or None."""
+        if not default_pipeline().enabled:
+            return _OFF
+        return _BUSY if self._running >= _AT_ONCE else None
+
+    async def reply(self, body: bytes | bytearray, encoding: str) -> str | Refusal:
+        """Return the result as JSON, or why there is none."""
+        if (refusal := self.refusal) is not None:  # since the body began
+            return refusal
+        self._running += 1
+        try:
+            request = await self.room.run(partial(_checked, body, encoding))
+            if isinstance(request, Refusal):
+                return request
+            if request.evaluation_input is None:
+                work = partial(self._by_request, request.text)
+            else:
+                work = partial(
+                    self._of_settings.evaluated, request.evaluation_input, request.fields
+                )
+            # Shielded: where its client has left, the work still ends by itself.
+            return await asyncio.shield(asyncio.wrap_future(_LOOP.start(work).future))
+        finally:
+            self._running -= 1
+
+    async def _by_request(self, text: str) -> str | Refusal:
+        """Evaluate with the evaluators of the request. On the loop of `_LOOP`."""
+        outcome = await self._in_worker(text)
+        # A request that overruns its time, or ends its process, says nothing about the next one.
+        self._of_requests.state(self._requested).strikes = 0
+        if isinstance(outcome, EvaluationError):
+            return _refusal_of(outcome)
+        if isinstance(outcome, BaseException):
+            return _failed(outcome)
+        status, reply = reply_of(outcome)
+        return reply if status == 200 else Refusal(status, reply)
+
+    async def _in_worker(self, text: str) -> Any:
+        arrived = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Any) -> None:
+            if not arrived.done():
+                arrived.set_result(outcome)
+
+        cancel = self._of_requests.start(self._requested, as_job(text), (), done)
+        try:
+            return await arrived
+        finally:
+            cancel()
+
+    def close(self) -> None:
+        """End the thread and the processes once nothing waits for them; does not block."""
+        self.room.close()
+        self._of_requests.close()
+        self._of_settings.close()
+
+
+class _OfSettings:
+    """Evaluates with the evaluators of the settings that are in force, and their judges' limits.
+
+    What was observed of an evaluator (it hangs, it is slow) is kept until the settings change.
+    """
+
+    def __init__(self) -> None:
+        self._executor = Executor(live=True)
+        self._pipeline: Pipeline | None = None
+
+    async def evaluated(
+        self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
+    ) -> str | Refusal:
+        try:
+            async with asyncio.timeout(_LIMIT_S):
+                config = self._config(evaluation_input, fields)
+                with closing(OfflineRun(config, executor=self._executor)) as run:
+                    reply = json_of(await run.evaluate(evaluation_input))
+        except ConfigurationError as error:
+            return Refusal(400, str(error))
+        except TimeoutError:
+            return Refusal(503, f"not evaluated within {_LIMIT_S:g} s", 60)
+        except Exception as error:
+            return _failed(error)
+        if len(reply) > MAX_REPLY_BYTES:
+            return Refusal(413, f"the result is larger than {MAX_REPLY_BYTES:,} bytes")
+        return reply
+
+    def _config(
+        self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
+    ) -> EvaluationRunConfig:
+        settings, pipeline = current_settings(), default_pipeline()
+        if pipeline is not self._pipeline:
+            self._executor.close()
+            self._executor, self._pipeline = Executor(live=True), pipeline
+        agent = evaluation_input.agent
+        # Others have the defaults, and do not become names of the operator's.
+        known = agent if agent in settings.agents else None
+        return EvaluationRunConfig(**{**run_fields(settings, pipeline, known), **fields})
+
+    def close(self) -> None:
+        self._executor.close()
+
+
+def _checked(body: bytes | bytearray, encoding: str) -> _Request:
+    """Return the request in a body; raises `BodyError`. On the thread of `Evaluations.room`."""
+    data = unpacked(body, encoding, MAX_BYTES)
+    text, value = strict_json(data)
+    if not isinstance(value, dict):
+        raise BodyError(400, 'expected an object such as {"input": {"response": "..."}}')
+    try:
+        check_fields(value)
+        if "evaluators" in value or ENTRIES in value:
+            return _Request(text, {}, None)
+        return _Request("", config_fields(value), input_of(value))
+    except ConfigurationError as error:
+        raise BodyError(400, str(error)) from None
+
+
+def strict_json(data: bytes | bytearray) -> tuple[str, Any]:
+    """Return a body's text and its value in JSON.
+
+    Raises:
+        BodyError: It is no JSON, says a key twice, has a number or half of a character that JSON
+            cannot carry, is nested too deeply, or has too many values.
+    """
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_VALUES:
+        raise BodyError(413, f"more than {_MAX_VALUES:,} values")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BodyError(400, f"not UTF-8, from byte {error.start:,} on") from None
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_without_duplicates,
+            parse_constant=_refused_constant,
+            parse_float=_finite,
+        )
+    except RecursionError:
+        raise BodyError(400, f"nested deeper than {_MAX_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise BodyError(400, f"not JSON: {error.msg}, {where}") from None
+    except ValueError as error:  # of ours, or a number with thousands of digits
+        raise BodyError(400, f"not JSON: {str(error)[:200]}") from None
+    _check_depth(value)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except ValueError:
+        raise BodyError(400, "a text holds half of a character (a lone surrogate)") from None
+    return text, value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        if not inner:
+            return
+        level = inner
+    raise BodyError(400, f"nested deeper than {_MAX_DEPTH} levels")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise ValueError(f"the key {key[:40]!r} appears twice")
+        mapping[key] = value
+    return mapping
+
+
+def _refused_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large")
+    return number
+
+
+def _refusal_of(error: EvaluationError) -> Refusal:
+    """Return why a worker process gave no reply."""
+    if error.error_type in ("unavailable", "queue_full", "quarantined"):
+        return Refusal(503, "no process for it can be started at present", 30)
+    if error.error_type == "timeout":
+        return Refusal(413, f"not evaluated: {error}")
+    if error.error_type == "invalid_result":
+        return Refusal(413, f"the result is larger than {MAX_REPLY_BYTES:,} bytes")
+    return Refusal(413, "not evaluated: it ended the process that evaluates it")
+
+
+def _failed(error: BaseException) -> Refusal:
+    log.warning("request_failed", part="evaluate", error_type=type(error).__name__)
+    return Refusal(500, "not evaluated: an error of the receiver")
+
+
+def count_request(status: int) -> None:
+    """Count a request at ``/v1/evaluate`` by what became of it."""
+    accounting = default_pipeline().accounting
+    if status == 200:
+        accounting.count_request("evaluated")
+        return
+    reason = _REASONS.get(status)
+    if reason is None:
+        return
+    accounting.count_request("failed" if reason == "failed" else "refused")
+    accounting.fail(f"requests:evaluate_{reason}")
+    log.warning("request_refused", part=f"evaluate_{reason}", status=status)
