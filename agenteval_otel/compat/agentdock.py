@@ -22,6 +22,11 @@ from agenteval_otel.models.inputs import ROOTS
 ENTRIES: Final = "evaluatorConfigs"
 """The field by which a document is AgentDock's."""
 
+AGENT_ID: Final = "agentId"
+"""The field by which a document is the definition of an AgentDock agent."""
+BLOCK: Final = "evaluation"
+"""The field of a definition that says how the agent is evaluated: a run configuration."""
+
 SETTINGS_OF: Final[dict[str, str | None]] = {
     ENTRIES: "evaluators",
     "storageProvider": "storage",

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from agenteval_otel.compat.agentdock import AGENT_ID, BLOCK, ENTRIES
 from agenteval_otel.config.tree import MAX_DEPTH, MAX_VALUES, Tree, path_of, paths_of
 from agenteval_otel.errors import ConfigurationError
 
@@ -185,7 +186,30 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
     except ValueError:
         message = "a text holds half of a character (a lone surrogate), or a number has thousands of digits"
         raise ConfigurationError(message, path=name) from None
-    return Tree(values, origins)
+    return _of_agent(Tree(values, origins), name)
+
+
+def _of_agent(tree: Tree, name: str) -> Tree:
+    """The block ``evaluation`` of the definition of an AgentDock agent; every other tree as it is.
+
+    The rest of a definition (nodes, prompts, chat settings) says nothing about evaluation.
+    """
+    if AGENT_ID not in tree.values:
+        return tree
+    block = tree.values.get(BLOCK)
+    if block is None:
+        raise ConfigurationError(
+            f"the definition of an AgentDock agent without a block {BLOCK!r}, which says how it is evaluated",
+            path=name,
+        )
+    if not isinstance(block, dict):
+        wrong = f"expected a mapping, found {type(block).__name__}"
+        raise ConfigurationError(f"{BLOCK}: {wrong}", path=tree.origin_of(BLOCK))
+    if ENTRIES not in block and "evaluators" not in block:
+        raise ConfigurationError(
+            f"{BLOCK}.{ENTRIES}: required field is missing", path=tree.origin_of(BLOCK)
+        )
+    return Tree(block, tree.origins_below(BLOCK, ""))
 
 
 def _text_of(file: Path) -> str:

@@ -46,6 +46,7 @@ from agenteval_otel.semconv import SHADOW
 from agenteval_otel.storage.otlp import OtlpStorageProvider
 
 _RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
+_LIVE = ("enabled", "sample_rate", "sampler")
 DESCRIPTION = (
     "Evaluate recorded answers, or those that --run makes, with the evaluators of a settings file, the same that score "
     "live answers: a regression test for CI. Each line of a JSONL file, each object of a JSON list and each row of a "
@@ -483,7 +484,12 @@ def _run_configuration(path: str | None) -> Tree | None:
         tree = read_file(path)
     except ConfigurationError:
         return None  # `load_settings` reports it together with everything else that is wrong
-    return tree if any(name in tree.values for name in _RUN_CONFIGURATION) else None
+    if not any(name in tree.values for name in _RUN_CONFIGURATION):
+        return None
+    # An agent's definition says there, too, whether and how often it is evaluated live.
+    return tree._replace(
+        values={name: value for name, value in tree.values.items() if name not in _LIVE}
+    )
 
 
 def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Loaded]:
