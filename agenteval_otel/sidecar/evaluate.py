@@ -89,7 +89,7 @@ class Evaluations:
             return refusal
         self._running += 1
         try:
-            request = await self.room.run(partial(_checked, body, encoding))
+            request = await self.room.run(partial(checked, body, encoding))
             if isinstance(request, Refusal):
                 return request
             if request.evaluation_input is None:
@@ -179,7 +179,7 @@ class _OfSettings:
         self._executor.close()
 
 
-def _checked(body: bytes | bytearray, encoding: str) -> _Request:
+def checked(body: bytes | bytearray, encoding: str) -> _Request:
     """Return the request in a body; raises `BodyError`. On the thread of `Evaluations.room`."""
     data = unpacked(body, encoding, MAX_BYTES)
     text, value = strict_json(data)
