@@ -27,6 +27,7 @@ from agenteval_otel.models import EvaluationInput
 from agenteval_otel.semconv import (
     INSTRUMENTS,
     METRIC_CONVERSATIONS,
+    METRIC_EVALUATE_REQUESTS,
     METRIC_JUDGE_AGREEMENT,
     METRIC_JUDGE_CHECKS,
     METRIC_JUDGE_DRIFT,
@@ -234,11 +235,12 @@ def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
     no other is.
     """
     # No event loop of a host's is met here, no span of another library, no evaluator of
-    # conversations, and no judge is compared with anything (`tests/judge_health` does).
+    # conversations, no request for an evaluation, and no judge is compared with anything (`tests/judge_health` does).
     unmet = (
         METRIC_LOOP_LAG,
         METRIC_SPANS,
         METRIC_CONVERSATIONS,
+        METRIC_EVALUATE_REQUESTS,
         METRIC_JUDGE_AGREEMENT,
         METRIC_JUDGE_CHECKS,
         METRIC_JUDGE_DRIFT,

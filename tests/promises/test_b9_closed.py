@@ -378,6 +378,7 @@ BODIES = {
     "/v1/logs": (b"{}", "application/json"),
     "/v1/feedback": (FEEDBACK, "application/json"),
     "/v1/erase": (b'{"conversation": "nobody"}', "application/json"),
+    "/v1/evaluate": (b'{"input": {"response": "At nine."}}', "application/json"),
 }
 
 
@@ -385,7 +386,7 @@ def test_pages_in_a_browser_are_refused(tmp_path: Path, promise: Recorder) -> No
     """Without a token: 403 with an `Origin`, 421 with another name as `Host`, on every path. Programs
     on this machine are served by any address and the names of the settings. Refusals are counted.
     """
-    settings = SETTINGS + "sidecar: {host_names: [sidecar.internal]}\n"
+    settings = SETTINGS + "sidecar: {host_names: [sidecar.internal], evaluate: true}\n"
     with Served(tmp_path, settings=settings) as served:
         refused, taken = 0, 0
         for path, (body, kind) in BODIES.items():
@@ -404,13 +405,14 @@ def test_pages_in_a_browser_are_refused(tmp_path: Path, promise: Recorder) -> No
     promise(
         "B9",
         figure=f"no token: {refused} requests of pages and foreign names refused, {taken} of "
-        "programs taken, on 4 paths",
+        f"programs taken, on {len(BODIES)} paths",
     )
 
 
 def test_a_token_serves_by_every_name(tmp_path: Path) -> None:
     """As of a service in a cluster: who has the token is no foreign page."""
-    with Served(tmp_path, AGENTEVAL_SIDECAR__TOKEN=TOKEN) as served:
+    switched_on = {"AGENTEVAL_SIDECAR__TOKEN": TOKEN, "AGENTEVAL_SIDECAR__EVALUATE": "true"}
+    with Served(tmp_path, **switched_on) as served:
         for path, (body, kind) in BODIES.items():
             reply = served.post(
                 body,
