@@ -8,6 +8,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,8 @@ _READ_BYTES: Final = 32  # for a field that is there: it also takes time
 _JSON_OBJECT_BYTES: Final = 250
 _JSON_ITEM_BYTES: Final = 150
 _SMALL: Final = 512 * 1024  # bodies that cannot take much memory, whatever they hold
+_MAX_JSON_VALUES: Final = 50_000  # of bodies other than OTLP's
+_MAX_JSON_DEPTH: Final = 64
 _HEX_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 
@@ -217,6 +220,76 @@ def decoded_json(data: bytes | bytearray, messages: OtlpMessages, room: Room) ->
         raise
     except Exception:  # RecursionError among them
         raise BodyError(400, "not a request of OTLP in JSON") from None
+
+
+def strict_json(data: bytes | bytearray) -> tuple[str, Any]:
+    """Return a body's text and its value in JSON.
+
+    Raises:
+        BodyError: It is no JSON, says a key twice, has a number or half of a character that JSON
+            cannot carry, is nested too deeply, or has too many values.
+    """
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_JSON_VALUES:
+        raise BodyError(413, f"more than {_MAX_JSON_VALUES:,} values")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BodyError(400, f"not UTF-8, from byte {error.start:,} on") from None
+    try:
+        value = json.loads(
+            text,
+            object_pairs_hook=_without_duplicates,
+            parse_constant=_refused_constant,
+            parse_float=_finite,
+        )
+    except RecursionError:
+        raise BodyError(400, f"nested deeper than {_MAX_JSON_DEPTH} levels") from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise BodyError(400, f"not JSON: {error.msg}, {where}") from None
+    except ValueError as error:  # of ours, or a number with thousands of digits
+        raise BodyError(400, f"not JSON: {str(error)[:200]}") from None
+    _check_depth(value)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except ValueError:
+        raise BodyError(400, "a text holds half of a character (a lone surrogate)") from None
+    return text, value
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(_MAX_JSON_DEPTH):
+        inner: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        if not inner:
+            return
+        level = inner
+    raise BodyError(400, f"nested deeper than {_MAX_JSON_DEPTH} levels")
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    mapping: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise ValueError(f"the key {key[:40]!r} appears twice")
+        mapping[key] = value
+    return mapping
+
+
+def _refused_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large")
+    return number
 
 
 def request_of_json(value: Any, messages: OtlpMessages) -> Any:

@@ -13,7 +13,7 @@ from agenteval_otel.config.erasure import erase_waiting
 from agenteval_otel.errors import AgentEvalError, StorageError
 from agenteval_otel.instrumentation.spans import trace_is_concerned
 from agenteval_otel.mappers.span import event_of_log, span_of_otlp
-from agenteval_otel.sidecar.body import BodyError, OtlpMessages
+from agenteval_otel.sidecar.body import BodyError, OtlpMessages, strict_json
 from agenteval_otel.sidecar.journal import TRACES, Entry, Journal
 from agenteval_otel.storage.erasure import Erasure
 
@@ -28,10 +28,7 @@ def take_erasure(body: bytes) -> bytes:
     Raises `BodyError`: 400 where the request is wrong, 503 where the journal could not be
     rewritten.
     """
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        raise BodyError(400, "not JSON") from None
+    _, value = strict_json(body)
     try:
         counts, delivered = erase_waiting(value)
     except StorageError as error:

@@ -7,8 +7,6 @@ of their own. Neither waits for the thread on which spans arrive, nor makes it w
 from __future__ import annotations
 
 import asyncio
-import json
-import math
 from collections.abc import Mapping
 from contextlib import closing
 from functools import partial
@@ -24,7 +22,7 @@ from agenteval_otel.models import EvaluationInput
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.loop import LoopThread
-from agenteval_otel.sidecar.body import BodyError, Decoding, Refusal, unpacked
+from agenteval_otel.sidecar.body import BodyError, Decoding, Refusal, strict_json, unpacked
 from agenteval_otel.sidecar.requested import (
     MAX_REPLY_BYTES,
     RequestedEvaluation,
@@ -39,8 +37,6 @@ from agenteval_otel.sidecar.requested import (
 MAX_BYTES: Final = 1024 * 1024
 _AT_ONCE: Final = 8
 _LIMIT_S: Final = 120.0
-_MAX_VALUES: Final = 50_000
-_MAX_DEPTH: Final = 64
 _LOOP: Final = LoopThread("agenteval-evaluate")
 _BUSY: Final = Refusal(429, f"{_AT_ONCE} requests are evaluated already: try again later", 2)
 _OFF: Final = Refusal(503, "evaluation is switched off: enabled is false", 60)
@@ -192,76 +188,6 @@ def checked(body: bytes | bytearray, encoding: str) -> _Request:
         return _Request("", config_fields(value), input_of(value))
     except ConfigurationError as error:
         raise BodyError(400, str(error)) from None
-
-
-def strict_json(data: bytes | bytearray) -> tuple[str, Any]:
-    """Return a body's text and its value in JSON.
-
-    Raises:
-        BodyError: It is no JSON, says a key twice, has a number or half of a character that JSON
-            cannot carry, is nested too deeply, or has too many values.
-    """
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_VALUES:
-        raise BodyError(413, f"more than {_MAX_VALUES:,} values")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BodyError(400, f"not UTF-8, from byte {error.start:,} on") from None
-    try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_without_duplicates,
-            parse_constant=_refused_constant,
-            parse_float=_finite,
-        )
-    except RecursionError:
-        raise BodyError(400, f"nested deeper than {_MAX_DEPTH} levels") from None
-    except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise BodyError(400, f"not JSON: {error.msg}, {where}") from None
-    except ValueError as error:  # of ours, or a number with thousands of digits
-        raise BodyError(400, f"not JSON: {str(error)[:200]}") from None
-    _check_depth(value)
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except ValueError:
-        raise BodyError(400, "a text holds half of a character (a lone surrogate)") from None
-    return text, value
-
-
-def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(_MAX_DEPTH):
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, dict):
-                inner.extend(item.values())
-            elif isinstance(item, list):
-                inner.extend(item)
-        if not inner:
-            return
-        level = inner
-    raise BodyError(400, f"nested deeper than {_MAX_DEPTH} levels")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in mapping:
-            raise ValueError(f"the key {key[:40]!r} appears twice")
-        mapping[key] = value
-    return mapping
-
-
-def _refused_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text[:40]} is too large")
-    return number
 
 
 def _refusal_of(error: EvaluationError) -> Refusal:

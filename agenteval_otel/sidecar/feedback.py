@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from agenteval_otel.errors import AgentEvalError
 from agenteval_otel.feedback.payload import OfAnswer, OfApplication, OfPerson, OfTruth
 from agenteval_otel.feedback.recorder import RECORDER
-from agenteval_otel.sidecar.body import BodyError, Full
+from agenteval_otel.sidecar.body import BodyError, Full, strict_json
 
 MAX_BYTES: Final = 1024 * 1024
 _MAX_ITEMS: Final = 1_000
@@ -22,10 +21,7 @@ def take_feedback(body: bytes) -> int:
     Raises `BodyError` where one of them is wrong, and `Full` where there is no room; of a list that
     is wrong nothing is taken.
     """
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        raise BodyError(400, "not JSON") from None
+    _, value = strict_json(body)
     items = value if isinstance(value, list) else [value]
     if len(items) > _MAX_ITEMS:
         raise BodyError(413, f"more than {_MAX_ITEMS:,} in one request")

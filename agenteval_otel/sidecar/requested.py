@@ -89,9 +89,9 @@ def check_fields(request: Mapping[str, Any]) -> None:
                 _check_entry(entry, f"{name}[{place}]")
     if request.get("criteria") is not None:
         _list_at(request, "criteria")
-    given = request["input"]
-    if isinstance(given, Mapping) and isinstance(given.get("criteria"), list):
-        _list_at(given, "criteria", below="input.")
+    fields = request["input"]
+    if isinstance(fields, Mapping) and isinstance(fields.get("criteria"), list):
+        _list_at(fields, "criteria", below="input.")
 
 
 def _list_at(fields: Mapping[str, Any], name: str, *, below: str = "") -> list[Any]:
@@ -214,7 +214,7 @@ def _in_fork(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
     pid = os.fork()
     if pid == 0:
         with suppress(BaseException):
-            signal.alarm(math.ceil(2 * LIMIT_S))  # also where nobody is left to end it
+            signal.alarm(math.ceil(2 * LIMIT_S))  # it ends also where its worker is gone
             _limit_memory()
             answer = json.dumps(work(), ensure_ascii=False).encode()
             with open(writer, "wb") as file:

@@ -20,8 +20,8 @@ from agenteval_otel.semconv import (
     MAX_SERIES,
     METRIC_CONVERSATIONS,
     METRIC_ERRORS,
-    METRIC_RESULTS,
     METRIC_EVALUATE_REQUESTS,
+    METRIC_RESULTS,
     METRIC_SPANS,
     OUTCOMES,
 )

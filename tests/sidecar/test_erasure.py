@@ -128,6 +128,7 @@ def test_what_waits_in_a_running_sidecar(
         (b"{", "application/json", 400, "not JSON"),
         (b"{}", "application/json", 400, "expected"),
         (b'{"before": 5}', "application/json", 400, "found int"),
+        (b'{"user": "a", "user": "b"}', "application/json", 400, "appears twice"),
         (b" " * 1_100_000, "application/json", 413, "larger"),
     ],
 )
