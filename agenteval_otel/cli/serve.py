@@ -194,6 +194,10 @@ def _print_end(complete: bool, settings: Settings) -> None:
     if spans:
         parts = " + ".join(f"{count:,} {outcome}" for outcome, count in spans.items())
         _say(f"{count_of(sum(spans.values()), 'span')} = {parts}")
+    requests = {outcome: count for outcome, count in counts.requests().items() if count}
+    if requests:
+        parts = " + ".join(f"{count:,} {outcome}" for outcome, count in requests.items())
+        _say(f"{count_of(sum(requests.values()), 'request')} for an evaluation = {parts}")
     for scope, count in counts.not_understood.items():
         _say(f"not understood: {scope} ({count:,}); another dialect needs a mapper of its own")
     for part, count in counts.failures.items():

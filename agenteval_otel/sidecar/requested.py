@@ -203,6 +203,8 @@ def _reply(text: str) -> tuple[int, str]:
         return 400, str(error)[:_MAX_PROBLEM_CHARS]
     except MemoryError:
         return _TOO_MUCH
+    except Exception:
+        return 500, "not evaluated: an error of the receiver"
 
 
 def _in_fork(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
