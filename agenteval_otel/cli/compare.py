@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from agenteval_otel.cli.figures import json_for_terminals, number_between, whole_number
+from agenteval_otel.cli.file_kinds import check_kinds
 from agenteval_otel.comparison import (
     Answer,
     Comparison,
@@ -250,8 +251,10 @@ def _sides(
         ((name, text) for name, text in times if text is not None), "--since, --until"
     )
     first = Source(arguments.a)
+    check_kinds([first.location], "compare")
     if arguments.b is not None:
         second = Source(arguments.b)
+        check_kinds([second.location], "compare")
         return (first.name, second.name), (
             list(first.answers(filters)),
             list(second.answers(filters)),

@@ -22,6 +22,7 @@ from rich.text import Text
 
 from agenteval_otel.cli.evaluate import add_evaluator_filters
 from agenteval_otel.cli.figures import json_for_terminals, whole_number
+from agenteval_otel.cli.file_kinds import check_kinds
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded, run_fields
 from agenteval_otel.engine.config import EvaluationRunConfig
@@ -44,6 +45,7 @@ from agenteval_otel.storage.otlp import OtlpStorageProvider
 ConfigOf = Callable[[str], EvaluationRunConfig | None]
 SERVICE_NAME: Final = "agenteval-replay"
 _TRY_AGAIN: Final = ("windows that could not be read", "traces that could not be read")
+_FILE_KINDS: Final = {"file": "replay", "sql": "replay --from sql"}
 _TOKEN: Final = "AGENTEVAL_REPLAY_TOKEN"
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 DESCRIPTION = (
@@ -182,6 +184,10 @@ def run(arguments: argparse.Namespace) -> int:
     since_ns, until_ns = (
         _time_of(getattr(arguments, name), f"--{name}", now_ns) for name in ("since", "until")
     )
+    below = _limits(arguments.below, "--below")
+    at_least = _limits(arguments.at_least, "--at-least")
+    if arguments.kind in _FILE_KINDS:
+        check_kinds(arguments.places, _FILE_KINDS[arguments.kind])
     config_of, telemetry, described = _configurations(arguments)
     chosen = (
         "kind",
@@ -205,8 +211,8 @@ def run(arguments: argparse.Namespace) -> int:
         *results.window,
         frozenset(arguments.service),
         frozenset(arguments.agent),
-        _limits(arguments.below, "--below"),
-        _limits(arguments.at_least, "--at-least"),
+        below,
+        at_least,
     )
     began = time.monotonic()
     with closing(_source(arguments, selection)) as source, results:

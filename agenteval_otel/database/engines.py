@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError
@@ -15,6 +15,8 @@ from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 
 _BUSY_S = 0.25
+_FIRST_TABLE: Final = "agenteval_schema"
+_NEVER_USED: Final = "nothing of agenteval-otel was ever stored there"
 
 
 def sqlite_engine(path: Path, *, read_only: bool = False, **pool: Any) -> sa.Engine:
@@ -64,7 +66,9 @@ def error_of(error: Exception, target: Target) -> Exception:
         return error
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     message = str(cause) if is_database_failure(error) else ""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    lines = [line.strip() for line in message.splitlines() if line.strip()][:1]
+    if lines and _FIRST_TABLE in lines[0]:  # which is missing
+        lines[0] += f" ({_NEVER_USED})"
     return StorageError(
-        target.masked(f"{target.place}: {': '.join([type(cause).__name__, *lines[:1]])}")
+        target.masked(f"{target.place}: {': '.join([type(cause).__name__, *lines])}")
     )

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from agenteval_otel.runtime.masking import mask_known, mask_text
 
-_SQLITE = b"SQLite format 3\0"
+SQLITE_BEGINS = b"SQLite format 3\0"
 _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<database>"
 
 
@@ -64,7 +64,7 @@ def database_at(place: str) -> Target:
 def is_sqlite(path: str | Path) -> bool:
     """Whether a file is an SQLite database; raises `OSError` where it cannot be read."""
     with open(path, "rb") as file:
-        return file.read(len(_SQLITE)) == _SQLITE
+        return file.read(len(SQLITE_BEGINS)) == SQLITE_BEGINS
 
 
 def _require(module: str, extra: str) -> None:

@@ -175,7 +175,7 @@ def test_files_of_one_request_are_read_as_the_sidecar_reads_them(cli: CommandLin
     assert replay(cli, "one.binpb", "--results", "of-binpb.jsonl")["answers"] == 1
     (cli.folder / "other.bin").write_bytes(b"\xff\xff neither")
     replay(cli, "other.bin", "--results", "b.jsonl", code=2)
-    assert "other.bin: is no OTLP" in cli.err
+    assert "other.bin: is text, neither JSON nor CSV with a header, and no OTLP" in cli.err
     replay(cli, "missing.jsonl", "--results", "c.jsonl", code=2)
     assert "missing.jsonl: cannot be read" in cli.err
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from agenteval_otel.cli.calibrate.collected import (
 )
 from agenteval_otel.cli.evaluate import configuration_of
 from agenteval_otel.cli.evaluate.dataset import Dataset, columns_of, is_database
+from agenteval_otel.cli.file_kinds import Kind, check_kinds, kind_of
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.database.target import target_of
 from agenteval_otel.engine.config import EvaluationRunConfig
@@ -55,6 +55,7 @@ class _Judged(NamedTuple):
 
 def collect(arguments: argparse.Namespace) -> list[Collected]:
     """Each evaluator of each criterion, with verdicts and labels."""
+    check_kinds(arguments.files, arguments.command)
     if _are_results(arguments.files):
         return _stored(arguments)
     return asyncio.run(_judged_now(arguments))
@@ -272,18 +273,7 @@ def _are_results(files: Sequence[str]) -> bool:
 
 
 def _is_results(file: str) -> bool:
-    if file == "-":
-        return False
-    if is_database(file):
-        return True
-    try:
-        with open(file, encoding="utf-8-sig", errors="replace") as lines:
-            first = json.loads(next((line for line in lines if line.strip()), "null"))
-    except OSError as error:
-        raise ConfigurationError(f"cannot be read: {error.strerror}", path=file) from None
-    except ValueError:
-        return False
-    return isinstance(first, dict) and isinstance(first.get("results"), list)
+    return kind_of(file) in (Kind.DATABASE, Kind.RESULTS)
 
 
 def _stored(arguments: argparse.Namespace) -> list[Collected]:
@@ -312,7 +302,7 @@ def _stored(arguments: argparse.Namespace) -> list[Collected]:
             else f"as a criterion or {USER_FEEDBACK!r}"
         )
         wrong = f"no feedback of people named {wanted} is in {', '.join(arguments.files)}{recorded}"
-        raise ConfigurationError(wrong, path="--feedback")
+        raise ConfigurationError(wrong, path="--feedback" if arguments.feedback else None)
     if unknown := [name for name in arguments.criterion if name not in known]:
         wrong = f"no result of {unknown[0]!r}{known_choices(unknown[0], sorted(known))}"
         raise ConfigurationError(wrong, path="--criterion")

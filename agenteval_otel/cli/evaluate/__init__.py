@@ -24,6 +24,7 @@ from agenteval_otel.cli.evaluate.emitted import EmittedSuite, emitter_of, name_o
 from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
 from agenteval_otel.cli.figures import whole_number
+from agenteval_otel.cli.file_kinds import check_kinds
 from agenteval_otel.cli.ui import check_extra, open_results
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
@@ -222,6 +223,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed."""
     limits = [FailUnder.parse(text) for text in arguments.fail_under]
+    check_kinds(arguments.datasets, "evaluate")
     places = places_of(arguments)
     _check_open(arguments)
     earlier = None if arguments.baseline is None else EarlierRun(arguments.baseline)

@@ -27,6 +27,7 @@ from pydantic import ValidationError
 from agenteval_otel.capture.build import history_fields, last_question
 from agenteval_otel.capture.messages import all_turns, is_message
 from agenteval_otel.capture.reading import Reading
+from agenteval_otel.cli.file_kinds import foreign_kind
 from agenteval_otel.components.explained import explain_validation, known_choices
 from agenteval_otel.config import Problem, SettingsError
 from agenteval_otel.database.target import is_sqlite, target_of
@@ -52,19 +53,6 @@ _JSON_CELLS = {
 }  # fmt: skip
 """Fields that are lists or mappings: their cells are JSON."""
 _FROM_SPREADSHEETS = "spreadsheets save as 'CSV UTF-8'"
-_OTHER_FILES = (
-    (
-        b"PK\x03\x04",
-        f"an Excel workbook or another ZIP file; expected JSON or CSV ({_FROM_SPREADSHEETS})",
-    ),
-    (b"\xd0\xcf\x11\xe0", f"an old Excel workbook; expected JSON or CSV ({_FROM_SPREADSHEETS})"),
-    (
-        b"PAR1",
-        "a Parquet file; expected JSON or CSV (pandas: to_json(..., orient='records', lines=True))",
-    ),
-    (b"\x1f\x8b", "compressed with gzip; `gunzip` makes the file that is expected"),
-)
-"""How files of other kinds begin, and what to do with them."""
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 """The line before the header in which Excel says which separator follows."""
 _TOO_DEEP = "not JSON that can be read: it is nested too deeply"
@@ -135,9 +123,8 @@ def lines_of(open_lines: Open, path: str, name: str) -> Iterator[str]:
 
 
 def _decoded(line: bytes, name: str, number: int) -> str:
-    kind = next((kind for start, kind in _OTHER_FILES if line.startswith(start)), None)
-    if number == 1 and kind is not None:
-        raise ConfigurationError(kind, path=f"{name}:{number}")
+    if number == 1 and (problem := foreign_kind(line)) is not None:
+        raise ConfigurationError(problem, path=name)
     try:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
