@@ -49,11 +49,18 @@ DESCRIPTION = (
 # results and two weights by both verdicts, the score, and the three sums of weighted scores
 _SERIES: Final = 10
 _LEAST_RATE: Final = 1e-6
+_DEFAULT_FILE: Final = "agenteval.yaml"  # as `init` writes it
 _HEAD_SAMPLERS: Final = ("traceidratio", "parentbased_traceidratio")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="the settings file")
+    parser.add_argument(
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="the settings file (default: the file that AGENTEVAL_SETTINGS names, "
+        f"else {_DEFAULT_FILE} in this folder)",
+    )
     parser.add_argument("--profile", metavar="NAME", help="check and print only this profile")
     parser.add_argument(
         "--monitoring",
@@ -72,13 +79,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if not Path(arguments.file).exists():
+    file = arguments.file or _settings_file()
+    if not Path(file).exists():
         raise ConfigurationError(
-            "there is no such file; `agenteval-otel init` writes one", path=arguments.file
+            "there is no such file; `agenteval-otel init` writes one", path=file
         )
-    loaded, problems = _checked(arguments.file, arguments.profile)
+    loaded, problems = _checked(file, arguments.profile)
     if problems or loaded is None:
-        print(f"{count_of(len(problems), 'problem')} in {printable(arguments.file)}\n")
+        print(f"{count_of(len(problems), 'problem')} in {printable(file)}\n")
         for problem in problems:
             print(f"  {printable(str(problem))}")
         return 1
@@ -86,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     profile = f"profile {loaded.profile}" if loaded.profile else "no profile"
     also = f"; also valid: {', '.join(others)}" if others and not arguments.profile else ""
     for line in (
-        f"{arguments.file} is valid ({profile}{also}).",
+        f"{file} is valid ({profile}{also}).",
         "",
         *_report(loaded, arguments.monitoring),
     ):
@@ -95,6 +103,17 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _understood(counts_from(arguments.source)):
             print(printable(line))
     return 0
+
+
+def _settings_file() -> str:
+    """Return the file that is checked where none is named: the process's, else this folder's."""
+    named = os.environ.get("AGENTEVAL_SETTINGS", "").strip()
+    if named or Path(_DEFAULT_FILE).exists():
+        return named or _DEFAULT_FILE
+    raise ConfigurationError(
+        "expected FILE: AGENTEVAL_SETTINGS names no settings file, and there is no "
+        f"{_DEFAULT_FILE} in this folder; `agenteval-otel init` writes one"
+    )
 
 
 def _understood(counts: Counts) -> Iterator[str]:

@@ -269,3 +269,19 @@ def test_the_key_of_sampling_is_never_shown(
     monkeypatch.delenv("AGENTEVAL_SAMPLING__KEY")
     out = cli("check", cli.settings(f"sampling: {{key: {key}}}"), code=0 if len(key) > 16 else 1)
     assert key not in out
+
+
+def test_without_a_file_it_checks_the_one_that_the_process_would_read(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """AGENTEVAL_SETTINGS comes before this folder's agenteval.yaml, and the report names the file."""
+    cli("check", code=2)
+    assert "AGENTEVAL_SETTINGS names no settings file" in cli.err
+    assert "`agenteval-otel init` writes one" in cli.err
+    cli.file("agenteval.yaml", "sample_rate: 0.5\n")
+    assert cli("check").startswith("agenteval.yaml is valid")
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", cli.file("other.yaml", "sample_rate: 7\n"))
+    assert "other.yaml" in cli("check", code=1)
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", "missing.yaml")
+    cli("check", code=2)
+    assert "missing.yaml: there is no such file" in cli.err
