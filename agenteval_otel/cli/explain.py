@@ -9,29 +9,39 @@ import shutil
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from itertools import chain
 
 from agenteval_otel import semconv as names
 from agenteval_otel.cli.counts import OF_CAPTURE, Counts, capture_reasons, counts_from, descending
 from agenteval_otel.cli.figures import number_between
-from agenteval_otel.components.explained import known_choices
+from agenteval_otel.components.explained import suggestion
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import percent
 from agenteval_otel.runtime.masking import printable
+from agenteval_otel.runtime.nearest import nearest
 from agenteval_otel.telemetry import reference
-from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES, Explanation
+from agenteval_otel.telemetry.reference import (
+    ERROR_TYPES,
+    FAILURES,
+    LOG_LINES,
+    OUTCOMES,
+    Explanation,
+)
 
 DESCRIPTION = (
-    "Explain what became of calls: outcomes, failed parts, error types of evaluators. Without arguments, print every "
-    "outcome in one sentence; with --from, the counts of a process with their shares, likely causes and remedies; with "
-    "--alerts, how long a fall of quality takes to its page, by the objectives of a settings file. "
+    "Explain what became of calls: outcomes, failed parts, error types of evaluators, log lines. Without arguments, "
+    "print every outcome in one sentence; with --from, the counts of a process with their shares, likely causes and "
+    "remedies; with --alerts, how long a fall of quality takes to its page, by the objectives of a settings file. "
     "Exit codes: 0 success; 2 an unknown name, or a source that cannot be read."
 )
 _REACH = {
     "delivered": "delivered by our own exporters; flush() returns whether the receiver accepted them",
     "handed_over": "handed over to the application's provider; whether its exporter delivers them is unknown",
 }
+_NEAREST = 3
+_LONGEST = 60  # of a word that is unknown
 _WIDEST = max(map(len, OUTCOMES))
 
 
@@ -40,8 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "names",
         nargs="*",
         metavar="NAME",
-        help="explain in full: an outcome (not_sampled), a part (storage:json_file), an error.type (timeout), a "
-        "criterion of the settings or the catalogue (Relevance): whether its judge was measured against people",
+        help="explain in full: an outcome (not_sampled), a part (storage:json_file), an error.type (timeout), the "
+        "event of a log line (no_telemetry), a criterion of the settings or the catalogue (Relevance): whether its "
+        "judge was measured against people",
     )
     parser.add_argument(
         "--from",
@@ -128,8 +139,9 @@ def _overview() -> list[str]:
         )
     lines += [
         "",
-        f"Parts that may fail: {', '.join(FAILURES)}",
-        f"Error types: {', '.join(ERROR_TYPES)}",
+        *_listed("Parts that may fail", FAILURES),
+        *_listed("Error types", ERROR_TYPES),
+        *_listed("Log lines", LOG_LINES),
         "",
     ]
     return [
@@ -139,10 +151,12 @@ def _overview() -> list[str]:
     ]
 
 
+def _listed(title: str, words: Iterable[str]) -> list[str]:
+    return _wrapped(f"{title}: {', '.join(words)}", first="", rest="    ")
+
+
 def _named(name: str, counts: Counts | None, settings: str | None) -> list[str]:
-    explanation = (
-        OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
-    )
+    explanation = _explanation_of(name)
     if explanation is None:
         from agenteval_otel.cli.calibrate.criterion import criterion_in_words, known_criteria
 
@@ -151,10 +165,26 @@ def _named(name: str, counts: Counts | None, settings: str | None) -> list[str]:
                 name,
                 *(part for line in lines for part in _wrapped(line, first="  ", rest="  ")),
             ]
-        choices = (*OUTCOMES, *FAILURES, *ERROR_TYPES, *known_criteria(settings))
-        raise ConfigurationError(f"unknown{known_choices(name, choices)}", path=name)
+        choices = (*OUTCOMES, *FAILURES, *ERROR_TYPES, *LOG_LINES, *known_criteria(settings))
+        raise ConfigurationError(_unknown(name, choices), path=printable(name[:_LONGEST]))
     share = f": {_of_calls(name, counts.totals)}" if counts is not None and name in OUTCOMES else ""
     return [name + share, *_in_full(explanation, is_outcome=name in OUTCOMES)]
+
+
+def _explanation_of(name: str) -> Explanation | None:
+    known = OUTCOMES.get(name) or ERROR_TYPES.get(name) or reference.explanation_of_failure(name)
+    if known is None and name in LOG_LINES:
+        return reference.explanation_of_log_line(LOG_LINES[name])
+    return known
+
+
+def _unknown(name: str, choices: Sequence[str]) -> str:
+    """Return the nearest words alone: there are over a hundred."""
+    near = get_close_matches(name[:_LONGEST], dict.fromkeys(choices), n=_NEAREST, cutoff=0.5)
+    meant = nearest(name, choices)
+    others = ", ".join(word for word in near if word != meant)
+    also = f"; near: {others}" if others else ""
+    return f"unknown{suggestion(name, choices)}{also}; `agenteval-otel explain` lists all words"
 
 
 def report(counts: Counts) -> list[str]:

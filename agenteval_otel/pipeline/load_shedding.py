@@ -76,6 +76,13 @@ class _Overload(NamedTuple):
     bound: float
     max_level: int
 
+    def in_words(self) -> str:
+        if self.measure == "loop_lag":
+            return f"the event loop ran {self.value:.2g} s late (limit {self.bound:g} s)"
+        if self.measure == "queue_full":
+            return f"the queue was full, and evaluating it would take {self.value:.2g} s"
+        return f"evaluating what waits would take {self.value:.2g} s (limit {self.bound:g} s)"
+
 
 class LoadShedder:
     """Load shedding of one pipeline. `look` runs on the background thread, `thin` and `keep` are
@@ -214,13 +221,32 @@ class LoadShedder:
         if self.level == before:
             return
         facts: dict[str, Any] = {"part": LEVELS[self.level], "level": self.level, "keep": self.keep}
+        effect = self._effect_in_words()
         if overload is None:
-            log.warning("sampling_recovered", **facts, before=LEVELS[before])
+            log.warning("sampling_recovered", **facts, before=LEVELS[before], effect=effect)
         else:
-            value, bound = round(overload.value, 4), overload.bound
             log.warning(
-                "sampling_reduced", **facts, measure=overload.measure, value=value, bound=bound
+                "sampling_reduced",
+                **facts,
+                measure=overload.measure,
+                value=round(overload.value, 4),
+                bound=overload.bound,
+                cause=overload.in_words(),
+                effect=effect,
             )
+
+    def _effect_in_words(self) -> str:
+        if self.level == FULL:
+            return "every sampled answer is evaluated"
+        if self.level == OFF:
+            return "no answer is evaluated"
+        share = round(1 / self._rate)
+        text = f"one of {share} sampled answers is evaluated"
+        if share == 1:
+            text = "every sampled answer is evaluated"
+        elif share == 2:
+            text = "every second sampled answer is left out"
+        return text if self.level == REDUCED else f"{text}, and no model is asked"
 
     def _reduced(self, since_s: float, overload: _Overload) -> tuple[int, float] | None:
         if since_s < _REDUCE_EVERY_S:

@@ -16,6 +16,12 @@ from typing import Any, Final, TypeVar
 Hook = TypeVar("Hook", bound=Callable[[], Any])
 
 
+_FAILED: Final = (
+    "a part could not be reset in a forked child; docs/reliability.md "
+    "[event='fork_hook_failed' part=%r error_type=%r]"
+)
+
+
 class _Hooks:
     """Functions in the order of their registration. No lock: each change is one operation of a
     dictionary.
@@ -50,8 +56,7 @@ class _Hooks:
                 # By the standard library alone, whose own locks are free in the child.
                 with contextlib.suppress(Exception):
                     facts = getattr(function, "__qualname__", "?"), type(error).__name__
-                    line = "event='fork_hook_failed' part=%r error_type=%r"
-                    logging.getLogger("agenteval_otel").warning(line, *facts)
+                    logging.getLogger("agenteval_otel").warning(_FAILED, *facts)
 
 
 _BEFORE, _IN_PARENT, _IN_CHILD = _Hooks(), _Hooks(), _Hooks()

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import threading
 import time
-from typing import Any
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
 
 from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.masking import printable
 
 _EVERY_S = 60.0
 _MAX_CAUSES = 256
 _OTHERS = "other causes"
 _NAME = "agenteval_otel"
+_FACT: Final = re.compile(r"\{(\w+)\}")
+_OPTIONAL: Final = re.compile(r"\[([^\]]*)\]")
 
 
 class _Cause:
@@ -40,18 +47,70 @@ class _Cause:
         return None
 
 
-def _named(logger: Any, method: str, line: Any) -> str:
-    """The line, with our name where no handler is set up: the standard library then writes the line
-    alone.
+class LogLine(NamedTuple):
+    """What an event's line says. The fields are described in log_lines.toml."""
+
+    says: str
+    page: str
+    remedies: Sequence[str]
+    means: str = ""
+
+
+def log_lines() -> dict[str, LogLine]:
+    """Read what every event's line says, by the event's name."""
+    text = files(__package__).joinpath("log_lines.toml").read_text(encoding="utf-8")
+    return {event: LogLine(**entry) for event, entry in tomllib.loads(text).items()}
+
+
+def in_words(line: LogLine, facts: Mapping[str, Any]) -> tuple[str, set[str]]:
+    """Return the sentence with its facts, and the names of those that it tells in words."""
+    told: set[str] = set()
+
+    def filled(match: re.Match[str]) -> str:
+        value = facts.get(match[1])
+        if isinstance(value, float):
+            return f"{value:,.4g}"
+        if isinstance(value, int):
+            return f"{value:,}"
+        shown = printable(" ".join(str(value).split()))  # names may come from outside
+        if " " in shown:
+            told.add(match[1])
+        return shown
+
+    def optional(match: re.Match[str]) -> str:
+        inner = match[1]
+        is_known = all(facts.get(name) is not None for name in _FACT.findall(inner))
+        return inner if is_known else ""
+
+    return _FACT.sub(filled, _OPTIONAL.sub(optional, line.says)), told
+
+
+def _rendered(lines: Mapping[str, LogLine], event: str, facts: Mapping[str, Any]) -> str:
+    """Return the sentence with its page, then the event with its facts.
+
+    Where no handler is set up the standard library writes the line alone, to a terminal: it then
+    begins with time, level and our name, and what the sentence tells in words is not repeated.
     """
-    return line if logging.getLogger(_NAME).hasHandlers() else f"agenteval-otel: {line}"
+    is_alone = not logging.getLogger(_NAME).hasHandlers()
+    begin = f"{time.strftime('%Y-%m-%d %H:%M:%S')} WARNING agenteval-otel: " if is_alone else ""
+    shown: dict[str, Any] = {"event": event, **facts}
+    if line := lines.get(event):
+        sentence, told = in_words(line, facts)
+        begin += f"{sentence}; docs/{line.page} "
+        if is_alone:
+            shown = {name: value for name, value in shown.items() if name not in told}
+    fields = " ".join(f"{name}={value!r}" for name, value in shown.items())
+    return f"{begin}[{fields}]"
 
 
 class _Plain:
-    @staticmethod
-    def warning(event: str, **facts: Any) -> None:
-        line = " ".join(f"{name}={value!r}" for name, value in {"event": event, **facts}.items())
-        logging.getLogger(_NAME).warning(_named(None, "", line))
+    """Writes lines without structlog."""
+
+    def __init__(self, lines: Mapping[str, LogLine]) -> None:
+        self._lines = lines
+
+    def warning(self, event: str, **facts: Any) -> None:
+        logging.getLogger(_NAME).warning(_rendered(self._lines, event, facts))
 
 
 class _Log:
@@ -60,7 +119,9 @@ class _Log:
         self._logger: Any = None
 
     def warning(self, event: str, **facts: Any) -> None:
-        """Write ``event='...' part='...'``, or count that it was left out; never raises."""
+        """Write a sentence and ``[event='...' part='...']``, or count that it was left out. Never
+        raises.
+        """
         try:
             now = time.monotonic()
             left_out = self._cause(f"{event}:{facts.get('part', '')}"[:200], now).turn(now)
@@ -82,23 +143,29 @@ class _Log:
         return causes.setdefault(key, _Cause())
 
     def load(self) -> Any:
-        """Import structlog, which takes up to a tenth of a second; plain lines where it cannot be
-        read.
+        """Import structlog and read the sentences, which takes up to a tenth of a second. Lines are
+        plain where that fails.
 
         It imports rich where that is installed, which draws from `random`: the application's state
         is restored.
         """
         if self._logger is None:
             state = random.getstate()
+            lines: Mapping[str, LogLine] = {}
             try:
+                lines = log_lines()
                 import structlog
             except Exception:  # as in a process that has lost the right to read it
-                return _Plain
+                return _Plain(lines)
             finally:
                 random.setstate(state)
+
+            def render(logger: Any, method: str, facts: Any) -> str:
+                return _rendered(lines, facts.pop("event"), facts)
+
             self._logger = structlog.wrap_logger(
                 logging.getLogger(_NAME),
-                processors=(structlog.processors.KeyValueRenderer(key_order=["event"]), _named),
+                processors=(render,),
                 wrapper_class=structlog.stdlib.BoundLogger,
                 context_class=dict,
                 cache_logger_on_first_use=False,

@@ -6,12 +6,14 @@ generated from them; no module that runs in the host imports this one.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Final, NamedTuple
 
 from agenteval_otel import semconv as names
+from agenteval_otel.runtime.log import LogLine, log_lines
 
 
 class Explanation(NamedTuple):
@@ -34,8 +36,17 @@ FAILURES: Final = {part: Explanation(**entry) for part, entry in _TEXTS["failure
 ERROR_TYPES: Final = {name: Explanation(**entry) for name, entry in _TEXTS["errors"].items()}
 """By `error.type` of a failed result; other values are evaluators' own, or classes of exceptions.
 """
+LOG_LINES: Final = log_lines()
+"""By the event of a log line, the word after ``event=``."""
 LOST_REASONS: Final[dict[str, str]] = _TEXTS["lost_reasons"]
 """By `agenteval.export.reason`: why something did not reach the backend."""
+
+
+def explanation_of_log_line(line: LogLine) -> Explanation:
+    """Return what the line of an event means, with ``<fact>`` for what differs."""
+    sentence = re.sub(r"\{(\w+)\}", r"<\1>", re.sub(r"[\[\]]", "", line.says))
+    says = f"The log line says: {sentence}; docs/{line.page}"
+    return Explanation(f"{line.means} {says}".lstrip(), (), line.remedies)
 
 
 def explanation_of_failure(part: str) -> Explanation | None:

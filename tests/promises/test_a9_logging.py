@@ -58,8 +58,9 @@ class Kept(logging.Handler):
         self.lines.append((record.name, record.getMessage()))
 
     def ours(self) -> Counter[str]:
-        """How often each cause was written: what stands before the facts that change, of our lines."""
-        causes = (" ".join(line.split(" ")[:2]) for name, line in self.lines if name == OURS)
+        """How often each cause was written: the event and the part of each of our lines."""
+        fields = (line.partition("[event=")[2] for name, line in self.lines if name == OURS)
+        causes = (" ".join(f"event={text}".rstrip("]").split(" ")[:2]) for text in fields)
         return Counter(causes)
 
     def of_exporters(self, port: int) -> list[str]:
@@ -301,7 +302,8 @@ def test_the_hosts_structlog_is_neither_used_nor_changed(caplog: pytest.LogCaptu
     finally:
         structlog.configure(**before)
     assert [record.getMessage() for record in caplog.records] == [
-        "event='part_failed' part='sampler' error_type='ValueError'"
+        "sampler failed (ValueError); docs/troubleshooting.md "
+        "[event='part_failed' part='sampler' error_type='ValueError']"
     ]
 
 
