@@ -10,7 +10,6 @@ import contextlib
 import sys
 import textwrap
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from agenteval_otel.cli.figures import json_for_terminals, number_between, whole_number
@@ -192,14 +191,22 @@ def _judged_in_pairs(
         judge = judge.model_copy(update={"cache": CacheSettings(path=Path(arguments.cache))})
     judge.prepare()
     calls = JudgeTotals()
-    with contextlib.closing(Progress(None)) as progress, observed_by(calls):
+    judged_share = 0.0
+
+    def on_pair(share: float) -> None:
+        nonlocal judged_share
+        judged_share = share
+        progress.advance(0)
+
+    progress = Progress(None, what="pairs judged", share=lambda: judged_share)
+    with contextlib.closing(progress), observed_by(calls):
         judged, preferences = asyncio.run(
             with_preferences(
                 sides,
                 judge,
                 question=arguments.question,
                 concurrency=arguments.concurrency,
-                on_pair=partial(progress.advance, 0),
+                on_pair=on_pair,
             )
         )
     print(printable(str(calls)), file=sys.stderr)

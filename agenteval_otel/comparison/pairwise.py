@@ -69,7 +69,7 @@ async def with_preferences(
     *,
     question: str = QUESTION,
     concurrency: int = 8,
-    on_pair: Callable[[], object] = bool,
+    on_pair: Callable[[float], object] = bool,
 ) -> tuple[tuple[list[Answer], list[Answer]], Preferences]:
     """Both sides with the score `preferred`: 1 for the preferred answer, 0 for the other one, 0.5
     for both of a tie.
@@ -82,7 +82,7 @@ async def with_preferences(
     Args:
         question: What makes an answer the better one.
         concurrency: Pairs that are judged at the same time.
-        on_pair: Called behind each pair.
+        on_pair: Called behind each pair, with the share of the pairs that are judged.
 
     Raises:
         EvaluationError: No input is on both sides with stored texts.
@@ -100,7 +100,7 @@ async def with_preferences(
         outcomes.append(of_pair)
         for side, index, answer, value in zip(scored, at, (a, b), _values(of_pair), strict=True):
             side[index] = _scored(answer, value, version, max(_weight_of(a), _weight_of(b)))
-        on_pair()
+        on_pair(len(outcomes) / len(pairs))
 
     try:
         async with asyncio.TaskGroup() as tasks:

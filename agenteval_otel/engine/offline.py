@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import sys
 import time
 from collections.abc import (
@@ -44,6 +45,7 @@ from agenteval_otel.scoring import AgentDockCriteria
 
 T = TypeVar("T")
 _LINE_EVERY_S = 10.0
+_FIRST_ESTIMATE_S = 3.0
 _REWRITTEN_EVERY_S = 0.1
 
 
@@ -377,10 +379,14 @@ def _failed(
 
 
 class Progress:
-    """Counts evaluated inputs on stderr: on a terminal in one line that is rewritten, else in a
-    line every 10 s.
+    """Counts evaluated inputs on stderr, with the time that is left: on a terminal in one line that
+    is rewritten, else in a line every 10 s.
 
-    `more` returns further text for the progress line.
+    Args:
+        total: How many there are. None where that is unknown.
+        what: What is counted, in words.
+        share: Returns how much of the work is done, from 0 to 1, where `total` is unknown.
+        more: Returns further text for the progress line.
     """
 
     def __init__(
@@ -389,15 +395,21 @@ class Progress:
         *,
         shown: bool = True,
         clock: Callable[[], float] = time.monotonic,
+        what: str = "inputs evaluated",
+        share: Callable[[], float | None] = lambda: None,
         more: Callable[[], str] = str,
     ) -> None:
-        self._of, self._more = "" if total is None else f" of {total:,}", more
+        self._total = total
+        self._what = what
+        self._share = share
+        self._more = more
         self._stream = sys.stderr if shown else None
         self._rewrites = False
         # a stream of the host's own, or a closed one
         with contextlib.suppress(AttributeError, OSError, ValueError):
             self._rewrites = self._stream is not None and self._stream.isatty()
-        self._done, self._clock = 0, clock
+        self._done = 0
+        self._clock = clock
         self._began = self._written = clock()
 
     def advance(self, failed: int) -> None:
@@ -407,9 +419,40 @@ class Progress:
         if now - self._written < (_REWRITTEN_EVERY_S if self._rewrites else _LINE_EVERY_S):
             return
         self._written = now
-        line = f"{self._done:,}{self._of} inputs evaluated, {self._done / (now - self._began):,.1f} a second"
-        line += f", {more}" if (more := self._more()) else ""
-        self._write(line + (f", {failed:,} with failures" if failed else ""))
+        elapsed_s = now - self._began
+        of_total = "" if self._total is None else f" of {self._total:,}"
+        parts = [
+            f"{self._done:,}{of_total} {self._what}",
+            self._left_in_words(elapsed_s),
+            f"{failed:,} with failures" if failed else "",
+            f"{self._done / elapsed_s:,.1f} a second",
+            self._more(),
+        ]
+        self._write(self._fitting([part for part in parts if part]))
+
+    def _left_in_words(self, elapsed_s: float) -> str:
+        share = self._done / self._total if self._total else self._share()
+        if share is None or not 0.0 < share <= 1.0 or elapsed_s < _FIRST_ESTIMATE_S:
+            return ""
+        left_s = elapsed_s * (1.0 - share) / share
+        if left_s < 90.0:
+            return f"about {left_s:.0f} s left"
+        if left_s < 5_400.0:
+            return f"about {left_s / 60:.0f} min left"
+        return f"about {left_s / 3_600:,.0f} h left"
+
+    def _fitting(self, parts: Sequence[str]) -> str:
+        """Return the first parts that fit: a terminal's line that is broken is not rewritten."""
+        line = parts[0]
+        for part in parts[1:]:
+            if self._rewrites and len(line) + len(part) + 2 > self._width():
+                break
+            line += f", {part}"
+        return line
+
+    @staticmethod
+    def _width() -> int:
+        return max(1, shutil.get_terminal_size().columns - 1)
 
     def close(self) -> None:
         if self._rewrites:
@@ -419,5 +462,6 @@ class Progress:
         if self._stream is not None:
             # closed meanwhile: no reason to end a batch
             with contextlib.suppress(OSError, ValueError):
-                self._stream.write(f"{line:<79}\r" if self._rewrites else f"{line}\n")
+                width = self._width() if self._rewrites else 0
+                self._stream.write(f"{line[:width]:<{width}}\r" if self._rewrites else f"{line}\n")
                 self._stream.flush()

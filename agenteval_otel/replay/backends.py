@@ -94,6 +94,9 @@ class Backend:
     def progress(self) -> str:
         return f"at {_shown(self._at_ns)}"
 
+    def share(self) -> float:
+        return (self._at_ns - self._since_ns) / max(1, self._until_ns - self._since_ns)
+
     def notes(self) -> Iterator[str]:
         """What is to be said of the window as a whole, once the answers were read."""
         window = f"{_shown(self._since_ns)} to {_shown(self._until_ns)}"

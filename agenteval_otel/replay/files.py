@@ -79,7 +79,11 @@ class OtlpFiles:
         self._database.close()
 
     def progress(self) -> str:
-        return f"{100 * self._done / self._traces:.0f} % of the traces" if self._traces else ""
+        share = self.share()
+        return "" if share is None else f"{100 * share:.0f} % of the traces"
+
+    def share(self) -> float | None:
+        return self._done / self._traces if self._traces else None
 
     def answers(self) -> Iterator[RecordedAnswer]:
         self._collect()

@@ -93,6 +93,9 @@ class Source(Protocol):
     def progress(self) -> str:
         """How far it is, in a few words; empty where that is unknown."""
 
+    def share(self) -> float | None:
+        """Return how much of the place was read, from 0 to 1. None where that is unknown."""
+
     def close(self) -> None: ...
 
 

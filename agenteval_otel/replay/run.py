@@ -76,7 +76,13 @@ class Replay:
         )
         self._emits_content = emitter is not None and emitter.content != "no_content"
         self._runs: dict[int, OfflineRun] = {}
-        self._progress = Progress(None, shown=progress, more=source.progress)
+        self._progress = Progress(
+            None,
+            shown=progress,
+            what="answers scored",
+            share=source.share,
+            more=source.progress,
+        )
         self.totals, self.compared = Totals(), SideBySide()
         self.scored = self.earlier = self.failing = self.unselected = self.undelivered = 0
         self._unsent, self._flush_s = 0, _FLUSH_S

@@ -30,6 +30,8 @@ class StoredAnswers:
         self.counts: Counter[str] = Counter()
         self._selection = selection
         self._at: datetime | None = None
+        self._first: datetime | None = None
+        self._began = datetime.now(UTC)
         try:
             self._target: Target = database_at(place)
         except ValueError as error:
@@ -39,6 +41,15 @@ class StoredAnswers:
 
     def progress(self) -> str:
         return f"at {self._at:%Y-%m-%d %H:%M:%S}Z" if self._at else ""
+
+    def share(self) -> float | None:
+        """Return how much of the time was read, from the first answer to the end or to now."""
+        if self._first is None or self._at is None:
+            return None
+        until_ns = self._selection.until_ns
+        until = self._began if until_ns is None else datetime.fromtimestamp(until_ns / 1e9, UTC)
+        whole_s = (until - self._first).total_seconds()
+        return (self._at - self._first).total_seconds() / whole_s if whole_s > 0 else None
 
     def answers(self) -> Iterator[RecordedAnswer]:
         # loads SQLAlchemy
@@ -66,6 +77,7 @@ class StoredAnswers:
             for key, stored in page:
                 if answer := self._answer_of(key, stored, recorded):
                     self._at = datetime.fromtimestamp(answer.ended_ns / 1e9, UTC)
+                    self._first = self._first or self._at
                     yield answer
 
     def _answer_of(

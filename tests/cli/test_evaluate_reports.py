@@ -255,7 +255,7 @@ def test_progress_takes_any_stream(monkeypatch: pytest.MonkeyPatch, closed: bool
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
     Progress(3, clock=itertools.count(step=20).__next__).advance(0)
-    assert lines == ([] if closed else ["1 of 3 inputs evaluated, 0.1 a second\n"])
+    assert lines == ([] if closed else ["1 of 3 inputs evaluated, about 40 s left, 0.1 a second\n"])
 
 
 def test_progress_is_a_rewritten_line_on_a_terminal_and_one_every_ten_seconds_elsewhere(
@@ -270,8 +270,8 @@ def test_progress_is_a_rewritten_line_on_a_terminal_and_one_every_ten_seconds_el
     for number in range(6):
         progress.advance(number // 3)
     assert sys.stderr.getvalue().splitlines() == [
-        "3 of 1,000 inputs evaluated, 0.2 a second",
-        "6 of 1,000 inputs evaluated, 0.2 a second, 1 with failures",
+        "3 of 1,000 inputs evaluated, about 66 min left, 0.2 a second",
+        "6 of 1,000 inputs evaluated, about 66 min left, 1 with failures, 0.2 a second",
     ]
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -280,3 +280,31 @@ def test_progress_is_a_rewritten_line_on_a_terminal_and_one_every_ten_seconds_el
     progress.close()
     lines = [line.strip() for line in sys.stderr.getvalue().split("\r")]
     assert lines == ["1 of 3 inputs evaluated, 1.0 a second", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (120, "4 pairs judged, about 6 s left, 2 with failures, 1.0 a second, at noon"),
+        (50, "4 pairs judged, about 6 s left, 2 with failures"),
+        (10, "4 pairs j"),
+    ],
+)
+def test_a_terminals_progress_stays_in_its_line(
+    columns: int, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that the terminal breaks could not be rewritten: the time left comes before the rest."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    progress = Progress(
+        None,
+        clock=itertools.count().__next__,
+        what="pairs judged",
+        share=lambda: 0.4,
+        more=lambda: "at noon",
+    )
+    for _ in range(4):
+        progress.advance(2)
+    lines = sys.stderr.getvalue().split("\r")
+    assert lines[3] == line.ljust(columns - 1)
