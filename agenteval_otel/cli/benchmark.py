@@ -23,7 +23,7 @@ from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models.intervals import Estimate, estimate_of
 from agenteval_otel.reports.figures import BAD, DASH, GOOD, with_interval
-from agenteval_otel.reports.table import console_for
+from agenteval_otel.reports.table import console_for, fitting
 from agenteval_otel.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.telemetry.spans import own_service_version
@@ -174,7 +174,7 @@ def _history(arguments: argparse.Namespace, runs: list[Run]) -> int:
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     names = list(dict.fromkeys(name for version in versions for name in version.means))
     for title in ("version", "evaluated", "answers", *names):
-        table.add_column(printable(title))
+        table.add_column(printable(title), no_wrap=True)
     for version in versions:
         cells = [_cell(version, name) for name in names]
         table.add_row(
@@ -184,7 +184,7 @@ def _history(arguments: argparse.Namespace, runs: list[Run]) -> int:
             *cells,
         )
     console = console_for(sys.stdout)
-    console.print(table)
+    console.print(fitting(table))
     console.print(
         Text(
             f"\nMeans with 95 % intervals. {BAD} {GOOD}: significantly lower or higher than before; "

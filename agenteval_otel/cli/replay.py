@@ -37,7 +37,7 @@ from agenteval_otel.replay.run import Replay
 from agenteval_otel.replay.side_by_side import Comparison
 from agenteval_otel.replay.stored import StoredAnswers
 from agenteval_otel.reports.figures import DASH, count_of, frequencies, percent
-from agenteval_otel.reports.table import console_for, grid_of, tables_of
+from agenteval_otel.reports.table import console_for, fitting, grid_of, tables_of
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.storage.otlp import OtlpStorageProvider
@@ -313,7 +313,7 @@ def _print_tables(replay: Replay, heading: str) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     for item in compared:
         table.add_row(printable(item.name), *_cells(item))
-    console.print(table)
+    console.print(fitting(table))
     versions = [
         (item.name, f"{frequencies(item.recorded_versions)}  ->  {frequencies(item.new_versions)}")
         for item in compared

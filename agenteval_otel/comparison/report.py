@@ -14,7 +14,7 @@ from agenteval_otel.comparison.answers import Answer
 from agenteval_otel.comparison.compare import Comparison, CriterionComparison, Regression
 from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.reports.figures import BAD, DASH, GOOD, count_of, markdown_text, with_interval
-from agenteval_otel.reports.table import console_for, grid_of
+from agenteval_otel.reports.table import console_for, fitting, grid_of
 from agenteval_otel.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.text import brief
@@ -48,7 +48,7 @@ def tables_of(
         ]
     )
     yield ""
-    yield _table(comparison, width >= _WIDE)
+    yield fitting(_table(comparison, width >= _WIDE))
     worst = [
         (
             item.criterion,

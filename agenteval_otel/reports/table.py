@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -18,6 +21,10 @@ _WIDE = 76
 _COUNTS = ("scored", "skip", "fail")
 _COLUMNS = ("criterion", "mean", "pass rate", *_COUNTS, "target")
 _LOWEST = 5
+_NAME = 8
+_LEAST_FOLDED = 30  # a folded column reads well down to here
+_LEAST_NAME = 16  # so does a name
+_LEAST_LINE = 12
 
 
 def console_for(file: IO[str], *, width: int | None = None, colour: bool | None = None) -> Console:
@@ -37,7 +44,7 @@ def tables_of(
     """
     yield Text(printable(heading), style="bold")
     yield ""
-    yield criteria_table(totals, targets, width=width)
+    yield fitting(criteria_table(totals, targets, width=width))
     lowest: list[tuple[str, ...]] = [
         (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria))
         for low in totals.lowest
@@ -118,12 +125,123 @@ def _targets(targets: Sequence[Target], criterion: str | None) -> Text:
     return Text("\n").join(own)
 
 
-def grid_of(rows: Iterable[Sequence[str]], style: str = "") -> Table:
-    """Rows of a short name and texts, which are folded where the terminal is narrow."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True, style=style or "dim", min_width=8)
-    for row in rows:
-        while len(grid.columns) < len(row):
-            grid.add_column(overflow="fold", style=style)
-        grid.add_row(*(Text(printable(cell)) for cell in row))
-    return grid
+def fitting(table: Table) -> RenderableType:
+    """Return the table for any width of the terminal. Its cells and headers are texts."""
+    return _FittingTable(table)
+
+
+class _FittingTable:
+    """A table. Where it would be cut or become ribbons, a row's figures stand under its first cell."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._fits(options.max_width):
+            yield self._table
+            return
+        names = [_plain(column.header) for column in self._table.columns]
+        for first, *cells in zip(*(column.cells for column in self._table.columns), strict=True):
+            yield first if isinstance(first, Text) else Text(str(first))
+            shown = [
+                f"{name} {text}"
+                for name, cell in zip(names[1:], cells, strict=True)
+                if (text := _plain(cell))
+            ]
+            for line in _wrapped_cells(shown, max(_LEAST_LINE, options.max_width - 2)):
+                yield Text(f"  {line}")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, options.max_width)
+
+    def _fits(self, width: int) -> bool:
+        """Tell whether only the columns that may be folded are, to a width that reads well."""
+        needed = 0
+        for column in self._table.columns:
+            texts = [column.header, *column.cells]
+            widest = max(cell_len(line) for text in texts for line in _plain(text).split("\n"))
+            needed += widest if column.no_wrap else min(widest, _LEAST_NAME)
+        padding = self._table.padding[1] + self._table.padding[3]
+        return needed + padding * (len(self._table.columns) - 1) <= width
+
+
+def _plain(cell: RenderableType) -> str:
+    return cell.plain.strip() if isinstance(cell, Text) else str(cell).strip()
+
+
+def grid_of(rows: Iterable[Sequence[str]], style: str = "") -> RenderableType:
+    """Return rows of a short name and texts, for any width of the terminal."""
+    return _Grid([[printable(cell) for cell in row] for row in rows], style)
+
+
+class _Grid:
+    """Rows in columns. Where a column would become a ribbon, a row's texts stand under its name."""
+
+    def __init__(self, rows: Sequence[Sequence[str]], style: str) -> None:
+        self._rows = rows
+        self._style = style
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self._fits(options.max_width):
+            yield self._table()
+        else:
+            yield from self._lines(options.max_width)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, options.max_width)
+
+    def _fits(self, width: int) -> bool:
+        """Tell whether only the widest column has to be folded, to a width that reads well."""
+        columns = max(map(len, self._rows), default=0)
+        widths = [
+            max(cell_len(row[column]) for row in self._rows if column < len(row))
+            for column in range(columns)
+        ]
+        widest = max(widths, default=0)
+        folded = min(widest, _LEAST_FOLDED)
+        return sum(widths) - widest + folded + 2 * (columns - 1) <= width
+
+    def _table(self) -> Table:
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.add_column(no_wrap=True, style=self._style or "dim", min_width=_NAME)
+        for row in self._rows:
+            while len(grid.columns) < len(row):
+                grid.add_column(overflow="fold", style=self._style)
+            grid.add_row(*map(Text, row))
+        return grid
+
+    def _lines(self, width: int) -> Iterator[Text]:
+        names = [cell_len(row[0]) for row in self._rows if row]
+        beside = max([_NAME, *names]) + 2
+        if beside > width // 3:
+            beside = 2  # the names stand on lines of their own
+        for name, *cells in self._rows:
+            if cell_len(name) + 2 > beside:
+                yield Text(name, style=self._style or "dim", overflow="fold")
+                name = ""
+            room = max(_LEAST_LINE, width - beside)
+            for line in _wrapped_cells(cells, room):
+                begin = Text(name.ljust(beside), style=self._style or "dim")
+                yield begin.append(line, style=self._style or "not dim")
+                name = ""
+
+
+def _wrapped_cells(cells: Sequence[str], width: int) -> Iterator[str]:
+    """Yield the cells two blanks apart, in lines of this width. All but the first are indented."""
+    line = ""
+    indent = ""
+    for cell in filter(None, cells):
+        if line.strip() and cell_len(line) + 2 + cell_len(cell) > width:
+            yield line
+            indent = "  "
+            line = ""
+        if line.strip():
+            line += f"  {cell}"
+            continue
+        *whole, line = textwrap.wrap(
+            cell, width, initial_indent=indent, subsequent_indent="  ", break_on_hyphens=False
+        ) or [""]
+        yield from whole
+        indent = "  "
+    if line.strip():
+        yield line
