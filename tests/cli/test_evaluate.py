@@ -355,7 +355,7 @@ def test_nothing_scored_is_2(evaluate: Evaluate) -> None:
     is missed too.
     """
     evaluate(evaluate.says(), code=2)
-    assert "no inputs in says.jsonl" in evaluate.err
+    assert "says.jsonl: is empty" in evaluate.err
     shown = evaluate(evaluate.says("break", "skip"), "--settings", evaluate.settings(), code=2)
     assert (
         "nothing was scored (says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1)"

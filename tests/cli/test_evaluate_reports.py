@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput
 from agenteval_otel.cli.evaluate.dataset import Row
@@ -19,6 +21,7 @@ from agenteval_otel.cli.evaluate.reports import KINDS
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, targets_of
 from agenteval_otel.engine.offline import Progress
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
+from agenteval_otel.reports.table import console_for, fitting, grid_of
 from agenteval_otel.reports.totals import Totals
 
 EVIL = "a\0\x1b\ud800\ufffe]]>&<b>\"'|`\n@all"
@@ -209,8 +212,41 @@ def test_the_table_fits_its_terminal(width: int, monkeypatch: pytest.MonkeyPatch
     assert (" 1,200 " in text) is (width == 80)
     assert "90 %" in text
     assert "100 %" in text
-    assert long_name in re.sub(r" .*\n", "", text[text.index("criterion") :] + "\n")
+    folded = re.sub(r" .*\n", "", text[text.index("criterion") :] + "\n")
+    assert long_name in (folded if width == 80 else text)
     assert ("0.00 (0.00" in text) is (width == 80)
+
+
+@pytest.mark.parametrize("width", [20, 50, 79])
+def test_rows_that_do_not_fit_stand_under_their_name(width: int) -> None:
+    """No column becomes a ribbon and no figure is cut; a place longer than the line is broken."""
+    place = "a_folder/answers_of_the_support_agent.jsonl:1"
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("criterion", overflow="fold")
+    for name in ("answers", "B - A (95 %)", "outcome"):
+        table.add_column(name, no_wrap=True)
+    table.add_row("close_to_the_reference", "1,200", "-0.263 (-0.412 to -0.113)", Text("drop"))
+    file = io.StringIO()
+    console = console_for(file, width=width)
+    console.print(fitting(table))
+    console.print(grid_of([("Lowest", place, "0.33", "response_health (empty)"), ("", "b:2")]))
+    lines = file.getvalue().splitlines()
+    assert max(map(cell_len, lines)) <= width
+    text = re.sub(r"\s+", "", file.getvalue())
+    assert "-0.263(-0.412to-0.113)" in text
+    assert place in text or width == 79
+    if width == 79:
+        assert lines[0].split() == ["criterion", "answers", "B", "-", "A", "(95", "%)", "outcome"]
+    if width == 50:
+        assert [line.rstrip() for line in lines] == [
+            "close_to_the_reference",
+            "  answers 1,200",
+            "    B - A (95 %) -0.263 (-0.412 to -0.113)",
+            "    outcome drop",
+            "Lowest    a_folder/answers_of_the_support_agent.js",
+            "            onl:1  0.33  response_health (empty)",
+            "          b:2",
+        ]
 
 
 def test_the_table_shows_categories_and_the_lowest_inputs() -> None:
