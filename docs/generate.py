@@ -347,6 +347,12 @@ def error_types() -> str:
     return _explained(reference.ERROR_TYPES)
 
 
+def log_events() -> str:
+    """What each log line's event means."""
+    rows = ((f"`{event}`", line.means) for event, line in reference.LOG_LINES.items())
+    return _lines(("log event", "meaning"), rows)
+
+
 def no_calls() -> str:
     """Why nothing may have been counted at all."""
     found = reference.NO_CALLS
@@ -674,6 +680,7 @@ PARTS: dict[str, Callable[[], str]] = {
         boundaries,
         no_calls,
         outcomes,
+        log_events,
         failures,
         error_types,
         catalogue,

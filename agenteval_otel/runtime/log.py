@@ -51,9 +51,9 @@ class LogLine(NamedTuple):
     """What an event's line says. The fields are described in log_lines.toml."""
 
     says: str
+    means: str
     page: str
     remedies: Sequence[str]
-    means: str = ""
 
 
 def log_lines() -> dict[str, LogLine]:

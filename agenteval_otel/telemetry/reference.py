@@ -45,8 +45,10 @@ LOST_REASONS: Final[dict[str, str]] = _TEXTS["lost_reasons"]
 def explanation_of_log_line(line: LogLine) -> Explanation:
     """Return what the line of an event means, with ``<fact>`` for what differs."""
     sentence = re.sub(r"\{(\w+)\}", r"<\1>", re.sub(r"[\[\]]", "", line.says))
+    means = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", line.means)  # without addresses of pages
+    begun = means[0].upper() + means[1:]
     says = f"The log line says: {sentence}; docs/{line.page}"
-    return Explanation(f"{line.means} {says}".lstrip(), (), line.remedies)
+    return Explanation(f"{begun}. {says}", (), line.remedies)
 
 
 def explanation_of_failure(part: str) -> Explanation | None:

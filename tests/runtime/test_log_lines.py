@@ -151,7 +151,7 @@ def test_a_sentence_has_the_facts_that_it_names(item: Logged) -> None:
 
 def test_what_comes_from_outside_cannot_steer_a_terminal() -> None:
     """Names and texts stay in one line, without control characters, and are no templates."""
-    line = LogLine("{part} failed[: {problem}][, {missing}]", "storage.md", ())
+    line = LogLine("{part} failed[: {problem}][, {missing}]", "it failed", "storage.md", ())
     facts = {"part": "\x1b[31m{problem}", "problem": "two\r\nlines", "value": 0.123456}
     assert in_words(line, facts) == ("?[31m{problem} failed: two lines", {"problem"})
 
