@@ -64,7 +64,7 @@ def log_lines() -> dict[str, LogLine]:
 
 def in_words(line: LogLine, facts: Mapping[str, Any]) -> tuple[str, set[str]]:
     """Return the sentence with its facts, and the names of those that it tells in words."""
-    told: set[str] = set()
+    spoken: set[str] = set()
 
     def filled(match: re.Match[str]) -> str:
         value = facts.get(match[1])
@@ -74,7 +74,7 @@ def in_words(line: LogLine, facts: Mapping[str, Any]) -> tuple[str, set[str]]:
             return f"{value:,}"
         shown = printable(" ".join(str(value).split()))  # names may come from outside
         if " " in shown:
-            told.add(match[1])
+            spoken.add(match[1])
         return shown
 
     def optional(match: re.Match[str]) -> str:
@@ -82,7 +82,7 @@ def in_words(line: LogLine, facts: Mapping[str, Any]) -> tuple[str, set[str]]:
         is_known = all(facts.get(name) is not None for name in _FACT.findall(inner))
         return inner if is_known else ""
 
-    return _FACT.sub(filled, _OPTIONAL.sub(optional, line.says)), told
+    return _FACT.sub(filled, _OPTIONAL.sub(optional, line.says)), spoken
 
 
 def _rendered(lines: Mapping[str, LogLine], event: str, facts: Mapping[str, Any]) -> str:
@@ -95,10 +95,10 @@ def _rendered(lines: Mapping[str, LogLine], event: str, facts: Mapping[str, Any]
     begin = f"{time.strftime('%Y-%m-%d %H:%M:%S')} WARNING agenteval-otel: " if is_alone else ""
     shown: dict[str, Any] = {"event": event, **facts}
     if line := lines.get(event):
-        sentence, told = in_words(line, facts)
+        sentence, spoken = in_words(line, facts)
         begin += f"{sentence}; docs/{line.page} "
         if is_alone:
-            shown = {name: value for name, value in shown.items() if name not in told}
+            shown = {name: value for name, value in shown.items() if name not in spoken}
     fields = " ".join(f"{name}={value!r}" for name, value in shown.items())
     return f"{begin}[{fields}]"
 
