@@ -80,6 +80,10 @@ class ModelError(EvaluationError):
         usage: The provider's count of tokens, as a `JudgeUsage` or an `EmbedderUsage`; None where
             it said nothing.
         retry_after_s: How long the provider asks to wait.
+
+    Attributes:
+        reply_begins: How the text begins that could not be read, redacted. It is content, so it
+            does not stand in the message.
     """
 
     def __init__(
@@ -92,6 +96,7 @@ class ModelError(EvaluationError):
         retry_after_s: float | None = None,
     ) -> None:
         self.retryable, self.usage, self.retry_after_s = retryable, usage, retry_after_s
+        self.reply_begins: str | None = None
         super().__init__(message, error_type=error_type)
 
 
@@ -103,14 +108,11 @@ class JudgeError(ModelError):
             it.
         may_be_charged: The provider may have charged it, whatever the error's type.
         cost_usd: The price of what it used all the same; None where that is unknown.
-        reply_begins: How the text begins that could not be read, redacted. It is content, so it
-            does not stand in the message.
     """
 
     probability: float = 1.0
     may_be_charged: bool = False
     cost_usd: float | None = None
-    reply_begins: str | None = None
 
 
 class StorageError(AgentEvalError):

@@ -193,7 +193,7 @@ class HostedModel(Component):
             failure = error
         # Raised outside of the handlers, so that the client's error, which holds request and
         # headers, is not chained.
-        failure = self.error_class(
+        raised = self.error_class(
             str(failure),
             error_type=failure.error_type,
             retryable=failure.retryable,
@@ -201,7 +201,8 @@ class HostedModel(Component):
             or (self.usage_class(calls=attempts.calls) if attempts.calls else None),
             retry_after_s=failure.retry_after_s,
         )
-        raise failure
+        raised.reply_begins = failure.reply_begins
+        raise raised
 
     async def _with_retries(
         self, attempts: Attempts, send: Callable[[Attempts], Awaitable[T]]

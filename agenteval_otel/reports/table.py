@@ -51,6 +51,8 @@ def tables_of(
         if low.criteria
     ]
     for name, rows in (*totals.notes(), ("Lowest", lowest[:_LOWEST])):
+        if name == "Failed":
+            rows = list(totals.failures())
         if rows:
             yield ""
             yield grid_of((name if row is rows[0] else "", *row) for row in rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from agenteval_otel.calibration.record import NOT_MEASURED, CalibrationRecord, CalibrationRecords
@@ -15,6 +15,7 @@ from agenteval_otel.scoring.probability import weight
 
 ROUNDING = 1e-9  # a mean of 0.8 reaches a limit of 0.8, whatever its sum was rounded to
 _MAX_KEYS = 32
+_MAX_ERROR_CHARS = 400
 _LOWEST = 10
 
 
@@ -31,6 +32,8 @@ class CriterionTotals:
         self._records, self._not_calibrated = records, "" if records is None else None
         self.scored = self.skipped = self.failed = self.passed = 0
         self.labels, self.errors, self.skips = Counter[str](), Counter[str](), Counter[str]()
+        self.first_error = ""
+        """What the first failed result says, with the place of its input. It may be content."""
         self._scores, self._passes = WeightedSums(), WeightedSums()
 
     def __str__(self) -> str:
@@ -89,10 +92,13 @@ class CriterionTotals:
             return None
         return self.pass_rate is not None and self.pass_rate.mean >= self.objective - ROUNDING
 
-    def add(self, result: EvaluationResult) -> None:
+    def add(self, result: EvaluationResult, *, place: str = "") -> None:
         if result.status == "failed":
             self.failed += 1
             _count(self.errors, result.error_type or "error")
+            if not self.first_error:
+                text = " ".join((result.error or "").split())[:_MAX_ERROR_CHARS]
+                self.first_error = f"{place}: {text}" if place and text else text
             return
         if result.status == "skipped":
             self.skipped += 1
@@ -230,6 +236,17 @@ class Totals:
             "lowest": [low._asdict() for low in self.lowest],
         }
 
+    def failures(self) -> Iterator[tuple[str, ...]]:
+        """Yield the error types of each criterion, and under them what the first failure says.
+
+        That may be content, such as a judge's reply: it is for the terminal of who evaluates.
+        """
+        for item in self.criteria:
+            if item.failed:
+                yield item.name, frequencies(item.errors)
+                if item.first_error:
+                    yield "", f"first at {item.first_error}"
+
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """What stands below a table, where there is anything: labels without figures, reasons of
         failures and skips.
@@ -273,7 +290,7 @@ class Totals:
             if (totals := self._by_name.get(result.criterion_name)) is None:
                 totals = CriterionTotals(result.criterion_name, None, self._records)
                 self._by_name[result.criterion_name] = totals
-            totals.add(result)
+            totals.add(result, place=place)
         evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
         others = [
             error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators

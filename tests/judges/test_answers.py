@@ -9,8 +9,9 @@ import json
 import pytest
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges import parse_answer
-from tests.judges.asking import FORM
+from agenteval_otel.judges import OpenAICompatibleJudge, parse_answer
+from agenteval_otel.testing import ModelServer
+from tests.judges.asking import FORM, ask, hosted
 
 ANSWER = {"reason": "so", "score": 4}
 TEXT = json.dumps(ANSWER)
@@ -198,3 +199,11 @@ def test_the_beginning_of_what_cannot_be_read_is_kept_without_keys() -> None:
     assert begins is not None
     assert begins.startswith("Here you are: [SECRET] xxx")
     assert len(begins) == 200
+
+
+def test_a_hosted_judge_keeps_how_its_reply_begins() -> None:
+    """The error of the client is raised anew, without its request, and what was read stays with it."""
+    with ModelServer(["Well, 4 of 5."]) as server, pytest.raises(JudgeError) as raised:
+        ask(hosted(OpenAICompatibleJudge, server))
+    assert raised.value.error_type == "malformed_answer"
+    assert raised.value.reply_begins == "Well, 4 of 5."
