@@ -17,8 +17,7 @@ Hook = TypeVar("Hook", bound=Callable[[], Any])
 
 
 _FAILED: Final = (
-    "a part could not be reset in a forked child; docs/reliability.md "
-    "[event='fork_hook_failed' part=%r error_type=%r]"
+    "a part could not be reset in a forked child [event='fork_hook_failed' part=%r error_type=%r]"
 )
 
 

@@ -157,7 +157,6 @@ def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
         "demo --seconds 1e9",
         "demo extra",
         "--nope",
-        "check",
         "provision prometheus --time-scale 0",
         "provision prometheus --time-scale inf",
         "provision prometheus --time-scale fast",

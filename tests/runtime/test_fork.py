@@ -69,7 +69,7 @@ def test_parts_are_reset_in_order_and_each_on_its_own() -> None:
     assert (
         finished.lines("line")
         == [
-            "a part could not be reset in a forked child; docs/reliability.md "
+            "a part could not be reset in a forked child "
             "[event='fork_hook_failed' part='Part.child' error_type='OSError']"
         ]
         * 2

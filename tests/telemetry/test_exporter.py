@@ -118,7 +118,7 @@ def test_a_failed_export_says_what_to_look_at(
         sending.put(spans[:1])
         sending.receiver.delivery = Delivery(False, status, retryable=True)
         sending.flush()
-        assert caplog.text.count("does a Collector listen at the endpoint?") == expected
+        assert caplog.text.count("fix='does a Collector listen at the endpoint?") == expected
     assert Delivery(False, "503").fix() == {}
 
 
