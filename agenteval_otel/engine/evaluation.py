@@ -27,6 +27,7 @@ from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.log import log
+from agenteval_otel.scoring.scales import off_scale_in
 from agenteval_otel.semconv import EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emission, score_attributes
@@ -409,6 +410,22 @@ class Evaluation:
             )
         return self._response
 
+    def _log_failure(self, result: EvaluationResult) -> None:
+        """Log why an evaluator gave no score: what may quote the answer at debug level alone, and
+        only where content is captured.
+        """
+        part = result.criterion_name
+        error_type = result.error_type
+        error = result.error or ""
+        problem = off_scale_in(error)
+        if problem is None:
+            log.warning("evaluation_failed", part=part, error_type=error_type)
+        else:
+            log.warning("evaluation_failed", part=part, error_type=error_type, problem=problem)
+        if self._settings.content and log.shows_debug:
+            shown = self._engine.redaction.text(error)
+            log.debug("evaluation_error", part=part, error_type=error_type, error=shown)
+
     def _emit(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
         """Emit the results and pass them to all that watches them; with the right to do so, which is
         given back. Raises nothing: what was emitted is evaluated, whatever breaks behind it.
@@ -417,11 +434,9 @@ class Evaluation:
         is_sent, self._stage = self._stage == "sent", "emitting"
         for part, error in outcome.broken:
             engine.broken(part, error)
-        for result in response.results if outcome.errors else ():
+        for result in response.results:
             if result.error_type is not None:
-                log.warning(
-                    "evaluation_failed", part=result.criterion_name, error_type=result.error_type
-                )
+                self._log_failure(result)
         if not is_sent:
             _TELEMETRY.begin()
             try:

@@ -112,6 +112,9 @@ class _Plain:
     def warning(self, event: str, **facts: Any) -> None:
         logging.getLogger(_NAME).warning(_rendered(self._lines, event, facts))
 
+    def debug(self, event: str, **facts: Any) -> None:
+        logging.getLogger(_NAME).debug(_rendered(self._lines, event, facts))
+
 
 class _Log:
     def __init__(self) -> None:
@@ -122,11 +125,26 @@ class _Log:
         """Write a sentence and ``[event='...' part='...']``, or count that it was left out. Never
         raises.
         """
+        self._write("warning", event, facts)
+
+    def debug(self, event: str, **facts: Any) -> None:
+        """Write a line as `warning` does, at debug level: for what may quote an answer."""
+        if self.shows_debug:
+            self._write("debug", event, facts)
+
+    @property
+    def shows_debug(self) -> bool:
+        """Whether the application's logging shows our lines of debug level."""
+        return logging.getLogger(_NAME).isEnabledFor(logging.DEBUG)
+
+    def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
         try:
             now = time.monotonic()
             left_out = self._cause(f"{event}:{facts.get('part', '')}"[:200], now).turn(now)
             if left_out is not None:
-                self.load().warning(event, **facts, **({"left_out": left_out} if left_out else {}))
+                if left_out:
+                    facts["left_out"] = left_out
+                getattr(self.load(), level)(event, **facts)
         except Exception:
             return
 

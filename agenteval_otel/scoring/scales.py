@@ -33,6 +33,10 @@ BOOLEAN_WORDS = {
 # named "string".
 _VERDICTS = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
+_OFF_SCALE = re.compile(
+    r"the score [-+]?[\d.]+(?:e[-+]?\d+)? lies outside of the scale '[^'\s]{1,32}', which takes"
+    r" [-+\d.e]+ to [-+\d.e]+"
+)
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
 
@@ -92,6 +96,15 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     odd = "beyond every float" if isinstance(score, int) else float.__repr__(score)
     shown = odd if number is None else f"{number:g}"
     return f"the score {shown} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
+
+
+def off_scale_in(error: str) -> str | None:
+    """Return what an error says of a number outside of its scale, without its hint; None for others.
+
+    Only numbers and the name of the scale are in it, so it may stand where content may not.
+    """
+    match = _OFF_SCALE.search(error)
+    return None if match is None else match.group()
 
 
 def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
