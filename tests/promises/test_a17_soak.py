@@ -22,6 +22,7 @@ from tests.promises.programs import run_program
 LONG_S = float(os.environ.get("AGENTEVAL_A17_SECONDS", "600"))
 SHORT_S = 20.0
 WARM_UP = 0.2
+EVALUATIONS_A_SECOND = 80
 MB_A_MINUTE, SHORT_MB_A_MINUTE = 0.5, 25.0
 BYTES_AN_EVALUATION, SHORT_BYTES_AN_EVALUATION = 8.0, 200.0
 MEMOS = 512 * 1024
@@ -141,9 +142,9 @@ PROGRAM = r"""
         return accounting()["evaluated"]
 
     def hold():
-        rest()
+        evaluated = rest()
         ctypes.CDLL(None).malloc_trim(0)
-        return [time.monotonic(), rss()]
+        return [time.monotonic(), rss(), evaluated]
 
     def load(until, samples, held, every_s=math.inf):
         due, pause = time.monotonic(), threading.Event()
@@ -218,6 +219,17 @@ class Slope(NamedTuple):
         return cls(value, value + 2.2 * error)
 
 
+def warm(held: list[list[float]], seconds: float) -> list[list[float]]:
+    """Return the samples after the first fifth of the time, and of the evaluations of a free core.
+
+    What fills while a process gets warm fills with evaluations: a busy machine takes longer for it.
+    """
+    least = WARM_UP * seconds * EVALUATIONS_A_SECOND
+    by_time = held[int(len(held) * WARM_UP) :]
+    by_evaluations = [sample for sample in by_time if sample[2] >= least]
+    return by_evaluations if len(by_evaluations) >= BLOCKS else by_time[len(by_time) // 2 :]
+
+
 class Soak:
     def __init__(self, seconds: float) -> None:
         self.report = run_program(PROGRAM, str(seconds), timeout_s=3 * seconds + 240).report()
@@ -225,9 +237,9 @@ class Soak:
         self.threads, self.descriptors = (
             [row[at] for row in samples[int(len(samples) * WARM_UP) :]] for at in (0, 1)
         )
-        held = self.report["held"]
-        held = held[int(len(held) * WARM_UP) :]
-        self.memory = Slope.of([at_s / 60 for at_s, _ in held], [size / 2**20 for _, size in held])
+        held = warm(self.report["held"], seconds)
+        times = [at_s / 60 for at_s, _, _ in held]
+        self.memory = Slope.of(times, [size / 2**20 for _, size, _ in held])
         grown = self.report["grown"] - MEMOS - self.report["queue"]["bytes"]
         self.bytes_an_evaluation = max(0, grown) / max(1, self.report["evaluations"])
 
