@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.engine.run import EvaluationRunner, waits
+from agenteval_otel.engine.run import EvaluationRunner, own_criteria, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.shadow import declared_criteria, harmless
@@ -149,23 +149,16 @@ def resolve(
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
     assert options.sampler is not None
     escalation = options.escalation if isinstance(options.escalation, Escalation) else None
-    parts: dict[str, Any] = {
-        "executor": executor,
-        "redaction": redaction,
-        "escalation": escalation,
-        "key": key,
-    }
-    runner = EvaluationRunner(options.evaluators or (), **parts)
-    criteria = changed_criteria(runner.criteria, options.criteria) if options.criteria else ()
-    # one that declares none answers what it is asked for
-    if not all(step.names for step in runner.steps):
-        declared = {criterion.name for criterion in criteria}
-        criteria = (
-            *criteria,
-            *(part for part in options.criteria or () if part.name not in declared),
-        )
-    if criteria:
-        runner = EvaluationRunner(options.evaluators or (), criteria=criteria, **parts)
+    evaluators = options.evaluators or ()
+    criteria = _asked_criteria(evaluators, options.criteria or ())
+    runner = EvaluationRunner(
+        evaluators,
+        criteria=criteria,
+        executor=executor,
+        redaction=redaction,
+        escalation=escalation,
+        key=key,
+    )
     _check_conversations(runner, options)
     names = [criterion.name for criterion in runner.criteria]
     for name in names:
@@ -276,6 +269,21 @@ class _Disabled(Sampler):
 
 _REMOTE = ("judge", "embedder", "storage")  # contracts of parts that may need a key
 _DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
+
+
+def _asked_criteria(
+    evaluators: Sequence[Evaluator], changes: Sequence[EvaluationCriteria]
+) -> tuple[EvaluationCriteria, ...]:
+    """Return the criteria that inputs are asked for. Empty if the evaluators' own are unchanged."""
+    if not changes:
+        return ()
+    criteria = changed_criteria(own_criteria(evaluators), changes)
+    if all(evaluator.criteria() for evaluator in evaluators):
+        return criteria
+    # An evaluator that declares none answers what it is asked for.
+    declared = {criterion.name for criterion in criteria}
+    added = [criterion for criterion in changes if criterion.name not in declared]
+    return (*criteria, *added)
 
 
 def changed_criteria(

@@ -26,7 +26,7 @@ from agenteval_otel.capture.text import CAP_CHARS, cap
 from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, as_input
 from agenteval_otel.engine.response import aggregate
-from agenteval_otel.engine.run import EvaluationRunner, combined
+from agenteval_otel.engine.run import EvaluationRunner, combined, own_criteria
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth.base import with_ground_truth
@@ -69,15 +69,17 @@ class OfflineRun:
         self._owns_executor = executor is None
         self.executor = executor or Executor(live=False)
         self.redaction = Redaction(config.redactors, _redaction_failed)
+        evaluators = config.selection.evaluators
+        criteria = config.criteria
+        if not config.is_strict:
+            criteria = AgentDockCriteria.reading(criteria or own_criteria(evaluators))
         self.runner = EvaluationRunner(
-            config.selection.evaluators,
-            criteria=config.criteria,
+            evaluators,
+            criteria=criteria,
             executor=self.executor,
             redaction=_for_models(config),
             escalation=config.escalation,
         )
-        if not config.is_strict:
-            self.runner.score_on(AgentDockCriteria.reading(self.runner.criteria))
 
     def close(self) -> None:
         if self._owns_executor:

@@ -116,7 +116,10 @@ class EvaluationRunner:
         self.evaluators = tuple(evaluators)
         _check_derived_names(self.evaluators)
         self.has_shadows = any(evaluator.shadow for evaluator in self.evaluators)
-        self.score_on(tuple(criteria) or _own_criteria(self.evaluators))
+        self.criteria = tuple(criteria) or own_criteria(self.evaluators)
+        self.criteria_by_shadow: tuple[Sequence[EvaluationCriteria], ...] = (self.criteria, ())
+        if self.has_shadows:
+            self.criteria_by_shadow = asked_criteria(self.criteria)
         self.executor = executor or Executor(live=False)
         self.steps = tuple(_step(self, evaluator) for evaluator in self.evaluators)
         self.of_answers = tuple(step for step in self.steps if step.evaluator.evaluates == "answer")
@@ -138,13 +141,6 @@ class EvaluationRunner:
 
     def __repr__(self) -> str:
         return f"<EvaluationRunner {', '.join(self.labels)}>"
-
-    def score_on(self, criteria: tuple[EvaluationCriteria, ...]) -> None:
-        """Score inputs that name no criteria on these; those of evaluators that are tried stand
-        apart.
-        """
-        self.criteria = criteria
-        self.criteria_by_shadow = asked_criteria(criteria) if self.has_shadows else (criteria, ())
 
     def admit(self, names: set[str], criteria: Sequence[EvaluationCriteria]) -> None:
         """Bound the criteria of evaluators that declare none: in telemetry each becomes attributes
@@ -559,7 +555,8 @@ def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
     )
 
 
-def _own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:
+def own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, ...]:
+    """Return the criteria that the evaluators declare, the first of each name."""
     by_name: dict[str, EvaluationCriteria] = {}
     for evaluator in evaluators:
         for criterion in declared_criteria(evaluator):
