@@ -23,8 +23,8 @@ from pydantic import BaseModel
 from agenteval_otel import EvaluationInput, evaluators, semconv
 from agenteval_otel.calibration.record import NOT_MEASURED
 from agenteval_otel.components import Component
+from agenteval_otel.config import AgentSettings, Criterion, Settings
 from agenteval_otel.config.schema import json_schema, summary_of, writable_fields, writable_types
-from agenteval_otel.config.settings import AgentSettings, Criterion, Settings
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.evaluators import Evaluator, LLMJudge, RuleCheck
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES

@@ -199,9 +199,8 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     """How the handlers of an agent are sampled, and what scores them; without a name, every other
     handler.
     """
-    entry, plan = pipeline.agents.get(name), pipeline.handler(name)
-    sampler = (entry.sampler if entry is not None else None) or pipeline.defaults.sampler
-    sampled = _describe(sampler) if pipeline.enabled and plan.enabled else "off"
+    plan = pipeline.handler(name)
+    sampled = _describe(plan.sampler) if pipeline.enabled and plan.enabled else "off"
     others = "every other handler" if pipeline.agents else "every handler"
     yield f"{name or others}: {sampled}"
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}

@@ -14,7 +14,8 @@ from agenteval_otel.config.process import (
     set_current_pipeline,
     shutdown,
 )
-from agenteval_otel.config.settings import AgentSettings, Criterion, Settings
+from agenteval_otel.config.settings import Settings
+from agenteval_otel.engine.agent_settings import AgentSettings, Criterion
 
 __all__ = [
     "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build", "configure",

@@ -16,13 +16,8 @@ from urllib.parse import urlsplit
 
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.config.load import Loaded, load_settings, located
-from agenteval_otel.config.settings import (
-    AgentSettings,
-    Settings,
-    enabled_by_variable,
-    load_sampler,
-)
-from agenteval_otel.engine.handler import HandlerOptions, prepare_models
+from agenteval_otel.config.settings import Settings, enabled_by_variable
+from agenteval_otel.engine.handler import prepare_models
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.judge_health import JudgeHealthSettings
 from agenteval_otel.objectives import BreachSettings, ObjectiveSettings
@@ -135,7 +130,7 @@ def build(
     One that is not `is_live` has the evaluators of the settings also where answers are evaluated in
     the sidecar. Raises `ConfigurationError` if no handler could use them.
     """
-    chosen = load_sampler(settings.sample_rate, settings.sampler)
+    chosen = settings.chosen_sampler
     events = _event_stream(settings) if is_live and settings.evaluate_in == "sidecar" else None
     own = settings if events is None else _without_evaluation(settings)
     pipeline = Pipeline(
@@ -164,7 +159,10 @@ def build(
         conversations=settings.conversations,
         off_peak=settings.off_peak,
         judge_health=settings.judge_health,
-        agents={name: _defaults(own, name, agent) for name, agent in own.agents.items()},
+        agents={
+            name: agent.model_copy(update={"criteria": own.criteria_of(name)})
+            for name, agent in own.agents.items()
+        },
     )
     if settings.feedback_window_s:
         pipeline.keep_unsampled(settings.feedback_window_s)
@@ -275,13 +273,6 @@ def run_fields(settings: Settings, pipeline: Pipeline, agent: str | None = None)
         "aggregation": settings.aggregation,
         "ground_truth": settings.ground_truth,
     }
-
-
-def _defaults(settings: Settings, name: str, agent: AgentSettings) -> HandlerOptions:
-    sampler = load_sampler(agent.sample_rate, agent.sampler)
-    return HandlerOptions(
-        agent.evaluators, sampler, None, settings.criteria_of(name), agent.enabled, agent.escalation
-    )
 
 
 def _swap(pipeline: Pipeline) -> Pipeline | None:

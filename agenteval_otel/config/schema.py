@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from agenteval_otel.components import Component
-from agenteval_otel.config.settings import AgentSettings, Settings
+from agenteval_otel.config.settings import Settings
+from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 

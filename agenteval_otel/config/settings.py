@@ -10,22 +10,27 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, SerializeAsAny, TypeAdapter, ValidationInfo
+from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationInfo
 from pydantic.functional_validators import field_validator, model_validator
 from pydantic.json_schema import WithJsonSchema
 
 from agenteval_otel.assembly.conversations import ConversationSettings
-from agenteval_otel.compat import load_evaluators
 from agenteval_otel.components.explained import (
     ComponentError,
-    FriendlyErrors,
     FrozenSettings,
     known_choices,
 )
-from agenteval_otel.components.loading import import_function, import_plugins, load_each, resolve
+from agenteval_otel.components.loading import import_plugins, load_each, resolve
 from agenteval_otel.config.benchmarks import BenchmarkSettings
 from agenteval_otel.config.dimensions import load_dimensions
 from agenteval_otel.config.sidecar import SidecarSettings, is_loopback
+from agenteval_otel.engine.agent_settings import (
+    MONTH_S,
+    AgentSettings,
+    CriteriaSet,
+    SharedFields,
+    load_within,
+)
 from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
@@ -33,19 +38,16 @@ from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.ground_truth.base import load_store
 from agenteval_otel.judge_health import JudgeHealthSettings
-from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.redaction import Redactor, default_redactors
 from agenteval_otel.redaction.redactor import load_redactors
 from agenteval_otel.runtime.masking import mask, mask_text
-from agenteval_otel.sampling import RatioSampler, Sampler
-from agenteval_otel.sampling.base import expect_before_results
-from agenteval_otel.sampling.escalation import Escalation, load_escalation
+from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
-from agenteval_otel.semconv import MAX_DIMENSIONS, wrong_criterion_name
+from agenteval_otel.semconv import MAX_DIMENSIONS
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry.names import MAX_NAMES, MAX_SERIES
 from agenteval_otel.telemetry.target import is_endpoint
@@ -66,7 +68,6 @@ _Dimensions = Annotated[
         }
     ),
 ]
-_MONTH_S: Final = 30 * 86_400
 Problems = list[tuple[str | None, str]]
 
 
@@ -78,82 +79,6 @@ def enabled_by_variable() -> bool:
         raise ConfigurationError(
             f"expected true or false, found {value!r}", path="AGENTEVAL_ENABLED"
         ) from None
-
-
-class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
-    """A criterion in a criteria set: the fields that are set replace those of the evaluator.
-
-    Attributes:
-        name: The criterion's name, as its evaluator declares it.
-        description: What the criterion means, for reports.
-        scale: ``binary``, ``pass/fail``, ``likert5``, ``numeric``, or a custom word.
-        weight: Share in the overall score; 0 leaves the criterion out.
-        threshold: Lowest raw score with the label ``pass``.
-        objective: Share of results that should pass; alerts are based on it.
-        of_last: Applies the objective to this many of the latest verdicts, without a test for
-            chance: it is breached when more of them fail than it allows; with an objective of 1, as
-            soon as one verdict fails. Needs an `objective`.
-        minimum: Lower end of a declared range of raw scores; needs `maximum`.
-        maximum: Upper end of a declared range.
-    """
-
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, loc_by_alias=False)
-
-    weight: float | None = Field(default=None, ge=0)
-    objective: float | None = Field(default=None, ge=0, le=1)
-
-    @field_validator("name")
-    @classmethod
-    def _is_a_slug(cls, value: str) -> str:
-        if (wrong := wrong_criterion_name(value)) is not None:
-            raise ValueError(wrong)
-        return value
-
-
-CriteriaSet = tuple[Criterion, ...]
-
-
-def _load_set(values: Any) -> CriteriaSet:
-    """A set from criteria and mappings, each criterion once."""
-    criteria = load_each(_load_criterion, values, path="criteria")
-    check_criteria(criteria, path="criteria")
-    return criteria
-
-
-def _load_criterion(value: Any, path: str) -> Criterion:
-    if isinstance(value, Criterion):
-        return value
-    if isinstance(value, EvaluationCriteria):
-        value = value.model_dump(exclude_unset=True)
-    if not isinstance(value, Mapping):
-        raise ConfigurationError(
-            f"expected a mapping with 'name', found {type(value).__name__}", path=path
-        )
-    try:
-        return Criterion(**value)
-    except ConfigurationError as failure:
-        raise failure.with_prefix(path) from None
-
-
-def load_sampler(sample_rate: Any, sampler: Any) -> Any | None:
-    """The sampler of a rate, or a sampler from an instance or mapping; None without either."""
-    if sample_rate is not None and sampler is not None:
-        raise ConfigurationError("give sample_rate or sampler, not both", path="sampler")
-    if sample_rate is not None:
-        if (
-            isinstance(sample_rate, bool)
-            or not isinstance(sample_rate, int | float)
-            or not 0 <= sample_rate <= 1
-        ):
-            raise ConfigurationError(
-                f"expected a number from 0 to 1, found {sample_rate!r}", path="sample_rate"
-            )
-        return RatioSampler(ratio=sample_rate)
-    if sampler is None or (
-        callable(getattr(sampler, "decide", None)) and not isinstance(sampler, Sampler)
-    ):
-        return sampler
-    return expect_before_results(resolve(Sampler, sampler, path="sampler"), path="sampler")
 
 
 def load_storage(values: Any) -> tuple[Any, ...]:
@@ -171,27 +96,6 @@ def _load_provider(value: Any, path: str) -> Any:
     return value if is_provider else resolve(EvaluationStorageProvider, value, path=path)
 
 
-def _load_evaluators(values: Any) -> tuple[Evaluator, ...] | None:
-    if isinstance(values, list | tuple):
-        values = load_each(_imported, values, path="evaluators")
-    return (
-        None
-        if values is None
-        else load_each(_with_slugs, load_evaluators(values), path="evaluators")
-    )
-
-
-def _imported(value: Any, path: str) -> Any:
-    return import_function(value, path=path) if isinstance(value, str) and ":" in value else value
-
-
-def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
-    for criterion in evaluator.criteria():
-        if (wrong := wrong_criterion_name(criterion.name)) is not None:
-            raise ConfigurationError(f"criterion name {criterion.name[:80]!r} {wrong}", path=path)
-    return evaluator
-
-
 def _load_telemetry(part: Any) -> Any:
     """Return the telemetry of a mapping, or of its endpoint alone. Other values are returned as they
     are, for the error to show.
@@ -204,23 +108,13 @@ def _load_telemetry(part: Any) -> Any:
 _LOADERS: dict[str, Callable[[Any], Any]] = {
     "aggregation": partial(resolve, Aggregation, path="aggregation"),
     "dispatcher": partial(resolve, Dispatcher, path="dispatcher"),
-    "escalation": load_escalation,
-    "evaluators": _load_evaluators,
     "ground_truth": load_store,
     "metric_dimensions": load_dimensions,
     "on_breach": partial(load_callback, path="on_breach"),
     "on_recovery": partial(load_callback, path="on_recovery"),
     "redactors": partial(load_redactors, path="redactors"),
-    "sampler": partial(load_sampler, None),
     "telemetry": _load_telemetry,
 }
-
-
-def _within(load: Callable[..., Any], *args: Any, **fields: Any) -> Any:
-    try:
-        return load(*args, **fields)
-    except ConfigurationError as failure:
-        raise ComponentError(failure) from None
 
 
 _OF_EVALUATION: Final = (
@@ -229,31 +123,7 @@ _OF_EVALUATION: Final = (
 )  # fmt: skip
 
 
-class _Explained(FrozenSettings):
-    @field_validator("sample_rate", mode="before", check_fields=False)
-    @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError(f"expected a number from 0 to 1, found {value}")
-        return value
-
-    @field_validator(*_LOADERS, mode="before", check_fields=False)
-    @classmethod
-    def _load_part(cls, value: Any, info: ValidationInfo) -> Any:
-        return _within(_LOADERS[str(info.field_name)], value)
-
-    @model_validator(mode="after")
-    def _one_way_to_sample(self) -> Any:
-        if (
-            getattr(self, "sample_rate", None) is not None
-            and getattr(self, "sampler", None) is not None
-        ):
-            failure = ConfigurationError("give sample_rate or sampler, not both", path="sampler")
-            raise ComponentError(failure, of_model=True)
-        return self
-
-
-class ExportSettings(_Explained):
+class ExportSettings(FrozenSettings):
     """What may wait for the receiver of our own exporters.
 
     Attributes:
@@ -265,7 +135,7 @@ class ExportSettings(_Explained):
     max_bytes: int = Field(default=32 * 1024 * 1024, ge=65_536)
 
 
-class NamesSettings(_Explained):
+class NamesSettings(FrozenSettings):
     """How many names from outside are told apart, besides those of the settings and of decorators.
 
     Attributes:
@@ -281,44 +151,7 @@ class NamesSettings(_Explained):
     max_series: int = Field(default=MAX_SERIES, ge=100, le=4_000)
 
 
-class AgentSettings(_Explained):
-    """Defaults of ``@monitor(agent=...)`` for one agent; missing fields come from `Settings`.
-
-    Attributes:
-        enabled: False counts the agent's calls as ``disabled``; the decorator cannot override it.
-        evaluators: Instances, functions (``module:function`` in a file), type names or
-            ``{type: ...}`` mappings.
-        functions: Names of functions that decorators bring as evaluators of this agent, besides
-            those of `Settings`.
-        criteria: The name of a criteria set, or the agent's own set.
-        sample_rate: Share of the calls that are evaluated, 0 to 1.
-        sampler: A sampler instead of a rate.
-        escalation: Which answers the expensive evaluators see; false: all.
-        ground_truth_window_s: How long its answers wait for a ground truth, in seconds; 0: not at
-            all.
-    """
-
-    enabled: bool = True
-    evaluators: tuple[Evaluator, ...] | None = None
-    functions: tuple[str, ...] = ()
-    criteria: str | CriteriaSet | None = None
-    sample_rate: float | None = Field(default=None, ge=0, le=1)
-    sampler: Any = None
-    escalation: Escalation | Literal[False] | None = None
-    ground_truth_window_s: float | None = Field(default=None, ge=0, le=_MONTH_S)
-
-    @field_validator("criteria", mode="wrap")
-    @classmethod
-    def _name_or_set(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
-        # By hand: a union's own error lists both forms.
-        if value is None or isinstance(value, str):
-            return value
-        if not isinstance(value, list | tuple):
-            raise ValueError("expected the name of a criteria set, or a list of criteria")
-        return _within(_load_set, value)
-
-
-class Settings(_Explained):
+class Settings(SharedFields):
     """Defaults of all handlers, and how the process evaluates.
 
     Attributes:
@@ -433,7 +266,7 @@ class Settings(_Explained):
     user_id: Literal["hashed", "plain"] = "hashed"
     user_id_salt: str | None = Field(default=None, repr=False)
     feedback_window_s: float = Field(default=0.0, ge=0, le=3_600)
-    ground_truth_window_s: float = Field(default=0.0, ge=0, le=_MONTH_S)
+    ground_truth_window_s: float = Field(default=0.0, ge=0, le=MONTH_S)
     agent_span: Literal["always", "sampled", "never"] = "sampled"
     agent_span_end: Literal["background", "caller"] = "background"
     shutdown_timeout_s: float = Field(default=2.0, ge=0, le=60)
@@ -447,6 +280,11 @@ class Settings(_Explained):
     off_peak: OffPeakSettings | None = None
     sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
     benchmarks: dict[str, BenchmarkSettings] = Field(default_factory=dict)
+
+    @field_validator(*_LOADERS, mode="before")
+    @classmethod
+    def _load_part(cls, value: Any, info: ValidationInfo) -> Any:
+        return load_within(_LOADERS[str(info.field_name)], value)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
@@ -490,14 +328,14 @@ class Settings(_Explained):
     @classmethod
     def _import_plugins(cls, value: tuple[str, ...]) -> Any:
         # Validated before the fields that name parts, which may come from plugins.
-        _within(import_plugins, value)
+        load_within(import_plugins, value)
         return value
 
     @field_validator("criteria", mode="after")
     @classmethod
     def _each_criterion_once(cls, value: dict[str, CriteriaSet]) -> Any:
         for name, criteria in value.items():
-            _within(check_criteria, criteria, path=f"criteria.{name}")
+            load_within(check_criteria, criteria, path=f"criteria.{name}")
         return value
 
     @field_validator("storage", mode="before")
@@ -505,7 +343,7 @@ class Settings(_Explained):
     def _load_storage(cls, value: Any, info: ValidationInfo) -> Any:
         several = value if isinstance(value, list | tuple) else [] if value is None else [value]
         telemetry = info.data.get("telemetry")
-        return _within(load_storage, [_with_defaults(entry, telemetry) for entry in several])
+        return load_within(load_storage, [_with_defaults(entry, telemetry) for entry in several])
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Any:

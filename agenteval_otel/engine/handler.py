@@ -1,17 +1,16 @@
-"""The settings of one monitored handler: resolved from the process, the agent and the decorator,
-and checked.
-"""
+"""What runs for one monitored handler: resolved from what its user wrote, and checked."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from pydantic import BaseModel
 
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices
+from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.run import EvaluationRunner, own_criteria, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -26,6 +25,7 @@ from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.escalation import ResultSampler
 from agenteval_otel.sampling.key import SamplingKey
+from agenteval_otel.sampling.trace import CallSampling, SamplingSettings
 from agenteval_otel.scoring import Aggregation
 from agenteval_otel.scoring.scales import wrong_threshold
 from agenteval_otel.semconv import (
@@ -33,7 +33,6 @@ from agenteval_otel.semconv import (
     EVALUATION_CRITERIA,
     EVALUATION_SAMPLED,
     SHADOW,
-    wrong_criterion_name,
 )
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
@@ -53,44 +52,41 @@ class SavesResults(Protocol):
 StorageLike: TypeAlias = SavesResults | str | Mapping[str, Any]
 
 
-class HandlerOptions(NamedTuple):
-    """What the process, an agent's entry or a decorator asks for; None leaves it to the next one.
+@dataclass(frozen=True, slots=True)
+class SharedParts:
+    """What a pipeline gives to each of its handlers.
 
     Attributes:
-        storage: Storage providers; one that has an `emitter` emits in place of the process's
-            telemetry.
-        criteria: What differs from what the evaluators declare, by the criterion's name; only
-            fields that were set.
-        escalation: False has every evaluator see every sampled answer.
+        keeps_unsampled: Calls that were not sampled are captured too, in case of feedback.
+        emitter: Emits the results of handlers whose storage has no emitter.
+        telemetry_off: No signal can leave. A handler whose results are not stored, watched or
+            (`calls_back`) reported is then disabled.
+        forwards: The evaluators are the sidecar's.
     """
 
-    evaluators: Sequence[Evaluator] | None = None
-    sampler: Sampler | None = None
-    storage: Sequence[Any] | None = None
-    criteria: Sequence[EvaluationCriteria] | None = None
-    enabled: bool | None = None
-    escalation: Escalation | bool | None = None
-
-
-def merged(*options: HandlerOptions) -> HandlerOptions:
-    """One set of options: for each field the first that says something. A False of `enabled` always
-    holds.
-    """
-    chosen = {
-        name: next((value for value in values if value is not None), None)
-        for name, values in zip(HandlerOptions._fields, zip(*options, strict=True), strict=True)
-    }
-    return HandlerOptions(**chosen)._replace(
-        enabled=all(option.enabled is not False for option in options)
-    )
+    executor: Executor
+    redaction: Redaction
+    key: SamplingKey
+    sampling: SamplingSettings
+    emitter: Emitter | None
+    on_storage_failure: Callable[[str, BaseException], None]
+    agent_span: AgentSpan = "sampled"
+    keeps_unsampled: bool = False
+    telemetry_off: bool = False
+    calls_back: bool = False
+    forwards: bool = False
+    ground_truth: GroundTruthStore | None = None
+    aggregation: Aggregation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """Everything that a call of one handler needs. A part that is not configured is None or empty,
-    and costs nothing.
+    """What runs for one handler: everything that its calls need. A part that is not configured is
+    None or empty, and costs nothing.
 
     Attributes:
+        sampling: Decides on calls as they begin, by `sampler`.
+        is_idle: No call is evaluated, and none gets a span: the caller's thread only counts them.
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
         objectives: By the criterion's name.
         least_probability: That of a sampled answer; None if the sampler does not know it.
@@ -103,6 +99,8 @@ class HandlerSettings:
     enabled: bool
     runner: EvaluationRunner
     sampler: Sampler
+    sampling: CallSampling
+    is_idle: bool
     emitter: Emitter | None
     storage: FanOutStorage | None
     capture: Callable[..., Any] | None
@@ -124,89 +122,82 @@ class HandlerSettings:
 
 def resolve(
     agent: str,
-    options: HandlerOptions,
+    written: AgentSettings,
+    shared: SharedParts,
     *,
-    executor: Executor,
-    redaction: Redaction,
-    key: SamplingKey,
-    telemetry: Emitter | None,
-    on_storage_failure: Callable[[str, BaseException], None],
-    agent_span: AgentSpan = "sampled",
-    telemetry_off: bool = False,
-    calls_back: bool = False,
-    forwards: bool = False,
-    ground_truth: GroundTruthStore | None = None,
-    aggregation: Aggregation | None = None,
+    storage: Sequence[Any] = (),
     capture: Callable[..., Any] | None = None,
     function: Callable[..., Any] | None = None,
 ) -> HandlerSettings:
-    """The settings of one handler; raises ConfigurationError where they do not fit each other.
+    """Return what runs for a handler of these settings. Raise ConfigurationError if they do not fit
+    each other.
 
-    With `telemetry_off` a handler is disabled whose results are not stored, watched or
-    (`calls_back`) reported. With `forwards` the evaluators are the sidecar's.
+    A storage provider that has an `emitter` emits in place of the process's telemetry.
     """
-    if not options.evaluators and not forwards:
+    evaluators = written.evaluators or ()
+    if not evaluators and not shared.forwards:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
-    assert options.sampler is not None
-    escalation = options.escalation if isinstance(options.escalation, Escalation) else None
-    evaluators = options.evaluators or ()
-    criteria = _asked_criteria(evaluators, options.criteria or ())
+    escalation = written.escalation or None
+    criteria = _asked_criteria(evaluators, written.criteria_set)
     runner = EvaluationRunner(
         evaluators,
         criteria=criteria,
-        executor=executor,
-        redaction=redaction,
+        executor=shared.executor,
+        redaction=shared.redaction,
         escalation=escalation,
-        key=key,
+        key=shared.key,
     )
-    _check_conversations(runner, options)
-    names = [criterion.name for criterion in runner.criteria]
-    for name in names:
-        if (wrong := wrong_criterion_name(name)) is not None:
-            hint = (
-                "; name a lambda: Func(criterion_name=..., function=...)"
-                if name == "<lambda>"
-                else ""
-            )
-            raise ConfigurationError(f"criterion name {name!r} {wrong}{hint}", path="evaluators")
-    for criterion in runner.criteria:
-        if (wrong := wrong_threshold(criterion)) is not None:
-            raise ConfigurationError(f"criterion {criterion.name!r}: {wrong}", path="evaluators")
-    providers = tuple(options.storage or ())
-    emitters = [
-        emitter for part in providers if (emitter := getattr(part, "emitter", None)) is not None
-    ]
-    emitter = emitters[0] if emitters else telemetry
-    kept = [provider for provider in providers if getattr(provider, "emitter", None) is None]
+    _check_thresholds(runner)
+    if written.enabled:
+        _check_conversations(runner, written.sampler)
+
     objectives = {
-        part.name: Objective(part.objective, part.of_last)
-        for part in runner.criteria
-        if part.objective
+        criterion.name: Objective(criterion.objective, criterion.of_last)
+        for criterion in runner.criteria
+        if criterion.objective
     }
-    has_use = not telemetry_off or kept or objectives or calls_back or forwards
-    enabled = options.enabled is not False and bool(has_use)
+    emitters = [provider.emitter for provider in storage if _emits(provider)]
+    emitter = emitters[0] if emitters else shared.emitter
+    kept = [provider for provider in storage if not _emits(provider)]
+
+    has_use = (
+        not shared.telemetry_off
+        or bool(kept)
+        or bool(objectives)
+        or shared.calls_back
+        or shared.forwards
+    )
+    enabled = written.enabled and has_use
+    sampler = written.sampler if enabled else _Disabled()
+    sampling = CallSampling(
+        sampler, shared.sampling, shared.key, asks_always=shared.keeps_unsampled
+    )
+    agent_span = shared.agent_span if enabled and emitter is not None else "never"
+
+    attributes: dict[str, Any] = {EVALUATION_SAMPLED: True}
+    if not shared.forwards:
+        attributes[EVALUATION_CRITERIA] = _criteria_of_answers(runner)
     return HandlerSettings(
         agent=agent,
+        enabled=enabled,
         runner=runner,
-        sampler=options.sampler if enabled else _Disabled(),
+        sampler=sampler,
+        sampling=sampling,
+        is_idle=sampling.threshold == 0 and agent_span != "always",
         emitter=emitter,
-        storage=FanOutStorage(kept, on_storage_failure) if kept else None,
+        storage=FanOutStorage(kept, shared.on_storage_failure) if kept else None,
         capture=capture,
         function=function,
-        agent_span=agent_span if enabled and emitter is not None else "never",
+        agent_span=agent_span,
         criteria=criteria,
         objectives=objectives,
-        enabled=enabled,
-        least_probability=getattr(options.sampler, "least_probability", None),
+        least_probability=getattr(written.sampler, "least_probability", None),
         baseline_rate=1.0 if escalation is None else escalation.baseline_rate,
         content=emitter is not None and emitter.content != "no_content",
-        ground_truth=ground_truth,
-        aggregation=aggregation,
+        ground_truth=shared.ground_truth,
+        aggregation=shared.aggregation,
         calls_model=any(step.calls_model for step in runner.steps),
-        evaluated_attributes={
-            EVALUATION_SAMPLED: True,
-            **({} if forwards else _criteria_of_answers(runner)),
-        },
+        evaluated_attributes=attributes,
     )
 
 
@@ -237,27 +228,39 @@ def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
         raise ConfigurationError.of(problems)
 
 
-def _check_conversations(runner: EvaluationRunner, options: HandlerOptions) -> None:
+def _emits(provider: Any) -> bool:
+    """Tell whether a storage provider emits results, in place of saving them."""
+    return getattr(provider, "emitter", None) is not None
+
+
+def _check_thresholds(runner: EvaluationRunner) -> None:
+    """Refuse a threshold that a criterion's scale cannot have."""
+    for criterion in runner.criteria:
+        wrong = wrong_threshold(criterion)
+        if wrong is not None:
+            raise ConfigurationError(f"criterion {criterion.name!r}: {wrong}", path="evaluators")
+
+
+def _check_conversations(runner: EvaluationRunner, sampler: Any) -> None:
     """Refuse a sampler that would leave holes in the conversations that evaluators see whole."""
-    sampler: Any = options.sampler
     takes_all = (
         getattr(sampler, "own_randomness", False)
         or getattr(sampler, "least_probability", None) == 1.0
     )
-    if runner.of_conversations and not takes_all and options.enabled is not False:
+    if runner.of_conversations and not takes_all:
         wrong = f"evaluators of conversations need whole ones, and this sampler picks single answers: {sampler}"
         raise ConfigurationError(
             f"{wrong}; sampler: {{type: conversation, ratio: 0.1}}", path="sampler"
         )
 
 
-def _criteria_of_answers(runner: EvaluationRunner) -> dict[str, Any]:
-    """The criteria that an answer is scored on; those of conversations come later, if at all."""
+def _criteria_of_answers(runner: EvaluationRunner) -> tuple[str, ...]:
+    """Return the names of the criteria that an answer is scored on. Those of conversations come
+    later, if at all.
+    """
     others = {name for step in runner.of_conversations for name in step.names}
     others -= {name for step in runner.of_answers for name in step.names}
-    return {
-        EVALUATION_CRITERIA: tuple(part.name for part in runner.criteria if part.name not in others)
-    }
+    return tuple(part.name for part in runner.criteria if part.name not in others)
 
 
 class _Disabled(Sampler):

@@ -24,11 +24,13 @@ from agenteval_otel.capture.formats.web import FORM, RequestBody, body_value
 from agenteval_otel.capture.reference import Reference
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.engine.handler import HandlerOptions, StorageLike
+from agenteval_otel.config.settings import load_storage
+from agenteval_otel.engine.agent_settings import AgentSettings
+from agenteval_otel.engine.handler import StorageLike
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.instrumentation.handler import Handler
-from agenteval_otel.instrumentation.wrappers import check_agent, check_function, options_of
+from agenteval_otel.instrumentation.wrappers import check_agent, check_function, written_in_code
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
@@ -112,7 +114,8 @@ class Middleware:
             raise ConfigurationError(
                 f"expected a number of bytes, found {max_body_bytes!r}", path="max_body_bytes"
             )
-        options = options_of(evaluators, sample_rate, sampler, escalation, storage)
+        written = written_in_code(evaluators, sample_rate, sampler, escalation)
+        providers = None if storage is None else load_storage(storage)
         if reference_header is not None and not _HEADER.fullmatch(str(reference_header)):
             wrong = f"expected the name of a header such as x-evaluation-reference, found {reference_header!r}"
             raise ConfigurationError(wrong, path="reference_header")
@@ -126,7 +129,7 @@ class Middleware:
                     "a route of WebSockets, which WSGI does not have: use the middleware for ASGI"
                 )
                 raise ConfigurationError(f"{SOCKET} {name}: {wrong}", path="routes")
-            route = _Route(method, pattern, self._handler(name, options, pipeline))
+            route = _Route(method, pattern, self._handler(name, written, providers, pipeline))
             kept = self._sockets if method == SOCKET else self._routes
             kept.append(route)
 
@@ -134,11 +137,19 @@ class Middleware:
         agents = (route.handler.agent for route in (*self._routes, *self._sockets))
         return f"<{type(self).__name__} {', '.join(agents)}>"
 
-    def _handler(self, name: str, options: HandlerOptions, pipeline: Pipeline | None) -> Handler:
+    def _handler(
+        self,
+        name: str,
+        written: AgentSettings,
+        storage: Sequence[Any] | None,
+        pipeline: Pipeline | None,
+    ) -> Handler:
         handler = Handler(
             name,
             _request,
-            lambda used: used.handler(name, options, capture=self._read, function=_request),
+            lambda used: used.handler(
+                name, written, storage=storage, capture=self._read, function=_request
+            ),
             pipeline or default_pipeline(),
             follows=pipeline is None,
             keep_arguments=self._read is not None,
@@ -314,7 +325,7 @@ class Exchange:
 
     def _broken(self, error: Exception) -> None:
         """Count what broke; the call has its outcome all the same."""
-        self._handler.config.pipeline.broken("capture", error)
+        self._handler.binding.pipeline.broken("capture", error)
 
     def _keep_prompt(self, call: CapturedCall) -> None:
         request, query, body = self.request, self._facts["query"], bytes(self.request.kept)
@@ -489,7 +500,7 @@ class SocketMessages:
         self._message = message
 
     def _broken(self, error: Exception) -> None:
-        self._handler.config.pipeline.broken("capture", error)
+        self._handler.binding.pipeline.broken("capture", error)
 
 
 class _Body:

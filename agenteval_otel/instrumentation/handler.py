@@ -13,7 +13,6 @@ import os
 import time
 from asyncio import get_running_loop
 from collections.abc import Callable
-from functools import partial
 from sys import getsizeof
 from typing import Any, Final
 
@@ -32,10 +31,8 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import THREAD, under_evaluation
 from agenteval_otel.sampling import AnswerFacts, SamplingContext, SamplingDecision
-from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.key import LOW_64
-from agenteval_otel.sampling.ratio import ThresholdRule
-from agenteval_otel.sampling.trace import CallRandomness, head_ratio_of, randomness_of
+from agenteval_otel.sampling.trace import head_ratio_of
 from agenteval_otel.semconv import (
     ALREADY_MONITORED,
     CAPTURE_FAILED,
@@ -53,45 +50,21 @@ _SOCKET_NAMES: Final = frozenset({"websocket", "ws"})
 """Names of a WebSocket among arguments without annotations, which `monitor` cannot refuse."""
 
 
-class HandlerConfig:
-    """A handler's settings for one pipeline. Replaced as a whole, so that no call sees two halves."""
+class Binding:
+    """A handler's place in a pipeline. Replaced as a whole, so that no call sees two halves."""
+
+    __slots__ = ("outcomes", "pipeline", "sampling", "settings", "unsampled")
 
     def __init__(
         self, agent: str, settings: HandlerSettings, pipeline: Pipeline, *, of_spans: bool
     ) -> None:
-        self.settings, self.pipeline, self.shedder = settings, pipeline, pipeline.load_shedder
-        self.unsampled_calls = pipeline.unsampled_calls
-        # For a sampler that uses randomness alone: calls below the threshold get the decision
-        # `sampled`, others are unsampled. If the sampler must be called (with a feedback window,
-        # unsampled calls are captured too), `sampled` is None, and the threshold is above every
-        # randomness.
-        by_randomness = getattr(settings.sampler, "by_randomness", None)
-        rule: ThresholdRule | None = by_randomness if self.unsampled_calls is None else None
-        self.threshold: Final = RANDOMNESS_RANGE if rule is None else rule.threshold
-        self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.sampled
-        self.decide = settings.sampler.decide
-        self.keeps_memo: bool = getattr(settings.sampler, "keeps_memo", False)
-        sampling, key = pipeline.sampled.settings, pipeline.sampled.key
-        self.upstream_attribute = sampling.upstream_attribute
-        self.only_recorded = sampling.only_recorded
-        self.key: Final = key
-        self.randomness_of: Final[Callable[[SpanContext | None], int]] = (
-            partial(randomness_of, key=key, trust=sampling.trust)
-            if sampling.unit == "trace"
-            else CallRandomness(key)
-        )
-        # True in nearly every process: `enter` then computes the number itself.
-        self.by_key = sampling.unit == "trace" and not sampling.trust and not self.only_recorded
-        self.mask, self.first, self.second = key.mask, key.first, key.second
-        self.spans, self.spans_always = (
-            settings.agent_span != "never",
-            settings.agent_span == "always",
-        )
-        self.never = self.threshold == 0 and not self.spans_always
+        self.settings: Final = settings
+        self.sampling: Final = settings.sampling  # of every call: one step less to read
+        self.pipeline: Final = pipeline
         # The calls that spans show count under agents and services of their own.
         accounting = Accounting() if of_spans else pipeline.accounting
-        self.outcomes = accounting.outcome_counts(agent)
-        self.unsampled = accounting.fast_counters(agent)
+        self.outcomes: Final = accounting.outcome_counts(agent)
+        self.unsampled: Final = accounting.fast_counters(agent)
 
 
 class Handler:
@@ -134,16 +107,15 @@ class Handler:
             follow(self, prepares=True)
 
     def __repr__(self) -> str:
-        return f"<Handler {self.agent} {self.config.settings!r}>"
+        return f"<Handler {self.agent} {self.binding.settings!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
         """Use a pipeline from now on; raises `ConfigurationError` where the handler's own settings
         do not fit.
         """
-        self.config = HandlerConfig(
-            self.agent, self._settings_for(pipeline), pipeline, of_spans=self._of_spans
-        )
-        prepare_models(self.agent, tuple(self.config.settings.runner.evaluators), "evaluators")
+        settings = self._settings_for(pipeline)
+        self.binding = Binding(self.agent, settings, pipeline, of_spans=self._of_spans)
+        prepare_models(self.agent, settings.runner.evaluators, "evaluators")
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
         """Decide, count, and for a sampled call begin it; None when the call is not monitored."""
@@ -151,44 +123,47 @@ class Handler:
             outer = CURRENT.get()
             if outer is EVALUATING or (not _thread.is_host and under_evaluation()):
                 return None
-            config = self.config
-            if not config.pipeline.enabled:
-                config.unsampled.disabled += 1
+            binding = self.binding
+            pipeline = binding.pipeline
+            if not pipeline.enabled:
+                binding.unsampled.disabled += 1
                 return None if outer is None else self._begin_unsampled(False)
+            sampling = binding.sampling
             span: Any = _current_context().get(SPAN_KEY)
             span_context: Any = None if span is None else span.get_span_context()
-            if config.by_key and type(span_context) is PLAIN and span_context[5]:
+            if sampling.by_key and type(span_context) is PLAIN and span_context[5]:
                 # As `SamplingKey.of_trace` has it: a call costs as much as the arithmetic. By
                 # place, because two properties cost more.
-                product = (span_context[0] ^ config.mask) * config.first
-                randomness = (product ^ product >> 96) * config.second >> 64 & LOW_64
+                product = (span_context[0] ^ sampling.mask) * sampling.first
+                randomness = (product ^ product >> 96) * sampling.second >> 64 & LOW_64
             else:
                 has_trace = span_context is not None and span_context.is_valid
                 span = span if has_trace else None
                 span_context = span_context if has_trace else None
-                if config.only_recorded and has_trace and not _is_recorded(span, span_context):
-                    config.outcomes[NOT_RECORDED] += 1
+                if sampling.only_recorded and has_trace and not _is_recorded(span, span_context):
+                    binding.outcomes[NOT_RECORDED] += 1
                     return None if outer is None else self._begin_unsampled(False)
-                randomness = config.randomness_of(span_context)
-            if randomness >= config.threshold:
-                config.unsampled.not_sampled += 1
-                wants_span = config.spans_always and span is None
+                randomness = sampling.randomness_of(span_context)
+            if randomness >= sampling.threshold:
+                binding.unsampled.not_sampled += 1
+                wants_span = span is None and binding.settings.agent_span == "always"
                 return (
                     None if outer is None and not wants_span else self._begin_unsampled(wants_span)
                 )
-            decision = config.sampled
+            decision = sampling.sampled
             memo: dict[int, SamplingDecision] | None = None
             if decision is None:
-                memo = {} if config.keeps_memo else None
-                decision = config.decide(
-                    SamplingContext(self.agent, randomness, None, None, memo, None, config.key)
+                memo = {} if sampling.keeps_memo else None
+                decision = sampling.decide(
+                    SamplingContext(self.agent, randomness, None, None, memo, None, sampling.key)
                 )
                 randomness = randomness if decision.randomness is None else decision.randomness
-            if decision.sampled and decision.settled and config.shedder.keep is not None:
-                decision = config.shedder.thin(decision, randomness)
-            if decision.settled and not decision.sampled and config.unsampled_calls is None:
-                config.outcomes[decision.outcome] += 1
-                wants_span = config.spans_always and span is None
+            shedder = pipeline.load_shedder
+            if decision.sampled and decision.settled and shedder.keep is not None:
+                decision = shedder.thin(decision, randomness)
+            if decision.settled and not decision.sampled and pipeline.unsampled_calls is None:
+                binding.outcomes[decision.outcome] += 1
+                wants_span = span is None and binding.settings.agent_span == "always"
                 return (
                     None if outer is None and not wants_span else self._begin_unsampled(wants_span)
                 )
@@ -222,13 +197,13 @@ class Handler:
             return
         try:
             if (
-                (kept := self.config.unsampled_calls) is not None
+                (kept := self.binding.pipeline.unsampled_calls) is not None
                 and call.decision
                 and not call.decision.sampled
             ):
                 kept.keep(call, size)
                 return
-            self.config.pipeline.submit(call, size)
+            self.binding.pipeline.submit(call, size)
             self._count += 1
             if not self._count % _LOOP_EVERY or self._count == 1:
                 self._note_loop()
@@ -242,7 +217,7 @@ class Handler:
         """End a call whose answer a monitored call within it takes."""
         call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
         if not call.settled:
-            self.config.outcomes[ALREADY_MONITORED] += 1
+            self.binding.outcomes[ALREADY_MONITORED] += 1
             call.settled = True
         self._end_span(call)
 
@@ -271,7 +246,7 @@ class Handler:
 
     def _ends_late(self, call: CapturedCall) -> bool:
         """Whether the call's span may end on the background thread."""
-        if not self.config.pipeline.late_spans or call.pid != _pid():
+        if not self.binding.pipeline.late_spans or call.pid != _pid():
             return False
         if not call.settings.emitter.providers.takes_late_spans() or not MEMORY.open_spans.reserve(
             OPEN_SPAN_BYTES
@@ -288,7 +263,7 @@ class Handler:
         if span is None or call.pid != _pid():
             return
         try:
-            emitter = self.config.settings.emitter
+            emitter = self.binding.settings.emitter
             if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
                 # counted as lost: its processors would drop it, each with a line of the SDK's
                 return
@@ -322,7 +297,7 @@ class Handler:
     def _note_loop(self) -> None:
         """Let the load shedder measure the event loop that the handler runs on."""
         try:
-            self.config.shedder.note_loop(get_running_loop())
+            self.binding.pipeline.load_shedder.note_loop(get_running_loop())
         except RuntimeError:
             return  # it runs on none
 
@@ -331,28 +306,28 @@ class Handler:
         further.
         """
         try:
-            config = self.config
+            pipeline = self.binding.pipeline
             duration_s = (call.ended_ns - call.started_ns) / 1e9
             answer = AnswerFacts(
                 duration_s, call.error_type, call.stream_end, call.conversation_id()
             )
+            key = pipeline.shared.key
             decision = call.settings.sampler.decide(
-                SamplingContext(
-                    call.agent, call.randomness, answer, None, call.memo, None, config.key
-                )
+                SamplingContext(call.agent, call.randomness, answer, None, call.memo, None, key)
             )
             call.randomness = (
                 call.randomness if decision.randomness is None else decision.randomness
             )
-            if decision.settled and decision.sampled and config.shedder.keep is not None:
-                decision = config.shedder.thin(decision, call.randomness)
+            shedder = pipeline.load_shedder
+            if decision.settled and decision.sampled and shedder.keep is not None:
+                decision = shedder.thin(decision, call.randomness)
             call.decision, call.answer_facts = decision, answer
             if decision.settled and not decision.sampled:
-                if config.unsampled_calls is not None:
+                if pipeline.unsampled_calls is not None:
                     return True
-                outcomes = config.outcomes
+                outcomes = self.binding.outcomes
                 if self._of_spans:
-                    outcomes = config.pipeline.accounting.outcome_counts(call.agent, call.origin)
+                    outcomes = pipeline.accounting.outcome_counts(call.agent, call.origin)
                 outcomes[decision.outcome] += 1
                 call.settled = True
                 return False
@@ -375,11 +350,12 @@ class Handler:
         memo: dict[int, SamplingDecision] | None,
     ) -> CapturedCall | None:
         try:
-            config, arguments, call = self.config, self._arguments, _fresh_call()
+            arguments = self._arguments
+            call = _fresh_call()
             if (outer := CURRENT.get()) is not None:
                 outer.has_inner = True
             call.started_ns, call.started_tick = _now_ns(), _tick_ns()
-            settings = call.settings = config.settings
+            settings = call.settings = self.binding.settings
             call.agent, call.decision, call.randomness, call.memo = (
                 self.agent,
                 decision,
@@ -390,15 +366,17 @@ class Handler:
             call.prompt = prompt if type(prompt) is str else self._kept_prompt(call, prompt)
             if arguments.more:
                 arguments.take(call, args, kwargs)
-            if (span is None or (self.of_requests and span_context.is_remote)) and config.spans:  # type: ignore[union-attr]
+            is_outermost = span is None or (self.of_requests and span_context.is_remote)  # type: ignore[union-attr]
+            if is_outermost and settings.agent_span != "never":
                 self._open_own_span(call, decision)
             if span is not None and call.span is None:
                 call.span_context = span_context
-                if config.upstream_attribute is not None:
+                sampling = settings.sampling
+                if sampling.upstream_attribute is not None:
                     call.upstream = (getattr(span, "attributes", None) or {}).get(
-                        config.upstream_attribute
+                        sampling.upstream_attribute
                     )
-                if config.only_recorded and getattr(span, "parent", span) is None:
+                if sampling.only_recorded and getattr(span, "parent", span) is None:
                     call.head_ratio = head_ratio_of(trace.get_tracer_provider())
                 call.host_span = span
                 if decision.sampled and decision.applies and span.is_recording():
@@ -428,7 +406,7 @@ class Handler:
             return None
 
     def _open_own_span(self, call: CapturedCall, decision: SamplingDecision | None) -> None:
-        settings = self.config.settings
+        settings = self.binding.settings
         surely = decision is not None and decision.sampled and decision.applies
         if not surely and settings.agent_span != "always":
             return
@@ -456,14 +434,14 @@ class Handler:
                 call is None or (call.settings is not None and not call.settled)
             ):
                 # first, and without a call: the stack may be exhausted
-                outcomes = self.config.outcomes
+                outcomes = self.binding.outcomes
                 if self._of_spans and call is not None:
-                    accounting = self.config.pipeline.accounting
+                    accounting = self.binding.pipeline.accounting
                     outcomes = accounting.outcome_counts(call.agent, call.origin)
                 outcomes[outcome] += 1
                 if call is not None:
                     call.settled = True
-            self.config.pipeline.broken(part, error)
+            self.binding.pipeline.broken(part, error)
         except Exception:
             return  # counting itself broke
 

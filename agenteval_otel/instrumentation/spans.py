@@ -140,11 +140,12 @@ class SpanEvaluation:
             read, sampled = answer.read()
             sampled = pipeline.sampled.as_forwarded(sampled)
             agent, place = agent_of(read.agent, answer.resource), place_of(answer.resource)
-            config, origin = self._handler(agent).config, origin_of(place)
-            if not (pipeline.enabled and config.settings.enabled):
+            settings = self._handler(agent).binding.settings
+            origin = origin_of(place)
+            if not (pipeline.enabled and settings.enabled):
                 pipeline.accounting.fast_counters(agent, origin).disabled += 1
                 return
-            call = CapturedCall(config.settings, agent)
+            call = CapturedCall(settings, agent)
             if answer.trace_id and answer.span_id:
                 call.span_context = SpanContext(
                     answer.trace_id, answer.span_id, True, TraceFlags(answer.flags)
@@ -226,8 +227,10 @@ class SpanEvaluation:
         span, agent = mapped.span, agent_of(mapped.input.agent, mapped.span.resource)
         place = place_of(span.resource) if self._is_remote else {}
         handler, origin = self._handler(agent), origin_of(place)
-        config = handler.config
-        pipeline = config.pipeline
+        binding = handler.binding
+        settings = binding.settings
+        pipeline = binding.pipeline
+        sampling = settings.sampling
         if is_monitored:
             pipeline.accounting.outcome_counts(agent, origin)[ALREADY_MONITORED] += 1
             return
@@ -241,19 +244,19 @@ class SpanEvaluation:
             pipeline.accounting.count_detail(agent, origin, CAPTURE_FAILED, reason)
             pipeline.broken("capture", problem)
             return
-        call = CapturedCall(config.settings, agent)
+        call = CapturedCall(settings, agent)
         call.origin = origin
         call.span_context = _context_of(span, is_remote=self._is_remote)
         call.call_id = call_id_of_span(span.span_id)
         call.started_ns, call.ended_ns = span.start_ns, max(span.start_ns, span.end_ns)
         call.error_type, call.stream_end = mapped.input.error_type, mapped.input.stream_end
-        if config.upstream_attribute is not None:
-            upstream = span.attributes.get(config.upstream_attribute)
+        if sampling.upstream_attribute is not None:
+            upstream = span.attributes.get(sampling.upstream_attribute)
             # A number, which a conversation keeps for as long as it is open.
             call.upstream = upstream[:_MAX_CHARS] if isinstance(upstream, str) else upstream
         call.conversation = mapped.input.conversation_id or mapped.input.session_id
-        call.memo = {} if config.keeps_memo else None
-        call.randomness = config.randomness_of(call.span_context)
+        call.memo = {} if sampling.keeps_memo else None
+        call.randomness = sampling.randomness_of(call.span_context)
         if not handler.decide_after(call):
             return
         known = {"agent": agent}
@@ -266,7 +269,7 @@ class SpanEvaluation:
         call.input = completed(mapped.input, known)
         # The input alone: its spans go, and a text of JSON may be a quarter of what it says.
         size_bytes = _CALL_BYTES + kept_bytes(call.input)
-        kept = config.unsampled_calls
+        kept = pipeline.unsampled_calls
         if kept is not None and call.decision is not None and not call.decision.sampled:
             kept.keep(call, size_bytes)
         else:

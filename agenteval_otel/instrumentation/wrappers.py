@@ -35,18 +35,17 @@ from agenteval_otel.capture.formats.web import (
 )
 from agenteval_otel.capture.reference import Reference
 from agenteval_otel.capture.text import clean
-from agenteval_otel.compat import load_evaluators
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.config.settings import load_sampler, load_storage
-from agenteval_otel.engine.handler import HandlerOptions, check_escalation
+from agenteval_otel.config.settings import load_storage
+from agenteval_otel.engine.agent_settings import AgentSettings
+from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import Escalation
-from agenteval_otel.sampling.escalation import load_escalation
 from agenteval_otel.semconv import PIPELINE_FAILED
 
 _MAX_FACTS = 64
@@ -99,7 +98,8 @@ def decorated(
         raise ConfigurationError(
             f"expected a callable, found {type(handler).__name__}{hint}", path="handler"
         )
-    options = options_of(evaluators, sample_rate, sampler, escalation, storage)
+    written = written_in_code(evaluators, sample_rate, sampler, escalation)
+    providers = None if storage is None else load_storage(storage)
     check_agent(agent)
     check_function(capture, "capture")
 
@@ -121,7 +121,9 @@ def decorated(
             Handler(
                 name,
                 function,
-                lambda used: used.handler(name, options, capture=capture, function=function),
+                lambda used: used.handler(
+                    name, written, storage=providers, capture=capture, function=function
+                ),
                 pipeline or default_pipeline(),
                 follows=pipeline is None,
                 keep_arguments=capture is not None,
@@ -133,20 +135,18 @@ def decorated(
     return decorate if handler is None else decorate(handler)
 
 
-def options_of(
-    evaluators: Any, sample_rate: Any, sampler: Any, escalation: Any, storage: Any
-) -> HandlerOptions:
-    """The options of a decorator or of middleware, loaded; raises `ConfigurationError`."""
-    chosen = None if evaluators is None else load_evaluators(evaluators)
-    options = HandlerOptions(
-        evaluators=chosen,
-        sampler=load_sampler(sample_rate, sampler),
-        escalation=load_escalation(escalation),
-        storage=None if storage is None else load_storage(storage),
+def written_in_code(
+    evaluators: Any, sample_rate: Any, sampler: Any, escalation: Any
+) -> AgentSettings:
+    """Return the arguments of a decorator or of middleware as an agent's entry. Raise
+    `ConfigurationError` if they are wrong.
+    """
+    written = AgentSettings(
+        evaluators=evaluators, sample_rate=sample_rate, sampler=sampler, escalation=escalation
     )
-    if isinstance(options.escalation, Escalation) and chosen is not None:
-        check_escalation(options.escalation, chosen)
-    return options
+    if isinstance(written.escalation, Escalation) and written.evaluators is not None:
+        check_escalation(written.escalation, written.evaluators)
+    return written
 
 
 def check_agent(agent: Any) -> None:
@@ -229,21 +229,21 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
 
     def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, config = None, handler.config
+            call, binding = None, handler.binding
             # Unsampled calls make no further call, except within another monitored one.
             if current() is not None:
                 call = enter(args, kwargs)
-            elif not config.pipeline.enabled:
-                config.unsampled.disabled += 1
-            elif config.never:
-                config.unsampled.not_sampled += 1
+            elif not binding.pipeline.enabled:
+                binding.unsampled.disabled += 1
+            elif binding.settings.is_idle:
+                binding.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
         except (
             Exception
         ):  # the host's stack is exhausted: there is room to count, and for nothing else
             call = None
-            handler.config.outcomes[PIPELINE_FAILED] += 1
+            handler.binding.outcomes[PIPELINE_FAILED] += 1
         if call is None:
             return function(*args, **kwargs)
         try:
@@ -268,20 +268,20 @@ def _coroutine(
 
     async def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, config = entered, handler.config
+            call, binding = entered, handler.binding
             if call is not None:
                 pass
             elif current() is not None:
                 call = enter(args, kwargs)
-            elif not config.pipeline.enabled:
-                config.unsampled.disabled += 1
-            elif config.never:
-                config.unsampled.not_sampled += 1
+            elif not binding.pipeline.enabled:
+                binding.unsampled.disabled += 1
+            elif binding.settings.is_idle:
+                binding.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
         except Exception:  # as above
             call = None
-            handler.config.outcomes[PIPELINE_FAILED] += 1
+            handler.binding.outcomes[PIPELINE_FAILED] += 1
         if call is None:
             return await function(*args, **kwargs)
         try:
@@ -400,7 +400,7 @@ def _enter(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> C
     try:
         return handler.enter(args, kwargs)
     except Exception:
-        handler.config.outcomes[PIPELINE_FAILED] += 1
+        handler.binding.outcomes[PIPELINE_FAILED] += 1
         return None
 
 
@@ -430,7 +430,7 @@ def _leave(
             call.keep_stream(*stream)
         handler.leave(call, answer, error)
     except Exception:
-        handler.config.outcomes[PIPELINE_FAILED] += not call.settled
+        handler.binding.outcomes[PIPELINE_FAILED] += not call.settled
         call.settled = True
 
 

@@ -10,22 +10,23 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from agenteval_otel.assembly.conversations import ConversationSettings
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.reasons import REASONS, CaptureError
 from agenteval_otel.components.blocking import running_part
+from agenteval_otel.engine.agent_settings import AgentSettings, load_set, merged
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.handler import (
     AgentSpan,
-    HandlerOptions,
     HandlerSettings,
+    SharedParts,
     check_escalation,
     check_off_peak,
     judges_of,
-    merged,
     resolve,
 )
 from agenteval_otel.engine.live import Engine, Taken
@@ -84,6 +85,7 @@ OPEN_SPAN_BYTES: Final = 6_400
 wait with it.
 """
 _LOOK_AGAIN_S: Final = 0.005
+_NOTHING_WRITTEN: Final = AgentSettings()
 
 
 class Source(Protocol):
@@ -152,12 +154,12 @@ class Pipeline:
         agent_span: AgentSpan = "sampled",
         agent_span_end: str = "background",
         criteria: Sequence[EvaluationCriteria] = (),
-        agents: Mapping[str, HandlerOptions] | None = None,
+        agents: Mapping[str, AgentSettings] | None = None,
         redactors: Sequence[Redactor] | None = None,
         load_shedding: LoadSheddingSettings | None = None,
         aggregation: Aggregation | None = None,
         ground_truth: GroundTruthStore | None = None,
-        escalation: Escalation | bool | None = None,
+        escalation: Escalation | Literal[False] | None = None,
         objectives: ObjectiveSettings | None = None,
         sampling: SamplingSettings | None = None,
         telemetry_off: bool = False,
@@ -170,9 +172,13 @@ class Pipeline:
         off_peak: OffPeakSettings | None = None,
     ) -> None:
         log.load()
-        self.defaults = HandlerOptions(
-            evaluators, sampler, tuple(storage), tuple(criteria), None, escalation
+        self.defaults = AgentSettings(
+            evaluators=tuple(evaluators) or None,
+            criteria=load_set(criteria),
+            sampler=sampler,
+            escalation=escalation,
         )
+        self.storage = tuple(storage)
         self.agents, self.provisional, self.accounting = (
             dict(agents or {}),
             False,
@@ -211,21 +217,25 @@ class Pipeline:
                 off_peak=self.off_peak,
             ),
         )
-        self.enabled, self.agent_span, self.metric_dimensions = (
-            enabled,
-            agent_span,
-            metric_dimensions,
-        )
+        self.enabled = enabled
+        self.metric_dimensions = metric_dimensions
         self.late_spans = agent_span_end == "background" and isinstance(
             self.dispatcher, PoolDispatcher
         )
-        self._parts: dict[str, Any] = {
-            "aggregation": aggregation,
-            "ground_truth": ground_truth,
-            "telemetry_off": telemetry_off,
-            "calls_back": self.objectives.settings.calls_back,
-            "forwards": events is not None,
-        }
+        self.shared = SharedParts(
+            executor=self.executor,
+            redaction=self.redaction,
+            key=self.sampled.key,
+            sampling=self.sampled.settings,
+            emitter=getattr(telemetry, "emitter", None),
+            on_storage_failure=self.storage_failed,
+            agent_span=agent_span,
+            telemetry_off=telemetry_off,
+            calls_back=self.objectives.settings.calls_back,
+            forwards=events is not None,
+            ground_truth=ground_truth,
+            aggregation=aggregation,
+        )
         self.telemetry, self._providers, self.shutdown_timeout_s = telemetry, {}, shutdown_timeout_s
         self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
         for provider in (telemetry, *storage, events):
@@ -250,8 +260,9 @@ class Pipeline:
     def handler(
         self,
         agent: str,
-        options: HandlerOptions = HandlerOptions(),  # noqa: B008 - an immutable value
+        written: AgentSettings = _NOTHING_WRITTEN,
         *,
+        storage: Sequence[Any] | None = None,
         capture: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
     ) -> HandlerSettings:
@@ -261,22 +272,13 @@ class Pipeline:
         The agent and its criteria are the operator's own names from now on.
         """
         if self.events is not None:
-            _check_forwarded(options)
-        chosen = merged(options, self.agents.get(agent, HandlerOptions()), self.defaults)
-        if isinstance(options.escalation, Escalation) and not self.provisional:
-            check_escalation(options.escalation, chosen.evaluators or ())
+            _check_forwarded(written, storage)
+        chosen = merged(written, self.agents.get(agent, _NOTHING_WRITTEN), self.defaults)
+        if isinstance(written.escalation, Escalation) and not self.provisional:
+            check_escalation(written.escalation, chosen.evaluators or ())
+        providers = self.storage if storage is None else storage
         settings = resolve(
-            agent,
-            chosen,
-            executor=self.executor,
-            redaction=self.redaction,
-            key=self.sampled.key,
-            telemetry=getattr(self.telemetry, "emitter", None),
-            on_storage_failure=self.storage_failed,
-            agent_span=self.agent_span,
-            capture=capture,
-            function=function,
-            **self._parts,
+            agent, chosen, self.shared, storage=providers, capture=capture, function=function
         )
         if settings.runner.off_peak:
             check_off_peak(
@@ -284,7 +286,7 @@ class Pipeline:
             )
             if self.off_peak is not None:
                 self.off_peak.know(agent, settings)
-        for provider in chosen.storage or ():
+        for provider in providers:
             self._know(provider)
         emitter = settings.emitter
         if emitter is not None:
@@ -333,6 +335,7 @@ class Pipeline:
         is bound.
         """
         self.unsampled_calls = UnsampledCalls(window_s, self._settle)
+        self.shared = replace(self.shared, keeps_unsampled=True)
 
     def await_ground_truth(self, window_s: float, by_agent: Mapping[str, float]) -> None:
         """Keep evaluated answers that lack a ground truth for so long, of some agents for longer or
@@ -626,13 +629,14 @@ def _detail_of(call: CapturedCall, outcome: str) -> str | None:
     return call.capture_reason if outcome == CAPTURE_FAILED else None
 
 
-def _check_forwarded(options: HandlerOptions) -> None:
-    """Refuse a handler's options that the sidecar would never receive."""
-    unknown = [
-        name
-        for name in ("evaluators", "escalation", "storage")
-        if getattr(options, name) is not None
-    ]
+def _check_forwarded(written: AgentSettings, storage: Sequence[Any] | None) -> None:
+    """Refuse what a handler's code says and the sidecar would never receive."""
+    of_evaluation = {
+        "evaluators": written.evaluators,
+        "escalation": written.escalation,
+        "storage": storage,
+    }
+    unknown = [name for name, value in of_evaluation.items() if value is not None]
     if unknown:
         wrong = (
             "answers are evaluated in the sidecar: set it in the settings of `agenteval-otel serve`, in `agents` where "

@@ -140,9 +140,7 @@ class MonitoringPlan(Value):
         every other handler). A record of `calibrations` counts where it was measured on the
         evaluator as it is, and can correct.
         """
-        agents = sorted(
-            name for name, entry in pipeline.agents.items() if entry.enabled is not False
-        )
+        agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled)
         agents_of: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
         rates: list[float] = []
@@ -157,15 +155,12 @@ class MonitoringPlan(Value):
                 if part.calls_model
                 for item in declared_criteria(part)
             }
-            options = pipeline.agents.get(agent)
-            sets = (
-                pipeline.defaults.criteria
-                if options is None or options.criteria is None
-                else options.criteria
-            )
+            entry = pipeline.agents.get(agent)
+            if entry is None or entry.criteria is None:
+                entry = pipeline.defaults
             for criterion in (
                 *_alertable(runner),
-                *_functions(functions_of(agent or None), sets or ()),
+                *_functions(functions_of(agent or None), entry.criteria_set),
             ):
                 agents_of.setdefault(criterion, {})[agent] = criterion.name in judged_names
         planned = [

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 
 from opentelemetry.trace import SpanContext
@@ -21,8 +22,16 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.runtime.fork import RANDOM
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE, SamplingContext
 from agenteval_otel.sampling.key import LOW_64, SamplingKey
-from agenteval_otel.scoring.probability import independent, known, nested, of_threshold
+from agenteval_otel.sampling.ratio import ThresholdRule
+from agenteval_otel.scoring.probability import (
+    SamplingDecision,
+    independent,
+    known,
+    nested,
+    of_threshold,
+)
 from agenteval_otel.semconv import UPSTREAM_NOT_KEPT, UPSTREAM_TOO_SMALL
 
 Trust = Literal["trace_id", "tracestate"]
@@ -149,6 +158,67 @@ class CallRandomness:
         calls[span_id] = before + 1
         identity = b"%d %d %d" % (span_context.trace_id, span_id, before)
         return self._key.of_text(identity, person=b"call")
+
+
+class CallSampling:
+    """How a handler's calls are decided on as they begin; read on the caller's thread.
+
+    A call whose randomness is below `threshold` gets the decision `sampled`, every other call is
+    unsampled. If the sampler must be asked, `sampled` is None, and the threshold is above every
+    randomness.
+
+    Args:
+        sampler: The handler's sampler.
+        asks_always: Ask the sampler about every call, even if randomness alone decides.
+
+    Attributes:
+        by_key: `randomness_of` is the key's number of the trace id, which the caller's thread
+            computes itself: true in nearly every process.
+    """
+
+    __slots__ = (
+        "by_key",
+        "decide",
+        "first",
+        "keeps_memo",
+        "key",
+        "mask",
+        "only_recorded",
+        "randomness_of",
+        "sampled",
+        "second",
+        "threshold",
+        "upstream_attribute",
+    )
+
+    def __init__(
+        self,
+        sampler: Any,
+        settings: SamplingSettings,
+        key: SamplingKey,
+        *,
+        asks_always: bool = False,
+    ) -> None:
+        by_randomness = getattr(sampler, "by_randomness", None)
+        rule: ThresholdRule | None = None if asks_always else by_randomness
+        self.threshold: Final = RANDOMNESS_RANGE if rule is None else rule.threshold
+        self.sampled: Final[SamplingDecision | None] = None if rule is None else rule.sampled
+        self.decide: Final[Callable[[SamplingContext], SamplingDecision]] = sampler.decide
+        self.keeps_memo: Final[bool] = getattr(sampler, "keeps_memo", False)
+        self.upstream_attribute: Final = settings.upstream_attribute
+        self.only_recorded: Final = settings.only_recorded
+        by_trace = settings.unit == "trace"
+        self.randomness_of: Final[Callable[[SpanContext | None], int]] = (
+            partial(randomness_of, key=key, trust=settings.trust)
+            if by_trace
+            else CallRandomness(key)
+        )
+        self.by_key: Final = by_trace and not settings.trust and not settings.only_recorded
+        self.key: Final = key
+        # Beside `key`, where reading them takes one step less.
+        self.mask: Final = key.mask
+        self.first: Final = key.first
+        self.second: Final = key.second
 
 
 class CallsPerTrace:

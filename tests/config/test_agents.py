@@ -4,12 +4,15 @@ changes in the scores.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from agenteval_otel import Settings, accounting, configure, monitor
+from agenteval_otel import EvaluationRunner, Settings, accounting, configure, monitor
+from agenteval_otel.config import AgentSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.sampling import RatioSampler
@@ -203,3 +206,45 @@ def test_evaluators_that_do_not_say_what_they_score(tmp_path: Path) -> None:
         configure(evaluators=[Silent()])
     with pytest.raises(ConfigurationError, match="'two words' must be a slug"):
         Settings(evaluators=[Free(criterion_name="two words")])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"evaluators": []},
+        {"evaluators": ["Nope"]},
+        {"evaluators": [Free(criterion_name="not a slug")]},
+        {"evaluators": [lambda evaluation_input: True]},
+        {"sample_rate": 2},
+        {"sample_rate": True},
+        {"sample_rate": 0.5, "sampler": RatioSampler()},
+        {"sampler": {"type": "ratio", "rate": 1}},
+        {"escalation": 7},
+        {"evaluators": ["Nope"], "sample_rate": -1},
+    ],
+)
+def test_a_decorator_refuses_what_an_entry_refuses(fields: dict[str, Any]) -> None:
+    """Wrong arguments of a decorator have the paths and the words of an agent's entry, all at once."""
+    with pytest.raises(ConfigurationError) as of_entry:
+        AgentSettings(**fields)
+    with pytest.raises(ConfigurationError) as of_decorator:
+        monitor(**fields)
+    assert of_decorator.value.problems == of_entry.value.problems
+
+
+def test_a_handler_has_one_runner() -> None:
+    """A decoration builds one `EvaluationRunner`, also with criteria that change what is declared."""
+    criteria = {"default": [{"name": "fixed", "weight": 2.0}]}
+    configure(evaluators=[Free()], criteria=criteria, sample_rate=1.0)
+    built: list[FrameType] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code is EvaluationRunner.__init__.__code__:
+            built.append(frame)
+
+    sys.setprofile(note)
+    try:
+        monitor(answer)
+    finally:
+        sys.setprofile(None)
+    assert len(built) == 1

@@ -30,8 +30,8 @@ def test_the_defaults() -> None:
     assert made.defaults.evaluators == (ResponseHealth(),)
     assert made.defaults.sampler == RateLimitSampler(max_per_s=10, ratio=1.0)
     assert isinstance(made.dispatcher, PoolDispatcher)
-    assert (made.defaults.storage, made.telemetry) == ((), OtlpStorageProvider())
-    assert made.agent_span == "sampled"
+    assert (made.storage, made.telemetry) == ((), OtlpStorageProvider())
+    assert made.shared.agent_span == "sampled"
     assert build(Settings(sample_rate=0)).defaults.sampler == RatioSampler(ratio=0.0), (
         "a rate takes the limit away"
     )

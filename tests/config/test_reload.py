@@ -167,7 +167,7 @@ def test_equal_parts_are_kept(tmp_path: Path) -> None:
     after = default_pipeline()
     assert after is not before
     assert after.defaults.sampler is before.defaults.sampler
-    assert list(map(is_, after.defaults.storage, before.defaults.storage)) == [True, True]
+    assert list(map(is_, after.storage, before.storage)) == [True, True]
     assert list(map(is_, after.defaults.evaluators, before.defaults.evaluators)) == [True, False]
     assert reload()
     assert default_pipeline() is after
@@ -182,7 +182,7 @@ def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
     configure(tmp_path / "settings.yaml")
     handler = monitor(str.upper)
     handler("a")
-    (provider,) = default_pipeline().defaults.storage
+    (provider,) = default_pipeline().storage
     assert flush(10)
     assert "batcher" in vars(provider)
     written_settings(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")

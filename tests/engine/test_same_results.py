@@ -20,7 +20,7 @@ from agenteval_otel import (
 )
 from agenteval_otel.capture.build import FACTS
 from agenteval_otel.cli import main
-from agenteval_otel.engine.handler import HandlerOptions
+from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import (
     CriterionEvaluator,
@@ -146,7 +146,7 @@ def live(
 ) -> dict[str, AggregatedEvaluationResult]:
     """What the live pipeline stores of each case."""
     kept = Keeping()
-    agents = {case.name: HandlerOptions(criteria=case.criteria) for case in cases}
+    agents = {case.name: AgentSettings(criteria=case.criteria) for case in cases}
     pipeline = pipeline_of(
         storage=(kept,), dispatcher=dispatcher, redactors=(), agents=agents, sheds=False
     )

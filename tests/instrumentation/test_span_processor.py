@@ -154,7 +154,7 @@ def test_model_calls_of_evaluators_are_no_answers(is_async: bool, application: M
         return ask(evaluation_input)
 
     evaluator = Func(criterion_name="judged", function=ask_later if is_async else ask)
-    app.pipeline.defaults = app.pipeline.defaults._replace(evaluators=(evaluator,))
+    app.pipeline.defaults = app.pipeline.defaults.model_copy(update={"evaluators": (evaluator,)})
     app.answer()
     assert app.outcomes == {"evaluated": 1}
     assert [span.name for span in app.telemetry.spans()].count("chat judge") == 1

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.engine.handler import HandlerOptions
+from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import BreachSettings, Objective, ObjectiveCrossing
@@ -116,8 +116,8 @@ def test_nothing_is_watched_without_verdicts_or_an_objective(
 def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
     """Each has a track and an objective of its own; what one does is not another's breach."""
     breaches = Kept()
-    strict = HandlerOptions(criteria=(EvaluationCriteria(name="good", objective=1.0),))
-    none = HandlerOptions(criteria=(EvaluationCriteria(name="good", weight=1.0),))
+    strict = AgentSettings(criteria=(EvaluationCriteria(name="good", objective=1.0),))
+    none = AgentSettings(criteria=(EvaluationCriteria(name="good", weight=1.0),))
     pipeline, ask = pipeline_of(
         telemetry, on_breach=breaches, agents={"strict": strict, "none": none}
     )
@@ -194,10 +194,11 @@ def test_handlers_know_their_baseline_rate(telemetry: RecordedTelemetry) -> None
     """That of the escalation; 1 without one."""
     pipeline, _ = pipeline_of(telemetry, objective=0.5)
     assert pipeline.handler("shop").baseline_rate == 1.0
-    options = HandlerOptions(
-        (Good(), ResponseHealth()), escalation=Escalation(baseline_rate=0.01, criteria=("good",))
+    written = AgentSettings(
+        evaluators=(Good(), ResponseHealth()),
+        escalation=Escalation(baseline_rate=0.01, criteria=("good",)),
     )
-    assert pipeline.handler("shop", options).baseline_rate == 0.01
+    assert pipeline.handler("shop", written).baseline_rate == 0.01
 
 
 def test_a_decorated_agent_is_watched_whatever_else_is(telemetry: RecordedTelemetry) -> None:

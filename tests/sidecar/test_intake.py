@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from agenteval_otel import accounting, configure, flush, record_feedback, shutdown
 from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
-from agenteval_otel.engine.handler import HandlerOptions
+from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.mappers import base
@@ -774,7 +774,7 @@ def test_an_agent_has_its_settings_whatever_service_it_comes_from(
     """From 300 services, after 300 agents that nobody named: every answer of the configured agent
     is evaluated, with its service, and no other one is.
     """
-    clerk = HandlerOptions(sampler=RatioSampler(ratio=1.0))
+    clerk = AgentSettings(sampler=RatioSampler(ratio=1.0))
     made = Pipeline(
         sampler=RatioSampler(ratio=0.0),
         evaluators=(ResponseHealth(),),
