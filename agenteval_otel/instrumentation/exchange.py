@@ -277,7 +277,7 @@ class Exchange:
             self._status = status
             self.response.set_headers(dict(headers))
         except Exception as error:
-            self._broken(error)
+            self._handler.note_unread(error)
 
     def add(self, piece: Any) -> None:
         """Keep a piece of the response's body, which has passed already."""
@@ -320,12 +320,8 @@ class Exchange:
                 self._keep_prompt(call)
                 self._keep_answer(call, end, error, unread)
         except Exception as failure:
-            self._broken(failure)
+            self._handler.note_unread(failure)
         handler.leave(call, None, error)
-
-    def _broken(self, error: Exception) -> None:
-        """Count what broke; the call has its outcome all the same."""
-        self._handler.binding.pipeline.broken("capture", error)
 
     def _keep_prompt(self, call: CapturedCall) -> None:
         request, query, body = self.request, self._facts["query"], bytes(self.request.kept)
@@ -456,7 +452,7 @@ class SocketMessages:
             if isinstance(text, str) and text:
                 self._ask(text)
         except Exception as error:
-            self._broken(error)
+            self._handler.note_unread(error)
 
     def sent(self, message: Any) -> None:
         """Take a message that the application has sent."""
@@ -465,7 +461,7 @@ class SocketMessages:
                 text = message.get("text")
                 self._message.add(message.get("bytes") if text is None else text)
         except Exception as error:
-            self._broken(error)
+            self._handler.note_unread(error)
 
     def failed(self) -> None:
         """Note that the client is gone: a message could not be sent to it."""
@@ -484,7 +480,7 @@ class SocketMessages:
             message.end(end, error)
             message.close()
         except Exception as failure:
-            self._broken(failure)
+            self._handler.note_unread(failure)
 
     def _ask(self, text: str) -> None:
         if self._message is not None and not self._message.is_answered:
@@ -498,9 +494,6 @@ class SocketMessages:
         message.ask(text)
         message.open()
         self._message = message
-
-    def _broken(self, error: Exception) -> None:
-        self._handler.binding.pipeline.broken("capture", error)
 
 
 class _Body:

@@ -418,6 +418,10 @@ class Handler:
             call.span_context = call.span.get_span_context()
             call.pid = _pid()
 
+    def note_unread(self, error: BaseException) -> None:
+        """Count that a part of a call cannot be read. The call has its outcome all the same."""
+        self.binding.pipeline.broken("capture", error)
+
     def broken(
         self,
         part: str,
