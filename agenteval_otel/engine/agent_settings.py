@@ -15,6 +15,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models.value import refuse_truth_value
 from agenteval_otel.sampling import RatioSampler, Sampler
 from agenteval_otel.sampling.base import expect_before_results
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
@@ -135,12 +136,9 @@ class SharedFields(FrozenSettings):
         sample_rate: float | None
         sampler: Any
 
-    @field_validator("sample_rate", mode="before", check_fields=False)
-    @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError(f"expected a number from 0 to 1, found {value}")
-        return value
+    _is_a_number = field_validator("sample_rate", mode="before", check_fields=False)(
+        refuse_truth_value
+    )
 
     @field_validator(*_LOADERS, mode="before", check_fields=False)
     @classmethod

@@ -27,7 +27,7 @@ from agenteval_otel.models import (
     ScoreLike,
     ScoreValue,
 )
-from agenteval_otel.models.value import construct, number_of
+from agenteval_otel.models.value import construct, number_of, refuse_truth_value
 from agenteval_otel.runtime.named_modules import naming
 from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
 from agenteval_otel.scoring.scales import wrong_threshold
@@ -224,12 +224,9 @@ class CriterionEvaluator(Evaluator):
     weight: float | None = Field(default=None, ge=0)
     objective: float | None = Field(default=None, ge=0, le=1)
 
-    @field_validator("threshold", "weight", "objective", mode="before", check_fields=False)
-    @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("expected a number")
-        return value
+    _is_a_number = field_validator(
+        "threshold", "weight", "objective", mode="before", check_fields=False
+    )(refuse_truth_value)
 
     @field_validator("threshold", check_fields=False)
     @classmethod

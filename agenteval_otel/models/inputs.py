@@ -11,13 +11,18 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from agenteval_otel.models.tool_calls import fields_of_call
-from agenteval_otel.models.value import Value, completed, construct, field_names
+from agenteval_otel.models.value import (
+    Value,
+    completed,
+    construct,
+    field_names,
+    refuse_truth_value,
+)
 from agenteval_otel.runtime.nearest import nearest
 from agenteval_otel.semconv import ANNOTATIONS, TAG
 
@@ -63,16 +68,9 @@ class EvaluationCriteria(Value):
     minimum: FiniteFloat | None = None
     maximum: FiniteFloat | None = None
 
-    @field_validator(
+    _is_a_number = field_validator(
         "weight", "threshold", "objective", "of_last", "minimum", "maximum", mode="before"
-    )
-    @classmethod
-    def _is_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool):
-            raise ValueError(
-                "expected a whole number" if info.field_name == "of_last" else "expected a number"
-            )
-        return value
+    )(refuse_truth_value)
 
 
 class ToolCall(Value):
@@ -297,12 +295,7 @@ class EvaluationInput(Annotations):
                 raise ValueError(f"unknown field {name!r}{hint}")
         return data
 
-    @field_validator("cost", "duration_s", mode="before")
-    @classmethod
-    def _is_a_number(cls, value: Any) -> Any:
-        if isinstance(value, bool):
-            raise ValueError("expected a number")
-        return value
+    _is_a_number = field_validator("cost", "duration_s", mode="before")(refuse_truth_value)
 
     @field_validator("context", mode="before")
     @classmethod

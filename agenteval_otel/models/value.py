@@ -155,6 +155,13 @@ def number_of(value: Any) -> bool | int | float | None:
         return math.nan if isinstance(value, Number) else None
 
 
+def refuse_truth_value(value: Any) -> Any:
+    """Return the value. Raise ValueError for true and false, which pydantic takes for numbers."""
+    if isinstance(value, bool):
+        raise ValueError("expected a number")
+    return value
+
+
 _MAX_DEPTH = 200
 T = TypeVar("T")
 
