@@ -107,6 +107,13 @@ def compile_pattern(pattern: str, flags: str = "") -> Pattern:
     return Pattern(source, backtracking, never or _re2_obstacle(source, pattern), never is not None)
 
 
+def check_pattern(pattern: str | None) -> str | None:
+    """Return the pattern. Raise ValueError if it does not compile."""
+    if pattern is not None:
+        compile_pattern(pattern)
+    return pattern
+
+
 def check_flags(flags: str) -> str:
     """The flags; ValueError for others than ``i``, ``m`` and ``s``."""
     if set(flags) - set("ims") or len(set(flags)) != len(flags):

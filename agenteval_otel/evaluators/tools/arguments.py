@@ -26,7 +26,7 @@ from agenteval_otel.evaluators.func import is_async
 from agenteval_otel.evaluators.json_schema import Definition, compiled
 from agenteval_otel.evaluators.tools.calls import looks_like_json, parsed_arguments
 from agenteval_otel.runtime.masking import is_secret, mask
-from agenteval_otel.runtime.patterns import compile_pattern
+from agenteval_otel.runtime.patterns import check_pattern, compile_pattern
 
 JsonType = Literal["string", "number", "integer", "boolean", "array", "object", "null"]
 ABSENT: Final = object()
@@ -75,12 +75,7 @@ class Predicate(BaseModel):
     pattern: str | None = None
     not_empty: bool = False
 
-    @field_validator("pattern")
-    @classmethod
-    def _pattern_compiles(cls, value: str | None) -> str | None:
-        if value is not None:
-            compile_pattern(value)
-        return value
+    _pattern_compiles = field_validator("pattern")(check_pattern)
 
     def problem(self, value: Any) -> str | None:
         """Why the value of the argument fails; None when it passes."""

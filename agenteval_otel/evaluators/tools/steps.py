@@ -17,7 +17,7 @@ from agenteval_otel.evaluators.operational import OperationalEvaluator
 from agenteval_otel.evaluators.tools.calls import has_failed, key_of, trajectory_of
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.models.inputs import ToolCall
-from agenteval_otel.runtime.patterns import compile_pattern
+from agenteval_otel.runtime.patterns import check_pattern, compile_pattern
 
 _LONGEST_CYCLE = 8
 
@@ -115,12 +115,7 @@ class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
     same_purpose: ListOf[ListOf[str]] = ()
     error_pattern: str | None = None
 
-    @field_validator("error_pattern")
-    @classmethod
-    def _compiles(cls, value: str | None) -> str | None:
-        if value is not None:
-            compile_pattern(value)
-        return value
+    _pattern_compiles = field_validator("error_pattern")(check_pattern)
 
     def preferred_execution(self) -> Execution | None:
         is_fast = self.error_pattern is None or compile_pattern(self.error_pattern).is_linear
