@@ -60,6 +60,9 @@ class SpanMapper:
         name: The dialect; a mapper registered under the same name replaces it.
         content_switch: How the dialect's content is switched on, as a hint beside "no content
             captured".
+        kind: The attribute that every span of the dialect has and that says what the span is. Left
+            out if the dialect is known by other things: `reads` and `role` are then its own.
+        roles: The role by the value of `kind`.
         facts: Attributes by the fact that they hold, the best one first: ``agent``, ``agent_id``,
             ``model``, ``response_id``, ``finish_reason``, ``conversation_id``, ``session_id``,
             ``user_id``, ``prompt_name``, ``prompt_version``, ``experiment``, ``arm``, ``cost`` in
@@ -71,19 +74,27 @@ class SpanMapper:
 
     name: ClassVar[str] = ""
     content_switch: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+    roles: ClassVar[Mapping[str, Role]] = {}
     facts: ClassVar[Mapping[str, Names]] = COMMON
     tokens: ClassVar[Mapping[str, Names]] = {}
     workflows_ask_models: ClassVar[bool] = False
 
     def reads(self, span: ReadSpan) -> bool:
-        """Whether the span is of this dialect: by its scope, or by one attribute. Called often:
+        """Tell whether the span is of this dialect: by its scope, or by one attribute. Called often:
         keep it cheap.
         """
-        raise NotImplementedError
+        if not self.kind:
+            raise NotImplementedError
+        return self.kind in span.attributes
 
     def role(self, span: ReadSpan) -> Role | None:
-        """What the span stands for; None for spans of the dialect that an answer is not read from."""
-        raise NotImplementedError
+        """Return what the span stands for. None for spans of the dialect that an answer is not read
+        from.
+        """
+        if not self.kind:
+            raise NotImplementedError
+        return self.roles.get(str(span.attributes[self.kind]))
 
     def before(self, span: ReadSpan) -> list[Turn]:
         """What an agent, workflow or model was asked: the conversation before the answer, system
@@ -143,6 +154,11 @@ class SpanMapper:
             for rank, attribute in enumerate(attributes):
                 places.setdefault(attribute, []).append((name, rank))
         return places
+
+
+def names_below(prefix: str, *names: str) -> Names:
+    """Return the attributes of these names below a prefix, such as that of metadata."""
+    return tuple(prefix + name for name in names)
 
 
 MAPPERS: Final[dict[str, SpanMapper]] = {}

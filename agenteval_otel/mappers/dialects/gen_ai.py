@@ -86,6 +86,8 @@ class GenAi(SpanMapper):
         "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY, and for instrumentation that knows newer "
         "conventions as well OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"
     )
+    kind = OPERATION_NAME
+    roles = _ROLES
     facts: ClassVar[Mapping[str, Names]] = {
         **COMMON,
         "agent": (AGENT_NAME, "gen_ai.workflow.name"),
@@ -109,12 +111,6 @@ class GenAi(SpanMapper):
             "gen_ai.usage.cache_creation_input_tokens",
         ),
     }
-
-    def reads(self, span: ReadSpan) -> bool:
-        return OPERATION_NAME in span.attributes
-
-    def role(self, span: ReadSpan) -> Role | None:
-        return _ROLES.get(str(span.attributes[OPERATION_NAME]))
 
     def before(self, span: ReadSpan) -> list[Turn]:
         turns = (

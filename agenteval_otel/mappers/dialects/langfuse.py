@@ -54,6 +54,8 @@ class Langfuse(SpanMapper):
     content_switch = (
         "leave capture_input and capture_output of @observe on, and mask nothing of them"
     )
+    kind = _TYPE
+    roles = _ROLES
     workflows_ask_models = True
     facts: ClassVar[Mapping[str, Names]] = {
         **COMMON,
@@ -63,12 +65,6 @@ class Langfuse(SpanMapper):
         "prompt_version": (*COMMON["prompt_version"], "langfuse.observation.prompt.version"),
         "finish_reason": (f"{_METADATA}finish_reason",),
     }
-
-    def reads(self, span: ReadSpan) -> bool:
-        return _TYPE in span.attributes
-
-    def role(self, span: ReadSpan) -> Role | None:
-        return _ROLES.get(str(span.attributes[_TYPE]))
 
     def facts_of(self, span: ReadSpan) -> dict[str, Any]:
         facts = super().facts_of(span)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from agenteval_otel.capture.fields import items, short
 from agenteval_otel.capture.messages import Call, Turn
-from agenteval_otel.mappers.base import Names, Role, span_mapper
+from agenteval_otel.mappers.base import Names, Role, names_below, span_mapper
 from agenteval_otel.mappers.dialects.gen_ai import GenAi
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.values import (
@@ -39,10 +39,6 @@ _OWN_METADATA: Final = (
 )  # fmt: skip
 
 
-def _metadata(*names: str) -> Names:
-    return tuple(_METADATA + name for name in names)
-
-
 @span_mapper
 class LangSmith(GenAi):
     """Reads any span with ``langsmith.span.kind``.
@@ -53,21 +49,20 @@ class LangSmith(GenAi):
 
     name = "langsmith"
     content_switch = "unset LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS"
+    kind = _KIND
+    roles = _ROLES
     workflows_ask_models = True
     facts: ClassVar[Mapping[str, Names]] = {
         **GenAi.facts,
-        "agent": (*GenAi.facts["agent"], *_metadata("lc_agent_name")),
+        "agent": (*GenAi.facts["agent"], *names_below(_METADATA, "lc_agent_name")),
         "streamed": ("langsmith.request.streaming",),
-        "user_id": (*GenAi.facts["user_id"], *_metadata("user_id")),
-        "session_id": (*GenAi.facts["session_id"], *_metadata("session_id")),
-        "conversation_id": (*GenAi.facts["conversation_id"], *_metadata(*_CONVERSATIONS)),
+        "user_id": (*GenAi.facts["user_id"], *names_below(_METADATA, "user_id")),
+        "session_id": (*GenAi.facts["session_id"], *names_below(_METADATA, "session_id")),
+        "conversation_id": (
+            *GenAi.facts["conversation_id"],
+            *names_below(_METADATA, *_CONVERSATIONS),
+        ),
     }
-
-    def reads(self, span: ReadSpan) -> bool:
-        return _KIND in span.attributes
-
-    def role(self, span: ReadSpan) -> Role | None:
-        return _ROLES.get(str(span.attributes[_KIND]))
 
     def facts_of(self, span: ReadSpan) -> dict[str, Any]:
         facts = super().facts_of(span)

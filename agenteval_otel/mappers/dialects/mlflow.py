@@ -52,6 +52,7 @@ class MlFlow(SpanMapper):
     content_switch = (
         "leave the inputs and outputs of MLflow's spans in place (span processors may clear them)"
     )
+    kind = _TYPE
     workflows_ask_models = True
     facts: ClassVar[Mapping[str, Names]] = {
         **COMMON,
@@ -59,9 +60,6 @@ class MlFlow(SpanMapper):
         "conversation_id": (*COMMON["conversation_id"], "session.id"),
         "streamed": ("stream",),
     }
-
-    def reads(self, span: ReadSpan) -> bool:
-        return _TYPE in span.attributes
 
     def role(self, span: ReadSpan) -> Role | None:
         return _ROLES.get(str(structured(span.attributes[_TYPE])))

@@ -41,6 +41,8 @@ class OpenInference(SpanMapper):
 
     name = "openinference"
     content_switch = "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS (TraceConfig's hide_ settings)"
+    kind = _KIND
+    roles = _ROLES
     facts: ClassVar[Mapping[str, Names]] = {
         **COMMON,
         "agent": ("agent.name", *COMMON["agent"]),
@@ -57,12 +59,6 @@ class OpenInference(SpanMapper):
         "cache_read_tokens": ("llm.token_count.prompt_details.cache_read",),
         "cache_write_tokens": ("llm.token_count.prompt_details.cache_write",),
     }
-
-    def reads(self, span: ReadSpan) -> bool:
-        return _KIND in span.attributes
-
-    def role(self, span: ReadSpan) -> Role | None:
-        return _ROLES.get(str(span.attributes[_KIND]))
 
     def before(self, span: ReadSpan) -> list[Turn]:
         # The messages of a chain's span are its last ones only.

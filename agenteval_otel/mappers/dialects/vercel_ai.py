@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 from agenteval_otel.capture.fields import items, short
 from agenteval_otel.capture.messages import Call, Turn, all_turns, calls_in
-from agenteval_otel.mappers.base import COMMON, Names, Role, SpanMapper, span_mapper
+from agenteval_otel.mappers.base import COMMON, Names, Role, SpanMapper, names_below, span_mapper
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.values import definitions, structured, tags_of
 
@@ -37,30 +37,28 @@ _OWN_METADATA: Final = (
 )  # fmt: skip
 
 
-def _metadata(*names: str) -> Names:
-    return tuple(_METADATA + name for name in names)
-
-
 @span_mapper
 class VercelAi(SpanMapper):
     """Any span with ``ai.operationId``; an agent's name is its ``functionId``."""
 
     name = "vercel_ai"
     content_switch = "leave recordInputs and recordOutputs on in experimental_telemetry"
+    kind = _OPERATION
+    roles = _ROLES
     facts: ClassVar[Mapping[str, Names]] = {
         **COMMON,
         "agent": ("ai.telemetry.functionId", *COMMON["agent"]),
         "model": ("ai.response.model", "ai.model.id"),
         "response_id": ("ai.response.id",),
         "finish_reason": ("ai.response.finishReason", "ai.finishReason"),
-        "user_id": (*_metadata("userId"), *COMMON["user_id"]),
-        "session_id": (*_metadata("sessionId"), *COMMON["session_id"]),
+        "user_id": (*names_below(_METADATA, "userId"), *COMMON["user_id"]),
+        "session_id": (*names_below(_METADATA, "sessionId"), *COMMON["session_id"]),
         "conversation_id": (
             *COMMON["conversation_id"],
-            *_metadata("conversationId", "threadId", "chatId"),
+            *names_below(_METADATA, "conversationId", "threadId", "chatId"),
         ),
-        "prompt_name": (*COMMON["prompt_name"], *_metadata("promptName")),
-        "prompt_version": (*COMMON["prompt_version"], *_metadata("promptVersion")),
+        "prompt_name": (*COMMON["prompt_name"], *names_below(_METADATA, "promptName")),
+        "prompt_version": (*COMMON["prompt_version"], *names_below(_METADATA, "promptVersion")),
     }
     tokens: ClassVar[Mapping[str, Names]] = {
         "input_tokens": ("ai.usage.inputTokens", "ai.usage.promptTokens"),
@@ -71,12 +69,6 @@ class VercelAi(SpanMapper):
         ),
         "cache_write_tokens": ("ai.usage.inputTokenDetails.cacheWriteTokens",),
     }
-
-    def reads(self, span: ReadSpan) -> bool:
-        return _OPERATION in span.attributes
-
-    def role(self, span: ReadSpan) -> Role | None:
-        return _ROLES.get(str(span.attributes[_OPERATION]))
 
     def facts_of(self, span: ReadSpan) -> dict[str, Any]:
         return {**super().facts_of(span), "streamed": ".stream" in str(span.attributes[_OPERATION])}
