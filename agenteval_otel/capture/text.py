@@ -16,12 +16,11 @@ from agenteval_otel.capture.detached import Detached, NamedList, Unreadable
 from agenteval_otel.capture.ownership import is_own, module_of
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.redaction import PatternRedactor
+from agenteval_otel.runtime.text import sanitise
 
 CAP_CHARS: Final = 256 * 1024
 _MARGIN_CHARS: Final = 16 * 1024
 _WORD_CHARS: Final = 128
-_MAX_DEPTH: Final = 32
-_MAX_ITEMS: Final = 10_000
 _BASE64: Final = ";base64,"
 _DATA_URL: Final = re.compile(
     r"data:(\w{1,32})/[\w.+-]{1,64}(?:;[\w.=+-]{1,64}){0,3};base64,", re.ASCII
@@ -29,6 +28,8 @@ _DATA_URL: Final = re.compile(
 _BASE64_PIECE: Final = re.compile(r"[A-Za-z0-9+/=_%-]{0,65536}")
 _LEAST_PAYLOAD: Final = 256
 _KINDS: Final = {"image": "image", "audio": "audio", "video": "video"}
+_MAX_DEPTH: Final = 32
+_MAX_ITEMS: Final = 10_000
 
 
 def without_data_urls(text: str) -> str:
@@ -92,20 +93,6 @@ def _cut(text: str, at: int, near: int, *, before: bool) -> int:
 @functools.cache
 def _redactor() -> PatternRedactor:
     return PatternRedactor()
-
-
-def sanitise(text: str) -> str:
-    """Lone surrogates become U+FFFD and NUL is removed; other text comes back as the same object."""
-    if "\0" in text:
-        text = text.replace("\0", "")
-    if text.isascii():
-        return text
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        # Pairs of surrogates that make up one character are put together; lone ones are replaced.
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
 
 
 def clean(text: str, limit: int = CAP_CHARS) -> str:

@@ -248,7 +248,7 @@ def _load_json(text: str, name: str) -> tuple[Any, dict[str, str]]:
     if not text.strip():
         return None, {}
     try:
-        values = json.loads(text, object_pairs_hook=_without_duplicates)
+        values = json.loads(text, object_pairs_hook=without_duplicates)
     except json.JSONDecodeError as error:
         raise ConfigurationError(f"not JSON: {error.msg}", path=f"{name}:{error.lineno}") from None
     except ValueError as error:
@@ -259,7 +259,8 @@ def _load_json(text: str, name: str) -> tuple[Any, dict[str, str]]:
 _LOADERS = {".yaml": load_yaml, ".yml": load_yaml, ".toml": _load_toml, ".json": _load_json}
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, as `json.loads` asks for it; ValueError where a key comes twice."""
     mapping: dict[str, Any] = {}
     for key, value in pairs:
         if key in mapping:

@@ -25,6 +25,20 @@ def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     )
 
 
+def sanitise(text: str) -> str:
+    """Lone surrogates become U+FFFD and NUL is removed; other text comes back as the same object."""
+    if "\0" in text:
+        text = text.replace("\0", "")
+    if text.isascii():
+        return text
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        # Pairs of surrogates that make up one character are put together; lone ones are replaced.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
 def words_of(name: str) -> list[str]:
     """Return the words of a name in snake_case, camelCase or with dots, in lower case."""
     return [word.lower() for word in _NAME_WORD.findall(name)]

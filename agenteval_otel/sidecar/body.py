@@ -16,6 +16,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar
 
+from agenteval_otel.config.files import without_duplicates
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import decoded_bytes, parsed_bytes
 
@@ -238,7 +239,7 @@ def strict_json(data: bytes | bytearray) -> tuple[str, Any]:
     try:
         value = json.loads(
             text,
-            object_pairs_hook=_without_duplicates,
+            object_pairs_hook=without_duplicates,
             parse_constant=_refused_constant,
             parse_float=_finite,
         )
@@ -270,15 +271,6 @@ def _check_depth(value: Any) -> None:
             return
         level = inner
     raise BodyError(400, f"nested deeper than {_MAX_JSON_DEPTH} levels")
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    mapping: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in mapping:
-            raise ValueError(f"the key {key[:40]!r} appears twice")
-        mapping[key] = value
-    return mapping
 
 
 def _refused_constant(name: str) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 from pydantic import Field, SecretStr, SerializationInfo, field_validator, model_validator
 from pydantic import field_serializer as serializer
 
-from agenteval_otel.capture.text import cap, sanitise
+from agenteval_otel.capture.text import cap
 from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.http_client.client import (
@@ -33,6 +33,7 @@ from agenteval_otel.http_client.client import (
 from agenteval_otel.http_client.replies import Reply, error_of, object_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import mask_text
+from agenteval_otel.runtime.text import sanitise
 from agenteval_otel.storage.base import DeliveryError, EvaluationStorageProvider
 from agenteval_otel.storage.delivery import Delivery, Sender
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure

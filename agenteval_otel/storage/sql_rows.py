@@ -14,10 +14,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from agenteval_otel.capture.text import sanitise
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.inputs import Annotations
 from agenteval_otel.models.value import Value
+from agenteval_otel.runtime.text import sanitise
 from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.base import without_objects
 

@@ -7,8 +7,8 @@ at calls and jumps.
 
 from __future__ import annotations
 
-from agenteval_otel.capture.text import sanitise
 from agenteval_otel.runtime.fork import reset_in_child
+from agenteval_otel.runtime.text import sanitise
 from agenteval_otel.semconv import (
     CONVERSATION_OUTCOMES,
     DISABLED,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.reasons import CaptureError
-from agenteval_otel.capture.text import CAP_CHARS, cap, clean, sanitise, to_text, without_data_urls
+from agenteval_otel.capture.text import CAP_CHARS, cap, clean, to_text, without_data_urls
+from agenteval_otel.runtime.text import sanitise
 from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText, any_text
 
 

@@ -111,7 +111,8 @@ def test_an_evaluator_that_fails_has_its_log_line(caplog: pytest.LogCaptureFixtu
     ]
     assert [line[line.index("[") :] for line in lines] == [
         "[event='evaluation_failed' part='listed' error_type='invalid_score']",
-        "[event='evaluation_failed' part='above' error_type='invalid_score']",
+        "[event='evaluation_failed' part='above' error_type='invalid_score' problem=\"the score 7 lies outside of "
+        "the scale 'numeric', which takes 0 to 1\"]",
         "[event='evaluation_failed' part='raised' error_type='ZeroDivisionError']",
     ]
 
