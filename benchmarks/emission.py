@@ -78,11 +78,11 @@ def _emissions(count: int, results: int) -> list[Callable[[Any], None]]:
 def _taken_us(signals: Any, emissions: list[Callable[[Any], None]], rounds: int) -> float:
     from agenteval_otel.telemetry.emitter import Emitter
     from agenteval_otel.telemetry.providers import Providers
-    from agenteval_otel.telemetry.target import Delivery, OtlpTarget
+    from agenteval_otel.telemetry.target import OtlpTarget, SendOutcome
 
     class Sender:
-        def send(self, body: bytes) -> Delivery:
-            return Delivery(True, "200")
+        def send(self, body: bytes) -> SendOutcome:
+            return SendOutcome(True, "200")
 
         def close(self) -> None: ...
 

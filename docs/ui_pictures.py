@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from starlette.testclient import TestClient  # noqa: E402
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluations_sync  # noqa: E402
-from agenteval_otel.cli.demo.agent import Turn, plan_turns  # noqa: E402
+from agenteval_otel.cli.demo.agent import DemoTurn, plan_turns  # noqa: E402
 from agenteval_otel.cli.demo.scores import OBJECTIVES, demo_criteria, demo_evaluators  # noqa: E402
 from agenteval_otel.database.target import Target  # noqa: E402
 from agenteval_otel.models import AggregatedEvaluationResult  # noqa: E402
@@ -57,7 +57,7 @@ _VERSION = re.compile(r"\b[0-9a-f]{12,}\b")
 
 def traffic(
     calls: int, *, drop: bool = True, sampled: float = _SAMPLED
-) -> list[tuple[Turn, AggregatedEvaluationResult]]:
+) -> list[tuple[DemoTurn, AggregatedEvaluationResult]]:
     """The demo's planned answers by the demo's evaluators, over three days instead of twenty
     seconds.
     """
@@ -83,7 +83,7 @@ def traffic(
     return results
 
 
-def _input_of(turn: Turn, number: int) -> EvaluationInput:
+def _input_of(turn: DemoTurn, number: int) -> EvaluationInput:
     failed = turn.kind == "failed"
     return EvaluationInput(
         prompt=turn.messages[-1]["content"],

@@ -55,7 +55,7 @@ class ConversationSettings(FrozenSettings):
     max_bytes: int = Field(default=32 * 1024 * 1024, ge=65_536)
 
 
-class Key(NamedTuple):
+class ConversationKey(NamedTuple):
     """Identifies a conversation: two services, or two agents, may use the same id."""
 
     id: str
@@ -86,7 +86,7 @@ class Conversation:
         "unpacked_bytes",
     )
 
-    def __init__(self, key: Key) -> None:
+    def __init__(self, key: ConversationKey) -> None:
         self.key, self.last_s = key, 0.0
         self.size_bytes = _CONVERSATION_BYTES + kept_bytes(key)
         self.unpacked_bytes = 0
@@ -175,8 +175,8 @@ class ConversationAssembler:
         self.settings, self._memory = settings, memory
         self._lock = Lock()
         # Both in the order of their closing: by the last turn, and by the mark.
-        self._open: dict[Key, Conversation] = {}
-        self._ending: dict[Key, Conversation] = {}
+        self._open: dict[ConversationKey, Conversation] = {}
+        self._ending: dict[ConversationKey, Conversation] = {}
 
     def __repr__(self) -> str:
         return f"<ConversationAssembler open={len(self)}>"
@@ -186,7 +186,7 @@ class ConversationAssembler:
 
     def add(
         self,
-        key: Key,
+        key: ConversationKey,
         turn: EvaluationInput,
         *,
         span: SpanContext | None,
@@ -303,7 +303,7 @@ class ConversationAssembler:
         return conversation
 
 
-def _until(part: dict[Key, Conversation], since_s: float) -> Sequence[Conversation]:
+def _until(part: dict[ConversationKey, Conversation], since_s: float) -> Sequence[Conversation]:
     """Take the first ones, as far as they had no turn since then."""
     taken: list[Conversation] = []
     while part and (key := next(iter(part))) and part[key].last_s <= since_s:

@@ -49,7 +49,7 @@ class LabelledRow(NamedTuple):
     cluster: str | int = ""
 
 
-class Correction(NamedTuple):
+class RateCorrection(NamedTuple):
     """P(judge passes | person passes) and P(judge passes | person fails), smoothed; their variances
     and covariance; and the quantile of a 95 % interval."""
 
@@ -151,9 +151,9 @@ class Agreement(Value):
         return passes_good_ones and min(people, 1 - people) * self.effective_rows > FEWEST - _PSEUDO
 
     @property
-    def correction(self) -> Correction:
+    def correction(self) -> RateCorrection:
         """The numbers that `corrected` is made of, for what computes elsewhere."""
-        return Correction(*self._rates()[0], *self._rates()[1], self._quantile)
+        return RateCorrection(*self._rates()[0], *self._rates()[1], self._quantile)
 
     def corrected(self, judged: Estimate, *, overlap: float = 0.0) -> Estimate | None:
         """The true pass rate, 0 to 1, of other answers, from the share of them that the judge

@@ -17,7 +17,7 @@ from agenteval_otel.cli.figures import json_for_terminals
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.ground_truth.additions import Known, add, read_known
-from agenteval_otel.ground_truth.index import Row
+from agenteval_otel.ground_truth.index import TableRow
 from agenteval_otel.reports.figures import count_of
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.corrections import Correction, read_corrections
@@ -145,7 +145,7 @@ class Review:
                 "edited": answer != correction.text or None,
                 "replaced": replaced,
             }
-            row = Row(correction.prompt, answer, None, correction.module)
+            row = TableRow(correction.prompt, answer, None, correction.module)
             add(
                 self.file, row, {name: value for name, value in source.items() if value is not None}
             )

@@ -102,7 +102,7 @@ def as_input(value: Any, *, path: str = "evaluation_input") -> EvaluationInput:
         raise explain_validation(error, EvaluationInput, path=path) from None
 
 
-class Selection(NamedTuple):
+class EvaluatorSelection(NamedTuple):
     """The evaluators that run, in configured order, and the labels of those that do not, with the
     reason.
     """
@@ -226,7 +226,7 @@ class EvaluationRunConfig(RunModel):
         return self.evaluator_configs is None
 
     @cached_property
-    def selection(self) -> Selection:
+    def selection(self) -> EvaluatorSelection:
         """The evaluators of one of the executions that have at least one of the tags; an empty list
         takes all.
         """
@@ -247,7 +247,7 @@ class EvaluationRunConfig(RunModel):
         if not chosen:
             wrong = f"no evaluator is left to run: {', '.join(left_out)}"
             raise ConfigurationError(wrong, path="execution" if self.execution else "tags")
-        return Selection(tuple(chosen), tuple(left_out))
+        return EvaluatorSelection(tuple(chosen), tuple(left_out))
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
         """Raise ConfigurationError for an input with invalid criteria; never in AgentDock's form."""

@@ -16,9 +16,9 @@ from opentelemetry.trace import SpanContext
 from agenteval_otel.assembly.conversations import (
     Conversation,
     ConversationAssembler,
+    ConversationKey,
     ConversationSettings,
     End,
-    Key,
 )
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.models import EvaluationInput
@@ -81,7 +81,7 @@ class Conversations:
         )
         try:
             closed, had_room = self.assembler.add(
-                Key(id, call.agent, turn.service),
+                ConversationKey(id, call.agent, turn.service),
                 turn,
                 span=span,
                 started_ns=call.started_ns,

@@ -71,8 +71,8 @@ class Supervisor:
         self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._closing = False
-        self.server: ForkServer | None = None
-        self._worker: Worker | None = None
+        self.server: ForkServerClient | None = None
+        self._worker: WorkerHandle | None = None
         self._failures, self._not_before = 0, 0.0  # of the fork server
 
     def __repr__(self) -> str:
@@ -137,12 +137,12 @@ class Supervisor:
                 self._end(patience_s=0.0)
                 self._pause()
 
-    def _running_server(self) -> ForkServer:
+    def _running_server(self) -> ForkServerClient:
         if self.server is None:
             if time.monotonic() < self._not_before:
                 raise Unavailable("no worker process could be started; it is tried again later")
             try:
-                self.server = ForkServer()
+                self.server = ForkServerClient()
             except OSError as error:  # the machine is short of something, which passes
                 self._pause()
                 raise Unavailable(
@@ -151,7 +151,7 @@ class Supervisor:
             self.server.wait_until_up()
         return self.server
 
-    def _load(self, server: ForkServer, jobs: deque[Job]) -> None:
+    def _load(self, server: ForkServerClient, jobs: deque[Job]) -> None:
         """Jobs of evaluators that cannot be loaded run elsewhere."""
         for job in list(jobs):
             state = job.state
@@ -166,7 +166,7 @@ class Supervisor:
                 jobs.remove(job)
                 job.deliver(NotPortable(f"it cannot be loaded in another process ({problem})"))
 
-    def _worker_for(self, server: ForkServer, jobs: deque[Job]) -> Worker:
+    def _worker_for(self, server: ForkServerClient, jobs: deque[Job]) -> WorkerHandle:
         worker = self._worker
         if worker is not None:
             has_ended = readable(worker.channel, 0.0)
@@ -177,7 +177,7 @@ class Supervisor:
             self._worker.wait_until_ready()
         return self._worker
 
-    def _exchange(self, server: ForkServer, worker: Worker, jobs: deque[Job]) -> None:
+    def _exchange(self, server: ForkServerClient, worker: WorkerHandle, jobs: deque[Job]) -> None:
         """Send jobs and deliver their answers, until all are answered or the worker is lost."""
         for left in range(self._send(worker, jobs), 0, -1):
             job, began, is_lost = jobs.popleft(), time.monotonic(), False
@@ -198,7 +198,7 @@ class Supervisor:
                 self._end_worker(server)
                 return
 
-    def _send(self, worker: Worker, jobs: deque[Job]) -> int:
+    def _send(self, worker: WorkerHandle, jobs: deque[Job]) -> int:
         """Send the first of these jobs, and say how many; leave out those that were cancelled or
         have no JSON form.
         """
@@ -227,7 +227,7 @@ class Supervisor:
             worker.channel.sendall(b"%d\n%b" % (len(messages), b"".join(messages)), _NO_SIGNAL)
         return len(messages)
 
-    def _answer(self, worker: Worker, job: Job, *, has_more: bool) -> Any:
+    def _answer(self, worker: WorkerHandle, job: Job, *, has_more: bool) -> Any:
         """The answer to a job; raises `Gone` where the worker has ended, and the time-out of the
         job.
 
@@ -254,7 +254,7 @@ class Supervisor:
             job.state.strike("it overran its time limit")
         raise job.timeout()
 
-    def _end_worker(self, server: ForkServer) -> None:
+    def _end_worker(self, server: ForkServerClient) -> None:
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.channel.close()
@@ -289,7 +289,7 @@ def _message(job: Job, before: Job | None) -> bytes:
     return b"%d\n%b\n%b\n" % (job.state.number, criteria, encoded)
 
 
-class Worker:
+class WorkerHandle:
     """A worker process, the numbers of the `evaluators` that it knows, and the CPU seconds of its
     last answer.
     """
@@ -315,7 +315,7 @@ class Worker:
         return state in (b"R", b"T") and used_s < limit_s / 2
 
 
-class ForkServer:
+class ForkServerClient:
     """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone`
     where it is not.
 
@@ -344,7 +344,7 @@ class ForkServer:
         self._send(b'["load",%d,%b]\n' % (number, recipe))
         self.problems[number] = self._answer(_LOADING_S)
 
-    def fork(self) -> Worker:
+    def fork(self) -> WorkerHandle:
         self._send(line(["fork"]))
         if not readable(self.channel, _FORKING_S):
             raise Gone
@@ -354,7 +354,7 @@ class ForkServer:
         channel = socket.socket(fileno=descriptors[0])
         channel.settimeout(None)
         loaded = {number for number, problem in self.problems.items() if not problem}
-        return Worker(json.loads(data)[0], channel, loaded)
+        return WorkerHandle(json.loads(data)[0], channel, loaded)
 
     def end_worker(self) -> None:
         self._send(line(["end"]))

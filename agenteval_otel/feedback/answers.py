@@ -17,7 +17,7 @@ _MAX_IDS: Final = 40_000  # of about 10,000 answers
 _MAX_SEEN: Final = 10_000
 
 
-class Answer(NamedTuple):
+class RecentAnswer(NamedTuple):
     """An evaluated answer, as far as feedback needs it.
 
     Attributes:
@@ -36,12 +36,12 @@ class RecentAnswers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._answers: OrderedDict[Any, Answer] = OrderedDict()
+        self._answers: OrderedDict[Any, RecentAnswer] = OrderedDict()
 
     def __repr__(self) -> str:
         return f"<RecentAnswers {len(self._answers)}>"
 
-    def add(self, answer: Answer, reference_id: str | None) -> None:
+    def add(self, answer: RecentAnswer, reference_id: str | None) -> None:
         """Keep an answer; a trace and a conversation lead to their newest one. `reference_id` is its
         own id, if the application may know it.
         """
@@ -60,7 +60,7 @@ class RecentAnswers:
             while len(self._answers) > _MAX_IDS:
                 self._answers.popitem(last=False)
 
-    def find(self, ids: Iterable[Any]) -> Answer | None:
+    def find(self, ids: Iterable[Any]) -> RecentAnswer | None:
         """The answer that the first known of these ids leads to."""
         with self._lock:
             return next(

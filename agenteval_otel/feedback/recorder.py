@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanContext
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.config.process import current_pipeline, default_pipeline, follow
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.feedback.answers import Answer, RecentAnswers, Seen
+from agenteval_otel.feedback.answers import RecentAnswer, RecentAnswers, Seen
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.pending import LateTruth
@@ -117,7 +117,7 @@ class Recorder:
         _count(f"{feedback.part}:dropped")
         return False
 
-    def know(self, answer: Answer) -> None:
+    def know(self, answer: RecentAnswer) -> None:
         """Join later feedback with this answer, as if this process had evaluated it; any thread."""
         self._answers.add(answer, None)
 
@@ -149,7 +149,7 @@ class Recorder:
         """An answer was evaluated; on the background thread."""
         if not call.settled:
             self._answers.add(
-                Answer(
+                RecentAnswer(
                     call.span_context,
                     call.agent,
                     response.response_id,

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TextIO
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.ground_truth.file_store import field_name, lines_of, read_rows
-from agenteval_otel.ground_truth.index import NormalizedQuery, Row
+from agenteval_otel.ground_truth.index import NormalizedQuery, TableRow
 
 PROVENANCE: Final = "provenance"
 _HEADER: Final = ("UserPrompt", "ExpectedOutput", "Category", "Module")
@@ -21,7 +21,7 @@ _NAMES: Final = ("userPrompt", "expectedOutput", "category", "module")
 class Known(NamedTuple):
     """A row that is there, with the fields of its line."""
 
-    row: Row
+    row: TableRow
     provenance: Mapping[str, Any]
 
     def answers(self, prompt: str, module: str | None) -> bool:
@@ -48,7 +48,7 @@ def read_known(path: Path) -> list[Known]:
     ]
 
 
-def add(path: Path, row: Row, provenance: Mapping[str, Any]) -> None:
+def add(path: Path, row: TableRow, provenance: Mapping[str, Any]) -> None:
     """Rewrite the file with this row, replacing any row with the same question and module.
 
     The new file is renamed over the old one, so readers see one or the other. The caller must hold
@@ -82,7 +82,7 @@ def _write(
     file: TextIO,
     path: Path,
     lines: list[tuple[dict[str, Any], str]],
-    row: Row,
+    row: TableRow,
     provenance: Mapping[str, Any],
 ) -> None:
     if path.suffix.lower() == ".jsonl":

@@ -17,7 +17,7 @@ from pydantic_core import from_json
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
-from agenteval_otel.ground_truth.index import QuestionIndex, Row, SubstringIndex
+from agenteval_otel.ground_truth.index import QuestionIndex, SubstringIndex, TableRow
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.worker import Worker
 
@@ -73,7 +73,7 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
         """The reference answer for the prompt, in the module of the input."""
         return self._file.latest().find(evaluation_input.prompt, evaluation_input.module)
 
-    def rows(self, module: str | None = None) -> tuple[Row, ...]:
+    def rows(self, module: str | None = None) -> tuple[TableRow, ...]:
         """The rows, or those of a module (ignoring the case of its name), in the order of the file."""
         index = self._file.latest()
         return index.rows if module is None else index.of_module(module)
@@ -149,7 +149,7 @@ def _signature(path: Path) -> tuple[int, ...] | None:
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_dev, status.st_ino
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
+def _csv_rows(path: Path) -> Iterator[TableRow]:
     reader = csv.DictReader(lines_of(path), strict=True)
     try:
         reader.fieldnames = header = [field_name(cell) for cell in reader.fieldnames or ()]
@@ -175,7 +175,7 @@ def _csv_rows(path: Path) -> Iterator[Row]:
         raise _wrong(path, reader.reader.line_num, f"not CSV: {error}") from None
 
 
-def _json_rows(path: Path) -> Iterator[Row]:
+def _json_rows(path: Path) -> Iterator[TableRow]:
     for number, line in enumerate(lines_of(path), 1):
         if not line.strip():
             continue
@@ -190,13 +190,13 @@ def _json_rows(path: Path) -> Iterator[Row]:
         yield _row(path, number, fields)
 
 
-_READERS: Final[dict[str, Callable[[Path], Iterator[Row]]]] = {
+_READERS: Final[dict[str, Callable[[Path], Iterator[TableRow]]]] = {
     ".csv": _csv_rows,
     ".jsonl": _json_rows,
 }
 
 
-def read_rows(path: Path) -> tuple[Row, ...]:
+def read_rows(path: Path) -> tuple[TableRow, ...]:
     """The rows of a file; raises `ConfigurationError` with the line that is wrong."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
@@ -237,7 +237,7 @@ def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:
         )
 
 
-def _row(path: Path, line: int, fields: Mapping[str, Any]) -> Row:
+def _row(path: Path, line: int, fields: Mapping[str, Any]) -> TableRow:
     prompt, names = fields["userprompt"], [fields.get(field) for field in ("category", "module")]
     if not isinstance(prompt, str | None):
         raise _wrong(path, line, "UserPrompt is no text")
@@ -246,4 +246,4 @@ def _row(path: Path, line: int, fields: Mapping[str, Any]) -> Row:
     if any(not isinstance(name, str | None) for name in names):
         raise _wrong(path, line, "Category and Module are expected to be text")
     category, module = ((name or "").strip() or None for name in names)
-    return Row(prompt, fields["expectedoutput"], category, module)
+    return TableRow(prompt, fields["expectedoutput"], category, module)

@@ -32,7 +32,7 @@ _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _WORD = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table, as it was written."""
 
     prompt: str
@@ -61,7 +61,7 @@ class NormalizedQuery(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    row: Row
+    row: TableRow
     phrase: str
     length: int
     module: str | None
@@ -83,7 +83,9 @@ class QuestionIndex:
     inside the prompt wins, then the first one.
     """
 
-    def __init__(self, rows: Iterable[Row], *, min_words: int = 1, min_share: float = 1.0) -> None:
+    def __init__(
+        self, rows: Iterable[TableRow], *, min_words: int = 1, min_share: float = 1.0
+    ) -> None:
         self.rows = tuple(rows)
         self._min_words, self._min_share = min_words, min_share
         self._modules = {name for row in self.rows if (name := _module_key(row.module))}
@@ -91,7 +93,7 @@ class QuestionIndex:
         self._entries = [self._entry(row) for row in self.rows]
         self._build()
 
-    def of_module(self, module: str) -> tuple[Row, ...]:
+    def of_module(self, module: str) -> tuple[TableRow, ...]:
         """The rows of a module, in the order of the file, ignoring the case of its name."""
         return tuple(
             row
@@ -111,7 +113,7 @@ class QuestionIndex:
             return None
         return GroundTruth(**entry.row._asdict(), match=match, share=share)
 
-    def _entry(self, row: Row) -> _Entry:
+    def _entry(self, row: TableRow) -> _Entry:
         query = NormalizedQuery.of(row.prompt)
         entry = _Entry(row, query.phrase, len(query.words), _module_key(row.module))
         _add(self._same, query.text, entry)
@@ -190,7 +192,7 @@ class SubstringIndex(QuestionIndex):
     the file.
     """
 
-    def _entry(self, row: Row) -> _Entry:
+    def _entry(self, row: TableRow) -> _Entry:
         upper = _upper(row.prompt)
         entry = _Entry(row, upper, 0, _module_key(row.module))
         _add(self._same, upper, entry)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from agenteval_otel.judge_health.scores import Counts, ScoreWindow
 from agenteval_otel.judge_health.settings import CANARY, DRIFT, Check, JudgeHealthSettings
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.objectives.track import BreachSettings, LastVerdicts, Track, Verdict
+from agenteval_otel.objectives.track import BreachSettings, LastVerdicts, ObjectiveVerdict, Track
 
 _RECOVER_AFTER = 50
 _LOOK_EVERY = 50
@@ -71,7 +71,7 @@ class JudgedCriterion:
             self.agreement[check] = LastVerdicts(self._settings.window)
         self.agreement[check].add(agrees, 1.0)
         self._compared[check] = self._compared.get(check, 0) + 1
-        crossing = self._tracks[check].add(Verdict(agrees), time.monotonic())
+        crossing = self._tracks[check].add(ObjectiveVerdict(agrees), time.monotonic())
         if crossing is None:
             return None
         return self._changed(check, crossing.kind == "breached", crossing.rate)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.judges.answers import JudgeRequest, Verdict
 from agenteval_otel.judges.budget import Price, Reservation
-from agenteval_otel.judges.ledger import Amount, Entry, Key
+from agenteval_otel.judges.ledger import Amount, LedgerEntry, LedgerKey
 
 PRICE_SHARE: Final = 0.5
 """Share of the usual price that a provider charges in a batch."""
@@ -56,7 +56,9 @@ def reservation_to_json(reservation: Reservation) -> dict[str, Any]:
 def reservation_of_json(value: Mapping[str, Any]) -> Reservation:
     entry, price = value["entry"], value["price"]
     if entry is not None:
-        entry = Entry(entry[0], tuple(Key(*key) for key in entry[1]), Amount(*entry[2]), entry[3])
+        entry = LedgerEntry(
+            entry[0], tuple(LedgerKey(*key) for key in entry[1]), Amount(*entry[2]), entry[3]
+        )
     return Reservation(entry, None if price is None else Price(**price), value["probability"])
 
 

@@ -20,9 +20,9 @@ from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.judges.ledger import (
     EXPIRES_S,
     Amount,
-    Entry,
-    Key,
     Ledger,
+    LedgerEntry,
+    LedgerKey,
     MemoryLedger,
     SqliteLedger,
     Totals,
@@ -128,8 +128,8 @@ class Limit(NamedTuple):
     unit: Literal["nano_usd", "tokens"]
     most: int
 
-    def key(self, now: float) -> Key:
-        return Key(self.scope, self.period, int(now // _PERIOD_S[self.period]))
+    def key(self, now: float) -> LedgerKey:
+        return LedgerKey(self.scope, self.period, int(now // _PERIOD_S[self.period]))
 
 
 class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
@@ -207,7 +207,7 @@ class SpendLimits(PurposeLimits):
 class Reservation(NamedTuple):
     """A call that may be made, to be settled once; `entry` is None where nothing is limited."""
 
-    entry: Entry | None = None
+    entry: LedgerEntry | None = None
     price: Price | None = None
     probability: float = 1.0
 
@@ -250,7 +250,7 @@ class BudgetLimiter:
         now, draw, probability = self._clock(), self._draw(), 0.0
         keys = {limit: limit.key(now) for limit in limits}
         windows = tuple(dict.fromkeys(keys.values()))
-        entry = Entry(uuid.uuid4().hex, windows, most_of(request, price), now + EXPIRES_S)
+        entry = LedgerEntry(uuid.uuid4().hex, windows, most_of(request, price), now + EXPIRES_S)
 
         def allows(totals: Totals, share: float) -> bool:
             nonlocal probability

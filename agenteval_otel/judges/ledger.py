@@ -36,7 +36,7 @@ class Amount(NamedTuple):
         return Amount(self.nano_usd + other.nano_usd, self.tokens + other.tokens)
 
 
-class Key(NamedTuple):
+class LedgerKey(NamedTuple):
     """One scope in one window."""
 
     scope: str
@@ -44,18 +44,18 @@ class Key(NamedTuple):
     number: int
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """A call, and the most that it may use; at `expires` (Unix time) its reservation in a file
     counts as spent.
     """
 
     entry_id: str
-    keys: tuple[Key, ...]
+    keys: tuple[LedgerKey, ...]
     amount: Amount
     expires: float
 
 
-Totals = Mapping[Key, Amount]
+Totals = Mapping[LedgerKey, Amount]
 Allows = Callable[[Totals, float], bool]
 """Whether a call is allowed, from the totals spent and reserved under its keys and the share of
 limits to apply.
@@ -65,13 +65,13 @@ limits to apply.
 class Ledger(Protocol):
     """The contract of a ledger: another database fills it to share limits between machines."""
 
-    async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
+    async def reserve(self, entry: LedgerEntry, allows: Allows, now: float) -> bool:
         """Enter the call if `allows` agrees: one step, whatever else reserves. Never raises."""
 
-    def settle(self, entry: Entry, amount: Amount) -> None:
+    def settle(self, entry: LedgerEntry, amount: Amount) -> None:
         """Replace the reservation by what was used. Never waits, never raises."""
 
-    def known(self, keys: Iterable[Key]) -> Totals:
+    def known(self, keys: Iterable[LedgerKey]) -> Totals:
         """The totals as far as this process knows them; unknown keys are left out. Never waits."""
 
 
@@ -82,17 +82,17 @@ class MemoryLedger:
 
     def __init__(self, *, share: float = 1.0) -> None:
         self._share, self._lock = share, ForkSafeLock()
-        self._spent: dict[Key, Amount] = {}
-        self._reserved: dict[str, Entry] = {}
-        self._settled: deque[tuple[Entry, Amount]] = deque()
+        self._spent: dict[LedgerKey, Amount] = {}
+        self._reserved: dict[str, LedgerEntry] = {}
+        self._settled: deque[tuple[LedgerEntry, Amount]] = deque()
 
     def __repr__(self) -> str:
         return f"<MemoryLedger {len(self._reserved)} reserved>"
 
-    def has_reserved(self, entry: Entry) -> bool:
+    def has_reserved(self, entry: LedgerEntry) -> bool:
         return entry.entry_id in self._reserved
 
-    async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
+    async def reserve(self, entry: LedgerEntry, allows: Allows, now: float) -> bool:
         with self._lock:
             self._apply()
             if not allows(self._totals(entry.keys), self._share):
@@ -100,7 +100,7 @@ class MemoryLedger:
             self._reserved[entry.entry_id] = entry
             return True
 
-    def settle(self, entry: Entry, amount: Amount) -> None:
+    def settle(self, entry: LedgerEntry, amount: Amount) -> None:
         # The garbage collector may settle an abandoned call while its own thread holds the lock.
         self._settled.append((entry, amount))
         if self._lock.acquire_if_free():
@@ -119,12 +119,12 @@ class MemoryLedger:
             while len(self._spent) > _MAX_WINDOWS:
                 del self._spent[next(iter(self._spent))]
 
-    def known(self, keys: Iterable[Key]) -> Totals:
+    def known(self, keys: Iterable[LedgerKey]) -> Totals:
         with self._lock:
             self._apply()
             return self._totals(keys)
 
-    def _totals(self, keys: Iterable[Key]) -> Totals:
+    def _totals(self, keys: Iterable[LedgerKey]) -> Totals:
         totals = {key: self._spent.get(key, Amount()) for key in keys}
         for entry in self._reserved.values():
             for key in totals.keys() & entry.keys:
@@ -169,7 +169,7 @@ class SqliteLedger:
         self._last_totals: Totals = {}
         self._reservations = 0
 
-    async def reserve(self, entry: Entry, allows: Allows, now: float) -> bool:
+    async def reserve(self, entry: LedgerEntry, allows: Allows, now: float) -> bool:
         if self.store.is_usable:
             try:
                 return await self.store.run(
@@ -180,7 +180,7 @@ class SqliteLedger:
                 self._last_totals = {}
         return await self._own.reserve(entry, allows, now)
 
-    def settle(self, entry: Entry, amount: Amount) -> None:
+    def settle(self, entry: LedgerEntry, amount: Amount) -> None:
         spent = [(self._account, *key, "", *amount, None) for key in entry.keys]
 
         def write(connection: sqlite3.Connection) -> None:
@@ -193,13 +193,13 @@ class SqliteLedger:
             self._own.settle(entry, amount)
         self.store.write(write)
 
-    def known(self, keys: Iterable[Key]) -> Totals:
+    def known(self, keys: Iterable[LedgerKey]) -> Totals:
         # As of the last call's reservation: other processes may have spent since.
         totals = self._last_totals
         return {key: totals[key] for key in keys if key in totals}
 
     def _reserve(
-        self, connection: sqlite3.Connection, entry: Entry, allows: Allows, now: float
+        self, connection: sqlite3.Connection, entry: LedgerEntry, allows: Allows, now: float
     ) -> bool:
         # A process that ended before it settled may have spent all of it: what has expired counts
         # as spent.
@@ -230,7 +230,7 @@ class SqliteLedger:
         )
         return True
 
-    def _total(self, connection: sqlite3.Connection, key: Key) -> Amount:
+    def _total(self, connection: sqlite3.Connection, key: LedgerKey) -> Amount:
         row = connection.execute(
             "SELECT coalesce(sum(nano_usd), 0), coalesce(sum(tokens), 0) FROM amounts"
             " WHERE account = ? AND scope = ? AND period = ? AND number = ?",
@@ -239,5 +239,5 @@ class SqliteLedger:
         return Amount(*row)
 
 
-def _release(connection: sqlite3.Connection, entry: Entry) -> None:
+def _release(connection: sqlite3.Connection, entry: LedgerEntry) -> None:
     connection.execute("DELETE FROM amounts WHERE entry_id = ?", (entry.entry_id,))

@@ -64,7 +64,7 @@ class Node:
         return first_choice(turns) if self.role == "model" else turns
 
 
-class Answer:
+class SpanAnswer:
     """The spans of an answer by what they are for.
 
     Attributes:
@@ -198,7 +198,7 @@ class ReadInput(NamedTuple):
     is_unread: bool
 
 
-def input_of(answer: Answer) -> ReadInput:
+def input_of(answer: SpanAnswer) -> ReadInput:
     """Return the evaluation input of an answer whose spans have been read."""
     root, facts, last = answer.root, answer.facts(), answer.facts_of_last()
     before, turns, calls = answer.before, answer.turns, answer.calls
@@ -255,7 +255,7 @@ def _message(fields: dict[str, Any]) -> Message:
     return construct(Message, fields)
 
 
-def _conversation(answer: Answer) -> tuple[list[Turn], list[Turn]]:
+def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
     """The conversation before the answer, and what was answered, of the evaluated span and its
     model calls.
 
@@ -295,7 +295,7 @@ def _only_says(model: Node) -> bool:
     return reason in _ENDS
 
 
-def _calls(answer: Answer) -> list[Call]:
+def _calls(answer: SpanAnswer) -> list[Call]:
     """The agent's tool calls: as models made them, completed by the spans of the tools and by their
     messages.
     """
@@ -377,7 +377,7 @@ def error_type_of(span: ReadSpan) -> str | None:
     return (short(str(value)) or "error").rpartition(".")[2] or "error"
 
 
-def _usage(answer: Answer) -> Usage | None:
+def _usage(answer: SpanAnswer) -> Usage | None:
     """Tokens of all model calls, of nested agents too; where none reports any, those of the
     evaluated span.
     """
@@ -393,7 +393,7 @@ def _usage(answer: Answer) -> Usage | None:
     return None
 
 
-def _cost(answer: Answer) -> float | None:
+def _cost(answer: SpanAnswer) -> float | None:
     for nodes in (answer.models, (answer.root,)):
         costs = [cost for node in nodes if isinstance(cost := node.facts.get("cost"), int | float)]
         known = [float(cost) for cost in costs if 0 <= cost < float("inf")]
@@ -402,13 +402,13 @@ def _cost(answer: Answer) -> float | None:
     return None
 
 
-def _context(answer: Answer) -> dict[str, Any] | None:
+def _context(answer: SpanAnswer) -> dict[str, Any] | None:
     nodes = sorted(answer.retrievals, key=lambda node: node.span.start_ns)
     documents = [item for node in nodes if node.mapper for item in node.mapper.documents(node.span)]
     return {"documents": plain(documents[:MAX_ITEMS])} if documents else None
 
 
-def _agent_config(answer: Answer) -> dict[str, Any] | None:
+def _agent_config(answer: SpanAnswer) -> dict[str, Any] | None:
     for node in (answer.root, *answer.own_models):
         tools = node.mapper.tool_definitions(node.span) if node.mapper else None
         if tools:
@@ -416,7 +416,7 @@ def _agent_config(answer: Answer) -> dict[str, Any] | None:
     return None
 
 
-def _annotations(answer: Answer, facts: dict[str, Any]) -> dict[str, Any]:
+def _annotations(answer: SpanAnswer, facts: dict[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {name: facts[name] for name in _ANNOTATIONS if name in facts}
     if values.keys().isdisjoint(("experiment", "arm")):
         values |= flag_of(answer.root.span.events)
@@ -442,7 +442,7 @@ def _ignored(why: str) -> None:
     """A tag or version of another library that does not fit is left out."""
 
 
-def _name_of(answer: Answer) -> str | None:
+def _name_of(answer: SpanAnswer) -> str | None:
     """An agent's or workflow's name, where its span does not say it: of the first agent below it,
     else the span's.
     """

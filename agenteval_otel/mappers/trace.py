@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from agenteval_otel.mappers.answer import Answer, Node, input_of
+from agenteval_otel.mappers.answer import Node, SpanAnswer, input_of
 from agenteval_otel.mappers.base import mapper_of
 from agenteval_otel.mappers.span import ReadSpan
 from agenteval_otel.mappers.values import has_text
@@ -86,7 +86,7 @@ def read_traces(
         for reading, nodes in trees
         for answer in _answers(nodes, nested_agents, reading)
     ]
-    for read in Answer.read_conversation, Answer.read_calls, Answer.make_values:
+    for read in SpanAnswer.read_conversation, SpanAnswer.read_calls, SpanAnswer.make_values:
         understood = []
         for reading, answer in answers:
             try:
@@ -102,9 +102,11 @@ def read_traces(
     return [reading for reading, _ in trees]
 
 
-def _answers(nodes: dict[int, Node], nested_agents: bool, reading: TraceReading) -> list[Answer]:
+def _answers(
+    nodes: dict[int, Node], nested_agents: bool, reading: TraceReading
+) -> list[SpanAnswer]:
     lone: dict[int | None, list[Node]] = {}
-    answers: list[Answer] = []
+    answers: list[SpanAnswer] = []
     roots, order = _downwards(nodes)
     below = _below(order)
     for root in roots:
@@ -228,13 +230,13 @@ def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: Trace
         return False
 
 
-def _agents(root: Node, nested: bool, reading: TraceReading) -> list[Answer]:
+def _agents(root: Node, nested: bool, reading: TraceReading) -> list[SpanAnswer]:
     """The agent, and where `nested` is set those below it with a name of their own."""
-    answers: list[Answer] = []
+    answers: list[SpanAnswer] = []
     agents = [root]
     for node in agents:  # grows
         try:
-            answer = Answer(node)
+            answer = SpanAnswer(node)
         except Exception as error:
             _count(reading, node, error)
             continue
@@ -244,7 +246,7 @@ def _agents(root: Node, nested: bool, reading: TraceReading) -> list[Answer]:
     return answers[: MAX_NESTED_AGENTS + 1]
 
 
-def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
+def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[SpanAnswer]:
     """Model calls without an agent above them. A call whose tool results a later call contains is a
     step of that call: together they are one answer."""
     made: dict[str, Node] = {}  # tool calls that wait for their result, and by which model call
@@ -266,12 +268,12 @@ def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[Answer]:
     for node in siblings:
         if len(siblings) == 1 or id(node) in steps:
             try:
-                yield Answer(node, steps.get(id(node), ()))
+                yield SpanAnswer(node, steps.get(id(node), ()))
             except Exception as error:
                 _count(reading, node, error)
 
 
-def _mapped(answer: Answer, reading: TraceReading) -> Mapped | None:
+def _mapped(answer: SpanAnswer, reading: TraceReading) -> Mapped | None:
     node = answer.root
     assert node.mapper is not None
     try:

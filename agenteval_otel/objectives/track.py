@@ -225,7 +225,7 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
     timeout_s: float = Field(default=10.0, gt=0, le=600)
 
 
-class Verdict(NamedTuple):
+class ObjectiveVerdict(NamedTuple):
     """One result that passed or failed, its inclusion probability, and the least one that it could
     have had.
     """
@@ -265,7 +265,7 @@ class Track:
         self.breached, self._seen = False, 0
         self.evidence = self._new_evidence()
 
-    def add(self, verdict: Verdict, now_s: float) -> ObjectiveCrossing | None:
+    def add(self, verdict: ObjectiveVerdict, now_s: float) -> ObjectiveCrossing | None:
         """Add a verdict at this time (monotonic seconds); returns the crossing or reminder that it
         causes.
         """
@@ -313,7 +313,7 @@ class Track:
         """Whether metrics show a breach at this time (monotonic seconds)."""
         return self.breached or now_s < self._shown_until
 
-    def _has_evidence(self, verdict: Verdict, probability: float) -> bool:
+    def _has_evidence(self, verdict: ObjectiveVerdict, probability: float) -> bool:
         """Bet on a verdict; whether the evidence suffices for a breach, or for its end."""
         if self._least.add(max(verdict.least, LEAST_COUNTED)):
             self.evidence, self._seen = self._new_evidence(), 0

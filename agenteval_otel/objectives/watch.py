@@ -19,8 +19,8 @@ from agenteval_otel.objectives.track import (
     LEAST_COUNTED,
     BreachSettings,
     Objective,
+    ObjectiveVerdict,
     Tracks,
-    Verdict,
 )
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
@@ -179,7 +179,7 @@ def _verdict(
     response: Response,
     baseline_rate: float,
     least_probability: float | None,
-) -> Verdict | None:
+) -> ObjectiveVerdict | None:
     if result.passed is None or result.status != "scored":
         return None
     if result.probability is None or result.probability < LEAST_COUNTED:
@@ -195,7 +195,7 @@ def _verdict(
         # Without the rule, the baseline rate applies.
         least *= baseline_rate
     ended_ns = result.ended_ns or time.time_ns()
-    return Verdict(
+    return ObjectiveVerdict(
         result.passed,
         result.probability,
         least,

@@ -88,7 +88,7 @@ _LOOK_AGAIN_S: Final = 0.005
 _NOTHING_WRITTEN: Final = AgentSettings()
 
 
-class Source(Protocol):
+class CallSource(Protocol):
     """Makes calls of what comes in later than they end, as a span processor does."""
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
@@ -237,7 +237,7 @@ class Pipeline:
             aggregation=aggregation,
         )
         self.telemetry, self._providers, self.shutdown_timeout_s = telemetry, {}, shutdown_timeout_s
-        self.sources: weakref.WeakSet[Source] = weakref.WeakSet()
+        self.sources: weakref.WeakSet[CallSource] = weakref.WeakSet()
         for provider in (telemetry, *storage, events):
             self._know(provider)
         if telemetry is not None:

@@ -26,7 +26,7 @@ __all__ = [
 ALL = "all"
 
 
-class Target(NamedTuple):
+class ProvisioningTarget(NamedTuple):
     """Something that can be provisioned, by ``files_of(plan, **options)`` of the module of its
     name, imported late.
 
@@ -41,15 +41,15 @@ class Target(NamedTuple):
     options: Mapping[str, str] = {}
 
 
-TARGETS: Mapping[str, Target] = {
-    "grafana": Target(
+TARGETS: Mapping[str, ProvisioningTarget] = {
+    "grafana": ProvisioningTarget(
         "dashboards and data sources for Grafana",
         "grafana/",
         {
             "queries": "recorded (default): read what Prometheus records; raw: do without, by Grafana's expressions"
         },
     ),
-    "prometheus": Target(
+    "prometheus": ProvisioningTarget(
         "recording rules, alerts and their promtool tests",
         "prometheus/",
         {
@@ -57,7 +57,7 @@ TARGETS: Mapping[str, Target] = {
             "traces": "Jaeger, such as http://127.0.0.1:16686: alerts about quality link to the failing answers there",
         },
     ),
-    "alertmanager": Target(
+    "alertmanager": ProvisioningTarget(
         "routes and inhibitions for those alerts",
         "alertmanager/",
         {
@@ -65,7 +65,7 @@ TARGETS: Mapping[str, Target] = {
             "idle": "hours in which a service may be silent, such as '22:00-06:00 Europe/Berlin'; UTC without a zone",
         },
     ),
-    "collector": Target(
+    "collector": ProvisioningTarget(
         "Collectors, the sidecar, and what stands around them: Jaeger, Tempo, Loki, Prometheus, compose, Kubernetes, "
         "systemd",
         "",

@@ -21,7 +21,7 @@ from agenteval_otel.redaction.personal import (
     find_numbers,
     without_listed_emails,
 )
-from agenteval_otel.redaction.reading import Reading
+from agenteval_otel.redaction.reading import PlainText
 from agenteval_otel.redaction.scan import Finding, Scan, merged
 from agenteval_otel.redaction.secrets import find_secrets, has_token_prefix
 from agenteval_otel.runtime.patterns import Pattern, compile_pattern
@@ -133,7 +133,7 @@ class PatternRedactor(Redactor, type="patterns"):
         return merged(all_findings)
 
     def _built_in(self, text: str) -> Iterator[Finding]:
-        reading = Reading(text)
+        reading = PlainText(text)
         scan = Scan(reading.text)
         if not reading.differs:
             yield from self._plain_findings(scan)

@@ -23,7 +23,7 @@ _OF_PARENT: Final[list[asyncio.AbstractEventLoop]] = []
 """Loops of the parent, kept after a fork: closing one in the child would unregister its events."""
 
 
-class Run(Generic[T]):
+class RunningCoroutine(Generic[T]):
     """A coroutine at work on a loop of another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -109,7 +109,7 @@ class LoopThread:
         self,
         work: Callable[[], Coroutine[Any, Any, T]],
         context: contextvars.Context | None = None,
-    ) -> Run[T]:
+    ) -> RunningCoroutine[T]:
         """Start a coroutine, in this context or in a copy of the caller's.
 
         Raises:
@@ -117,7 +117,7 @@ class LoopThread:
             RuntimeError: No thread can be started.
         """
         loop = self._started()
-        run: Run[T] = Run(loop)
+        run: RunningCoroutine[T] = RunningCoroutine(loop)
         context = contextvars.copy_context() if context is None else context
         loop.call_soon_threadsafe(lambda: context.run(run.begin, work))
         return run

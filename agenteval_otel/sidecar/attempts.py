@@ -21,7 +21,7 @@ Item = bytes
 """What was begun: 24 bytes, which the caller makes."""
 
 
-class Attempts:
+class RequestAttempts:
     """How often each item was under way when a process died. Not thread-safe.
 
     The file has entries of equal size, which are read at multiples of that size: no content of an

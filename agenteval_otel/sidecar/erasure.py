@@ -14,7 +14,7 @@ from agenteval_otel.errors import AgentEvalError, StorageError
 from agenteval_otel.instrumentation.spans import trace_is_concerned
 from agenteval_otel.mappers.span import event_of_log, span_of_otlp
 from agenteval_otel.sidecar.body import BodyError, OtlpMessages, strict_json
-from agenteval_otel.sidecar.journal import TRACES, Entry, Journal
+from agenteval_otel.sidecar.journal import TRACES, Journal, JournalEntry
 from agenteval_otel.storage.erasure import Erasure
 
 MAX_BYTES: Final = 1024 * 1024
@@ -73,7 +73,7 @@ def erase_from_journal(
     return traces
 
 
-def _request_of(entry: Entry, messages: Messages) -> Any:
+def _request_of(entry: JournalEntry, messages: Messages) -> Any:
     """Return the request, an empty one where it cannot be read: what it holds is not known, so it is
     removed too.
     """
@@ -89,7 +89,9 @@ def _traces_of(kind: int, request: Any, erasure: Erasure) -> Iterator[tuple[int,
             yield _trace_of(item), _is_concerned(kind, item, erasure)
 
 
-def _without(entry: Entry, messages: Messages, erasure: Erasure, traces: set[int]) -> bytes | None:
+def _without(
+    entry: JournalEntry, messages: Messages, erasure: Erasure, traces: set[int]
+) -> bytes | None:
     """The request without what is concerned; None where nothing is."""
     request = _request_of(entry, messages)
     is_changed = bool(entry.data) and not request.ByteSize()

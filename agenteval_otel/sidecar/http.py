@@ -52,7 +52,7 @@ Receive = Callable[[], Awaitable[Message]]
 Add = Callable[[int], bool]
 
 
-class Reply(NamedTuple):
+class HttpReply(NamedTuple):
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
@@ -105,7 +105,7 @@ class HttpReceiver:
             add(len(reply.body))
             await _send(reply, send, waits_for_client=True)
 
-    async def _attempted(self, work: Awaitable[Reply]) -> Reply:
+    async def _attempted(self, work: Awaitable[HttpReply]) -> HttpReply:
         try:
             return await work
         except (
@@ -114,7 +114,7 @@ class HttpReceiver:
             log.warning("request_failed", part="receiver", error_type=type(error).__name__)
             return _refused(500, "not taken: an error of the receiver")
 
-    async def _reply(self, scope: Message, receive: Receive) -> Reply:
+    async def _reply(self, scope: Message, receive: Receive) -> HttpReply:
         path, method = scope["path"], scope["method"]
         if path in ("/healthz", "/readyz") and method in ("GET", "HEAD"):
             problem = None if path == "/healthz" else self._why_not()
@@ -125,7 +125,7 @@ class HttpReceiver:
             if silence is not None:
                 # Not the names of services, which anybody who asks would see.
                 state |= {"nothing_evaluated": silence.outcome, "fix": silence.fix}
-            return Reply(200 if problem is None else 503, json.dumps(state).encode(), _JSON)
+            return HttpReply(200 if problem is None else 503, json.dumps(state).encode(), _JSON)
         kind = _PATHS.get(path)
         if kind is None and path not in (_FEEDBACK, _ERASE):
             return _refused(404, f"POST OTLP to {' or '.join(_PATHS)}")
@@ -137,7 +137,7 @@ class HttpReceiver:
                 return await self._json(path, headers, receive, add)
             return await self._otlp(kind, headers, receive, add)
 
-    def _closed_to(self, method: str, headers: dict[bytes, bytes]) -> Reply | None:
+    def _closed_to(self, method: str, headers: dict[bytes, bytes]) -> HttpReply | None:
         """Return why a request is refused whatever its body says, or None."""
         if method != "POST":
             return _refused(405, "POST alone", allow=b"POST")
@@ -148,13 +148,13 @@ class HttpReceiver:
             return _refused(401, refusal.message, www_authenticate=b"Bearer")
         return _refused(*refusal)
 
-    async def _no_evaluation(self, scope: Message) -> Reply:
+    async def _no_evaluation(self, scope: Message) -> HttpReply:
         refused = self._closed_to(scope["method"], dict(scope["headers"]))
         return refused or _refused(404, "switched off: set sidecar.evaluate to true")
 
     async def _evaluation(
         self, scope: Message, receive: Receive, add: Add, evaluations: Evaluations
-    ) -> Reply:
+    ) -> HttpReply:
         headers = dict(scope["headers"])
         if (refused := self._closed_to(scope["method"], headers)) is not None:
             return refused
@@ -164,21 +164,23 @@ class HttpReceiver:
         if evaluations.refusal is not None:
             return _refused(*evaluations.refusal)
         body = await self._body(headers, receive, add, EVALUATE_BYTES)
-        if isinstance(body, Reply):
+        if isinstance(body, HttpReply):
             return body
         result = await evaluations.reply(body, encoding)
         return (
-            _refused(*result) if isinstance(result, Refusal) else Reply(200, result.encode(), _JSON)
+            _refused(*result)
+            if isinstance(result, Refusal)
+            else HttpReply(200, result.encode(), _JSON)
         )
 
     async def _otlp(
         self, kind: int, headers: dict[bytes, bytes], receive: Receive, add: Add
-    ) -> Reply:
+    ) -> HttpReply:
         content_type, encoding = _content_type_of(headers), _encoding_of(headers)
         if (refused := _unknown_kind(content_type, encoding, (_PROTOBUF, _JSON))) is not None:
             return refused
         body = await self._body(headers, receive, add, self._max_bytes)
-        if isinstance(body, Reply):
+        if isinstance(body, HttpReply):
             return body
         messages = self._intake.messages[kind]
         rejected = await self._decoding.run(
@@ -188,31 +190,31 @@ class HttpReceiver:
             return _refused(*rejected)
         answer = messages.answer(rejected, "without a trace id or a span id")
         if content_type == _JSON:
-            return Reply(200, messages.json.MessageToJson(answer).encode(), _JSON)
-        return Reply(200, answer.SerializeToString(), _PROTOBUF)
+            return HttpReply(200, messages.json.MessageToJson(answer).encode(), _JSON)
+        return HttpReply(200, answer.SerializeToString(), _PROTOBUF)
 
     async def _json(
         self, path: str, headers: dict[bytes, bytes], receive: Receive, add: Add
-    ) -> Reply:
+    ) -> HttpReply:
         """Feedback, or an erasure."""
         take: Callable[[bytes], Any] = take_erasure if path == _ERASE else take_feedback
         max_bytes = ERASURE_BYTES if path == _ERASE else FEEDBACK_BYTES
         body = await self._body(headers, receive, add, max_bytes)
-        if isinstance(body, Reply):
+        if isinstance(body, HttpReply):
             return body
         work = partial(attempt, partial(take, bytes(body)))
         answer = await asyncio.get_running_loop().run_in_executor(None, work)
         if isinstance(answer, Refusal):
             return _refused(*answer)
         return (
-            Reply(200, answer, _JSON)
+            HttpReply(200, answer, _JSON)
             if path == _ERASE
-            else Reply(202, b'{"taken": %d}' % answer, _JSON)
+            else HttpReply(202, b'{"taken": %d}' % answer, _JSON)
         )
 
     async def _body(
         self, headers: dict[bytes, bytes], receive: Receive, add: Add, max_bytes: int
-    ) -> bytearray | Reply:
+    ) -> bytearray | HttpReply:
         too_large = _refused(413, f"larger than {max_bytes:,} bytes")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or int(length) > max_bytes:
@@ -254,7 +256,7 @@ def _encoding_of(headers: dict[bytes, bytes]) -> str:
     return headers.get(b"content-encoding", b"").decode("latin-1").strip().lower()
 
 
-def _unknown_kind(content_type: str, encoding: str, known: tuple[str, ...]) -> Reply | None:
+def _unknown_kind(content_type: str, encoding: str, known: tuple[str, ...]) -> HttpReply | None:
     """Return the refusal of a body that cannot be read, or None."""
     if content_type not in known:
         return _refused(415, f"content-type: {' or '.join(known)}")
@@ -264,7 +266,7 @@ def _unknown_kind(content_type: str, encoding: str, known: tuple[str, ...]) -> R
 
 
 async def _send(
-    reply: Reply, send: Callable[[Message], Awaitable[None]], *, waits_for_client: bool = False
+    reply: HttpReply, send: Callable[[Message], Awaitable[None]], *, waits_for_client: bool = False
 ) -> None:
     """Send a reply; with `waits_for_client` return once the client has taken most of it."""
     headers = [
@@ -288,7 +290,7 @@ async def _send(
 
 def _refused(
     status: int, message: str, retry_after_s: int | None = None, **headers: bytes
-) -> Reply:
+) -> HttpReply:
     # What is left of a body is not read, so the connection is of no further use.
     named = {
         "connection": b"close",
@@ -296,7 +298,7 @@ def _refused(
         **({"retry-after": b"%d" % retry_after_s} if retry_after_s else {}),
     }
     pairs = tuple((name.replace("_", "-").encode(), value) for name, value in named.items())
-    return Reply(status, f"{message}\n".encode(), headers=pairs)
+    return HttpReply(status, f"{message}\n".encode(), headers=pairs)
 
 
 class HttpServer:

@@ -45,8 +45,8 @@ from agenteval_otel.sidecar.erasure import erase_from_journal, keep_traces
 from agenteval_otel.sidecar.journal import (
     LOGS,
     TRACES,
-    Entry,
     Journal,
+    JournalEntry,
     JournalFull,
     JournalUnavailable,
     Key,
@@ -210,7 +210,7 @@ class Intake:
             self._read_at = time.monotonic()
         return count
 
-    def _take_again(self, entry: Entry, ending: threading.Event) -> bool:
+    def _take_again(self, entry: JournalEntry, ending: threading.Event) -> bool:
         """Take a request of an earlier process as soon as there is room; False where it ended
         before. One that cannot be taken is kept in a file.
         """
@@ -685,7 +685,7 @@ class Intake:
                     by_key[key].append(record)
         return by_key
 
-    def _records_of(self, entry: Entry) -> tuple[Any, list[_Record]]:
+    def _records_of(self, entry: JournalEntry) -> tuple[Any, list[_Record]]:
         request = self.messages[entry.kind].request.FromString(entry.data)
         records, _ = (_spans_of if entry.kind == TRACES else _events_of)(request)
         return request, records

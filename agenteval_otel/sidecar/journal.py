@@ -20,7 +20,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.log import log
-from agenteval_otel.sidecar.attempts import Attempts, Item
+from agenteval_otel.sidecar.attempts import Item, RequestAttempts
 from agenteval_otel.sidecar.segments import (
     DONE,
     LOGS,
@@ -33,7 +33,7 @@ from agenteval_otel.sidecar.segments import (
     read_segment,
 )
 
-__all__ = ["LOGS", "TRACES", "Entry", "Journal", "JournalFull", "JournalUnavailable", "Key"]
+__all__ = ["LOGS", "TRACES", "Journal", "JournalEntry", "JournalFull", "JournalUnavailable", "Key"]
 
 _ENTRY: Final = struct.Struct(">16s8sQ")
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
@@ -60,7 +60,7 @@ class JournalUnavailable(JournalFull):
     """The disk or the folder fails: the same request may be taken once it is repaired."""
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """A request that was read again."""
 
     number: int
@@ -111,7 +111,7 @@ class Journal:
             if not self._segments:
                 # Notes about requests that are all done say nothing about later ones.
                 (folder / "attempts").unlink(missing_ok=True)
-            self._attempts = Attempts(folder / "attempts")
+            self._attempts = RequestAttempts(folder / "attempts")
             self.died = self._attempts.died
         except BlockingIOError:
             wrong = "another process uses it: each sidecar needs a folder of its own"
@@ -123,7 +123,7 @@ class Journal:
     def __repr__(self) -> str:
         return f"<Journal {self._folder} segments={len(self._segments)}>"
 
-    def left(self) -> Iterator[Entry]:
+    def left(self) -> Iterator[JournalEntry]:
         """Yield the requests of earlier processes, oldest first; `done` says what of them is."""
         for first in self._left:
             yield from self.requests(first)
@@ -197,15 +197,15 @@ class Journal:
         """Return the numbers of its segments, oldest first; each holds at most 16 MiB and a request."""
         return sorted(self._segments)
 
-    def requests(self, segment: int) -> Iterator[Entry]:
+    def requests(self, segment: int) -> Iterator[JournalEntry]:
         """Yield the requests of a segment, those that are done too; none where it is gone. On any
         thread.
         """
         for record in self._records(segment):
             if isinstance(record, Record) and record.kind != DONE:
-                yield Entry(record.number, record.kind, record.payload)
+                yield JournalEntry(record.number, record.kind, record.payload)
 
-    def requests_numbered(self, numbers: Collection[int]) -> Iterator[Entry]:
+    def requests_numbered(self, numbers: Collection[int]) -> Iterator[JournalEntry]:
         """Yield the requests with these numbers, those that are done too. On any thread."""
         ordered = sorted(numbers)
         starts = sorted(self._segments)

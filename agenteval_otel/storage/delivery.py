@@ -37,7 +37,7 @@ _HURRIED_S = 0.25
 _LOOK_AGAIN_S = 0.02
 
 
-class Sender(Protocol):
+class BatchSender(Protocol):
     """Sends batches, all on one thread and event loop."""
 
     async def send(self, values: Sequence[Any]) -> Sequence[DeliveryError | None]:
@@ -55,7 +55,7 @@ class _Item:
         self.added = self.due = self.tried = time.monotonic()
 
 
-class Delivery:
+class BatchDelivery:
     """Sends what is added, in batches, on a thread of its own.
 
     Args:
@@ -69,7 +69,7 @@ class Delivery:
     def __init__(
         self,
         place: str,
-        open_sender: Callable[[], Sender],
+        open_sender: Callable[[], BatchSender],
         lose: Callable[[Exception], None],
         *,
         give_up_s: float,
@@ -177,7 +177,9 @@ class Delivery:
             self._give_up_all(type(error).__name__)
             raise
 
-    async def _outcomes(self, sender: Sender, items: list[_Item]) -> Sequence[Exception | None]:
+    async def _outcomes(
+        self, sender: BatchSender, items: list[_Item]
+    ) -> Sequence[Exception | None]:
         try:
             return await sender.send([item.value for item in items])
         except Exception as error:

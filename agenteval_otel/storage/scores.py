@@ -2,7 +2,7 @@
 requests that carry them.
 
 Each sends a result's scores to where the team already looks at the traces. Sending is late and
-apart: `save_result` puts the scores into a `Delivery`.
+apart: `save_result` puts the scores into a `BatchDelivery`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import mask_text
 from agenteval_otel.runtime.text import sanitise
 from agenteval_otel.storage.base import DeliveryError, EvaluationStorageProvider
-from agenteval_otel.storage.delivery import Delivery, Sender
+from agenteval_otel.storage.delivery import BatchDelivery, BatchSender
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure
 
 _NAME_CHARS: Final = 256
@@ -104,7 +104,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
     give_up_s: float = Field(default=60.0, gt=0, le=3_600)
 
     @abstractmethod
-    def open_sender(self) -> Sender:
+    def open_sender(self) -> BatchSender:
         """A new sender of lists of `SpanScore`, each the scores of one answer; called on the thread
         that sends.
         """
@@ -194,9 +194,9 @@ class ScoreStorageProvider(EvaluationStorageProvider):
         self.delivery.add(scores, sum(score.size for score in scores))
 
     @cached_property
-    def delivery(self) -> Delivery:
+    def delivery(self) -> BatchDelivery:
         """The queue and its thread, which the first result starts, also after `close`."""
-        return Delivery(
+        return BatchDelivery(
             self.type,
             self.open_sender,
             self._lose,
@@ -216,7 +216,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
             report(error)
 
     def flush(self, timeout_s: float) -> bool:
-        delivery: Delivery | None = self.__dict__.get("delivery")
+        delivery: BatchDelivery | None = self.__dict__.get("delivery")
         return delivery is None or delivery.flush(timeout_s)
 
     async def close(self) -> None:

@@ -25,7 +25,7 @@ from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
 from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.metrics import (
     Instruments,
-    JudgeTotals,
+    JudgeCounters,
     JudgeWatch,
     ObjectiveStates,
     Readings,
@@ -102,7 +102,7 @@ class Emitter:
         self._span_content = content in ("span_only", "span_and_event")
         self._event_content = content in ("event_only", "span_and_event")
         self.totals = ResultTotals()
-        self.judge_totals = JudgeTotals(self.totals.bounded)
+        self.judge_totals = JudgeCounters(self.totals.bounded)
         self._accounting: Accounting | None = None
         self._gauges: Callable[[], Mapping[str, float]] = dict
         self._objectives: Callable[[], ObjectiveStates] = dict

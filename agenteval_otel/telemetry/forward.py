@@ -23,7 +23,7 @@ from agenteval_otel.semconv import (
     SCOPE_NAME,
     SENT,
 )
-from agenteval_otel.telemetry.target import Sender, Signal, direct_sender
+from agenteval_otel.telemetry.target import RequestSender, Signal, direct_sender
 
 _DEBUG: Final = 5  # the severity that the conventions ask for
 _MAX_AGE_S: Final = 60.0
@@ -44,7 +44,7 @@ class SidecarAddress(NamedTuple):
     token: str | None = None
     ca: str | None = None
 
-    def sender(self, signal: Signal) -> Sender:
+    def sender(self, signal: Signal) -> RequestSender:
         return direct_sender(
             signal, self.endpoint, is_http=self.is_http, token=self.token, ca=self.ca
         )

@@ -390,7 +390,7 @@ class JudgeReadings(Protocol):
     def changes_by_model(self) -> Mapping[Labels, float]: ...
 
 
-class JudgeTotals:
+class JudgeCounters:
     """Sums over questions to judges since the process began; `bounded` is that of `ResultTotals`."""
 
     def __init__(self, bounded: Callable[[str, str | None], str | None]) -> None:
@@ -465,7 +465,7 @@ class JudgeWatch(NamedTuple):
     `CallObserver`.
     """
 
-    totals: JudgeTotals
+    totals: JudgeCounters
     instruments: Instruments | None
     context: Context
 
@@ -483,7 +483,7 @@ class Readings:
     def __init__(
         self,
         totals: ResultTotals,
-        judges: JudgeTotals,
+        judges: JudgeCounters,
         accounting: Callable[[], Accounting | None],
         *,
         gauges: Callable[[], Mapping[str, float]],
@@ -658,7 +658,7 @@ def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Lab
     return {} if value is None else {(): value}
 
 
-def _reading(judges: JudgeTotals, name: str) -> Mapping[Labels, float]:
+def _reading(judges: JudgeCounters, name: str) -> Mapping[Labels, float]:
     return {} if judges.health is None else getattr(judges.health, name)()
 
 

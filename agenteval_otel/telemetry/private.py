@@ -52,7 +52,7 @@ from agenteval_otel.telemetry.messages import (
     MetricMessages,
     SpanMessages,
 )
-from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Sender, Signal, positive
+from agenteval_otel.telemetry.target import OtlpTarget, RequestSender, SendOutcome, Signal, positive
 
 _METRICS_EVERY_MS = 60_000.0
 _EAGER_ITEMS = 512
@@ -255,7 +255,7 @@ class Exporter:
     def __repr__(self) -> str:
         return f"<Exporter {' '.join(sorted(self.streams)).lower()}>"
 
-    def add(self, signal: Signal, sender: Sender) -> None:
+    def add(self, signal: Signal, sender: RequestSender) -> None:
         self.streams[signal.name] = _Stream(
             signal,
             sender,
@@ -403,7 +403,7 @@ class _Stream:
     def __init__(
         self,
         signal: Signal,
-        sender: Sender,
+        sender: RequestSender,
         on_lost: Callable[[str, str, int], object],
         make_room: Callable[[], bool],
         memory: MemoryPart,
@@ -575,7 +575,7 @@ class _Stream:
                 return False
         return True
 
-    def _back_off(self, delivery: Delivery) -> None:
+    def _back_off(self, delivery: SendOutcome) -> None:
         now = time.monotonic()
         least, most = _BACKOFF_S
         self._backoff_s = min(most, max(least, 2 * self._backoff_s))
@@ -586,13 +586,13 @@ class _Stream:
         facts: dict[str, Any] = {"waiting_batches": len(self._batches) + 1, **delivery.fix()}
         log.warning("export_failed", part=self.name, status=delivery.status, **facts)
 
-    def _send(self, data: bytes) -> Delivery:
+    def _send(self, data: bytes) -> SendOutcome:
         token = attach(set_value(_SUPPRESS_INSTRUMENTATION_KEY, True))  # exports are not traced
         try:
             return self.sender.send(data)
         except (
             BaseException
         ) as error:  # also SystemExit: it would end the thread, and with it every export
-            return Delivery(False, type(error).__name__)
+            return SendOutcome(False, type(error).__name__)
         finally:
             detach(token)

@@ -83,7 +83,7 @@ class OtlpTarget:
             "http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc"
         )
 
-    def sender(self, signal: Signal) -> Sender:
+    def sender(self, signal: Signal) -> RequestSender:
         name = signal.name
         address, user = split_address(self._address(name))
         headers = _parsed_headers(name, _variable(name, "HEADERS"))
@@ -132,7 +132,7 @@ class OtlpTarget:
 
 def direct_sender(
     signal: Signal, endpoint: str, *, is_http: bool, token: str | None, ca: str | None
-) -> Sender:
+) -> RequestSender:
     """A sender to this address alone, in which no variable, proxy or netrc of the process has a
     say.
 
@@ -300,7 +300,7 @@ class Signal:
         ]
 
 
-class Delivery(NamedTuple):
+class SendOutcome(NamedTuple):
     """What became of a request."""
 
     delivered: bool
@@ -320,10 +320,10 @@ class Delivery(NamedTuple):
         }
 
 
-class Sender(Protocol):
+class RequestSender(Protocol):
     """Sends an encoded request; blocks until the reply or the timeout."""
 
-    def send(self, body: bytes) -> Delivery: ...
+    def send(self, body: bytes) -> SendOutcome: ...
     def close(self) -> None: ...
 
 
@@ -371,7 +371,7 @@ class HttpSender:
         }
         self.close = self._session.close
 
-    def send(self, body: bytes) -> Delivery:
+    def send(self, body: bytes) -> SendOutcome:
         import requests
 
         deadline = time.monotonic() + self._timeout_s
@@ -385,7 +385,7 @@ class HttpSender:
                     )
                 retryable = status in _RETRYABLE_HTTP
                 wait_s = retry_after_of(response.headers) if retryable else None
-                return Delivery(
+                return SendOutcome(
                     False,
                     str(status),
                     retryable=retryable,
@@ -394,7 +394,7 @@ class HttpSender:
                 )
         except requests.RequestException as error:
             is_away = isinstance(error, requests.ConnectionError | requests.Timeout)
-            return Delivery(False, type(error).__name__, retryable=is_away)
+            return SendOutcome(False, type(error).__name__, retryable=is_away)
 
 
 class GrpcSender:
@@ -421,7 +421,7 @@ class GrpcSender:
         self._export = channel.unary_unary(signal.method)
         self.close = channel.close  # ends a request under way
 
-    def send(self, body: bytes) -> Delivery:
+    def send(self, body: bytes) -> SendOutcome:
         import grpc
 
         try:
@@ -431,7 +431,7 @@ class GrpcSender:
             too_large = code == "RESOURCE_EXHAUSTED" and "larger than max" in (
                 error.details() or ""
             )
-            return Delivery(
+            return SendOutcome(
                 False,
                 code,
                 retryable=code in _RETRYABLE_GRPC and not too_large,
@@ -464,13 +464,13 @@ def _read(response: Any, deadline: float) -> bytes | None:
 
 def _delivery(
     signal: Signal, status: str, reply: bytes | None, headers: Mapping[str, str]
-) -> Delivery:
+) -> SendOutcome:
     """What a successful reply says; one that is not OTLP's says nothing."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     rejected = _rejected(signal, reply, kind)
     if rejected is None:
-        return Delivery(False, f"{status}, not an OTLP reply")
-    return Delivery(True, f"{status}, partial success" if rejected else status, rejected)
+        return SendOutcome(False, f"{status}, not an OTLP reply")
+    return SendOutcome(True, f"{status}, partial success" if rejected else status, rejected)
 
 
 def _rejected(signal: Signal, reply: bytes | None, kind: str) -> int | None:

@@ -10,7 +10,7 @@ import numpy as np
 from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
 from agenteval_otel.config.process import flush
 from agenteval_otel.database.target import Target
-from agenteval_otel.feedback.answers import Answer
+from agenteval_otel.feedback.answers import RecentAnswer
 from agenteval_otel.feedback.payload import OfPerson
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.models import AggregatedEvaluationResult
@@ -128,7 +128,7 @@ def record(
     # An answer without a response id is identified by the id of its evaluation.
     response_id = evaluation.response_id or evaluation_id
     RECORDER.know(
-        Answer(None, agent or "", response_id, evaluation.conversation_id, evaluation.call_id)
+        RecentAnswer(None, agent or "", response_id, evaluation.conversation_id, evaluation.call_id)
     )
     label = OfPerson(
         thumbs="up" if passed else "down",

@@ -11,8 +11,8 @@ from opentelemetry.trace import SpanContext, TraceFlags
 from agenteval_otel.assembly.conversations import (
     Conversation,
     ConversationAssembler,
+    ConversationKey,
     ConversationSettings,
-    Key,
 )
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.memory import MemoryBudget
@@ -45,7 +45,7 @@ class Room:
             prompt=f"q{number}", response=f"a{number}", conversation_id=id, **fields
         )
         closed, had_room = self.assembler.add(
-            Key(id, agent, service),
+            ConversationKey(id, agent, service),
             turn,
             span=SPAN,
             started_ns=number,
@@ -168,7 +168,7 @@ def test_where_others_took_the_memory_a_conversation_is_given_up() -> None:
         "probability": 1.0,
         "now_s": 0.0,
     }
-    assert room.assembler.add(Key("c", "shop"), turn, **fields) == ([], False)
+    assert room.assembler.add(ConversationKey("c", "shop"), turn, **fields) == ([], False)
     assert (len(room.assembler), room.memory.used_bytes) == (0, 10)
 
 

@@ -25,9 +25,9 @@ from termios import TIOCSWINSZ
 import pytest
 from rich.console import Console
 
-from agenteval_otel.cli.demo.agent import Agent, Turn, plan_turns, recorded_turns
+from agenteval_otel.cli.demo.agent import Agent, DemoTurn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
-from agenteval_otel.cli.demo.screen import Delivery, Run, print_summary, render
+from agenteval_otel.cli.demo.screen import DemoDelivery, DemoRun, print_summary, render
 from agenteval_otel.comparison import Source
 from agenteval_otel.objectives import ObjectiveCrossing
 from agenteval_otel.pipeline import Pipeline
@@ -152,7 +152,7 @@ def test_a_recording_is_scored_by_settings(
     assert "--settings: only applies to --traffic" in cli.err
 
 
-def test_a_rate_lies_in_its_printed_interval(finished: Run) -> None:
+def test_a_rate_lies_in_its_printed_interval(finished: DemoRun) -> None:
     """All three are rounded alike, also next to 0 and 1."""
     shown = []
     for rate, low, high in ((0.002, 0.0004, 0.004), (0.998, 0.996, 0.9996)):
@@ -220,9 +220,9 @@ def test_a_conversation_is_split_into_turns(tmp_path: Path) -> None:
         + '\n\n{"prompt": "Hi", "response": "Hello"}\n'
     )
     assert list(recorded_turns(str(file))) == [
-        Turn("c-1", messages[:2], "On its way.", [{**call, "result": "in transit"}]),
-        Turn("c-1", messages[:7], "Tomo\nrrow.", []),
-        Turn("line-3", [{"role": "user", "content": "Hi"}], "Hello", []),
+        DemoTurn("c-1", messages[:2], "On its way.", [{**call, "result": "in transit"}]),
+        DemoTurn("c-1", messages[:7], "Tomo\nrrow.", []),
+        DemoTurn("line-3", [{"role": "user", "content": "Hi"}], "Hello", []),
     ]
 
 
@@ -347,7 +347,7 @@ def _read(leader: int) -> Iterator[bytes]:
 
 
 @pytest.fixture(scope="module")
-def finished() -> Iterator[Run]:
+def finished() -> Iterator[DemoRun]:
     """A finished run: 600 calls in half a second, all evaluated."""
     scores = Scores(demo_criteria())
     pipeline = Pipeline(
@@ -357,7 +357,7 @@ def finished() -> Iterator[Run]:
         storage=(scores,),
         objectives=scores.objectives,
     )
-    run = Run(
+    run = DemoRun(
         pipeline, scores, "everything", total=600, seconds=0.5, destination="to nowhere", release=2
     )
     agent = Agent("support", pipeline, pace=0.0)
@@ -374,13 +374,13 @@ def finished() -> Iterator[Run]:
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_the_screens_fit_every_width(finished: Run, columns: int) -> None:
+def test_the_screens_fit_every_width(finished: DemoRun, columns: int) -> None:
     """Narrow terminals lose columns of the table, but no pass rate. The summary names the drop and
     where to look.
     """
     console = Console(file=io.StringIO(), width=columns, force_terminal=False)
     console.print(render(finished, console))
-    delivery = Delivery("http://localhost:4317", "shop", complete=True, spans=True)
+    delivery = DemoDelivery("http://localhost:4317", "shop", complete=True, spans=True)
     print_summary(finished, console, delivery, evaluated=True, planted=True)
     shown = console.file.getvalue()
     prose = [line for line in shown.splitlines() if not COPIED.search(line)]

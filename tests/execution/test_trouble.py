@@ -39,7 +39,7 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
     async def work(executor: Executor) -> None:
         assert executor._supervisor is not None
         with monkeypatch.context() as patch:
-            patch.setattr(supervisor, "ForkServer", no_more)
+            patch.setattr(supervisor, "ForkServerClient", no_more)
             for _ in range(4):
                 assert await place(executor) == os.getpid()
                 executor._supervisor._not_before = 0.0

@@ -28,7 +28,7 @@ from agenteval_otel.cli import main
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.ground_truth import FileGroundTruthStore
 from agenteval_otel.ground_truth.additions import add, read_known
-from agenteval_otel.ground_truth.index import Row
+from agenteval_otel.ground_truth.index import TableRow
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
@@ -298,6 +298,6 @@ def test_line_ends_inside_a_text_stay_as_they_are(tmp_path: Path, suffix: str) -
     if suffix == "jsonl":
         rows = b'{"userPrompt": "When?", "expectedOutput": "One\\r\\nTwo\\rThree\\nFour"}\r\n'
     path.write_bytes(rows)
-    add(path, Row("Where?", "Here."), {})
+    add(path, TableRow("Where?", "Here."), {})
     known = {item.row.prompt: item.row.answer for item in read_known(path)}
     assert known == {"When?": "One\r\nTwo\rThree\nFour", "Where?": "Here."}

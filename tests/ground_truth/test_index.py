@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.ground_truth.index import NormalizedQuery, QuestionIndex, Row, SubstringIndex
+from agenteval_otel.ground_truth.index import (
+    NormalizedQuery,
+    QuestionIndex,
+    SubstringIndex,
+    TableRow,
+)
 
 RESET, QUICK, REFUND = (
     "How do I reset my password?",
@@ -19,12 +24,12 @@ RESET, QUICK, REFUND = (
 
 def table(*prompts: str, min_words: int = 3, min_share: float = 0.4) -> QuestionIndex:
     return QuestionIndex(
-        [Row(prompt, prompt) for prompt in prompts], min_words=min_words, min_share=min_share
+        [TableRow(prompt, prompt) for prompt in prompts], min_words=min_words, min_share=min_share
     )
 
 
 def substrings(*prompts: str) -> SubstringIndex:
-    return SubstringIndex([Row(prompt, prompt) for prompt in prompts])
+    return SubstringIndex([TableRow(prompt, prompt) for prompt in prompts])
 
 
 def match_of(
@@ -69,10 +74,10 @@ def test_words_are_whole_and_in_order() -> None:
 def test_the_first_of_equal_matches_wins() -> None:
     """Of two rows with the same question the first in the file wins, whatever its answer."""
     rows = [
-        Row("What are fees?", "", None, None),
-        Row("What are fees?", "5", None, None),
-        Row("a b c x", "1"),
-        Row("a b c y", "2"),
+        TableRow("What are fees?", "", None, None),
+        TableRow("What are fees?", "5", None, None),
+        TableRow("a b c x", "1"),
+        TableRow("a b c y", "2"),
     ]
     index = QuestionIndex(rows, min_words=3, min_share=0.4)
     # its answer is empty: there is no reference for this question
@@ -177,7 +182,7 @@ def test_a_module_finds_what_an_index_of_its_rows_finds(
 
     def of(some: list[tuple[str, str | None]]) -> QuestionIndex:
         return QuestionIndex(
-            [Row(text, text, None, name) for text, name in some], min_words=2, min_share=0.4
+            [TableRow(text, text, None, name) for text, name in some], min_words=2, min_share=0.4
         )
 
     own = [

@@ -11,22 +11,22 @@ from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
-from agenteval_otel.objectives.track import Track, Verdict
+from agenteval_otel.objectives.track import ObjectiveVerdict, Track
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 
-PASS, FAIL = Verdict(passed=True), Verdict(passed=False)
+PASS, FAIL = ObjectiveVerdict(passed=True), ObjectiveVerdict(passed=False)
 QUICK = BreachSettings(false_alarm_every=500, recover_after=40, minimum=10)
-Stream = Callable[[Random, float], Verdict]
+Stream = Callable[[Random, float], ObjectiveVerdict]
 
 
-def plain(random: Random, rate: float) -> Verdict:
+def plain(random: Random, rate: float) -> ObjectiveVerdict:
     """A verdict of a stream in which every answer is seen."""
     return PASS if random.random() < rate else FAIL
 
 
-def adaptive(random: Random, rate: float) -> Verdict:
+def adaptive(random: Random, rate: float) -> ObjectiveVerdict:
     """A verdict of a stream in which what looks bad is seen for sure, and of the rest one in
     twenty.
     """
@@ -34,7 +34,7 @@ def adaptive(random: Random, rate: float) -> Verdict:
         passed = random.random() < rate
         probability = 1.0 if random.random() < (0.1 if passed else 0.8) else 0.05
         if random.random() < probability:
-            return Verdict(passed=passed, probability=probability, least=probability)
+            return ObjectiveVerdict(passed=passed, probability=probability, least=probability)
 
 
 def until(track: Track, stream: Stream, random: Random, rate: float, most: int = 50_000) -> int:
@@ -46,7 +46,7 @@ def until(track: Track, stream: Stream, random: Random, rate: float, most: int =
 
 
 def answers(
-    track: Track, verdicts: Sequence[Verdict], *, now_s: float = 0.0
+    track: Track, verdicts: Sequence[ObjectiveVerdict], *, now_s: float = 0.0
 ) -> Iterator[ObjectiveCrossing]:
     """What the verdicts change."""
     for verdict in verdicts:

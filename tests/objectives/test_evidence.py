@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from agenteval_otel.models import SpanReference
 from agenteval_otel.objectives import BreachSettings, Objective
 from agenteval_otel.objectives.simulation import ParallelEvidence
-from agenteval_otel.objectives.track import Evidence, LeastProbability, Track, Tracks, Verdict
+from agenteval_otel.objectives.track import (
+    Evidence,
+    LeastProbability,
+    ObjectiveVerdict,
+    Track,
+    Tracks,
+)
 from agenteval_otel.telemetry.names import NameTable
 from tests.objectives.support import FAIL, PASS, QUICK, Stream, adaptive, answers, plain, until
 
@@ -71,7 +77,9 @@ def test_no_stream_breaks_it(stream: list[tuple[bool, float]], objective: float)
     """
     track = Track(BreachSettings(minimum=1, window=10), objective)
     for passed, probability in stream:
-        change = track.add(Verdict(passed=passed, probability=probability, least=probability), 0.0)
+        change = track.add(
+            ObjectiveVerdict(passed=passed, probability=probability, least=probability), 0.0
+        )
         assert 0 <= track.evidence.value < math.inf
         if change is not None:
             assert 0 <= change.low <= change.rate <= change.high <= 1
@@ -105,7 +113,7 @@ def test_a_smaller_probability_begins_the_count_again() -> None:
     for _ in range(4):
         assert track.add(FAIL, 0.0) is None
     before = track.evidence.value
-    assert track.add(Verdict(passed=True, probability=0.01, least=0.01), 0.0) is None
+    assert track.add(ObjectiveVerdict(passed=True, probability=0.01, least=0.01), 0.0) is None
     assert track.evidence.value < 1 < before
 
 
@@ -144,7 +152,7 @@ def test_there_and_back() -> None:
     track = Track(QUICK, 0.9)
     assert list(answers(track, [PASS] * 200)) == []
     span = SpanReference(trace_id="0a" * 16, span_id="0b" * 8)
-    (breached,) = answers(track, [Verdict(passed=False, span=span, at_ns=7)] * 30)
+    (breached,) = answers(track, [ObjectiveVerdict(passed=False, span=span, at_ns=7)] * 30)
     assert (breached.kind, breached.span, breached.since_ns, breached.reminder) == (
         "breached",
         span,
@@ -154,7 +162,7 @@ def test_there_and_back() -> None:
     assert breached.rate < 0.9
     assert breached.count == QUICK.window
     assert track.breached
-    (recovered,) = answers(track, [Verdict(passed=True, at_ns=9)] * 400)
+    (recovered,) = answers(track, [ObjectiveVerdict(passed=True, at_ns=9)] * 400)
     assert (recovered.kind, recovered.since_ns) == ("recovered", 7)
     assert recovered.rate >= 0.9
     assert not track.breached
@@ -173,9 +181,9 @@ def test_a_lasting_breach_is_reported_again() -> None:
     found.
     """
     track = Track(BreachSettings(minimum=5, remind_s=60), 0.9)
-    (result,) = answers(track, [Verdict(passed=False, at_ns=3)] * 20)
+    (result,) = answers(track, [ObjectiveVerdict(passed=False, at_ns=3)] * 20)
     assert list(answers(track, [FAIL], now_s=59)) == []
-    (again,) = answers(track, [Verdict(passed=False, at_ns=5)] * 5, now_s=60)
+    (again,) = answers(track, [ObjectiveVerdict(passed=False, at_ns=5)] * 5, now_s=60)
     assert (again.kind, again.reminder, again.since_ns) == ("breached", True, result.since_ns)
     assert list(answers(track, [FAIL], now_s=119)) == []
     assert len(list(answers(track, [FAIL], now_s=120))) == 1

@@ -22,14 +22,16 @@ from agenteval_otel.objectives.simulation import (
     by_chance,
     verdicts_to_alarm,
 )
-from agenteval_otel.objectives.track import LastVerdicts, Track, Verdict
+from agenteval_otel.objectives.track import LastVerdicts, ObjectiveVerdict, Track
 from agenteval_otel.testing import RecordedTelemetry
 from tests.objectives.support import FAIL, PASS, Kept, adaptive, answers, pipeline_of
 
 QUIET = BreachSettings(remind_s=None)
 
 
-def kinds(objective: float, of_last: int, verdicts: list[Verdict]) -> list[tuple[int, str]]:
+def kinds(
+    objective: float, of_last: int, verdicts: list[ObjectiveVerdict]
+) -> list[tuple[int, str]]:
     """Which verdicts change what."""
     track = Track(QUIET, objective, of_last=of_last)
     changes = ((number, track.add(verdict, 0.0)) for number, verdict in enumerate(verdicts, 1))
@@ -64,7 +66,10 @@ def kinds(objective: float, of_last: int, verdicts: list[Verdict]) -> list[tuple
     ],
 )
 def test_more_failures_than_allowed_are_a_breach_until_they_are_not(
-    objective: float, of_last: int, verdicts: list[Verdict], expected: list[tuple[int, str]]
+    objective: float,
+    of_last: int,
+    verdicts: list[ObjectiveVerdict],
+    expected: list[tuple[int, str]],
 ) -> None:
     """From as many verdicts on as count; where none may fail, at the first failure."""
     assert kinds(objective, of_last, verdicts) == expected
@@ -79,8 +84,8 @@ def test_as_many_failures_as_allowed_are_no_breach(
     """
     objective = Objective(min(passing, size) / size or 1e-9, size)
     failures = allowed_failures(objective)
-    passed = Verdict(passed=True, probability=probability)
-    failed = Verdict(passed=False, probability=probability)
+    passed = ObjectiveVerdict(passed=True, probability=probability)
+    failed = ObjectiveVerdict(passed=False, probability=probability)
     assert kinds(*objective, [failed] * failures + [passed] * (size - failures)) == []
     if failures < size:
         assert (

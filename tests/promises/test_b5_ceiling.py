@@ -28,7 +28,7 @@ from agenteval_otel.judges import (
 )
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.judges.budget import NANO, BudgetLimiter
-from agenteval_otel.judges.ledger import Amount, Entry, Key, MemoryLedger
+from agenteval_otel.judges.ledger import Amount, LedgerEntry, LedgerKey, MemoryLedger
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
 from tests.judges.doubles import CountingJudge, request_of, verdict
@@ -162,7 +162,7 @@ def test_a_ledger_never_waits_for_its_own_lock() -> None:
         CountingJudge(pause=Never()),
         budget=BudgetLimiter(limits, ledger=ledger, clock=lambda: NOON),
     )
-    key = Key("", "day", int(NOON // DAY_S))
+    key = LedgerKey("", "day", int(NOON // DAY_S))
 
     def collects(totals: Any, share: float) -> bool:
         assert totals[key].tokens == 238, "the call is reserved"
@@ -176,7 +176,9 @@ def test_a_ledger_never_waits_for_its_own_lock() -> None:
         del call, cycle
         reserved.append(
             asyncio.run(
-                ledger.reserve(Entry("another", (key,), Amount(1, 1), NOON + 900), collects, NOON)
+                ledger.reserve(
+                    LedgerEntry("another", (key,), Amount(1, 1), NOON + 900), collects, NOON
+                )
             )
         )
 

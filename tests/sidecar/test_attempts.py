@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.sidecar.attempts import Attempts
+from agenteval_otel.sidecar.attempts import RequestAttempts
 
 ONE = b"1" * 24
 TWO = b"2" * 24
@@ -17,33 +17,33 @@ def test_what_was_under_way_at_a_death_counts_once_a_death(tmp_path: Path) -> No
     """What ended before it does not, nor what was begun twice in one process."""
     path = tmp_path / "attempts"
     for death in range(3):
-        attempts = Attempts(path)
+        attempts = RequestAttempts(path)
         assert (attempts.count(ONE), attempts.count(TWO)) == (death, 0)
         assert attempts.died == (death > 0)
         attempts.begin([ONE, TWO])
         attempts.begin([ONE])
         attempts.end([TWO])
-    attempts = Attempts(path)
+    attempts = RequestAttempts(path)
     assert attempts.count(ONE) == 3
     attempts.end([ONE])
-    assert Attempts(path).count(ONE) == 0
+    assert RequestAttempts(path).count(ONE) == 0
 
 
 def test_a_clean_end_is_no_death(tmp_path: Path) -> None:
     """What was under way is given back, and earlier deaths still count."""
     path = tmp_path / "attempts"
-    Attempts(path).begin([ONE])
-    attempts = Attempts(path)
+    RequestAttempts(path).begin([ONE])
+    attempts = RequestAttempts(path)
     attempts.begin([ONE, TWO])
     attempts.close()
-    again = Attempts(path)
+    again = RequestAttempts(path)
     assert (again.count(ONE), again.count(TWO), again.died) == (1, 0, False)
 
 
 def test_the_file_stays_small(tmp_path: Path) -> None:
     """A hundred thousand items that begin and end take at most two megabytes, and at rest nothing."""
     path = tmp_path / "attempts"
-    attempts = Attempts(path)
+    attempts = RequestAttempts(path)
     attempts.begin([ONE])
     for start in range(0, 100_000, 1_000):
         items = [number.to_bytes(24) for number in range(start, start + 1_000)]
@@ -62,8 +62,8 @@ def test_damage_costs_counts_alone(tmp_path: Path, noise: bytes, cut: int) -> No
     """Whatever the file holds, the process starts, and no other item counts."""
     path = tmp_path / "attempts"
     path.unlink(missing_ok=True)
-    Attempts(path).begin([ONE, TWO])
+    RequestAttempts(path).begin([ONE, TWO])
     path.write_bytes(path.read_bytes()[:cut] + noise)
-    attempts = Attempts(path)
+    attempts = RequestAttempts(path)
     assert attempts.count(ONE) in (0, 1)
     assert attempts.count(b"3" * 24) == 0

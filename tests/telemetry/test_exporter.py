@@ -16,9 +16,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.telemetry.private import Exporter
-from agenteval_otel.telemetry.target import Delivery, Signal
+from agenteval_otel.telemetry.target import SendOutcome, Signal
 
-DELIVERED, AWAY = Delivery(True, "200"), Delivery(False, "503", retryable=True)
+DELIVERED, AWAY = SendOutcome(True, "200"), SendOutcome(False, "503", retryable=True)
 
 
 class Receiver:
@@ -31,13 +31,13 @@ class Receiver:
         self.delivery = DELIVERED
         self.begun = threading.Event()
 
-    def send(self, body: bytes) -> Delivery:
+    def send(self, body: bytes) -> SendOutcome:
         """One request."""
         self.begun.set()
         self.asked.append(body)
         names = names_of(body)
         if len(names) > self.largest:
-            return Delivery(False, "413", too_large=True)
+            return SendOutcome(False, "413", too_large=True)
         if self.delivery.delivered:
             self.taken += names
         return self.delivery
@@ -116,10 +116,10 @@ def test_a_failed_export_says_what_to_look_at(
     """Where nothing has answered; a receiver that has answered gave its reason, the status."""
     for status, expected in (("UNAVAILABLE", 1), ("503", 1)):
         sending.put(spans[:1])
-        sending.receiver.delivery = Delivery(False, status, retryable=True)
+        sending.receiver.delivery = SendOutcome(False, status, retryable=True)
         sending.flush()
         assert caplog.text.count("fix='does a Collector listen at the endpoint?") == expected
-    assert Delivery(False, "503").fix() == {}
+    assert SendOutcome(False, "503").fix() == {}
 
 
 def test_a_retry_sends_the_same_bytes(sending: Sending, spans: list[Any]) -> None:
@@ -144,7 +144,7 @@ def test_a_receiver_that_names_a_time_gets_no_request_before_it(
     """No flush sends before that time; what comes meanwhile waits too."""
     receiver = sending.receiver
     sending.put(spans[:1])
-    receiver.delivery = Delivery(False, "429", retryable=True, wait_s=60.0)
+    receiver.delivery = SendOutcome(False, "429", retryable=True, wait_s=60.0)
     assert not sending.flush()
     sending.put(spans[1:2])
     receiver.delivery = DELIVERED
@@ -176,7 +176,7 @@ def test_a_sender_that_raises_loses_its_batch_only(
 ) -> None:
     """Whatever the sender raises costs its batch and nothing else."""
 
-    def broken(body: bytes) -> Delivery:
+    def broken(body: bytes) -> SendOutcome:
         raise error
 
     sending.put(spans[:1])

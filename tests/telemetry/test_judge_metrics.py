@@ -15,7 +15,7 @@ from agenteval_otel.judges import AnthropicJudge, JudgeUsage
 from agenteval_otel.judges.base import Guarded
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.models.judge_calls import JudgeCall
-from agenteval_otel.telemetry.metrics import JudgeTotals, ResultTotals
+from agenteval_otel.telemetry.metrics import JudgeCounters, ResultTotals
 from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry, ScriptedJudge
 from tests.telemetry.support import Watch, points, trace_of
 
@@ -203,7 +203,7 @@ def test_words_from_outside_make_no_series_without_end() -> None:
     """Of models and outcomes a bounded number has series of its own; what an endpoint makes up
     counts nothing down.
     """
-    totals = JudgeTotals(ResultTotals().bounded)
+    totals = JudgeCounters(ResultTotals().bounded)
     usage = JudgeUsage(input_tokens=-5, output_tokens=2)
     for number in range(100):
         guarded = Guarded(ScriptedJudge(model=f"m{number}"))

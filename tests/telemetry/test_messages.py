@@ -35,7 +35,7 @@ from agenteval_otel.telemetry.emitter import Emitter, score_attributes
 from agenteval_otel.telemetry.private import Exporter, private_provider
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import context_of_span
-from agenteval_otel.telemetry.target import Delivery, OtlpTarget, Signal
+from agenteval_otel.telemetry.target import OtlpTarget, SendOutcome, Signal
 
 pytestmark = pytest.mark.filterwarnings("ignore:Log record attributes were dropped")
 
@@ -59,9 +59,9 @@ class Receiver(OtlpTarget):
         keep, message = self.requests.append, MESSAGES[signal.name]
 
         class Sender:
-            def send(self, body: bytes) -> Delivery:
+            def send(self, body: bytes) -> SendOutcome:
                 keep(message.FromString(body))
-                return Delivery(True, "200")
+                return SendOutcome(True, "200")
 
             def close(self) -> None: ...
 
@@ -382,7 +382,7 @@ def collected(
     """
     sent: list[Any] = []
     sender = SimpleNamespace(
-        send=lambda body: sent.append(body) or Delivery(True, "200"), close=bool
+        send=lambda body: sent.append(body) or SendOutcome(True, "200"), close=bool
     )
     target: Any = SimpleNamespace(sender=lambda _: sender)
     exporter = Exporter(lambda *_: None)

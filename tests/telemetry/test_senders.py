@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agenteval_otel.telemetry import target
-from agenteval_otel.telemetry.target import Delivery, HttpSender, Signal
+from agenteval_otel.telemetry.target import HttpSender, SendOutcome, Signal
 from tests.backends.faults import PostHandler, serving
 
 
@@ -47,7 +47,7 @@ def server() -> Iterator[Server]:
         yield made
 
 
-def _post(server: Server, compression: str = "none") -> Delivery:
+def _post(server: Server, compression: str = "none") -> SendOutcome:
     sender = HttpSender(Signal("LOGS"), server.endpoint, {}, 5.0, compression)
     try:
         return sender.send(b"batch" * 100)
@@ -63,7 +63,7 @@ def test_an_endless_reply_is_not_read(server: Server, headers: dict[str, str]) -
     not asked again.
     """
     server.answers(200, endless=True, **headers)
-    assert _post(server) == Delivery(False, "200, not an OTLP reply")
+    assert _post(server) == SendOutcome(False, "200, not an OTLP reply")
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,15 @@ from typing import Any
 
 from rich.console import Console
 
-from agenteval_otel.cli.demo.agent import Agent, Turn, plan_turns, recorded_turns
+from agenteval_otel.cli.demo.agent import Agent, DemoTurn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
-from agenteval_otel.cli.demo.screen import Delivery, Run, print_progress, print_summary, show_live
+from agenteval_otel.cli.demo.screen import (
+    DemoDelivery,
+    DemoRun,
+    print_progress,
+    print_summary,
+    show_live,
+)
 from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
 from agenteval_otel.errors import ConfigurationError
@@ -132,7 +138,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _run(
     arguments: argparse.Namespace,
-    turns: Sequence[Turn],
+    turns: Sequence[DemoTurn],
     seconds: float | None,
     parts: dict[str, Any],
 ) -> int:
@@ -153,7 +159,7 @@ def _run(
         objectives=scores.objectives,
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )
-    show = Run(
+    show = DemoRun(
         pipeline,
         scores,
         "errors, slow: all; rest: p = 0.50" if seconds else "everything",
@@ -190,7 +196,7 @@ def _run(
     return 1 if failed else 130 if show.interrupted else 0
 
 
-def _telemetry(arguments: argparse.Namespace, delivery: Delivery) -> OtlpStorageProvider | None:
+def _telemetry(arguments: argparse.Namespace, delivery: DemoDelivery) -> OtlpStorageProvider | None:
     """Where telemetry goes; texts are stored only for the demo's own answers, which are invented."""
     if arguments.storage is not None and arguments.traffic is None:
         if delivery.address is None:
@@ -209,23 +215,25 @@ def _flushed(pipeline: Pipeline) -> bool:
     return True
 
 
-def _delivery(endpoint: str | None) -> Delivery:
+def _delivery(endpoint: str | None) -> DemoDelivery:
     """Where telemetry goes; sets a service name and frequent metrics, for a short run."""
     address = endpoint or next(
         (os.environ[name] for name in _VARIABLES if os.environ.get(name)), None
     )
     if address is None or sdk_disabled():
-        return Delivery()
+        return DemoDelivery()
     os.environ.setdefault("OTEL_METRIC_EXPORT_INTERVAL", "2000")
     named = re.search(
         r"(?:^|,)\s*service\.name=([^,]+)", os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
     )
     if named and "OTEL_SERVICE_NAME" not in os.environ:
-        return Delivery(address, named[1])
-    return Delivery(address, os.environ.setdefault("OTEL_SERVICE_NAME", "agenteval-demo"))
+        return DemoDelivery(address, named[1])
+    return DemoDelivery(address, os.environ.setdefault("OTEL_SERVICE_NAME", "agenteval-demo"))
 
 
-async def _serve_and_show(run: Run, console: Console, agent: Agent, turns: Sequence[Turn]) -> None:
+async def _serve_and_show(
+    run: DemoRun, console: Console, agent: Agent, turns: Sequence[DemoTurn]
+) -> None:
     """Serve the turns and show what becomes of them, until they are over or Ctrl-C cancels them."""
     live = console.is_terminal and not console.is_dumb_terminal
     shown = asyncio.create_task(show_live(run, console) if live else print_progress(run, console))
@@ -249,6 +257,6 @@ async def _serve_and_show(run: Run, console: Console, agent: Agent, turns: Seque
         await asyncio.gather(shown, return_exceptions=True)
 
 
-async def _serve(run: Run, agent: Agent, turn: Turn) -> None:
+async def _serve(run: DemoRun, agent: Agent, turn: DemoTurn) -> None:
     run.calls, run.release = run.calls + 1, turn.release
     await agent.serve(turn)

@@ -30,7 +30,7 @@ _OF_THE_TURN = frozenset({"prompt", "response", "tool_calls"})
 _MESSAGES = TypeAdapter(list[Message])
 
 
-class Turn(NamedTuple):
+class DemoTurn(NamedTuple):
     """One call: `messages` end with the question. Planned calls begin `at_s` seconds after the
     start.
     """
@@ -115,14 +115,14 @@ _KINDS = {
 }
 
 
-def plan_turns(*, calls: int, seconds: float, drop: bool = True) -> list[Turn]:
+def plan_turns(*, calls: int, seconds: float, drop: bool = True) -> list[DemoTurn]:
     """Exactly `calls` turns in order of time, spread over `seconds`; the same each time.
 
     From half-way the second prompt applies; with `drop` it is worse than the first.
     """
     rng = random.Random(_SEED)
-    turns: list[Turn] = []
-    open_turns: list[Turn] = []
+    turns: list[DemoTurn] = []
+    open_turns: list[DemoTurn] = []
     for number in range(calls):
         at_s = (number + rng.random()) * seconds / calls
         before = next((turn for turn in open_turns if turn.at_s + seconds / 8 <= at_s), None)
@@ -136,8 +136,8 @@ def plan_turns(*, calls: int, seconds: float, drop: bool = True) -> list[Turn]:
 
 
 def _turn(
-    rng: random.Random, at_s: float, release: int, drop: bool, name: str, before: Turn | None
-) -> Turn:
+    rng: random.Random, at_s: float, release: int, drop: bool, name: str, before: DemoTurn | None
+) -> DemoTurn:
     if before is None or before.topic is None:
         topic, messages = rng.choice(_TOPICS), [{"role": "system", "content": _SYSTEM}]
         question = topic.question.format(order=f"#{rng.randrange(4000, 9999)}")
@@ -151,7 +151,7 @@ def _turn(
     result = {"error": "upstream timeout"} if fails else {"status": "ok", "note": topic.fact}
     call = {"name": topic.tool, "arguments": {"topic": topic.word}, "result": result}
     hello, next_step = rng.choice(_GREETINGS), rng.choice(_NEXT_STEPS)
-    return Turn(
+    return DemoTurn(
         name,
         [*messages, {"role": "user", "content": question}],
         _KINDS[kind][2].format(hello=hello, word=topic.word, fact=topic.fact, next=next_step),
@@ -165,7 +165,7 @@ def _turn(
     )
 
 
-def recorded_turns(path: str) -> Iterator[Turn]:
+def recorded_turns(path: str) -> Iterator[DemoTurn]:
     """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate``
     reads.
     """
@@ -180,7 +180,7 @@ def recorded_turns(path: str) -> Iterator[Turn]:
                 ) from None
 
 
-def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
+def _turns_of(record: dict[str, Any], name: str) -> Iterator[DemoTurn]:
     conversation = str(record.get("id", name))[:128]
     if "messages" in record:
         yield from _split(record["messages"], conversation)
@@ -192,10 +192,10 @@ def _turns_of(record: dict[str, Any], name: str) -> Iterator[Turn]:
     ]
     named = {name: getattr(recorded, name) for name in FACTS - _OF_THE_TURN}
     facts = {name: value for name, value in named.items() if value is not None}
-    yield Turn(conversation, question, recorded.response_text, calls, facts=facts)
+    yield DemoTurn(conversation, question, recorded.response_text, calls, facts=facts)
 
 
-def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
+def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[DemoTurn]:
     """Split a conversation before each message of the user that follows the assistant."""
     try:  # only role and content: other fields may vary, such as numeric ids
         messages = _MESSAGES.validate_python(
@@ -232,7 +232,7 @@ def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[Turn]:
             for call in item["tool_calls"]
             if isinstance(call, dict)
         ]
-        yield Turn(conversation, raw[:first], answer[-1] if answer else "", calls)
+        yield DemoTurn(conversation, raw[:first], answer[-1] if answer else "", calls)
         begin = end
 
 
@@ -251,7 +251,7 @@ class Agent:
         monitored = monitor(agent=name, pipeline=pipeline)
         self._answer, self._stream = monitored(self._plain_answer), monitored(self._streamed_answer)
 
-    async def serve(self, turn: Turn) -> None:
+    async def serve(self, turn: DemoTurn) -> None:
         """Serve one request, as a web framework would call it. Failures of the agent end here."""
         span = self._tracer.start_as_current_span
         attributes: dict[str, Any] = {
@@ -278,7 +278,7 @@ class Agent:
                 for failed in (request, agent):
                     _set_failed(failed, type(error).__name__)
 
-    async def _plain_answer(self, messages: list[dict[str, Any]], turn: Turn) -> str:
+    async def _plain_answer(self, messages: list[dict[str, Any]], turn: DemoTurn) -> str:
         await self._use_tools(turn)
         chat = {names.OPERATION_NAME: "chat", names.REQUEST_MODEL: _MODEL}
         with self._tracer.start_as_current_span(
@@ -290,7 +290,7 @@ class Agent:
         return self._finished(turn)
 
     async def _streamed_answer(
-        self, messages: list[dict[str, Any]], turn: Turn
+        self, messages: list[dict[str, Any]], turn: DemoTurn
     ) -> AsyncGenerator[str, None]:
         await self._use_tools(turn)
         await self._wait(0.05, 0.2, turn)
@@ -299,7 +299,7 @@ class Agent:
             yield " ".join(words[start : start + 3]) + (" " if start + 3 < len(words) else "")
             await self._wait(0.01, 0.03)
 
-    async def _use_tools(self, turn: Turn) -> None:
+    async def _use_tools(self, turn: DemoTurn) -> None:
         facts = {
             "model": _MODEL,
             "conversation_id": turn.conversation,
@@ -318,7 +318,7 @@ class Agent:
         if turn.tool_calls:
             annotate(tool_calls=turn.tool_calls)
 
-    def _finished(self, turn: Turn) -> str:
+    def _finished(self, turn: DemoTurn) -> str:
         if turn.kind != "recorded":
             usage = {
                 "input_tokens": 180 + 40 * len(turn.messages),
@@ -327,7 +327,7 @@ class Agent:
             annotate(finish_reason="length" if turn.kind == "cut" else "stop", usage=usage)
         return turn.answer
 
-    async def _wait(self, low_s: float, high_s: float, turn: Turn | None = None) -> None:
+    async def _wait(self, low_s: float, high_s: float, turn: DemoTurn | None = None) -> None:
         slow_s = self._latency.uniform(1.2, 1.8) if turn is not None and turn.slow else 0.0
         await asyncio.sleep((self._latency.uniform(low_s, high_s) + slow_s) * self._pace)
 

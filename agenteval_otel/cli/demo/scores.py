@@ -87,7 +87,7 @@ def tools_worked(evaluation_input: EvaluationInput) -> Score:
     return Score(value=1 - failed / len(results), reason_code="tool_failed" if failed else None)
 
 
-class Verdict(NamedTuple):
+class DemoVerdict(NamedTuple):
     """A result that passed or failed, and which answer in order it is of."""
 
     answer: int
@@ -111,7 +111,9 @@ class Scores:
         self.objectives = ObjectiveSettings(breach=breach or _BREACH, on_breach=self.on_breach)
         self.breaches: dict[str, ObjectiveCrossing] = {}
         self.failing_trace: str | None = None
-        self._verdicts: dict[str, deque[Verdict]] = defaultdict(lambda: deque(maxlen=_MAX_VERDICTS))
+        self._verdicts: dict[str, deque[DemoVerdict]] = defaultdict(
+            lambda: deque(maxlen=_MAX_VERDICTS)
+        )
         self._lags_ms: deque[float] = deque(maxlen=_MAX_VERDICTS)
 
     def on_breach(self, crossing: ObjectiveCrossing) -> None:
@@ -125,7 +127,7 @@ class Scores:
             )
         for result in aggregated.results:
             if result.passed is not None and result.probability:
-                verdict = Verdict(
+                verdict = DemoVerdict(
                     self.totals.inputs,
                     result.ended_ns or 0,
                     result.passed,
@@ -160,7 +162,9 @@ class Scores:
             )
         return trends
 
-    def around(self, breach: ObjectiveCrossing) -> tuple[int, Estimate | None, Sequence[Verdict]]:
+    def around(
+        self, breach: ObjectiveCrossing
+    ) -> tuple[int, Estimate | None, Sequence[DemoVerdict]]:
         """Number of answers at the alarm, the pass rate before the verdicts that raised it, and
         those verdicts.
         """
@@ -179,6 +183,6 @@ class Scores:
         return (statistics.median(lags), lags[int(0.95 * (len(lags) - 1))]) if lags else None
 
 
-def _pass_rate(verdicts: Sequence[Verdict]) -> Estimate | None:
+def _pass_rate(verdicts: Sequence[DemoVerdict]) -> Estimate | None:
     """The weighted share that passed, with its interval."""
     return estimate_of((1.0 if verdict.passed else 0.0, verdict.weight) for verdict in verdicts)

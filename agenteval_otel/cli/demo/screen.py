@@ -36,7 +36,7 @@ _DRAWN_PER_S, _PROGRESS_S = 4, 4.0
 
 
 @dataclass
-class Run:
+class DemoRun:
     """The state of a run; `seconds` is None for a replay, `destination` None where telemetry goes
     nowhere, and `has_settings` says that the criteria are the user's."""
 
@@ -74,7 +74,7 @@ class Run:
 
 
 @dataclass
-class Delivery:
+class DemoDelivery:
     """Where telemetry goes, as which service, and whether all of it, or at least the spans,
     arrived.
     """
@@ -85,14 +85,14 @@ class Delivery:
     spans: bool = False
 
 
-async def show_live(run: Run, console: Console) -> None:
+async def show_live(run: DemoRun, console: Console) -> None:
     """Show the run on the terminal's alternate screen until cancelled. A thread of `Live` draws it."""
     shown = partial(render, run, console)
     with Live(get_renderable=shown, console=console, screen=True, refresh_per_second=_DRAWN_PER_S):
         await asyncio.Event().wait()
 
 
-async def print_progress(run: Run, console: Console) -> None:
+async def print_progress(run: DemoRun, console: Console) -> None:
     """Print a line every few seconds until cancelled."""
     while True:
         await asyncio.sleep(min(_PROGRESS_S, run.seconds / 5) if run.seconds else _PROGRESS_S)
@@ -103,7 +103,7 @@ async def print_progress(run: Run, console: Console) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def render(run: Run, console: Console) -> RenderableType:
+def render(run: DemoRun, console: Console) -> RenderableType:
     width = console.width
     end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
     title = Text.assemble(
@@ -125,7 +125,7 @@ def render(run: Run, console: Console) -> RenderableType:
     )
 
 
-def _facts(run: Run) -> Iterator[tuple[str, str]]:
+def _facts(run: DemoRun) -> Iterator[tuple[str, str]]:
     queue, outcomes = run.pipeline.dispatcher.state(), run.pipeline.accounting.outcomes()
     seen = sum(outcomes.values()) + queue["size"]
     sampled = seen - outcomes[NOT_SAMPLED]
@@ -150,7 +150,7 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "Outcomes", f"{run.calls:,} calls = {' + '.join(parts) or '0'}{end}"
 
 
-def _table(run: Run, width: int) -> Table:
+def _table(run: DemoRun, width: int) -> Table:
     bins = min(40, width - 50)
     return criteria_table(
         run.scores.totals,
@@ -161,7 +161,7 @@ def _table(run: Run, width: int) -> Table:
     )
 
 
-def _breaches(run: Run) -> Iterator[str]:
+def _breaches(run: DemoRun) -> Iterator[str]:
     for name, breach in list(run.scores.breaches.items()):
         count, before, _ = run.scores.around(breach)
         place = f"after {count:,} of {run.total:,}"
@@ -177,9 +177,9 @@ def _breaches(run: Run) -> Iterator[str]:
 
 
 def print_summary(
-    run: Run,
+    run: DemoRun,
     console: Console,
-    delivery: Delivery,
+    delivery: DemoDelivery,
     storage: str | None = None,
     *,
     evaluated: bool,
@@ -224,7 +224,7 @@ def print_summary(
         page.command(command, f"  {name:<18}")
 
 
-def _print_breaches(page: _Page, run: Run, *, planted: bool) -> None:
+def _print_breaches(page: _Page, run: DemoRun, *, planted: bool) -> None:
     breaches = run.scores.breaches
     if not breaches:
         page.heading(f"{GOOD} No quality drop found", "bold green")
@@ -255,7 +255,7 @@ def _print_breaches(page: _Page, run: Run, *, planted: bool) -> None:
     page.line(f"No breach: {', '.join(kept) or 'none'}")
 
 
-def _print_delivery(page: _Page, delivery: Delivery, scores: Scores) -> None:
+def _print_delivery(page: _Page, delivery: DemoDelivery, scores: Scores) -> None:
     if delivery.address is None:
         page.heading("Nothing left this process", "dim")
         return
