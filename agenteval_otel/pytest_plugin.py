@@ -225,11 +225,11 @@ class Summary:
         from agenteval_otel.comparison import Options, compare
         from agenteval_otel.comparison.answers import answer_of
         from agenteval_otel.errors import AgentEvalError
+        from agenteval_otel.storage.rows import row_of_record
 
         try:
-            after = [
-                answer_of(record, record["metadata"]["id"]) for record in _with_ids(self.results)
-            ]
+            records = ((record["metadata"]["id"], record) for record in _with_ids(self.results))
+            after = [answer_of(row_of_record(record, id, id)) for id, record in records]
             self._comparison = compare(before, after, Options(pairs=True), (name, "this run"))
         except AgentEvalError as error:
             self._wrong = str(error)
@@ -243,10 +243,10 @@ class Summary:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.results:
             return
-        from agenteval_otel.models import AggregatedEvaluationResult
         from agenteval_otel.reports.report import Report
+        from agenteval_otel.storage.rows import result_of_record
 
-        results = [AggregatedEvaluationResult.model_validate(result) for _, result in self.results]
+        results = [result_of_record(result) for _, result in self.results]
         report = Report(results, [place for place, _ in self.results])
         writer = terminalreporter.config.get_terminal_writer()
         terminalreporter.write_sep("=", "evaluations")

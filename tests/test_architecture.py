@@ -59,7 +59,7 @@ VENDORS = {
     "opentelemetry": ("telemetry", "capture", "sampling.trace", "assembly.conversations", "engine", "pipeline",
                       "instrumentation", "feedback", "storage.otlp", "testing", "cli.demo.agent",
                       "http_client.client"),
-    "sqlalchemy": ("database", "storage.sql_database", "storage.sql_erasure", "storage.sql_views"),
+    "sqlalchemy": ("database", "storage.sql_database", "storage.sql_erasure", "storage.sql_read"),
     "starlette": ("ui.app",),
     "jinja2": ("ui.app",),
     "pandas": ("reports",),

@@ -17,15 +17,17 @@ from rich.text import Text
 from agenteval_otel.cli import evaluate
 from agenteval_otel.cli.figures import json_for_terminals
 from agenteval_otel.comparison import Answer, Source, compare
+from agenteval_otel.comparison.answers import answer_of
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.benchmarks import BenchmarkSettings
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.models.intervals import Estimate, estimate_of
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.reports.figures import BAD, DASH, GOOD, with_interval
 from agenteval_otel.reports.table import console_for, fitting
 from agenteval_otel.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
+from agenteval_otel.storage.read import summarise
 from agenteval_otel.telemetry.spans import own_service_version
 
 DESCRIPTION = (
@@ -198,14 +200,12 @@ def _history(arguments: argparse.Namespace, runs: list[Run]) -> int:
 def _versions(runs: list[Run]) -> Iterator[Version]:
     before: list[Answer] = []
     for each in runs:
-        answers = list(Source(str(each.path)).answers())
-        scored: dict[str, list[tuple[float, float]]] = {}
-        for answer in answers:
-            for name, score in answer.scores.items():
-                if score.value is not None:
-                    scored.setdefault(name, []).append((score.value, score.weight))
+        rows = list(Source(str(each.path)).rows())
+        answers = [answer_of(row) for row in rows]
         means = {
-            name: mean for name, pairs in scored.items() if (mean := estimate_of(pairs)) is not None
+            name: mean
+            for (name,), sums in summarise(rows).items()
+            if (mean := sums.scores.estimate()) is not None
         }
         at = datetime.fromtimestamp(max((answer.at for answer in answers), default=0.0), UTC)
         yield Version(each, at, len(answers), means, _outcomes(before, answers))

@@ -24,7 +24,7 @@ from agenteval_otel.comparison import (
     compare,
     shadow_sides,
 )
-from agenteval_otel.comparison.answers import LABELS, label_of
+from agenteval_otel.comparison.answers import label_of
 from agenteval_otel.comparison.pairwise import QUESTION, notes_of, with_preferences
 from agenteval_otel.engine.offline import Progress
 from agenteval_otel.errors import ConfigurationError, EvaluationError
@@ -33,6 +33,7 @@ from agenteval_otel.judges.cache import CacheSettings
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.reports.totals import JudgeTotals
 from agenteval_otel.runtime.masking import printable
+from agenteval_otel.storage.rows import LABELS
 
 DESCRIPTION = (
     "Compare two sets of evaluated answers, A before and B after: for each criterion the difference of the means with "

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,42 +79,38 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check_trace_url(arguments.trace_url)
     objectives = _objectives(arguments.settings)
-    with _opened(arguments.places) as (target, is_database, runs):
-        if target.path is not None and not target.path.is_file():
-            raise ConfigurationError(
-                f"there is no {target.place}: `agenteval-otel demo --storage agenteval.db` makes one with invented "
-                "answers, AGENTEVAL_STORAGE=sqlite one with those of your application",
-                path="PLACE",
-            )
-        check_assets()
-        if made := prepare(target):
-            _say(f"indices    made: {', '.join(made)}")
-        columns = ResultColumns(target, runs=runs)
-        columns.refresh(progress=_progress)
-        place = target.place if is_database else ", ".join(arguments.places)
-        _say(f"results    {count_of(columns.count, 'result')} of {place}")
-        settings = UiSettings(
-            target, place, objectives, arguments.trace_url, can_label=is_database, runs=runs
+    target, is_database, runs = _opened(arguments.places)
+    if is_database and target.path is not None and not target.path.is_file():
+        raise ConfigurationError(
+            f"there is no {target.place}: `agenteval-otel demo --storage agenteval.db` makes one with invented "
+            "answers, AGENTEVAL_STORAGE=sqlite one with those of your application",
+            path="PLACE",
         )
-        if arguments.export:
-            return _export(arguments.export, settings, columns)
-        return _serve(arguments, settings, columns)
+    check_assets()
+    if is_database and (made := prepare(target)):
+        _say(f"indices    made: {', '.join(made)}")
+    columns = ResultColumns(target, runs=runs)
+    columns.refresh(progress=_progress)
+    _say(f"results    {count_of(columns.count, 'result')} of {target.place}")
+    settings = UiSettings(
+        target, target.place, objectives, arguments.trace_url, can_label=is_database, runs=runs
+    )
+    if arguments.export:
+        return _export(arguments.export, settings, columns)
+    return _serve(arguments, settings, columns)
 
 
-@contextlib.contextmanager
-def _opened(places: Sequence[str]) -> Iterator[tuple[Any, bool, Any]]:
-    """The database to show, whether labels can be stored in it, and its runs where several files
+def _opened(places: Sequence[str]) -> tuple[Any, bool, Any]:
+    """Return the place to show, whether labels can be stored in it, and its runs if several files
     are named.
     """
     from agenteval_otel.ui.runs import opened_runs
     from agenteval_otel.ui.serve import opened
 
     if len(places) == 1:
-        with opened(places[0]) as (target, is_database):
-            yield target, is_database, None
-    else:
-        with opened_runs(places) as runs:
-            yield runs.target, False, runs
+        return *opened(places[0]), None
+    runs = opened_runs(places)
+    return runs.target, False, runs
 
 
 def _serve(arguments: argparse.Namespace, settings: Any, columns: Any) -> int:

@@ -4,9 +4,9 @@ run.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,31 +14,24 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.database.target import database_at, is_sqlite
+from agenteval_otel.database.target import database_at
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, Message
 from agenteval_otel.runtime.masking import mask_text
-from agenteval_otel.scoring.probability import known, weight
-from agenteval_otel.storage.base import without_objects
+from agenteval_otel.storage.read import Place, Query, place_of, read_rows
+from agenteval_otel.storage.rows import (
+    LABELS,
+    AnswerRow,
+    ScoreOf,
+    Unreadable,
+    in_snake_case,
+    row_of,
+    scores_of,
+)
 
-LABELS: Final = (
-    "agent", "model", "service", "service_version", "prompt_name", "prompt_version", "environment", "experiment", "arm",
-)  # fmt: skip
-"""What answers can be chosen and split by, besides tags (``tag.<key>``) and time."""
 _TIMES: Final = ("since", "until")
 _SQL: Final = "sql:"
 _ASKED: Final = ("prompt", "message_history", "ground_truth")
-
-
-class ScoreOf(NamedTuple):
-    """A criterion's score of an answer: from 0 to 1, higher is better; None where it has no such
-    form.
-    """
-
-    value: float | None
-    passed: bool | None
-    weight: float
-    version: str
 
 
 class Answer(NamedTuple):
@@ -68,145 +61,58 @@ class Answer(NamedTuple):
     trace_id: str | None = None
 
 
-def answer_of(record: Mapping[str, Any], place: str) -> Answer:
-    """The answer of a stored result: its JSON form, by the fields' names or their aliases.
-
-    Raises:
-        ConfigurationError: It is no result.
-    """
-    get = _Fields(record)
-    results = get("results")
-    if not isinstance(results, list | tuple) or not all(
-        isinstance(item, Mapping) for item in results
-    ):
-        raise ConfigurationError(
-            "expected an evaluated answer with its results, as evaluate --results writes them",
-            path=place,
-        )
-    scores, failed = _scores_of(results)
-    question, span = _Fields(get("input_snapshot") or {}), _Fields(get("span") or {})
-    labels = {
-        name: str(value) for name in LABELS if (value := get(name) or question(name)) is not None
-    }
-    labels |= {
-        f"tag.{name}": str(value) for name, value in (get("tags") or question("tags") or {}).items()
-    }
-    trace_id = span("trace_id")
-    conversation = (
-        get("conversation_id")
-        or get("session_id")
-        or question("conversation_id")
-        or question("session_id")
-    )
+def answer_of(row: AnswerRow) -> Answer:
+    """Return the answer of a stored row."""
+    scores, failed = scores_of(row.results)
     return Answer(
-        place,
-        _key_of(get, question),
-        conversation or trace_id,
-        trace_id is not None,
-        _time_of(get),
-        labels,
+        row.place,
+        _key_of(row),
+        row.unit,
+        row.trace_id is not None,
+        row.at,
+        row.labels,
         scores,
         failed,
-        _content_of(question),
-        trace_id,
+        _content_of(row.input),
+        row.trace_id,
     )
 
 
 def answer_of_result(aggregated: AggregatedEvaluationResult, place: str) -> Answer:
-    """The answer of a result of this process."""
-    try:
-        text = aggregated.model_dump_json(by_alias=True, exclude_none=True)
-    except ValueError:  # an evaluator's metadata may contain objects that JSON cannot represent
-        text = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
-    return answer_of(json.loads(text), place)
+    """Return the answer of a result of this process."""
+    return answer_of(row_of(aggregated, place))
 
 
-class _Aliases(dict[str, str]):
-    """The names of fields in camelCase by those in snake_case."""
-
-    def __missing__(self, name: str) -> str:
-        first, *others = name.split("_")
-        self[name] = first + "".join(map(str.title, others))
-        return self[name]
-
-
-_ALIASES = _Aliases()
-
-
-class _Fields:
-    """Reads a mapping by names in snake_case, also where it has them in camelCase, as files do."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._get = values.get
-
-    def __call__(self, name: str) -> Any:
-        value = self._get(_ALIASES[name])
-        return self._get(name) if value is None else value
-
-
-def _scores_of(results: Iterable[Mapping[str, Any]]) -> tuple[dict[str, ScoreOf], tuple[str, ...]]:
-    by_name: dict[str, list[ScoreOf]] = {}
-    failed: list[str] = []
-    for result in results:
-        get = _Fields(result)
-        name = str(get("criterion_name"))
-        if get("error"):
-            failed.append(name)
-        elif get("skip_reason") is None:
-            value, passed = get("normalized"), get("passed")
-            # NaN included
-            if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
-                failed.append(name)
-                continue
-            version = f"{get('evaluator_id') or get('evaluator_type')} {get('evaluator_version') or ''}".strip()
-            by_name.setdefault(name, []).append(
-                ScoreOf(
-                    value,
-                    passed if isinstance(passed, bool) else None,
-                    weight(known(get("probability"))),
-                    version,
-                )
-            )
-    return {
-        name: scores[0] if len(scores) == 1 else _mean(scores) for name, scores in by_name.items()
-    }, tuple(failed)
-
-
-def _mean(scores: list[ScoreOf]) -> ScoreOf:
-    """Several evaluators score one criterion: the mean of their scores; it passes where all do."""
-    values = [score.value for score in scores if score.value is not None]
-    verdicts = [score.passed for score in scores if score.passed is not None]
-    return ScoreOf(
-        math.fsum(values) / len(values) if values else None,
-        all(verdicts) if verdicts else None,
-        max(score.weight for score in scores),
-        ", ".join(sorted({score.version for score in scores})),
-    )
-
-
-def _key_of(get: _Fields, question: _Fields) -> str | None:
+def _key_of(row: AnswerRow) -> str | None:
     """The input's own id (``metadata.id``), else what was asked; the answer has no part in it."""
-    for metadata in (get("metadata"), question("metadata")):
-        if isinstance(metadata, Mapping) and metadata.get("id") is not None:
-            return f"id {metadata['id']}"
-    turns = [[_Fields(turn)(name) for name in _ASKED] for turn in question("conversation") or ()]
-    values = [question(name) for name in _ASKED] + turns
+    if row.input_id is not None:
+        return f"id {row.input_id}"
+    values = [row.input.get(name) for name in _ASKED]
+    turns = row.input.get("conversation")
+    for turn in turns if isinstance(turns, list | tuple) else ():
+        fields = in_snake_case(turn) if isinstance(turn, Mapping) else {}
+        values.append([fields.get(name) for name in _ASKED])
     if not any(values):
         return None
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:24]
+    text = json.dumps([_same_form(value) for value in values], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _time_of(get: _Fields) -> float:
-    for name, unit in (("ended_ns", 1e9), ("timestamp", 1e3)):
-        if isinstance(value := get(name), int | float) and value > 0:
-            return float(value) / unit
-    return 0.0
+def _same_form(value: Any) -> Any:
+    """Return a value as it is, whichever names its fields have and whether it names those that are
+    None: files and databases differ there.
+    """
+    if isinstance(value, Mapping):
+        fields = in_snake_case(value)
+        return {name: _same_form(item) for name, item in fields.items() if item is not None}
+    return [_same_form(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _content_of(question: _Fields) -> tuple[str, str] | None:
-    prompt, response = question("prompt"), question("response")
+def _content_of(question: Mapping[str, Any]) -> tuple[str, str] | None:
+    prompt, response = question.get("prompt"), question.get("response")
     if isinstance(response, Mapping) and isinstance(response.get("role"), str):
-        response = Message.model_validate(response).content
+        with contextlib.suppress(ValueError):  # then it is shown as it is stored
+            response = Message.model_validate(response).content
     if prompt is None and response is None:
         return None
     shown = (
@@ -244,11 +150,10 @@ class Filters(NamedTuple):
                 labels[label_of(name, path)] = text
         return cls(labels, **times)
 
-    def keep(self, answer: Answer) -> bool:
-        if any(answer.labels.get(name) != value for name, value in self.labels.items()):
-            return False
-        is_late = self.until is not None and answer.at >= self.until.timestamp()
-        return not is_late and (self.since is None or answer.at >= self.since.timestamp())
+    def query(self, place: Place) -> Query:
+        """Return the query for the answers of a place that are compared."""
+        labels = {name: (value,) for name, value in self.labels.items()}
+        return Query(place, labels, self.since, self.until)
 
     def __and__(self, other: Filters) -> Filters:
         since = max(filter(None, (self.since, other.since)), default=None)
@@ -298,67 +203,38 @@ class Source:
         rest = urlencode(others)
         self.location = f"{location}?{rest}" if rest else location
 
-    def answers(self, filters: Filters | None = None) -> Iterator[Answer]:
-        """The answers that match.
+    def rows(self, filters: Filters | None = None) -> Iterator[AnswerRow]:
+        """Yield the answers that match, as they are stored.
+
+        A row that cannot be read is left out, counted and logged.
 
         Raises:
-            ConfigurationError: The source is not there, or not readable, with the line.
+            ConfigurationError: The source is not there, or nothing in it is an evaluated answer.
         """
         chosen = self.filters & filters if filters else self.filters
-        records = self._stored(chosen) if self._is_database() else self._lines()
-        return (answer for answer in records if chosen.keep(answer))
-
-    def _is_database(self) -> bool:
-        if self.location.startswith(_SQL):
-            return True
+        unreadable = Unreadable()
         try:
-            return is_sqlite(self.location)
-        except OSError as error:
-            wrong = f"cannot be read: {error.strerror}; `agenteval-otel evaluate --results FILE` writes such a file"
-            raise ConfigurationError(wrong, path=self.location) from None
-
-    def _lines(self) -> Iterator[Answer]:
-        name = Path(self.location).name
-        with open(self.location, "rb") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    record = _object(line, f"{name}:{number}")
-                except ConfigurationError:
-                    if number == 1 or line.endswith(b"\n"):
-                        raise
-                    return  # the last line, cut off where a process was killed
-                yield answer_of(record, f"{name}:{number}")
-
-    def _stored(self, filters: Filters) -> Iterator[Answer]:
-        try:
-            target = database_at(self.location.removeprefix(_SQL))
-        except ValueError as error:
-            raise ConfigurationError(str(error), path=_SQL) from None
-        from agenteval_otel.storage.sql_database import read_records  # loads SQLAlchemy
-
-        try:
-            for id, record in read_records(
-                target, filters.labels, since=filters.since, until=filters.until
-            ):
-                yield answer_of(record, id)
+            yield from read_rows(chosen.query(self._place()), unreadable)
         except StorageError as error:
             raise ConfigurationError(str(error)) from None
+        if unreadable.count and not unreadable.has_others:
+            raise ConfigurationError(unreadable.first)
 
+    def answers(self, filters: Filters | None = None) -> Iterator[Answer]:
+        """Yield the answers that match. Raises `ConfigurationError` as `rows` does."""
+        return map(answer_of, self.rows(filters))
 
-def _object(line: bytes, place: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise ConfigurationError(
-            f"not JSON: {getattr(error, 'msg', 'not UTF-8')}", path=place
-        ) from None
-    if not isinstance(value, dict):
-        raise ConfigurationError(
-            f"expected a JSON object on each line, found {type(value).__name__}", path=place
-        )
-    return value
+    def _place(self) -> Place:
+        if self.location.startswith(_SQL):
+            try:
+                return database_at(self.location.removeprefix(_SQL))
+            except ValueError as error:
+                raise ConfigurationError(str(error), path=_SQL) from None
+        try:
+            return place_of(self.location)
+        except StorageError as error:
+            wrong = f"{error}; `agenteval-otel evaluate --results FILE` writes such a file"
+            raise ConfigurationError(wrong) from None
 
 
 def arms_of(

@@ -11,11 +11,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from agenteval_otel.comparison import statistics
-from agenteval_otel.comparison.answers import Answer, ScoreOf
+from agenteval_otel.comparison.answers import Answer
 from agenteval_otel.comparison.statistics import ALPHA, Clusters, Difference
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.semconv import SHADOW
+from agenteval_otel.storage.rows import ScoreOf
 
 Outcome = Literal["drop", "gain", "not significant", "evaluator changed"]
 _SEED = 20

@@ -8,11 +8,12 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.comparison.answers import Answer, ScoreOf
+from agenteval_otel.comparison.answers import Answer
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.judges.base import Guarded, Judge
 from agenteval_otel.judges.prompt import CaseText, render, shortened
+from agenteval_otel.storage.rows import ScoreOf
 
 PREFERRED: Final = "preferred"
 """The name under which preferences are compared, beside the criteria."""

@@ -19,6 +19,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.storage.base import without_objects
 from agenteval_otel.storage.files import lock_of, open_locked
+from agenteval_otel.storage.rows import parse_result
 
 REPLAY: Final = "replay"
 """The key in a result's metadata below which its answer's key and the recorded results stand."""
@@ -176,7 +177,7 @@ def line_of(result: AggregatedEvaluationResult) -> bytes:
 
 def _result_of(line: bytes, path: Path) -> AggregatedEvaluationResult:
     try:
-        result = AggregatedEvaluationResult.model_validate_json(line)
+        result = parse_result(line)
         _ = result.metadata[REPLAY]["key"]
     except (ValueError, KeyError, TypeError):
         raise ConfigurationError(

@@ -12,6 +12,7 @@ from agenteval_otel.database.target import Target, database_at
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.replay.recorded import RecordedAnswer, Scores, Selection
+from agenteval_otel.storage.read import Query, read_others, read_results
 
 _PAGE: Final = 200
 _SAID: Final = ("human", "application")
@@ -52,9 +53,6 @@ class StoredAnswers:
         return (self._at - self._first).total_seconds() / whole_s if whole_s > 0 else None
 
     def answers(self) -> Iterator[RecordedAnswer]:
-        # loads SQLAlchemy
-        from agenteval_otel.storage.sql_database import read_evaluations, read_others
-
         selection = self._selection
         # By the end of the evaluation, which comes after the answer.
         since = (
@@ -62,9 +60,9 @@ class StoredAnswers:
             if selection.since_ns is None
             else datetime.fromtimestamp(selection.since_ns / 1e9, UTC)
         )
-        rows = read_evaluations(
-            self._target, since=since, agents=selection.agents, services=selection.services
-        )
+        wanted = {"agent": selection.agents, "service": selection.services}
+        labels = {name: values for name, values in wanted.items() if values}
+        rows = read_results(Query(self._target, labels, since))
         while page := list(islice(rows, _PAGE)):
             spans = {
                 key: (of.trace_id, of.span_id)

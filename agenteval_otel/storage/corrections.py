@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.database.target import database_at, is_sqlite
-from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.read import place_of, read_answers, read_feedback
 
 _CORRECTION: Final = "correction"
 _HUMAN: Final = "human"
@@ -62,15 +61,16 @@ def read_corrections(places: Sequence[str], known: Iterable[str] = ()) -> list[C
     """
     by_id: dict[str, Correction] = {}
     skipped = set(known)
-    for place in places:
-        for evaluation in _feedback_in(place):
+    opened = [place_of(place) for place in places]
+    for place in opened:
+        for _, evaluation in read_feedback(place, _CORRECTION):
             for correction in _corrections_of(evaluation):
                 if correction.id not in skipped:
                     by_id.setdefault(correction.id, correction)
     wanted = {key for correction in by_id.values() for key in correction.ids()}
     answers: dict[tuple[str, str], list[tuple[int, AggregatedEvaluationResult]]] = {}
-    for place in places if by_id else ():
-        for evaluation in _answers_in(place, wanted):
+    for place in opened if by_id else ():
+        for _, evaluation in read_answers(place, _values_of(wanted)):
             for key in _keys_of(evaluation):
                 if key in wanted:
                     answers.setdefault(key, []).append(
@@ -127,6 +127,15 @@ def _with_answer(
     return correction
 
 
+def _values_of(keys: set[tuple[str, str]]) -> dict[str, set[str]]:
+    """Return the ids by the columns in which they are looked for."""
+    return {
+        "trace_id": {value.partition("/")[0] for kind, value in keys if kind in ("span", "trace")},
+        "response_id": {value for kind, value in keys if kind == "response"},
+        "conversation_id": {value for kind, value in keys if kind == "conversation"},
+    }
+
+
 def _keys_of(evaluation: AggregatedEvaluationResult) -> Iterator[tuple[str, str]]:
     span = evaluation.span
     if span is not None:
@@ -135,63 +144,3 @@ def _keys_of(evaluation: AggregatedEvaluationResult) -> Iterator[tuple[str, str]
     for kind in ("response", "conversation"):
         if value := getattr(evaluation, f"{kind}_id"):
             yield kind, value
-
-
-def _feedback_in(place: str) -> Iterator[AggregatedEvaluationResult]:
-    if _is_file_of_lines(place):
-        return _lines(place, b'"correction"')
-    target = _target(place)
-    from agenteval_otel.storage.sql_database import read_feedback  # loads SQLAlchemy
-
-    return read_feedback(target, _CORRECTION)
-
-
-def _answers_in(place: str, keys: set[tuple[str, str]]) -> Iterator[AggregatedEvaluationResult]:
-    if _is_file_of_lines(place):
-        return _lines(place, b'"inputSnapshot"')
-    from agenteval_otel.storage.sql_database import read_answers
-
-    traces = {value.partition("/")[0] for kind, value in keys if kind in ("span", "trace")}
-    others = {
-        kind: {value for name, value in keys if name == kind}
-        for kind in ("response", "conversation")
-    }
-    return read_answers(
-        _target(place),
-        {
-            "trace_id": traces,
-            "response_id": others["response"],
-            "conversation_id": others["conversation"],
-        },
-    )
-
-
-def _is_file_of_lines(place: str) -> bool:
-    if "://" in place:
-        return False
-    try:
-        return not is_sqlite(place)
-    except OSError as error:
-        raise StorageError(
-            f"{place}: cannot be read: {error.strerror or type(error).__name__}"
-        ) from None
-
-
-def _target(place: str) -> Any:
-    try:
-        return database_at(place)
-    except ValueError as error:  # a wrong address, or an extra that is not installed
-        raise StorageError(f"{error}") from None
-
-
-def _lines(place: str, part: bytes) -> Iterator[AggregatedEvaluationResult]:
-    """The results in lines that hold this part; what is cut off, or of another kind, is passed
-    over.
-    """
-    with open(place, "rb") as file:
-        for line in file:
-            if part in line:
-                try:
-                    yield AggregatedEvaluationResult.model_validate_json(line)
-                except ValueError:
-                    continue

@@ -19,6 +19,7 @@ from agenteval_otel.storage.base import without_objects
 from agenteval_otel.storage.batcher import BatchedStorageProvider
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure, without_person
 from agenteval_otel.storage.files import identity, open_locked
+from agenteval_otel.storage.rows import parse_result
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -269,7 +270,7 @@ class _Rewriting:
         ):
             return line
         try:
-            aggregated = AggregatedEvaluationResult.model_validate_json(line)
+            aggregated = parse_result(line)
         except ValueError:
             self._counts["unreadable"] += 1
             return b""

@@ -113,7 +113,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         Raises `StorageError` where the database is not there, cannot be reached or read, or is of a
         newer version.
         """
-        from agenteval_otel.storage.sql_database import find_results
+        from agenteval_otel.storage.sql_read import find_results
 
         filters = {
             "criterion": name_of(criterion),
@@ -141,7 +141,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         """All of one evaluation as it was saved, by its id from `query`; None if there is none.
         Blocks.
         """
-        from agenteval_otel.storage.sql_database import read_evaluation
+        from agenteval_otel.storage.sql_read import read_evaluation
 
         return read_evaluation(self.target, evaluation_id)
 

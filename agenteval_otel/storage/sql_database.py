@@ -1,4 +1,4 @@
-"""The one connection by which a process writes results to a database, and queries. Loads
+"""The one connection by which a process writes results to a database, and the one that reads. Loads
 SQLAlchemy.
 
 A batch is one transaction. After a lost connection to a server it is tried once more; rows have
@@ -9,11 +9,10 @@ beside it, for its check-points too.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -31,27 +30,15 @@ from agenteval_otel.database.engines import (
 from agenteval_otel.database.sqlite_store import open_sqlite
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
-from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
-from agenteval_otel.storage.sql_rows import (
-    Rows,
-    StoredResult,
-    answer_of,
-    evaluation_of,
-    in_utc,
-    name_of,
-    result_of,
-    stored_of,
-)
+from agenteval_otel.storage.sql_rows import Rows, answer_of, result_of
 
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
-_PAGE_ROWS = 200
-_AT_ONCE = 500  # values of one statement
 _FORK_WAIT_S = 0.05
 # kept alive: closing them would touch what the parent process uses
 _INHERITED: list[sa.Connection | None] = []
@@ -468,228 +455,6 @@ def insert_rows(connection: sa.Connection, items: Sequence[Rows]) -> None:
     for table, rows in ((EVALUATIONS, [item.evaluation for item in items]), (RESULTS, results)):
         if rows:
             connection.execute(build(table).on_conflict_do_nothing(), rows)
-
-
-def find_results(
-    target: Target, filters: Mapping[str, Any], *, limit: int, offset: int
-) -> list[StoredResult]:
-    """The results that match, newest first. Values are always bound, never part of the statement's
-    text.
-    """
-    columns = RESULTS.c
-    ranges = {
-        "since": columns.evaluated_at.__ge__,
-        "until": columns.evaluated_at.__lt__,
-        "min_score": columns.score.__ge__,
-        "max_score": columns.score.__le__,
-    }
-    conditions = [
-        ranges[name](value) if name in ranges else columns[name] == value
-        for name, value in filters.items()
-        if value is not None and name != "tags"
-    ]
-    conditions += [
-        columns.tags[key].as_string() == value for key, value in (filters.get("tags") or {}).items()
-    ]
-    newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
-    statement = sa.select(RESULTS).where(*conditions).order_by(*newest).limit(limit).offset(offset)
-    with connect_reader(target) as connection:
-        return [stored_of(row) for row in connection.execute(statement).mappings()]
-
-
-def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationResult | None:
-    """All of one evaluation, as it was saved; None if there is none with this id."""
-    key = name_of(evaluation_id)
-    results = sa.select(RESULTS).where(RESULTS.c.evaluation_id == key).order_by(RESULTS.c.position)
-    with connect_reader(target) as connection:
-        row = (
-            connection.execute(sa.select(EVALUATIONS).where(EVALUATIONS.c.id == key))
-            .mappings()
-            .first()
-        )
-        return (
-            None
-            if row is None
-            else evaluation_of(row, connection.execute(results).mappings().all())
-        )
-
-
-def read_records(
-    target: Target,
-    labels: Mapping[str, str],
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The evaluations with these values in columns of their own, by id, in their JSON form with
-    their results.
-    """
-    columns = EVALUATIONS.c
-    conditions = [columns[name] == value for name, value in labels.items() if name in columns]
-    conditions += [] if since is None else [columns.evaluated_at >= in_utc(since)]
-    conditions += [] if until is None else [columns.evaluated_at < in_utc(until)]
-    chosen = sa.select(EVALUATIONS).where(*conditions).order_by(columns.id)
-    of = RESULTS.c
-    of_results = (
-        sa.select(
-            of.evaluation_id,
-            of.criterion,
-            of.evaluator,
-            of.evaluator_version,
-            of.status,
-            of.normalized,
-            of.passed,
-            of.probability,
-        )
-        .join(EVALUATIONS)
-        .where(*conditions)
-        .order_by(of.evaluation_id, of.position)
-    )
-    with connect_reader(target) as connection:
-        results: dict[str, list[dict[str, Any]]] = {}
-        for (
-            id,
-            criterion,
-            evaluator,
-            version,
-            status,
-            normalized,
-            passed,
-            probability,
-        ) in connection.execute(of_results):
-            results.setdefault(id, []).append(
-                {
-                    "criterion_name": criterion,
-                    "evaluator_id": evaluator,
-                    "evaluator_version": version,
-                    "normalized": normalized,
-                    "passed": passed,
-                    "probability": probability,
-                    "error": status if status == "failed" else None,
-                    "skip_reason": status if status == "skipped" else None,
-                }
-            )
-        for row in connection.execution_options(yield_per=500).execute(chosen).mappings():
-            record = {
-                name: value
-                for name, value in row.items()
-                if value is not None and name != "details"
-            }
-            span = {"trace_id": row["trace_id"]} if row["trace_id"] else None
-            record |= json.loads(row["details"]) | {
-                "results": results.get(row["id"], ()),
-                "span": span,
-            }
-            yield row["id"], record
-
-
-def read_without_results(target: Target) -> Iterator[AggregatedEvaluationResult]:
-    """All evaluations without their results, oldest first."""
-    statement = sa.select(EVALUATIONS).order_by(EVALUATIONS.c.evaluated_at, EVALUATIONS.c.id)
-    with connect_reader(target) as connection:
-        for row in connection.execution_options(yield_per=500).execute(statement).mappings():
-            yield evaluation_of(row, ())
-
-
-def read_evaluations(
-    target: Target,
-    *,
-    since: datetime | None = None,
-    agents: Collection[str] = (),
-    services: Collection[str] = (),
-) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
-    """All evaluations by their ids, in the order in which they were stored; a page is in memory.
-
-    No connection is open between pages: one kept open for hours would prevent cleanup.
-    """
-    columns = EVALUATIONS.c
-    conditions = [] if since is None else [columns.evaluated_at >= since]
-    conditions += [
-        column.in_(names)
-        for column, names in ((columns.agent, agents), (columns.service, services))
-        if names
-    ]
-    newest = ""
-    while True:
-        page = (
-            sa.select(EVALUATIONS)
-            .where(columns.id > newest, *conditions)
-            .order_by(columns.id)
-            .limit(_PAGE_ROWS)
-        )
-        with connect_reader(target) as connection:
-            evaluations = _with_results(connection, page)
-        if not evaluations:
-            return
-        newest = evaluations[-1][0]
-        yield from evaluations
-
-
-def read_others(
-    target: Target, evaluations: Mapping[str, tuple[str, str]]
-) -> list[AggregatedEvaluationResult]:
-    """The other evaluations of the same spans; `evaluations` maps ids to their trace and span ids."""
-    columns = EVALUATIONS.c
-    traces, spans = (
-        map(set, zip(*evaluations.values(), strict=True)) if evaluations else (set(), set())
-    )
-    others = (
-        columns.trace_id.in_(traces) & columns.span_id.in_(spans) & columns.id.not_in(evaluations)
-    )
-    with connect_reader(target) as connection:
-        return [
-            evaluation
-            for _, evaluation in _with_results(connection, sa.select(EVALUATIONS).where(others))
-        ]
-
-
-def _with_results(
-    connection: sa.Connection, statement: sa.Select[Any]
-) -> list[tuple[str, AggregatedEvaluationResult]]:
-    """The evaluations of a statement by their ids, with their results."""
-    rows = connection.execute(statement).mappings().all()
-    results: dict[str, list[Any]] = {}
-    for at in range(0, len(rows), _AT_ONCE):
-        of_rows = RESULTS.c.evaluation_id.in_([row["id"] for row in rows[at : at + _AT_ONCE]])
-        for result in connection.execute(
-            sa.select(RESULTS).where(of_rows).order_by(RESULTS.c.position)
-        ).mappings():
-            results.setdefault(result["evaluation_id"], []).append(result)
-    return [(row["id"], evaluation_of(row, results.get(row["id"], ()))) for row in rows]
-
-
-def read_feedback(target: Target, key: str) -> Iterator[AggregatedEvaluationResult]:
-    """The evaluations with results of people that have this key in their metadata, oldest first."""
-    has_key = RESULTS.c.details.contains(f'"{key}":', autoescape=True)
-    ids = sa.select(RESULTS.c.evaluation_id).where(RESULTS.c.evaluator_kind == "human", has_key)
-    statement = (
-        sa.select(EVALUATIONS).where(EVALUATIONS.c.id.in_(ids)).order_by(EVALUATIONS.c.evaluated_at)
-    )
-    with connect_reader(target) as connection:
-        for row in connection.execute(statement).mappings().all():
-            results = (
-                sa.select(RESULTS)
-                .where(RESULTS.c.evaluation_id == row["id"])
-                .order_by(RESULTS.c.position)
-            )
-            yield evaluation_of(row, connection.execute(results).mappings().all())
-
-
-def read_answers(
-    target: Target, ids: Mapping[str, Collection[str]]
-) -> Iterator[AggregatedEvaluationResult]:
-    """The evaluations, without their results, that have one of these values in one of these
-    columns.
-    """
-    with connect_reader(target) as connection:
-        for column, values in ids.items():
-            names = sorted(values)
-            for at in range(0, len(names), _AT_ONCE):
-                statement = sa.select(EVALUATIONS).where(
-                    EVALUATIONS.c[column].in_(names[at : at + _AT_ONCE])
-                )
-                for row in connection.execute(statement).mappings():
-                    yield evaluation_of(row, ())
 
 
 @contextlib.contextmanager

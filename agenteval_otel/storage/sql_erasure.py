@@ -17,14 +17,15 @@ from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure, without_person
 from agenteval_otel.storage.files import lock_of, open_locked
+from agenteval_otel.storage.rows import Unreadable
 from agenteval_otel.storage.sql_database import (
     EVALUATIONS,
-    RESULTS,
     connect_reader,
     connect_writer,
     insert_rows,
 )
-from agenteval_otel.storage.sql_rows import Rows, evaluation_of, name_of, rows_of
+from agenteval_otel.storage.sql_read import evaluations_in
+from agenteval_otel.storage.sql_rows import Rows, name_of, rows_of
 
 _BATCH = 200
 _BUSY_S = 30.0
@@ -109,21 +110,13 @@ def _changed(
 ) -> tuple[list[str], list[Rows]]:
     """The ids of the evaluations that are concerned or cannot be read, and the rows that take the
     place of the former."""
-    ids = [row["id"] for row in candidates]
-    results: dict[str, list[Any]] = {id: [] for id in ids}
-    statement = (
-        sa.select(RESULTS).where(RESULTS.c.evaluation_id.in_(ids)).order_by(RESULTS.c.position)
-    )
-    for row in connection.execute(statement).mappings():
-        results[row["evaluation_id"]].append(row)
+    readable = dict(evaluations_in(connection, candidates, Unreadable()))
     gone, rows = [], []
     for row in candidates:
-        try:
-            aggregated = evaluation_of(row, results[row["id"]])
-        except ValueError:  # changed by hand
+        aggregated = readable.get(row["id"])
+        if aggregated is None:  # changed by hand
             gone.append(row["id"])
-            continue
-        if erasure.concerns(aggregated):
+        elif erasure.concerns(aggregated):
             gone.append(row["id"])
             rows.append(rows_of(without_person(aggregated), row["id"]))
     return gone, rows

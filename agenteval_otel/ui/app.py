@@ -24,10 +24,9 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.database.target import Target
 from agenteval_otel.errors import AgentEvalError, ConfigurationError, StorageError
 from agenteval_otel.reports.figures import count_of, percent, with_interval
-from agenteval_otel.storage.sql_views import find_answer, find_conversation
+from agenteval_otel.storage.read import Place, find_answer, find_conversation
 from agenteval_otel.ui import views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.assets import HERE, VENDOR
@@ -70,7 +69,7 @@ class UiSettings(NamedTuple):
         runs: The runs that were opened beside each other; None for one place.
     """
 
-    target: Target
+    target: Place
     place: str
     objectives: Mapping[str, float] = {}
     trace_url: str | None = None

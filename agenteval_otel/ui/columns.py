@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agenteval_otel.comparison.statistics import Clusters, mean_of
-from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models.intervals import Estimate, UnitMean
-from agenteval_otel.storage.sql_views import count_results, read_columns
+from agenteval_otel.storage.read import Place, count_results, read_columns
 from agenteval_otel.ui.runs import Runs
 
 Rows = NDArray[np.int32]
@@ -77,14 +76,14 @@ class Figure(NamedTuple):
 
 
 class ResultColumns:
-    """The results of a database, the newest `max_results` of them; reading blocks. `runs` are those
+    """The results of a place, the newest `max_results` of them; reading blocks. `runs` are those
     that it holds.
 
     Usable from any thread, but by one at a time: new results go into the same arrays.
     """
 
     def __init__(
-        self, target: Target, *, max_results: int = 2_000_000, runs: Runs | None = None
+        self, target: Place, *, max_results: int = 2_000_000, runs: Runs | None = None
     ) -> None:
         self.target, self._max_results, self._runs = target, max_results, runs
         self._names: dict[str, dict[str | None, int]] = {name: {} for name in NAMED}

@@ -9,12 +9,12 @@ import numpy as np
 
 from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
 from agenteval_otel.config.process import flush
-from agenteval_otel.database.target import Target
 from agenteval_otel.feedback.answers import RecentAnswer
 from agenteval_otel.feedback.payload import OfPerson
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.sql_views import Label, find_evaluations, find_labels
+from agenteval_otel.storage.read import Place, find_evaluations, find_labels
+from agenteval_otel.storage.rows import Label
 from agenteval_otel.ui.columns import SCORED, ResultColumns, Rows
 from agenteval_otel.ui.views import worst
 
@@ -44,7 +44,7 @@ class LabelAgreement(NamedTuple):
 class Labels:
     """The labels of a database, read again when it has new results. Blocks; any thread."""
 
-    def __init__(self, target: Target, columns: ResultColumns) -> None:
+    def __init__(self, target: Place, columns: ResultColumns) -> None:
         self._target, self._columns = target, columns
         self._read: tuple[int, list[Label]] = (-1, [])
 

@@ -7,26 +7,24 @@ import errno
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 from agenteval_otel.database.target import Target, database_at, is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.storage.read import Place, count_results
 from agenteval_otel.storage.sql_database import add_missing_indices
-from agenteval_otel.storage.sql_views import count_results
 from agenteval_otel.ui.runs import opened_runs
 
 LOOPBACK: Final = "127.0.0.1"
 _STOP_S: Final = 3.0
 
 
-@contextmanager
-def opened(place: str) -> Iterator[tuple[Target, bool]]:
-    """The database of a file or a URL, and whether labels can be stored in it.
+def opened(place: str) -> tuple[Place, bool]:
+    """Return the place of a file or a URL, and whether labels can be stored in it.
 
-    A file of JSON lines is read into a database of its own, which is gone with the block. Raises
-    `ConfigurationError`.
+    Raises:
+        ConfigurationError: A wrong address, or a file without results.
     """
     try:
         target = database_at(place)
@@ -34,10 +32,8 @@ def opened(place: str) -> Iterator[tuple[Target, bool]]:
         raise ConfigurationError(str(error), path="PLACE") from None
     path = target.path
     if path is None or not path.is_file() or not path.stat().st_size or is_sqlite(path):
-        yield target, True
-    else:
-        with opened_runs([place]) as runs:
-            yield runs.target, False
+        return target, True
+    return opened_runs([place]).target, False
 
 
 def prepare(target: Target) -> list[str]:

@@ -7,8 +7,9 @@ from typing import Any
 
 from agenteval_otel.comparison import Answer
 from agenteval_otel.comparison.answers import answer_of
+from agenteval_otel.storage.rows import row_of_record
 
-__all__ = ["answer", "answers", "record"]
+__all__ = ["answer", "answer_of_record", "answers", "record"]
 
 
 def record(
@@ -29,8 +30,13 @@ def record(
     return {"results": [result], "input_snapshot": asked, **fields}
 
 
+def answer_of_record(record: dict[str, Any], place: str) -> Answer:
+    """The answer of a stored result in its JSON form."""
+    return answer_of(row_of_record(record, place, place))
+
+
 def answer(score: float | None, *, place: str = "a:1", **fields: Any) -> Answer:
-    return answer_of(record(score, **fields), place)
+    return answer_of_record(record(score, **fields), place)
 
 
 def answers(scores: Sequence[float], **fields: Any) -> list[Answer]:

@@ -10,11 +10,10 @@ import pytest
 
 from agenteval_otel import EvaluationInput
 from agenteval_otel.comparison import Filters, Source, answer_of_result, arms_of
-from agenteval_otel.comparison.answers import answer_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, SpanReference
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
-from tests.comparison.support import record
+from tests.comparison.support import answer_of_record, record
 from tests.storage.samples import aggregated, failed, save, scored, skipped
 
 NOON_NS = int(datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp() * 1e9)
@@ -101,11 +100,11 @@ def test_an_address_keeps_what_is_no_filter_and_hides_its_password() -> None:
 def test_two_arms(tmp_path: Path) -> None:
     """Of two values the earlier one is first; of more, two have to be named."""
     answers = [
-        answer_of(record(1.0, arm=arm, timestamp=time), arm)
+        answer_of_record(record(1.0, arm=arm, timestamp=time), arm)
         for arm, time in (("b", 1e12), ("a", 2e12))
     ]
     assert list(arms_of(answers, "arm")) == ["b", "a"]
-    answers.append(answer_of(record(1.0, arm="c", timestamp=1.0), "c"))
+    answers.append(answer_of_record(record(1.0, arm="c", timestamp=1.0), "c"))
     assert list(arms_of(answers, "arm", ("a", "c"))) == ["a", "c"]
     with pytest.raises(
         ConfigurationError, match=r"found 3: a \(1\), b \(1\), c \(1\); --by arm=A,B names two"
@@ -125,11 +124,27 @@ def test_two_arms(tmp_path: Path) -> None:
         ('{"results": [3]}', "expected an evaluated answer"),
     ],
 )
-def test_what_is_no_result_is_named_with_its_line(tmp_path: Path, line: str, message: str) -> None:
+def test_what_is_no_result_costs_itself_and_is_named_with_its_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, line: str, message: str
+) -> None:
+    """The other lines are compared, and one log line counts what is left out."""
     file = tmp_path / "a.jsonl"
-    file.write_text(f"{json.dumps(record(1.0))}\n{line}\n")
-    with pytest.raises(ConfigurationError, match=message):
+    file.write_text("".join(f"{text}\n" for text in (json.dumps(record(1.0)), line, line)))
+    assert len(list(Source(str(file)).answers())) == 1
+    [logged] = caplog.messages
+    assert "stored_rows_unreadable" in logged
+    assert "count=2" in logged
+    assert message in logged
+
+
+def test_a_file_without_any_result_is_refused_with_its_first_line(tmp_path: Path) -> None:
+    """A dataset is no file of results; a filter that keeps nothing is no error."""
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"prompt": "q"}\n' * 2)
+    with pytest.raises(ConfigurationError, match=r"a\.jsonl:1: expected an evaluated answer"):
         list(Source(str(file)).answers())
+    file.write_text(f"{json.dumps(record(1.0))}\n[1]\n")
+    assert list(Source(f"{file}?agent=other").answers()) == []
 
 
 @pytest.mark.parametrize(
@@ -157,8 +172,8 @@ def test_odd_numbers_are_failures() -> None:
     unknown.
     """
     for odd in (float("nan"), 1.5, "good"):
-        read = answer_of(
+        read = answer_of_record(
             {"results": [{"criterionName": "tone", "evaluatorType": "T", "normalized": odd}]}, "a:1"
         )
         assert (read.scores, read.failed) == ({}, ("tone",))
-    assert answer_of(record(1.0, probability=0), "a:1").scores["tone"].weight == 1.0
+    assert answer_of_record(record(1.0, probability=0), "a:1").scores["tone"].weight == 1.0

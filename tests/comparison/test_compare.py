@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.comparison import Answer, Options, compare, shadow_sides
-from agenteval_otel.comparison.answers import answer_of
 from agenteval_otel.errors import EvaluationError
-from tests.comparison.support import answer, answers, record
+from tests.comparison.support import answer, answer_of_record, answers, record
 
 GOOD = [1.0] * 45 + [0.0] * 5
 
@@ -123,7 +122,7 @@ def test_another_evaluator_is_no_difference_of_answers() -> None:
 def test_evaluators_that_are_tried_beside_the_present_ones() -> None:
     """The same answers, by the same evaluator's name without `.shadow`."""
     both = [
-        answer_of(
+        answer_of_record(
             {"results": record(1.0)["results"] + record(score, name="tone.shadow")["results"]},
             f"a:{n}",
         )
@@ -141,7 +140,7 @@ def test_failures_of_a_tried_evaluator_are_said() -> None:
         record(1.0, name="tone.shadow")["results"] if n % 2 else broken for n in range(100)
     ]
     both = [
-        answer_of({"results": record(1.0)["results"] + more}, f"a:{n}")
+        answer_of_record({"results": record(1.0)["results"] + more}, f"a:{n}")
         for n, more in enumerate(tried_results)
     ]
     present, tried = shadow_sides(both)
@@ -155,7 +154,7 @@ def test_one_failure_among_two_evaluators_of_a_criterion_is_no_other_evaluator()
         second = {"criterion_name": "tone", "evaluator_type": "U", "normalized": first}
         if n == 3:
             second = {"criterion_name": "tone", "evaluator_type": "U", "error": "overloaded"}
-        return answer_of(
+        return answer_of_record(
             {**record(first, prompt=f"q{n}"), "results": [*record(first)["results"], second]},
             f"a:{n}",
         )
@@ -218,7 +217,7 @@ def test_failures_are_no_scores_and_are_said() -> None:
     broken = {"results": [{"criterion_name": "tone", "evaluator_type": "T", "error": "timeout"}]}
     odd = record(math.nan)
     after = answers([1.0] * 40) + [
-        answer_of(item, "b:9") for item in (broken, odd) for _ in range(10)
+        answer_of_record(item, "b:9") for item in (broken, odd) for _ in range(10)
     ]
     result = compare(answers([1.0] * 60), after)
     assert result.criteria[0].b.scores == 40

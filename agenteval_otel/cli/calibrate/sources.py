@@ -10,10 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any, NamedTuple
-
-from pydantic import ValidationError
 
 from agenteval_otel.calibration.measure import digest
 from agenteval_otel.cli.calibrate.collected import (
@@ -27,7 +24,6 @@ from agenteval_otel.cli.evaluate import configuration_of
 from agenteval_otel.cli.evaluate.dataset import Dataset, columns_of, is_database
 from agenteval_otel.cli.file_kinds import Kind, check_kinds, kind_of
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.database.target import target_of
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluations
 from agenteval_otel.errors import ConfigurationError, StorageError
@@ -39,6 +35,7 @@ from agenteval_otel.models import (
     EvaluationInput,
     EvaluationResult,
 )
+from agenteval_otel.storage.read import Query, place_of, read_results
 
 PROBABILITY, ROUND = "label_probability", "label_round"
 USER_FEEDBACK = "user_feedback"
@@ -413,27 +410,11 @@ def _names_of(identifier: str, aggregated: AggregatedEvaluationResult) -> list[s
 
 
 def _results_in(files: Sequence[str]) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
-    """The evaluations with their ids, which are empty in files."""
+    """Yield the evaluations with their ids, which are empty in files."""
     for file in files:
-        if is_database(file):
-            try:
-                target = target_of(Path(file), None)
-            except ValueError as error:  # the extra is missing
-                raise ConfigurationError(str(error), path=file) from None
-            from agenteval_otel.storage.sql_database import read_evaluations  # loads SQLAlchemy
-
-            try:
-                yield from read_evaluations(target)
-            except StorageError as error:
-                raise ConfigurationError(str(error)) from None
-            continue
-        with open(file, encoding="utf-8-sig", errors="replace") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    yield "", AggregatedEvaluationResult.model_validate_json(line)
-                except ValidationError:
-                    # else a line that was cut off
-                    if line.strip().startswith("{") and line.endswith("}\n"):
-                        raise ConfigurationError(
-                            "no stored result", path=f"{file}:{number}"
-                        ) from None
+        is_file = not is_database(file)
+        try:
+            for identifier, aggregated in read_results(Query(place_of(file))):
+                yield "" if is_file else identifier, aggregated
+        except StorageError as error:
+            raise ConfigurationError(str(error)) from None

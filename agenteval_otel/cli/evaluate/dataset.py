@@ -30,10 +30,11 @@ from agenteval_otel.capture.reading import Reading
 from agenteval_otel.cli.file_kinds import foreign_kind
 from agenteval_otel.components.explained import explain_validation, known_choices
 from agenteval_otel.config import Problem, SettingsError
-from agenteval_otel.database.target import is_sqlite, target_of
+from agenteval_otel.database.target import is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.storage.erasure import ERASED
+from agenteval_otel.storage.read import Query, place_of, read_results
 
 MAX_PROBLEMS = 20
 _MAX_CELL = 2**31 - 1
@@ -392,14 +393,9 @@ def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parse
 
 def _parse_sqlite(path: str) -> Iterator[Parsed]:
     try:
-        target = target_of(Path(path), None)
-    except ValueError as error:  # the extra is missing
-        raise ConfigurationError(str(error), path=path) from None
-    from agenteval_otel.storage.sql_database import read_without_results  # loads SQLAlchemy
-
-    try:
-        for number, stored in enumerate(read_without_results(target), 1):
-            yield number, partial(_named_fields, stored)
+        stored = read_results(Query(place_of(path)), with_results=False)
+        for number, (_, evaluation) in enumerate(stored, 1):
+            yield number, partial(_named_fields, evaluation)
     except StorageError as error:
         raise ConfigurationError(str(error)) from None
 

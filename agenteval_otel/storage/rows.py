@@ -1,0 +1,516 @@
+"""Stored results as light rows: the columns that comparisons, pages and sums need, without SQLAlchemy.
+
+A row is made of a line of JSON, of a database's row or of a result of this process, and is equal
+whichever it was. Only this module turns text into results.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.runtime.log import log
+from agenteval_otel.scoring.probability import known, weight
+from agenteval_otel.storage.base import without_objects
+
+LABELS: Final = (
+    "agent", "model", "service", "service_version", "prompt_name", "prompt_version", "environment", "experiment", "arm",
+)  # fmt: skip
+"""What answers are chosen and grouped by, besides tags (``tag.<key>``) and time."""
+_CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
+_MOST_NAMES: Final = 1_000
+SCORED: Final = "scored"
+SKIPPED: Final = "skipped"
+FAILED: Final = "failed"
+_OF_RESULT: Final = (
+    "criterion_name", "evaluator_id", "evaluator_type", "evaluator_version", "evaluator_kind", "error", "skip_reason",
+    "normalized", "passed", "probability", "reason_code", "error_type", "label", "shadow",
+)  # fmt: skip
+_OF_INPUT: Final = (
+    "prompt", "message_history", "ground_truth", "conversation", "response", "metadata", "tags", "session_id",
+    "conversation_id", *LABELS,
+)  # fmt: skip
+
+
+class ResultRow(NamedTuple):
+    """One result: a score, a skip or a failure.
+
+    Attributes:
+        evaluator: The evaluator's id, else its type.
+        status: ``scored``, ``skipped`` or ``failed``. A score outside of [0, 1] is a failure.
+        probability: Inclusion probability. None if it is unknown.
+        reason: The reason's code, else the type of the error, else the label.
+    """
+
+    criterion: str
+    evaluator: str
+    evaluator_version: str | None
+    status: str
+    normalized: float | None
+    passed: bool | None
+    probability: float | None
+    evaluator_kind: str = "deterministic"
+    reason: str | None = None
+    is_shadow: bool = False
+
+    @property
+    def weight(self) -> float:
+        """Return for how many answers the result stands."""
+        return weight(self.probability)
+
+
+class AnswerRow(NamedTuple):
+    """An evaluated answer with its results.
+
+    Attributes:
+        id: Identifies the evaluation within its place. Ids sort as the evaluations were stored.
+        place: As messages name it: ``results.jsonl:12``, or the id.
+        at: When it was evaluated, Unix time in seconds.
+        labels: Of `LABELS`, and tags as ``tag.<key>``.
+        conversation_id: The conversation, else the session.
+        input_id: ``metadata.id`` of the input. None without one.
+        input: The stored input by the names of its fields, in JSON's types. Empty if it is not
+            stored.
+    """
+
+    id: str
+    place: str
+    at: float
+    labels: Mapping[str, str]
+    conversation_id: str | None
+    trace_id: str | None
+    input_id: Any
+    results: Sequence[ResultRow]
+    input: Mapping[str, Any]
+
+    @property
+    def unit(self) -> str | None:
+        """Return what is independent of others: the conversation, else the trace. None alone."""
+        return self.conversation_id or self.trace_id
+
+
+class Unreadable:
+    """Counts the stored rows that cannot be read. Each costs itself alone.
+
+    Attributes:
+        count: How many there are.
+        has_others: Whether other rows could be read.
+        reasons: How many there are by reason.
+        first: The place of the first one and why it cannot be read. Empty without one.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.has_others = False
+        self.reasons: Counter[str] = Counter()
+        self.first = ""
+
+    def __repr__(self) -> str:
+        return f"<Unreadable {self.count:,}>"
+
+    def add(self, place: str, error: Exception) -> None:
+        reason = reason_of(error)
+        self.count += 1
+        self.reasons[reason] += 1
+        self.first = self.first or f"{place}: {reason}"
+
+    def log(self, place: str) -> None:
+        """Log how many of a place there are, if any."""
+        if self.count:
+            log.warning("stored_rows_unreadable", part=place, count=self.count, first=self.first)
+
+
+class NotAResultError(ValueError):
+    """A stored value is no evaluated answer. The message has no content of it."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a row cannot be read, in words without content."""
+    if isinstance(error, NotAResultError):
+        return str(error)
+    if isinstance(error, json.JSONDecodeError):
+        return f"not JSON: {error.msg}"
+    if isinstance(error, RecursionError):
+        return "not JSON that can be read: it is nested too deeply"
+    return "no stored result: a value does not fit"
+
+
+# --- whole results
+def parse_result(line: bytes | str) -> AggregatedEvaluationResult:
+    """Return the result on a line of JSON, of any released form.
+
+    Raises:
+        ValueError: The line is no result.
+    """
+    try:
+        return AggregatedEvaluationResult.model_validate_json(line)
+    except ValueError:
+        if isinstance(line, bytes):  # a byte that is not UTF-8 costs a character, not the line
+            text = line.decode("utf-8", "replace")
+            if "\ufffd" in text:
+                return AggregatedEvaluationResult.model_validate_json(text)
+        raise
+
+
+def result_of_record(record: Mapping[str, Any]) -> AggregatedEvaluationResult:
+    """Return the result of an object that was read from JSON.
+
+    Raises:
+        ValueError: It is no result.
+    """
+    return AggregatedEvaluationResult.model_validate(record)
+
+
+# --- light rows
+class _Aliases(dict[str, str]):
+    """Names of fields in camelCase by their names in snake_case."""
+
+    def __missing__(self, name: str) -> str:
+        first, *others = name.split("_")
+        self[name] = first + "".join(map(str.title, others))
+        return self[name]
+
+
+class _Names(dict[str, str]):
+    """Names of fields in snake_case by their names in any form."""
+
+    def __missing__(self, name: str) -> str:
+        snake = _CAPITAL.sub(lambda match: f"_{match[0].lower()}", name)
+        if len(self) < _MOST_NAMES:  # keys of users' own objects are among them
+            self[name] = snake
+        return snake
+
+
+_ALIASES: Final = _Aliases()
+_NAMES: Final = _Names()
+_BY_ALIAS: Final = tuple(_ALIASES[name] for name in _OF_RESULT)
+_FIRST_ALIAS: Final = _BY_ALIAS[0]
+
+
+class _Fields:
+    """Reads a mapping by names in snake_case, also if it has them in camelCase, as files do."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._get = values.get
+
+    def __call__(self, name: str) -> Any:
+        value = self._get(_ALIASES[name])
+        return self._get(name) if value is None else value
+
+
+def in_snake_case(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with its keys in snake_case. Those that are so already stay."""
+    return {_NAMES[name]: value for name, value in fields.items()}
+
+
+def record_of(line: bytes) -> dict[str, Any]:
+    """Return the JSON object on a line.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        value = json.loads(line)
+    except UnicodeDecodeError:
+        value = json.loads(line.decode("utf-8", "replace"))
+    if not isinstance(value, dict):
+        raise NotAResultError(f"expected a JSON object on each line, found {type(value).__name__}")
+    return value
+
+
+def row_of_record(record: Mapping[str, Any], id: str, place: str) -> AnswerRow:
+    """Return the row of a result in its JSON form, by the fields' names or their aliases.
+
+    Raises:
+        NotAResultError: The object is no result.
+    """
+    get = _Fields(record)
+    results = get("results")
+    if not isinstance(results, list | tuple):
+        raise NotAResultError(
+            "expected an evaluated answer with its results, as evaluate --results writes them"
+        )
+    rows = [_row_of_result_record(item) for item in results]
+    snapshot = _mapping(get("input_snapshot"))
+    question = _Fields(snapshot)
+    span = _Fields(_mapping(get("span")))
+    fields = {name: value for name in _OF_INPUT if (value := question(name)) is not None}
+    named = {name: value for name in LABELS if (value := get(name)) is not None}
+    conversation = get("conversation_id") or get("session_id")
+    return answer_row(
+        id,
+        place,
+        seconds_of(get("ended_ns"), get("timestamp")),
+        named,
+        _mapping(get("tags")),
+        conversation,
+        span("trace_id"),
+        get("metadata"),
+        rows,
+        fields,
+    )
+
+
+def row_of(aggregated: AggregatedEvaluationResult, place: str) -> AnswerRow:
+    """Return the row of a result of this process. Texts of the input are not copied."""
+    rows = [
+        result_row(
+            result.criterion_name,
+            result.evaluator_id or result.evaluator_type,
+            result.evaluator_version,
+            result.status,
+            result.normalized,
+            result.passed,
+            result.probability,
+            result.evaluator_kind,
+            result.reason_code or result.error_type or result.label,
+            result.shadow,
+        )
+        for result in aggregated.results
+    ]
+    span = aggregated.span
+    return answer_row(
+        place,
+        place,
+        seconds_of(aggregated.ended_ns, aggregated.timestamp),
+        {name: value for name in LABELS if (value := getattr(aggregated, name)) is not None},
+        aggregated.tags or {},
+        aggregated.conversation_id or aggregated.session_id,
+        span.trace_id if span else None,
+        aggregated.metadata,
+        rows,
+        _input_of(aggregated),
+    )
+
+
+def _input_of(aggregated: AggregatedEvaluationResult) -> Mapping[str, Any]:
+    if aggregated.input_snapshot is None:
+        return {}
+    wanted = {"mode": "json", "include": set(_OF_INPUT), "exclude_none": True}
+    try:
+        return aggregated.input_snapshot.model_dump(**wanted)  # type: ignore[arg-type]
+    except ValueError:  # an input may contain objects that JSON cannot represent
+        snapshot = without_objects(aggregated).input_snapshot
+        return {} if snapshot is None else snapshot.model_dump(**wanted)  # type: ignore[arg-type]
+
+
+def answer_row(
+    id: str,
+    place: str,
+    at: float,
+    named: Mapping[str, Any],
+    tags: Mapping[str, Any],
+    conversation: Any,
+    trace_id: Any,
+    metadata: Any,
+    results: Sequence[ResultRow],
+    fields: Mapping[str, Any],
+) -> AnswerRow:
+    """Return a row. What an answer was not annotated with comes from its input."""
+    labels = {
+        name: str(value)
+        for name in LABELS
+        if (value := named.get(name) or fields.get(name)) is not None
+    }
+    for name, value in (tags or _mapping(fields.get("tags"))).items():
+        labels[f"tag.{name}"] = str(value)
+    conversation = conversation or fields.get("conversation_id") or fields.get("session_id")
+    return AnswerRow(
+        id,
+        place,
+        at,
+        labels,
+        conversation if isinstance(conversation, str) else None,
+        trace_id if isinstance(trace_id, str) else None,
+        _id_in(metadata, fields.get("metadata")),
+        results,
+        fields,
+    )
+
+
+def result_row(
+    criterion: str,
+    evaluator: str,
+    version: str | None,
+    status: str,
+    normalized: Any,
+    passed: Any,
+    probability: Any,
+    kind: str = "deterministic",
+    reason: str | None = None,
+    is_shadow: Any = False,
+) -> ResultRow:
+    """Return a row. A score that is no number from 0 to 1, NaN included, is a failure."""
+    if normalized is not None and not (
+        isinstance(normalized, int | float) and 0 <= normalized <= 1
+    ):
+        normalized = None
+        status = FAILED if status == SCORED else status
+    return ResultRow(
+        criterion,
+        evaluator,
+        version,
+        status,
+        normalized,
+        passed if isinstance(passed, bool) else None,
+        known(probability),
+        kind,
+        reason,
+        bool(is_shadow),
+    )
+
+
+def _row_of_result_record(record: Any) -> ResultRow:
+    if not isinstance(record, Mapping):
+        raise NotAResultError(
+            "expected an evaluated answer with its results, as evaluate --results writes them"
+        )
+    # A file has one form, so that one look tells which: half the time of looking for each name.
+    names = _BY_ALIAS if _FIRST_ALIAS in record else _OF_RESULT
+    (
+        criterion, evaluator_id, evaluator_type, version, kind, error, skip_reason,
+        normalized, passed, probability, reason_code, error_type, label, shadow,
+    ) = map(record.get, names)  # fmt: skip
+    if not isinstance(criterion, str):
+        raise NotAResultError("a result has no criterion")
+    status = SCORED
+    if error:
+        status = FAILED
+    elif skip_reason is not None:
+        status = SKIPPED
+    return result_row(
+        criterion,
+        str(evaluator_id or evaluator_type),
+        version,
+        status,
+        normalized,
+        passed,
+        probability,
+        kind or "deterministic",
+        reason_code or error_type or label,
+        shadow is True,
+    )
+
+
+def seconds_of(ended_ns: Any, timestamp: Any) -> float:
+    """Return when an answer was evaluated, Unix time. 0 if that is unknown."""
+    for value, unit in ((ended_ns, 1e9), (timestamp, 1e3)):
+        if isinstance(value, int | float) and value > 0:
+            return float(value) / unit
+    return 0.0
+
+
+def _id_in(*metadata: Any) -> Any:
+    for item in metadata:
+        if isinstance(item, Mapping) and item.get("id") is not None:
+            return item["id"]
+    return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+# --- results taken together
+class ScoreOf(NamedTuple):
+    """A criterion's score of an answer: from 0 to 1, higher is better. None if it has no such form."""
+
+    value: float | None
+    passed: bool | None
+    weight: float
+    version: str
+
+
+def scores_of(results: Iterable[ResultRow]) -> tuple[dict[str, ScoreOf], tuple[str, ...]]:
+    """Return the score of each criterion, and the criteria whose evaluator broke.
+
+    Several evaluators of one criterion give the mean of their scores. It passes if all pass.
+    """
+    by_name: dict[str, list[ScoreOf]] = {}
+    failed: list[str] = []
+    for row in results:
+        if row.status == FAILED:
+            failed.append(row.criterion)
+        elif row.status == SCORED:
+            version = f"{row.evaluator} {row.evaluator_version or ''}".strip()
+            score = ScoreOf(row.normalized, row.passed, row.weight, version)
+            by_name.setdefault(row.criterion, []).append(score)
+    scores = {
+        name: scores[0] if len(scores) == 1 else _mean(scores) for name, scores in by_name.items()
+    }
+    return scores, tuple(failed)
+
+
+def _mean(scores: list[ScoreOf]) -> ScoreOf:
+    values = [score.value for score in scores if score.value is not None]
+    verdicts = [score.passed for score in scores if score.passed is not None]
+    return ScoreOf(
+        math.fsum(values) / len(values) if values else None,
+        all(verdicts) if verdicts else None,
+        max(score.weight for score in scores),
+        ", ".join(sorted({score.version for score in scores})),
+    )
+
+
+# --- labels, joined with the answers that they are about
+class Label(NamedTuple):
+    """A person's label of an answer, with the evaluators' verdicts on it.
+
+    Attributes:
+        evaluation_id: Of the answer; None if it is not stored in this place.
+        passed: The person's verdict; None of a score or a comment.
+        others: The evaluators' verdicts by criterion.
+    """
+
+    evaluation_id: str | None
+    criterion: str
+    passed: bool | None
+    others: dict[str, bool]
+
+
+class StoredEvaluation(NamedTuple):
+    """An evaluation with its id."""
+
+    evaluation_id: str
+    evaluation: AggregatedEvaluationResult
+
+
+class Verdict(NamedTuple):
+    """A verdict, of a person or an evaluator, with what leads to its answer."""
+
+    evaluation_id: str
+    response_id: str | None
+    trace_id: str | None
+    span_id: str | None
+    criterion: str
+    passed: bool | None
+
+
+def joined_labels(of_people: Iterable[Verdict], of_others: Iterable[Verdict]) -> list[Label]:
+    """Return the labels, each with the verdicts on its answer.
+
+    What leads to an answer is its span, its own id, or the id of its evaluation.
+    """
+    answers: dict[tuple[str | None, str], tuple[str, dict[str, bool]]] = {}
+    for row in of_others:
+        keys = ((row.trace_id, row.span_id), (None, row.evaluation_id), (None, row.response_id))
+        for trace_id, id in keys:
+            if id is not None:
+                others = answers.setdefault((trace_id, id), (row.evaluation_id, {}))[1]
+                if row.passed is not None:
+                    others[row.criterion] = row.passed
+    labels = []
+    unknown: tuple[str | None, dict[str, bool]] = (None, {})
+    for label in of_people:
+        answer = (
+            answers.get((label.trace_id, label.span_id or ""))
+            or answers.get((None, label.response_id or ""))
+            or unknown
+        )
+        labels.append(Label(answer[0], label.criterion, label.passed, answer[1]))
+    return labels
