@@ -140,16 +140,15 @@ def words(stored: Stored) -> dict[str, str]:
     dots.
     """
     texts = {}
-    with opened_runs([str(file) for file in stored.runs]) as runs:
-        settings = UiSettings(stored.database, _PLACE, OBJECTIVES)
-        of_runs = UiSettings(runs.target, _RUNS, can_label=False, runs=runs)
-        for name, path in stored.pages.items():
-            html = _client(of_runs if name == "runs" else settings).get(path).text
-            lines = (
-                " ".join(line.split())
-                for line in Structure(html.replace("<", "\n<")).text.splitlines()
-            )
-            texts[name] = _VERSION.sub("…", "\n".join(filter(None, lines)))
+    runs = opened_runs([str(file) for file in stored.runs])
+    settings = UiSettings(stored.database, _PLACE, OBJECTIVES)
+    of_runs = UiSettings(runs.target, _RUNS, can_label=False, runs=runs)
+    for name, path in stored.pages.items():
+        html = _client(of_runs if name == "runs" else settings).get(path).text
+        lines = (
+            " ".join(line.split()) for line in Structure(html.replace("<", "\n<")).text.splitlines()
+        )
+        texts[name] = _VERSION.sub("…", "\n".join(filter(None, lines)))
     return texts
 
 

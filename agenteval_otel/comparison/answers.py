@@ -104,7 +104,7 @@ def _same_form(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         fields = in_snake_case(value)
-        return {name: _same_form(item) for name, item in fields.items() if item is not None}
+        return {name: _same_form(item) for name, item in fields.items()}
     return [_same_form(item) for item in value] if isinstance(value, list | tuple) else value
 
 

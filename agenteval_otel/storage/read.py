@@ -1,7 +1,7 @@
 """The reader of stored results: whole, as light rows, or as sums; from databases and JSON lines.
 
-Whoever needs what was stored asks here, whichever the place is. A row that cannot be read costs
-itself: it is counted, and logged once a reading.
+Every part that needs what was stored asks here, whichever the place is. A row that cannot be read
+costs itself: it is counted, and logged once a reading.
 """
 
 from __future__ import annotations
@@ -144,10 +144,10 @@ def read_others(
     unreadable = Unreadable()
     if isinstance(place, LineFiles):
         spans = set(evaluations.values())
-        found = place.referring({trace_id for trace_id, _ in spans}, unreadable)
+        candidates = place.referring({trace_id for trace_id, _ in spans}, unreadable)
         return [
             evaluation
-            for id, evaluation in found
+            for id, evaluation in candidates
             if id not in evaluations and _span_of(evaluation) in spans
         ]
     from agenteval_otel.storage import sql_read
@@ -343,13 +343,13 @@ def find_conversation(place: Place, conversation_id: str) -> list[StoredEvaluati
         from agenteval_otel.storage import sql_read
 
         return sql_read.find_conversation(place, conversation_id, limit=_MOST_OF_CONVERSATION)
-    found = [
+    evaluations = [
         StoredEvaluation(id, evaluation)
         for id, evaluation in place.mentioning([conversation_id], Unreadable())
         if evaluation.conversation_id == conversation_id
     ]
-    found.sort(key=lambda stored: stored.evaluation.ended_ns or 0)
-    return found[:_MOST_OF_CONVERSATION]
+    evaluations.sort(key=lambda stored: stored.evaluation.ended_ns or 0)
+    return evaluations[:_MOST_OF_CONVERSATION]
 
 
 def find_evaluations(
@@ -360,8 +360,8 @@ def find_evaluations(
         from agenteval_otel.storage import sql_read
 
         return sql_read.find_evaluations(place, evaluation_ids)
-    found = ((id, place.find(id)) for id in evaluation_ids)
-    return {id: evaluation for id, evaluation in found if evaluation is not None}
+    evaluations = ((id, place.find(id)) for id in evaluation_ids)
+    return {id: evaluation for id, evaluation in evaluations if evaluation is not None}
 
 
 def find_labels(place: Place, evaluation_ids: Sequence[str]) -> list[Label]:
@@ -378,10 +378,10 @@ def find_labels(place: Place, evaluation_ids: Sequence[str]) -> list[Label]:
     if not of_people:
         return []
     ids = {id for verdict in of_people for id in (verdict.trace_id, verdict.response_id) if id}
-    found = [*place.referring(ids, Unreadable()), *find_evaluations(place, sorted(ids)).items()]
+    answers = [*place.referring(ids, Unreadable()), *find_evaluations(place, sorted(ids)).items()]
     of_others = [
         verdict
-        for id, evaluation in found
+        for id, evaluation in answers
         for verdict in _verdicts_of(id, evaluation, is_human=False)
     ]
     return joined_labels(of_people, of_others)

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from pydantic.alias_generators import to_camel
+
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.log import log
 from agenteval_otel.scoring.probability import known, weight
@@ -31,10 +33,17 @@ _OF_RESULT: Final = (
     "criterion_name", "evaluator_id", "evaluator_type", "evaluator_version", "evaluator_kind", "error", "skip_reason",
     "normalized", "passed", "probability", "reason_code", "error_type", "label", "shadow",
 )  # fmt: skip
-_OF_INPUT: Final = (
+_OF_INPUT: Final = {
     "prompt", "message_history", "ground_truth", "conversation", "response", "metadata", "tags", "session_id",
     "conversation_id", *LABELS,
-)  # fmt: skip
+}  # fmt: skip
+
+
+_BY_ALIAS: Final = tuple(to_camel(name) for name in _OF_RESULT)
+_FIRST_ALIAS: Final = _BY_ALIAS[0]
+_EXPECTED: Final = (
+    "expected an evaluated answer with its results, as evaluate --results writes them"
+)
 
 
 class ResultRow(NamedTuple):
@@ -167,15 +176,6 @@ def result_of_record(record: Mapping[str, Any]) -> AggregatedEvaluationResult:
 
 
 # --- light rows
-class _Aliases(dict[str, str]):
-    """Names of fields in camelCase by their names in snake_case."""
-
-    def __missing__(self, name: str) -> str:
-        first, *others = name.split("_")
-        self[name] = first + "".join(map(str.title, others))
-        return self[name]
-
-
 class _Names(dict[str, str]):
     """Names of fields in snake_case by their names in any form."""
 
@@ -186,33 +186,19 @@ class _Names(dict[str, str]):
         return snake
 
 
-_ALIASES: Final = _Aliases()
 _NAMES: Final = _Names()
-_BY_ALIAS: Final = tuple(_ALIASES[name] for name in _OF_RESULT)
-_FIRST_ALIAS: Final = _BY_ALIAS[0]
-
-
-class _Fields:
-    """Reads a mapping by names in snake_case, also if it has them in camelCase, as files do."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._get = values.get
-
-    def __call__(self, name: str) -> Any:
-        value = self._get(_ALIASES[name])
-        return self._get(name) if value is None else value
 
 
 def in_snake_case(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping with its keys in snake_case. Those that are so already stay."""
-    return {_NAMES[name]: value for name, value in fields.items()}
+    """Return what is not None in a mapping, with its keys in snake_case: files have either form."""
+    return {_NAMES[name]: value for name, value in fields.items() if value is not None}
 
 
 def record_of(line: bytes) -> dict[str, Any]:
     """Return the JSON object on a line.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The line is not one.
     """
     try:
         value = json.loads(line)
@@ -229,30 +215,23 @@ def row_of_record(record: Mapping[str, Any], id: str, place: str) -> AnswerRow:
     Raises:
         NotAResultError: The object is no result.
     """
-    get = _Fields(record)
-    results = get("results")
+    fields = in_snake_case(record)
+    results = fields.get("results")
     if not isinstance(results, list | tuple):
-        raise NotAResultError(
-            "expected an evaluated answer with its results, as evaluate --results writes them"
-        )
+        raise NotAResultError(_EXPECTED)
     rows = [_row_of_result_record(item) for item in results]
-    snapshot = _mapping(get("input_snapshot"))
-    question = _Fields(snapshot)
-    span = _Fields(_mapping(get("span")))
-    fields = {name: value for name in _OF_INPUT if (value := question(name)) is not None}
-    named = {name: value for name in LABELS if (value := get(name)) is not None}
-    conversation = get("conversation_id") or get("session_id")
+    span = in_snake_case(_mapping(fields.get("span")))
     return answer_row(
         id,
         place,
-        seconds_of(get("ended_ns"), get("timestamp")),
-        named,
-        _mapping(get("tags")),
-        conversation,
-        span("trace_id"),
-        get("metadata"),
-        rows,
+        seconds_of(fields.get("ended_ns"), fields.get("timestamp")),
         fields,
+        _mapping(fields.get("tags")),
+        fields.get("conversation_id") or fields.get("session_id"),
+        span.get("trace_id"),
+        fields.get("metadata"),
+        rows,
+        in_snake_case(_mapping(fields.get("input_snapshot"))),
     )
 
 
@@ -291,7 +270,7 @@ def row_of(aggregated: AggregatedEvaluationResult, place: str) -> AnswerRow:
 def _input_of(aggregated: AggregatedEvaluationResult) -> Mapping[str, Any]:
     if aggregated.input_snapshot is None:
         return {}
-    wanted = {"mode": "json", "include": set(_OF_INPUT), "exclude_none": True}
+    wanted = {"mode": "json", "include": _OF_INPUT, "exclude_none": True}
     try:
         return aggregated.input_snapshot.model_dump(**wanted)  # type: ignore[arg-type]
     except ValueError:  # an input may contain objects that JSON cannot represent
@@ -367,9 +346,7 @@ def result_row(
 
 def _row_of_result_record(record: Any) -> ResultRow:
     if not isinstance(record, Mapping):
-        raise NotAResultError(
-            "expected an evaluated answer with its results, as evaluate --results writes them"
-        )
+        raise NotAResultError(_EXPECTED)
     # A file has one form, so that one look tells which: half the time of looking for each name.
     names = _BY_ALIAS if _FIRST_ALIAS in record else _OF_RESULT
     (

@@ -457,16 +457,22 @@ def insert_rows(connection: sa.Connection, items: Sequence[Rows]) -> None:
             connection.execute(build(table).on_conflict_do_nothing(), rows)
 
 
+def reader_engine(target: Target) -> sa.Engine:
+    """Return the engine of connections without the right to write."""
+    if target.path is None:
+        return server_engine(target, read_only=True)
+    return sqlite_engine(target.path, read_only=True)
+
+
 @contextlib.contextmanager
-def connect_reader(target: Target) -> Iterator[sa.Connection]:
-    """A connection without the right to write, to tables of a version that this package knows."""
+def connect_reader(target: Target, engine: sa.Engine | None = None) -> Iterator[sa.Connection]:
+    """A connection without the right to write, to tables of a version that this package knows.
+
+    For many pages give one `engine`: it keeps the compiled statements.
+    """
     if target.path is not None and not target.path.is_file():
         raise StorageError(f"{target.place}: there is no such database")
-    engine = (
-        server_engine(target, read_only=True)
-        if target.path is None
-        else sqlite_engine(target.path, read_only=True)
-    )
+    engine = engine or reader_engine(target)
     try:
         with engine.connect() as connection:
             _has_version(connection)

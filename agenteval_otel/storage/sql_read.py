@@ -26,7 +26,7 @@ from agenteval_otel.storage.rows import (
     result_row,
     seconds_of,
 )
-from agenteval_otel.storage.sql_database import EVALUATIONS, RESULTS, connect_reader
+from agenteval_otel.storage.sql_database import EVALUATIONS, RESULTS, connect_reader, reader_engine
 from agenteval_otel.storage.sql_rows import (
     StoredResult,
     evaluation_of,
@@ -101,6 +101,7 @@ def read_results(
     """
     conditions = _conditions(labels or {}, since, until)
     newest = ""
+    engine = reader_engine(target)  # compiles the statement once: a third of the time
     while True:
         page = (
             sa.select(*_READ)
@@ -108,13 +109,14 @@ def read_results(
             .order_by(EVALUATIONS.c.id)
             .limit(_PAGE_ROWS if with_results else _STREAMED)
         )
-        with connect_reader(target) as connection:
+        with connect_reader(target, engine) as connection:
             rows = connection.execute(page).mappings().all()
-            evaluations = evaluations_in(connection, rows, unreadable, with_results=with_results)
+            ids = [row["id"] for row in rows]
+            results = _results_of(connection, ids) if with_results else {}
         if not rows:
             return
-        newest = rows[-1]["id"]
-        yield from evaluations
+        newest = ids[-1]
+        yield from _built(rows, results, unreadable)
 
 
 def read_others(
@@ -174,14 +176,22 @@ def evaluations_in(
 ) -> list[tuple[str, AggregatedEvaluationResult]]:
     """Return the evaluations that can be read. Others are counted."""
     ids = [row["id"] for row in rows]
-    results = _results_of(connection, ids) if with_results else dict.fromkeys(ids, ())
-    evaluations = []
+    results = _results_of(connection, ids) if with_results else {}
+    return list(_built(rows, results, unreadable))
+
+
+def _built(
+    rows: Sequence[Mapping[Any, Any]], results: Mapping[str, Sequence[Any]], unreadable: Unreadable
+) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
+    """Yield evaluations one by one: a page of them at once costs the garbage collector as much."""
     for row in rows:
+        id = row["id"]
         try:
-            evaluations.append((row["id"], evaluation_of(row, results[row["id"]])))
+            evaluation = evaluation_of(row, results.get(id, ()))
         except (ValueError, TypeError) as error:  # changed by hand
-            unreadable.add(row["id"], error)
-    return evaluations
+            unreadable.add(id, error)
+            continue
+        yield id, evaluation
 
 
 def _results_of(connection: sa.Connection, ids: Sequence[str]) -> dict[str, list[Any]]:
@@ -240,14 +250,14 @@ def read_rows(
         next_row: Any = next(rows, None)
         for row in reading.execute(chosen).mappings():
             id = row["id"]
-            found: list[ResultRow] = []
+            of_answer: list[ResultRow] = []
             # Ids below are of evaluations that were deleted meanwhile.
             while next_row is not None and next_row[0] <= id:
                 if next_row[0] == id:
-                    found.append(result_row(*next_row[1:]))
+                    of_answer.append(result_row(*next_row[1:]))
                 next_row = next(rows, None)
             try:
-                answer = _row_of_columns(row, found)
+                answer = _row_of_columns(row, of_answer)
             except (ValueError, TypeError, AttributeError) as error:  # changed by hand
                 unreadable.add(id, error)
                 continue
