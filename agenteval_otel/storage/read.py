@@ -110,21 +110,19 @@ def read_results(
 ) -> Stored:
     """Yield the whole evaluations that are wanted, in the order in which they were stored.
 
-    Without `with_results` those of a database have none of their results, and are read faster. Tags
-    are not filtered in a database.
+    Without `with_results` those of a database have none of their results, and are read faster.
 
     Raises:
         StorageError: The place cannot be read.
     """
     unreadable = Unreadable() if unreadable is None else unreadable
     if isinstance(query.place, LineFiles):
-        for id, evaluation in query.place.results(unreadable):
-            if query.is_of_all or query.keeps(row_of(evaluation, id)):
-                yield id, evaluation
+        stored = query.place.results(unreadable)
+        is_filtered = query.is_of_all
     else:
         from agenteval_otel.storage import sql_read
 
-        yield from sql_read.read_results(
+        stored = sql_read.read_results(
             query.place,
             unreadable,
             labels=query.labels,
@@ -132,28 +130,24 @@ def read_results(
             until=query.until,
             with_results=with_results,
         )
+        is_filtered = not any(name.startswith("tag.") for name in query.labels)
+    for id, evaluation in stored:
+        if is_filtered or query.keeps(row_of(evaluation, id)):
+            yield id, evaluation
     unreadable.log(query.place.place)
 
 
 def read_others(
-    place: Place, evaluations: Mapping[str, tuple[str, str]]
+    target: Target, evaluations: Mapping[str, tuple[str, str]]
 ) -> list[AggregatedEvaluationResult]:
-    """Return the other evaluations of the same spans. `evaluations` maps ids to their trace and
-    span ids.
+    """Return the other evaluations of the same spans in a database. `evaluations` maps ids to their
+    trace and span ids.
     """
-    unreadable = Unreadable()
-    if isinstance(place, LineFiles):
-        spans = set(evaluations.values())
-        candidates = place.referring({trace_id for trace_id, _ in spans}, unreadable)
-        return [
-            evaluation
-            for id, evaluation in candidates
-            if id not in evaluations and _span_of(evaluation) in spans
-        ]
     from agenteval_otel.storage import sql_read
 
-    others = sql_read.read_others(place, evaluations, unreadable)
-    unreadable.log(place.place)
+    unreadable = Unreadable()
+    others = sql_read.read_others(target, evaluations, unreadable)
+    unreadable.log(target.place)
     return others
 
 
@@ -315,8 +309,8 @@ def _name(value: Any) -> str | None:
 def find_answer(
     place: Place, evaluation_id: str
 ) -> tuple[AggregatedEvaluationResult, list[StoredEvaluation]] | None:
-    """Return an evaluation, and what people and the application said of its answer. None if there
-    is none with this id.
+    """Return an evaluation, and what people and the application said of its answer. None for an id
+    that is not stored.
     """
     if not isinstance(place, LineFiles):
         from agenteval_otel.storage import sql_read
