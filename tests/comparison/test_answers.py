@@ -33,13 +33,19 @@ def evaluated(version: str, hour: int = 0) -> AggregatedEvaluationResult:
         tags={"tenant": "acme"},
         ended_ns=NOON_NS + hour * 3_600 * 10**9,
         span=SpanReference(trace_id="ab" * 16, span_id="cd" * 8),
-        input_snapshot=EvaluationInput(prompt="Where?", response="There."),
+        input_snapshot=EvaluationInput(
+            prompt="Where?",
+            response="There.",
+            message_history=[
+                {"role": "assistant", "content": "Hm.", "tool_calls": [{"name": "search"}]}
+            ],
+        ),
     )
 
 
 def test_a_database_and_a_file_give_the_same_answers(tmp_path: Path) -> None:
-    """Scores, weights, versions, conversation, labels, content and time, whichever way the results
-    were stored.
+    """Scores, weights, versions, conversation, labels, content, time and what recognises the input,
+    whichever way the results were stored.
     """
     results = [evaluated("3"), evaluated("4", hour=1)]
     database, file = tmp_path / "a.db", tmp_path / "a.jsonl"
