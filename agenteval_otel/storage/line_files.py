@@ -127,9 +127,7 @@ class LineFiles:
         after: str = "",
         holding: Callable[[bytes], bool] | None = None,
     ) -> Iterator[T]:
-        for line in self._lines(after=after):
-            if holding is not None and not holding(line.text):
-                continue
+        for line in self._lines(after=after, holding=holding):
             try:
                 parsed = parse(line)
             except (ValueError, RecursionError) as error:
@@ -139,8 +137,10 @@ class LineFiles:
             unreadable.has_others = True
             yield parsed
 
-    def _lines(self, *, after: str) -> Iterator[_Line]:
-        """Yield the lines that are not empty, behind the one of the id `after`."""
+    def _lines(
+        self, *, after: str, holding: Callable[[bytes], bool] | None = None
+    ) -> Iterator[_Line]:
+        """Yield the lines that are not empty and that `holding` accepts, behind the id `after`."""
         begin = self.number_of(after) - self._first if after else 0
         for number in range(begin, len(self.paths)):
             path = self.paths[number]
@@ -153,7 +153,7 @@ class LineFiles:
                         at = file.seek(int(after[_FILE_DIGITS:], 16))
                         at += len(file.readline())
                     for position, text in enumerate(file, 1):
-                        if text.strip():
+                        if (holding is None or holding(text)) and text.strip():
                             known = text.removeprefix(_BYTE_ORDER_MARK) if at == 0 else text
                             yield _Line(f"{prefix}{at:020x}", f"{name}:{position}", known)
                         at += len(text)
