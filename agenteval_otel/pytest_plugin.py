@@ -194,11 +194,11 @@ class Summary:
         self._wrong: str | None = None
         path = config.getoption("agenteval_baseline")
         if path is not None and self._prints:
-            from agenteval_otel.comparison import Source
+            from agenteval_otel.comparison import ComparedSource
             from agenteval_otel.errors import AgentEvalError
 
             try:
-                self._baseline = path, list(Source(path).answers())
+                self._baseline = path, list(ComparedSource(path).answers())
             except (AgentEvalError, OSError) as error:
                 raise pytest.UsageError(f"--agenteval-baseline: {error}") from None
 

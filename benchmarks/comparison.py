@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.comparison import Options, Source, compare, statistics
+from agenteval_otel.comparison import ComparedSource, Options, compare, statistics
 from agenteval_otel.comparison.statistics import ALPHA, Clusters, Difference
 from agenteval_otel.models.intervals import UnitMean
 from benchmarks.goals import Goal, at_least, at_most, holds
@@ -212,7 +212,7 @@ def _speed(size: Size) -> Numbers:
                 path.write_text("\n".join(_lines(count, str(path))))
             for kind, options in (("pairs", Options()), ("two samples", Options(pairs=False))):
                 began = time.process_time()
-                compare(*(list(Source(str(path)).answers()) for path in paths), options)
+                compare(*(list(ComparedSource(str(path)).answers()) for path in paths), options)
                 numbers[f"{name}, {kind}"] = time.process_time() - began
     return numbers
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_public_names import NAMES
+
 PACKAGE = Path(__file__).resolve().parents[1] / "agenteval_otel"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -185,3 +187,22 @@ def test_class_names_are_plain() -> None:
             if isinstance(node, ast.ClassDef):
                 assert not node.name.endswith(("Manager", "Helper", "Util", "Utils")), node.name
                 assert not node.name.startswith("Base"), node.name
+
+
+def test_a_class_name_that_crosses_folders_is_used_once() -> None:
+    """No other class of the package has the name of one that is public or imported across folders."""
+    defined: dict[str, list[str]] = {}
+    crossing: set[str] = {name for names in NAMES.values() for name in names}
+    for path in FILES:
+        place = str(path.relative_to(PACKAGE))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name, []).append(place)
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE.name):
+                folder = (node.module or "").split(".")[1:2]
+                if folder != [place.split("/")[0]]:
+                    crossing.update(alias.name for alias in node.names)
+    # The two middlewares have one name on purpose: an application imports one of them.
+    crossing.discard("AgentEvalMiddleware")
+    twice = {name: places for name, places in defined.items() if len(places) > 1}
+    assert {name: places for name, places in twice.items() if name in crossing} == {}

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from agenteval_otel.cli import evaluate
 from agenteval_otel.cli.figures import json_for_terminals
-from agenteval_otel.comparison import Answer, Source, compare
+from agenteval_otel.comparison import Answer, ComparedSource, compare
 from agenteval_otel.comparison.answers import answer_of
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.benchmarks import BenchmarkSettings
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="the history as JSON")
 
 
-class Run(NamedTuple):
+class BenchmarkRun(NamedTuple):
     """A run that is kept."""
 
     number: int
@@ -92,14 +92,14 @@ class Run(NamedTuple):
 def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder) / arguments.name
     runs = sorted(
-        Run(int(match[1]), match[2], path)
+        BenchmarkRun(int(match[1]), match[2], path)
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _FILE.fullmatch(path.name))
     )
     return _run(arguments, folder, runs) if arguments.action == "run" else _history(arguments, runs)
 
 
-def _run(arguments: argparse.Namespace, folder: Path, runs: list[Run]) -> int:
+def _run(arguments: argparse.Namespace, folder: Path, runs: list[BenchmarkRun]) -> int:
     benchmark = _benchmark(arguments)
     version = arguments.version or own_service_version()
     if version is None:
@@ -157,14 +157,14 @@ def _benchmark(arguments: argparse.Namespace) -> BenchmarkSettings:
 class Version(NamedTuple):
     """A run's figures, and by criterion whether it dropped or gained since the run before."""
 
-    run: Run
+    run: BenchmarkRun
     at: datetime
     answers: int
     means: dict[str, Estimate]
     outcomes: dict[str, str]
 
 
-def _history(arguments: argparse.Namespace, runs: list[Run]) -> int:
+def _history(arguments: argparse.Namespace, runs: list[BenchmarkRun]) -> int:
     if not runs:
         raise ConfigurationError(
             f"no run of {arguments.name!r} is kept there", path=arguments.folder
@@ -197,10 +197,10 @@ def _history(arguments: argparse.Namespace, runs: list[Run]) -> int:
     return 0
 
 
-def _versions(runs: list[Run]) -> Iterator[Version]:
+def _versions(runs: list[BenchmarkRun]) -> Iterator[Version]:
     before: list[Answer] = []
     for each in runs:
-        rows = list(Source(str(each.path)).rows())
+        rows = list(ComparedSource(str(each.path)).rows())
         answers = [answer_of(row) for row in rows]
         means = {
             name: mean

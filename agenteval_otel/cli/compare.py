@@ -16,10 +16,10 @@ from agenteval_otel.cli.figures import json_for_terminals, number_between, whole
 from agenteval_otel.cli.file_kinds import check_kinds
 from agenteval_otel.comparison import (
     Answer,
+    ComparedSource,
     Comparison,
     Filters,
     Options,
-    Source,
     arms_of,
     compare,
     shadow_sides,
@@ -258,10 +258,10 @@ def _sides(
     filters = Filters.parse(
         ((name, text) for name, text in times if text is not None), "--since, --until"
     )
-    first = Source(arguments.a)
+    first = ComparedSource(arguments.a)
     check_kinds([first.location], "compare")
     if arguments.b is not None:
-        second = Source(arguments.b)
+        second = ComparedSource(arguments.b)
         check_kinds([second.location], "compare")
         return (first.name, second.name), (
             list(first.answers(filters)),

@@ -31,10 +31,10 @@ from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.replay.backends import Backend, Jaeger, Tempo
 from agenteval_otel.replay.files import OtlpFiles
-from agenteval_otel.replay.recorded import Selection, Source
+from agenteval_otel.replay.recorded import RecordedSource, Selection
 from agenteval_otel.replay.results_file import ResultsFile
 from agenteval_otel.replay.run import Replay
-from agenteval_otel.replay.side_by_side import Comparison
+from agenteval_otel.replay.side_by_side import RescoredCriterion
 from agenteval_otel.replay.stored import StoredAnswers
 from agenteval_otel.reports.figures import DASH, count_of, frequencies, percent
 from agenteval_otel.reports.table import console_for, fitting, grid_of, tables_of
@@ -244,7 +244,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _end(
     arguments: argparse.Namespace,
     replay: Replay,
-    source: Source,
+    source: RecordedSource,
     notes: Sequence[str],
     duration_s: float,
 ) -> int:
@@ -330,7 +330,7 @@ def _print_tables(replay: Replay, heading: str) -> None:
             console.print(grid_of(rows))
 
 
-def _cells(item: Comparison) -> Iterator[str]:
+def _cells(item: RescoredCriterion) -> Iterator[str]:
     def mean(estimate: Estimate | None) -> str:
         return DASH if estimate is None else f"{estimate.mean:.2f}"
 
@@ -387,7 +387,7 @@ def _config_of(fields: dict[str, Any]) -> EvaluationRunConfig:
     return EvaluationRunConfig(**{**fields, "evaluators": answers})
 
 
-def _source(arguments: argparse.Namespace, selection: Selection) -> Source:
+def _source(arguments: argparse.Namespace, selection: Selection) -> RecordedSource:
     nested = arguments.nested_agents
     if arguments.kind == "file":
         return OtlpFiles(

@@ -2,9 +2,23 @@
 evaluators.
 """
 
-from agenteval_otel.comparison.answers import Answer, Filters, Source, answer_of_result, arms_of
+from agenteval_otel.comparison.answers import (
+    Answer,
+    ComparedSource,
+    Filters,
+    answer_of_result,
+    arms_of,
+)
 from agenteval_otel.comparison.compare import Comparison, Options, compare, shadow_sides
 
 __all__ = [
-    "Answer", "Comparison", "Filters", "Options", "Source", "answer_of_result", "arms_of", "compare", "shadow_sides",
+    "Answer",
+    "ComparedSource",
+    "Comparison",
+    "Filters",
+    "Options",
+    "answer_of_result",
+    "arms_of",
+    "compare",
+    "shadow_sides",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from agenteval_otel.storage.rows import (
     LABELS,
     AnswerRow,
     ScoreOf,
-    Unreadable,
+    UnreadableRows,
     in_snake_case,
     row_of,
     scores_of,
@@ -181,7 +181,7 @@ def moment_of(text: str, path: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-class Source:
+class ComparedSource:
     """Where answers are read from: ``LOCATION[?NAME=VALUE&...]``.
 
     The location is a file of results, an SQLite file of the storage, or ``sql:`` with the address
@@ -212,7 +212,7 @@ class Source:
             ConfigurationError: The source is not there, or nothing in it is an evaluated answer.
         """
         chosen = self.filters & filters if filters else self.filters
-        unreadable = Unreadable()
+        unreadable = UnreadableRows()
         try:
             yield from read_rows(chosen.query(self._place()), unreadable)
         except StorageError as error:

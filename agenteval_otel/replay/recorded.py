@@ -78,7 +78,7 @@ class Selection(NamedTuple):
         )
 
 
-class Source(Protocol):
+class RecordedSource(Protocol):
     """Where answers are recorded. Used by one thread, which may block.
 
     Attributes:

@@ -12,7 +12,7 @@ from agenteval_otel.engine.offline import OfflineRun, Progress
 from agenteval_otel.engine.response import outgoing_words
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.replay.recorded import RecordedAnswer, Selection, Source, completed
+from agenteval_otel.replay.recorded import RecordedAnswer, RecordedSource, Selection, completed
 from agenteval_otel.replay.results_file import REPLAY, ResultsFile
 from agenteval_otel.replay.side_by_side import SideBySide
 from agenteval_otel.reports.totals import Totals
@@ -57,7 +57,7 @@ class Replay:
 
     def __init__(
         self,
-        source: Source,
+        source: RecordedSource,
         selection: Selection,
         config_of: Callable[[str], EvaluationRunConfig | None],
         results: ResultsFile,

@@ -13,7 +13,7 @@ from agenteval_otel.reports.totals import ROUNDING, CriterionTotals, estimate_js
 _MAX_VERSIONS: Final = 8
 
 
-class Comparison:
+class RescoredCriterion:
     """One criterion.
 
     Attributes:
@@ -75,10 +75,10 @@ class SideBySide:
     """The criteria that have a recorded and a new score somewhere, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, Comparison] = {}
+        self._by_name: dict[str, RescoredCriterion] = {}
         self.answers = 0
 
-    def __iter__(self) -> Iterator[Comparison]:
+    def __iter__(self) -> Iterator[RescoredCriterion]:
         return iter(self._by_name.values())
 
     def add(
@@ -88,7 +88,7 @@ class SideBySide:
         for result in results:
             name = result.criterion_name
             if name in recorded:
-                self._by_name.setdefault(name, Comparison(name)).add(recorded[name], result)
+                self._by_name.setdefault(name, RescoredCriterion(name)).add(recorded[name], result)
 
 
 def _count(versions: Counter[str], result: EvaluationResult) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.reports.figures import BAD, DASH, GOOD, with_interval
-from agenteval_otel.reports.totals import Target, Totals
+from agenteval_otel.reports.totals import TargetOutcome, Totals
 from agenteval_otel.runtime.masking import printable
 
 _WIDE = 76
@@ -37,7 +37,7 @@ def console_for(file: IO[str], *, width: int | None = None, colour: bool | None 
 
 
 def tables_of(
-    heading: str, totals: Totals, targets: Sequence[Target] = (), *, width: int
+    heading: str, totals: Totals, targets: Sequence[TargetOutcome] = (), *, width: int
 ) -> Iterator[RenderableType]:
     """The heading, the table of the criteria, why results failed or were skipped, the lowest
     inputs, a legend.
@@ -65,7 +65,7 @@ def tables_of(
 
 def criteria_table(
     totals: Totals,
-    targets: Sequence[Target],
+    targets: Sequence[TargetOutcome],
     *,
     width: int,
     columns: Sequence[str] = _COLUMNS,
@@ -117,7 +117,7 @@ def _estimate(estimate: Estimate | None, wide: bool, *, rate: bool = False) -> T
     )
 
 
-def _targets(targets: Sequence[Target], criterion: str | None) -> Text:
+def _targets(targets: Sequence[TargetOutcome], criterion: str | None) -> Text:
     signs = {True: (GOOD, "green"), False: (BAD, "bold red")}
     own = [
         Text.assemble(f"{item.shown} ", signs[item.met])

@@ -338,7 +338,7 @@ def _count(counter: Counter[str], key: str) -> None:
         counter[key] += 1
 
 
-class Target(NamedTuple):
+class TargetOutcome(NamedTuple):
     """What a criterion (None: the overall scores) should reach, in tables and in full, and what it
     has reached.
     """

@@ -14,7 +14,7 @@ from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.rows import (
     AnswerRow,
-    Unreadable,
+    UnreadableRows,
     parse_result,
     record_of,
     row_of_record,
@@ -70,7 +70,7 @@ class LineFiles:
         """Return how many results there are, without reading them: at least as many as can be read."""
         return sum(len(_RESULT.findall(line.text)) for line in self._lines(after=""))
 
-    def rows(self, unreadable: Unreadable, *, after: str = "") -> Iterator[AnswerRow]:
+    def rows(self, unreadable: UnreadableRows, *, after: str = "") -> Iterator[AnswerRow]:
         """Yield the answers as light rows, in order, from behind the evaluation `after`."""
 
         def row_of_line(line: _Line) -> AnswerRow:
@@ -79,7 +79,7 @@ class LineFiles:
         return self._parsed(row_of_line, unreadable, after=after)
 
     def results(
-        self, unreadable: Unreadable, *, holding: Callable[[bytes], bool] | None = None
+        self, unreadable: UnreadableRows, *, holding: Callable[[bytes], bool] | None = None
     ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
         """Yield the evaluations by their ids, in order, of the lines that `holding` accepts."""
 
@@ -89,14 +89,14 @@ class LineFiles:
         return self._parsed(result_of_line, unreadable, holding=holding)
 
     def mentioning(
-        self, texts: Collection[str], unreadable: Unreadable
+        self, texts: Collection[str], unreadable: UnreadableRows
     ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
         """Yield the evaluations whose line has one of these texts as a whole value."""
         needles = _forms_of(texts)
         return self.results(unreadable, holding=lambda line: any(map(line.__contains__, needles)))
 
     def referring(
-        self, ids: Collection[str], unreadable: Unreadable
+        self, ids: Collection[str], unreadable: UnreadableRows
     ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
         """Yield the evaluations with one of these ids of a trace or a response. There may be many."""
         forms = _forms_of(ids)
@@ -122,7 +122,7 @@ class LineFiles:
     def _parsed(
         self,
         parse: Callable[[_Line], T],
-        unreadable: Unreadable,
+        unreadable: UnreadableRows,
         *,
         after: str = "",
         holding: Callable[[bytes], bool] | None = None,

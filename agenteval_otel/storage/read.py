@@ -20,8 +20,8 @@ from agenteval_otel.storage.rows import (
     AnswerRow,
     Label,
     StoredEvaluation,
-    Unreadable,
-    Verdict,
+    StoredVerdict,
+    UnreadableRows,
     joined_labels,
     row_of,
     scores_of,
@@ -82,13 +82,13 @@ class Query(NamedTuple):
         return self.since is None or row.at >= self.since.timestamp()
 
 
-def read_rows(query: Query, unreadable: Unreadable | None = None) -> Iterator[AnswerRow]:
+def read_rows(query: Query, unreadable: UnreadableRows | None = None) -> Iterator[AnswerRow]:
     """Yield the answers that are wanted as light rows, in the order in which they were stored.
 
     Raises:
         StorageError: The place cannot be read.
     """
-    unreadable = Unreadable() if unreadable is None else unreadable
+    unreadable = UnreadableRows() if unreadable is None else unreadable
     if isinstance(query.place, LineFiles):
         rows = query.place.rows(unreadable)
     else:
@@ -106,7 +106,7 @@ def read_rows(query: Query, unreadable: Unreadable | None = None) -> Iterator[An
 
 
 def read_results(
-    query: Query, unreadable: Unreadable | None = None, *, with_results: bool = True
+    query: Query, unreadable: UnreadableRows | None = None, *, with_results: bool = True
 ) -> Stored:
     """Yield the whole evaluations that are wanted, in the order in which they were stored.
 
@@ -115,7 +115,7 @@ def read_results(
     Raises:
         StorageError: The place cannot be read.
     """
-    unreadable = Unreadable() if unreadable is None else unreadable
+    unreadable = UnreadableRows() if unreadable is None else unreadable
     if isinstance(query.place, LineFiles):
         stored = query.place.results(unreadable)
         is_filtered = query.is_of_all
@@ -145,7 +145,7 @@ def read_others(
     """
     from agenteval_otel.storage import sql_read
 
-    unreadable = Unreadable()
+    unreadable = UnreadableRows()
     others = sql_read.read_others(target, evaluations, unreadable)
     unreadable.log(target.place)
     return others
@@ -153,7 +153,7 @@ def read_others(
 
 def read_feedback(place: Place, key: str) -> Stored:
     """Yield the evaluations with results of people that have this key in their metadata."""
-    unreadable = Unreadable()
+    unreadable = UnreadableRows()
     if isinstance(place, LineFiles):
         needle = f'"{key}"'.encode()
         yield from place.results(unreadable, holding=lambda line: needle in line)
@@ -168,7 +168,7 @@ def read_answers(place: Place, ids: Mapping[str, Collection[str]]) -> Stored:
     """Yield the evaluations with one of these values of ``trace_id``, ``response_id`` or
     ``conversation_id``, perhaps without their results. Files give all that have an input.
     """
-    unreadable = Unreadable()
+    unreadable = UnreadableRows()
     if isinstance(place, LineFiles):
         yield from place.results(unreadable, holding=_has_input)
     else:
@@ -260,7 +260,7 @@ def read_columns(place: Place, *, after: str, skip: int = 0) -> Iterator[Sequenc
 
 
 def _columns_of_lines(files: LineFiles, after: str, skip: int) -> Iterator[Sequence[Any]]:
-    unreadable = Unreadable()
+    unreadable = UnreadableRows()
     part: list[tuple[Any, ...]] = []
     for row in files.rows(unreadable, after=after):
         if skip > 0:
@@ -324,7 +324,7 @@ def find_answer(
     texts = ids if span is None else {*ids, span[0]}
     others = [
         StoredEvaluation(id, other)
-        for id, other in place.mentioning(texts, Unreadable())
+        for id, other in place.mentioning(texts, UnreadableRows())
         if id != evaluation_id
         and (other.response_id in ids or (span is not None and _span_of(other) == span))
     ]
@@ -339,7 +339,7 @@ def find_conversation(place: Place, conversation_id: str) -> list[StoredEvaluati
         return sql_read.find_conversation(place, conversation_id, limit=_MOST_OF_CONVERSATION)
     evaluations = [
         StoredEvaluation(id, evaluation)
-        for id, evaluation in place.mentioning([conversation_id], Unreadable())
+        for id, evaluation in place.mentioning([conversation_id], UnreadableRows())
         if evaluation.conversation_id == conversation_id
     ]
     evaluations.sort(key=lambda stored: stored.evaluation.ended_ns or 0)
@@ -372,7 +372,10 @@ def find_labels(place: Place, evaluation_ids: Sequence[str]) -> list[Label]:
     if not of_people:
         return []
     ids = {id for verdict in of_people for id in (verdict.trace_id, verdict.response_id) if id}
-    answers = [*place.referring(ids, Unreadable()), *find_evaluations(place, sorted(ids)).items()]
+    answers = [
+        *place.referring(ids, UnreadableRows()),
+        *find_evaluations(place, sorted(ids)).items(),
+    ]
     of_others = [
         verdict
         for id, evaluation in answers
@@ -383,11 +386,11 @@ def find_labels(place: Place, evaluation_ids: Sequence[str]) -> list[Label]:
 
 def _verdicts_of(
     id: str, evaluation: AggregatedEvaluationResult, *, is_human: bool
-) -> Iterator[Verdict]:
+) -> Iterator[StoredVerdict]:
     trace_id, span_id = _span_of(evaluation) or (None, None)
     for result in evaluation.results:
         if (result.evaluator_kind == "human") == is_human:
-            yield Verdict(
+            yield StoredVerdict(
                 id,
                 evaluation.response_id,
                 trace_id,

@@ -103,7 +103,7 @@ class AnswerRow(NamedTuple):
         return self.conversation_id or self.trace_id
 
 
-class Unreadable:
+class UnreadableRows:
     """Counts the stored rows that cannot be read. Each costs itself alone.
 
     Attributes:
@@ -120,7 +120,7 @@ class Unreadable:
         self.first = ""
 
     def __repr__(self) -> str:
-        return f"<Unreadable {self.count:,}>"
+        return f"<UnreadableRows {self.count:,}>"
 
     def add(self, place: str, error: Exception) -> None:
         reason = reason_of(error)
@@ -457,7 +457,7 @@ class StoredEvaluation(NamedTuple):
     evaluation: AggregatedEvaluationResult
 
 
-class Verdict(NamedTuple):
+class StoredVerdict(NamedTuple):
     """A verdict, of a person or an evaluator, with what leads to its answer."""
 
     evaluation_id: str
@@ -468,7 +468,9 @@ class Verdict(NamedTuple):
     passed: bool | None
 
 
-def joined_labels(of_people: Iterable[Verdict], of_others: Iterable[Verdict]) -> list[Label]:
+def joined_labels(
+    of_people: Iterable[StoredVerdict], of_others: Iterable[StoredVerdict]
+) -> list[Label]:
     """Return the labels, each with the verdicts on its answer.
 
     What leads to an answer is its span, its own id, or the id of its evaluation.

@@ -17,7 +17,7 @@ from agenteval_otel.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure, without_person
 from agenteval_otel.storage.files import lock_of, open_locked
-from agenteval_otel.storage.rows import Unreadable
+from agenteval_otel.storage.rows import UnreadableRows
 from agenteval_otel.storage.sql_database import (
     EVALUATIONS,
     connect_reader,
@@ -110,7 +110,7 @@ def _changed(
 ) -> tuple[list[str], list[Rows]]:
     """The ids of the evaluations that are concerned or cannot be read, and the rows that take the
     place of the former."""
-    readable = dict(evaluations_in(connection, candidates, Unreadable()))
+    readable = dict(evaluations_in(connection, candidates, UnreadableRows()))
     gone, rows = [], []
     for row in candidates:
         aggregated = readable.get(row["id"])

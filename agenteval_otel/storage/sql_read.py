@@ -19,8 +19,8 @@ from agenteval_otel.storage.rows import (
     Label,
     ResultRow,
     StoredEvaluation,
-    Unreadable,
-    Verdict,
+    StoredVerdict,
+    UnreadableRows,
     answer_row,
     joined_labels,
     result_row,
@@ -87,7 +87,7 @@ def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationR
 
 def read_results(
     target: Target,
-    unreadable: Unreadable,
+    unreadable: UnreadableRows,
     *,
     labels: Mapping[str, Collection[str]] | None = None,
     since: datetime | None = None,
@@ -120,7 +120,7 @@ def read_results(
 
 
 def read_others(
-    target: Target, evaluations: Mapping[str, tuple[str, str]], unreadable: Unreadable
+    target: Target, evaluations: Mapping[str, tuple[str, str]], unreadable: UnreadableRows
 ) -> list[AggregatedEvaluationResult]:
     """Return the other evaluations of the same spans. `evaluations` maps ids to their trace and
     span ids.
@@ -137,7 +137,7 @@ def read_others(
 
 
 def read_feedback(
-    target: Target, key: str, unreadable: Unreadable
+    target: Target, key: str, unreadable: UnreadableRows
 ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
     """Yield the evaluations with results of people that have this key in their metadata, oldest
     first.
@@ -154,7 +154,7 @@ def read_feedback(
 
 
 def read_answers(
-    target: Target, ids: Mapping[str, Collection[str]], unreadable: Unreadable
+    target: Target, ids: Mapping[str, Collection[str]], unreadable: UnreadableRows
 ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
     """Yield the evaluations, without their results, that have one of these values in one of these
     columns.
@@ -170,7 +170,7 @@ def read_answers(
 def evaluations_in(
     connection: sa.Connection,
     rows: Sequence[Mapping[Any, Any]],
-    unreadable: Unreadable,
+    unreadable: UnreadableRows,
     *,
     with_results: bool = True,
 ) -> list[tuple[str, AggregatedEvaluationResult]]:
@@ -181,7 +181,9 @@ def evaluations_in(
 
 
 def _built(
-    rows: Sequence[Mapping[Any, Any]], results: Mapping[str, Sequence[Any]], unreadable: Unreadable
+    rows: Sequence[Mapping[Any, Any]],
+    results: Mapping[str, Sequence[Any]],
+    unreadable: UnreadableRows,
 ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
     """Yield evaluations one by one: a page of them at once costs the garbage collector as much."""
     for row in rows:
@@ -221,7 +223,7 @@ def _conditions(
 # --- light rows
 def read_rows(
     target: Target,
-    unreadable: Unreadable,
+    unreadable: UnreadableRows,
     *,
     labels: Mapping[str, Collection[str]] | None = None,
     since: datetime | None = None,
@@ -372,17 +374,17 @@ def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list
     of_people = (
         sa.select(*selected).select_from(joined).where(evaluations.id.in_(evaluation_ids), is_human)
     )
-    labels = [Verdict(*row) for row in connection.execute(of_people.order_by(evaluations.id))]
+    labels = [StoredVerdict(*row) for row in connection.execute(of_people.order_by(evaluations.id))]
     traces = sorted({label.trace_id for label in labels if label.trace_id})
     ids = sorted({label.response_id for label in labels if label.response_id})
-    others: list[Verdict] = []
+    others: list[StoredVerdict] = []
     for condition in (
         evaluations.trace_id.in_(traces),
         evaluations.id.in_(ids),
         evaluations.response_id.in_(ids),
     ):
         of_others = sa.select(*selected).select_from(joined).where(condition, ~is_human)
-        others += [Verdict(*row) for row in connection.execute(of_others)]
+        others += [StoredVerdict(*row) for row in connection.execute(of_others)]
     return joined_labels(labels, others)
 
 
@@ -434,7 +436,7 @@ def _answers(
     statement = (
         sa.select(*_READ).where(condition).order_by(columns.evaluated_at, columns.id).limit(limit)
     )
-    unreadable = Unreadable()
+    unreadable = UnreadableRows()
     with connect_reader(target) as connection:
         rows = connection.execute(statement).mappings().all()
         answers = evaluations_in(connection, rows, unreadable)

@@ -23,7 +23,7 @@ _SECTIONS: Final = {
 _MIB: Final = 1024.0**2
 
 
-class Row(NamedTuple):
+class HealthRow(NamedTuple):
     """One metric: `values` of its series behind their attributes as text, and `zeros`, the series
     that are 0.
     """
@@ -34,16 +34,16 @@ class Row(NamedTuple):
     zeros: list[str]
 
 
-def sections(metrics: Metrics) -> dict[str, list[Row]]:
+def sections(metrics: Metrics) -> dict[str, list[HealthRow]]:
     """The metrics by the titles of the sections, and their series in the order of the attributes."""
-    made: dict[str, list[Row]] = {title: [] for title in _SECTIONS.values()}
+    made: dict[str, list[HealthRow]] = {title: [] for title in _SECTIONS.values()}
     for instrument, by_labels in metrics.items():
         title = next(
             (title for start, title in _SECTIONS.items() if instrument.name.startswith(start)), None
         )
         if title is None:
             continue
-        row = Row(instrument.name, instrument.description, [], [])
+        row = HealthRow(instrument.name, instrument.description, [], [])
         for labels, value in sorted(by_labels.items()):
             series = ", ".join(text for _, text in labels)
             if value == 0 and len(by_labels) > 1 and instrument.kind == "counter":

@@ -102,7 +102,7 @@ class CriterionView(NamedTuple):
         return self.passes.estimate.mean >= self.objective - 1e-9
 
 
-class Group(NamedTuple):
+class ResultGroup(NamedTuple):
     """The results of a criterion that share an agent, a model, a version or a reason; `share` of
     all, weighted.
     """
@@ -207,7 +207,9 @@ def criterion(
     return _criterion(columns, name, rows, objectives, span, is_human=False), rows
 
 
-def groups_of(columns: ResultColumns, rows: Rows, dimension: str, *, rate: bool) -> list[Group]:
+def groups_of(
+    columns: ResultColumns, rows: Rows, dimension: str, *, rate: bool
+) -> list[ResultGroup]:
     """The largest groups of these rows by a column of names; what is beyond a dozen is one group."""
     codes = columns[dimension][rows]
     counts = np.bincount(codes)
@@ -219,7 +221,7 @@ def groups_of(columns: ResultColumns, rows: Rows, dimension: str, *, rate: bool)
             (f"({len(largest) - _MOST_GROUPS:,} others)", ~np.isin(codes, largest[:_MOST_GROUPS]))
         )
     return [
-        Group(
+        ResultGroup(
             name,
             int(np.count_nonzero(of_group)),
             float(weights[of_group].sum() / weights.sum()),

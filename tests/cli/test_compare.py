@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import annotate, configure, monitor, shutdown
-from agenteval_otel.comparison import Source
+from agenteval_otel.comparison import ComparedSource
 from agenteval_otel.evaluators import Contains
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.testing import ModelServer
@@ -66,7 +66,7 @@ def test_two_versions_of_the_demo_from_its_database(cli: CommandLine) -> None:
     """
     out = cli("demo", "--seconds", 1, "--calls", 900, "--storage", "drop.db")
     assert "agenteval-otel ui drop.db" in out
-    assert all(answer.content is not None for answer in Source("drop.db").answers()), (
+    assert all(answer.content is not None for answer in ComparedSource("drop.db").answers()), (
         "its texts are invented, and kept"
     )
     cli("demo", "--seconds", 1, "--calls", 900, "--storage", "same.db", "--no-drop")

@@ -28,7 +28,7 @@ from rich.console import Console
 from agenteval_otel.cli.demo.agent import Agent, DemoTurn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import DemoDelivery, DemoRun, print_summary, render
-from agenteval_otel.comparison import Source
+from agenteval_otel.comparison import ComparedSource
 from agenteval_otel.objectives import ObjectiveCrossing
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
@@ -498,4 +498,4 @@ def test_the_demo_keeps_no_recorded_texts(cli: CommandLine) -> None:
         "own.jsonl", json.dumps({"prompt": "Where is it?", "response": "On its way to you."}) + "\n"
     )
     cli("demo", "--traffic", recorded, "--storage", "own.db")
-    assert [answer.content for answer in Source("own.db").answers()] == [None]
+    assert [answer.content for answer in ComparedSource("own.db").answers()] == [None]

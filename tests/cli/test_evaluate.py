@@ -15,7 +15,7 @@ import pytest
 
 from agenteval_otel import EvaluationInput, Score
 from agenteval_otel.cli import evaluate as evaluate_module
-from agenteval_otel.cli.evaluate.dataset import Row
+from agenteval_otel.cli.evaluate.dataset import DatasetRow
 from agenteval_otel.cli.evaluate.reports import RESULTS
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
@@ -399,7 +399,7 @@ def test_a_result_is_one_line_of_json_whatever_its_metadata(form: str) -> None:
         metadata={"odd": object(), "half": "\ud800"},
     )
     file = io.StringIO()
-    row = Row("a.jsonl", 1, EvaluationInput(response=""))
+    row = DatasetRow("a.jsonl", 1, EvaluationInput(response=""))
     RESULTS[form](file).add(row, AggregatedEvaluationResult(results=(result, odd)))
     line = file.getvalue()
     assert len(line.splitlines()) == 1

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput
-from agenteval_otel.cli.evaluate.dataset import Row
+from agenteval_otel.cli.evaluate.dataset import DatasetRow
 from agenteval_otel.cli.evaluate.reports import KINDS
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, targets_of
 from agenteval_otel.engine.offline import Progress
@@ -56,7 +56,7 @@ class Run:
     def add(self, *results: EvaluationResult, source: str = "a.jsonl", **fields: Any) -> Run:
         self.line += 1
         self.sources[source] = None
-        row = Row(source, self.line, EvaluationInput(response="secret answer"))
+        row = DatasetRow(source, self.line, EvaluationInput(response="secret answer"))
         normalized = [result.normalized for result in results if result.normalized is not None]
         overall = sum(normalized) / len(normalized) if normalized else None
         aggregated = AggregatedEvaluationResult(results=results, overall_score=overall, **fields)

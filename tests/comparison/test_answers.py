@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel import EvaluationInput
-from agenteval_otel.comparison import Filters, Source, answer_of_result, arms_of
+from agenteval_otel.comparison import ComparedSource, Filters, answer_of_result, arms_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, SpanReference
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
@@ -51,7 +51,10 @@ def test_a_database_and_a_file_give_the_same_answers(tmp_path: Path) -> None:
     database, file = tmp_path / "a.db", tmp_path / "a.jsonl"
     save(SqlStorageProvider(path=database), *results)
     save(JsonFileStorageProvider(path=file), *results)
-    stored, lines = list(Source(str(database)).answers()), list(Source(str(file)).answers())
+    stored, lines = (
+        list(ComparedSource(str(database)).answers()),
+        list(ComparedSource(str(file)).answers()),
+    )
     own = [answer_of_result(result, "") for result in results]
     same = [[item._replace(place="") for item in items] for items in (stored, lines, own)]
     assert same[0] == same[1] == same[2]
@@ -92,12 +95,12 @@ def test_filters_choose_in_files_and_databases(
     save(SqlStorageProvider(path=database), evaluated("3"), evaluated("4", hour=1))
     save(JsonFileStorageProvider(path=file), evaluated("3"), evaluated("4", hour=1))
     for location in (f"sql:{database}", f"sql:sqlite:///{database}", str(database), str(file)):
-        chosen = Source(f"{location}?{query}").answers()
+        chosen = ComparedSource(f"{location}?{query}").answers()
         assert [item.labels["prompt_version"] for item in chosen] == versions
 
 
 def test_an_address_keeps_what_is_no_filter_and_hides_its_password() -> None:
-    source = Source("sql:postgresql://ann:secret@db/x?sslmode=require&prompt_version=3")
+    source = ComparedSource("sql:postgresql://ann:secret@db/x?sslmode=require&prompt_version=3")
     assert source.location == "sql:postgresql://ann:secret@db/x?sslmode=require"
     assert source.filters.labels == {"prompt_version": "3"}
     assert "secret" not in source.name
@@ -136,7 +139,7 @@ def test_what_is_no_result_costs_itself_and_is_named_with_its_line(
     """The other lines are compared, and one log line counts what is left out."""
     file = tmp_path / "a.jsonl"
     file.write_text("".join(f"{text}\n" for text in (json.dumps(record(1.0)), line, line)))
-    assert len(list(Source(str(file)).answers())) == 1
+    assert len(list(ComparedSource(str(file)).answers())) == 1
     [logged] = caplog.messages
     assert "stored_rows_unreadable" in logged
     assert "count=2" in logged
@@ -148,9 +151,9 @@ def test_a_file_without_any_result_is_refused_with_its_first_line(tmp_path: Path
     file = tmp_path / "a.jsonl"
     file.write_text('{"prompt": "q"}\n' * 2)
     with pytest.raises(ConfigurationError, match=r"a\.jsonl:1: expected an evaluated answer"):
-        list(Source(str(file)).answers())
+        list(ComparedSource(str(file)).answers())
     file.write_text(f"{json.dumps(record(1.0))}\n[1]\n")
-    assert list(Source(f"{file}?agent=other").answers()) == []
+    assert list(ComparedSource(f"{file}?agent=other").answers()) == []
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_a_file_without_any_result_is_refused_with_its_first_line(tmp_path: Path
 )
 def test_sources_that_are_not_there(source: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        list(Source(source).answers())
+        list(ComparedSource(source).answers())
 
 
 def test_filters_of_both_sides_add_up() -> None:

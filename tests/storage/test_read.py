@@ -33,7 +33,7 @@ from agenteval_otel.storage.read import (
     read_rows,
     summarise,
 )
-from agenteval_otel.storage.rows import AnswerRow, Unreadable, row_of
+from agenteval_otel.storage.rows import AnswerRow, UnreadableRows, row_of
 from tests.storage.samples import aggregated, failed, save, scored, skipped
 
 PACKAGE = Path(agenteval_otel.__file__).parent
@@ -175,7 +175,7 @@ def test_a_damaged_row_of_a_database_costs_itself(
     connection.close()
     query = Query(target_of(path, None))
     for read in (read_rows, read_results):
-        unreadable = Unreadable()
+        unreadable = UnreadableRows()
         assert len(list(read(query, unreadable))) == 2
         assert unreadable.count == 1
         assert "not JSON" in unreadable.first
@@ -192,7 +192,7 @@ def test_damaged_lines_cost_themselves(tmp_path: Path) -> None:
     latin = good.replace(b"There.", b"Caf\xe9.")
     path.write_bytes(b"\xef\xbb\xbf" + b"\n".join([good, *wrong, b"", good, latin, good[:80]]))
     for read, count in ((read_rows, 3), (read_results, 3)):
-        unreadable = Unreadable()
+        unreadable = UnreadableRows()
         assert len(list(read(Query(LineFiles([path])), unreadable))) == count
         assert unreadable.count == len(wrong)
         assert unreadable.first.startswith("a.jsonl:2: ")

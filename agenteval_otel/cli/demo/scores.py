@@ -15,7 +15,7 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.intervals import Estimate, estimate_of
 from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
 from agenteval_otel.reports.figures import setting
-from agenteval_otel.reports.totals import Target, Totals
+from agenteval_otel.reports.totals import TargetOutcome, Totals
 
 OBJECTIVES = {
     "response_health": 0.8,
@@ -138,10 +138,10 @@ class Scores:
             if result.passed is False and aggregated.span:
                 self.failing_trace = aggregated.span.trace_id
 
-    def targets(self) -> list[Target]:
+    def targets(self) -> list[TargetOutcome]:
         """The objectives, and whether they were never breached."""
         return [
-            Target(item.name, setting(item.objective), item.name not in self.breaches)
+            TargetOutcome(item.name, setting(item.objective), item.name not in self.breaches)
             for item in self.totals.criteria
             if item.objective is not None
         ]

@@ -18,10 +18,10 @@ from typing import Any, get_args
 from agenteval_otel.calibration.record import CalibrationRecords, load_records
 from agenteval_otel.cli.evaluate.answering import Answering
 from agenteval_otel.cli.evaluate.baseline import EarlierRun
-from agenteval_otel.cli.evaluate.conversations import Conversations
-from agenteval_otel.cli.evaluate.dataset import Dataset, Row, columns_of
+from agenteval_otel.cli.evaluate.conversations import DatasetConversations
+from agenteval_otel.cli.evaluate.dataset import Dataset, DatasetRow, columns_of
 from agenteval_otel.cli.evaluate.emitted import EmittedSuite, emitter_of, name_of_suite
-from agenteval_otel.cli.evaluate.reports import RESULTS, Report, opened, places_of
+from agenteval_otel.cli.evaluate.reports import RESULTS, ReportWriter, opened, places_of
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
 from agenteval_otel.cli.figures import whole_number
 from agenteval_otel.cli.file_kinds import check_kinds
@@ -41,7 +41,7 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.reports.figures import count_of
-from agenteval_otel.reports.totals import Target, Totals
+from agenteval_otel.reports.totals import TargetOutcome, Totals
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.semconv import SHADOW
 from agenteval_otel.storage.otlp import OtlpStorageProvider
@@ -323,7 +323,7 @@ def _can_be_shown(arguments: argparse.Namespace) -> bool:
 
 def _rows(
     dataset: Dataset, config: EvaluationRunConfig, answering: Answering | None
-) -> Dataset | Conversations:
+) -> Dataset | DatasetConversations:
     """The dataset; with evaluators of conversations its conversations, besides its answers if these
     are evaluated.
     """
@@ -333,7 +333,7 @@ def _rows(
     if answering is not None:
         wrong = "makes single answers, and evaluators of conversations need recorded ones"
         raise ConfigurationError(wrong, path="--run")
-    return Conversations(dataset, with_answers="answer" in units)
+    return DatasetConversations(dataset, with_answers="answer" in units)
 
 
 class _InOrder:
@@ -342,10 +342,13 @@ class _InOrder:
     """
 
     def __init__(
-        self, dataset: Dataset | Conversations, totals: Totals, reports: Sequence[Report]
+        self,
+        dataset: Dataset | DatasetConversations,
+        totals: Totals,
+        reports: Sequence[ReportWriter],
     ) -> None:
         self._dataset, self._totals, self._reports = dataset, totals, reports
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, DatasetRow] = {}
         self._ready: dict[int, AggregatedEvaluationResult] = {}  # the runner bounds how many wait
         self._next = 0
 
@@ -389,7 +392,10 @@ async def _evaluate(
 
 
 def _exit_code(
-    totals: Totals, missed: Sequence[Target], unscored: Sequence[str], earlier: EarlierRun | None
+    totals: Totals,
+    missed: Sequence[TargetOutcome],
+    unscored: Sequence[str],
+    earlier: EarlierRun | None,
 ) -> int:
     """The exit code, explained on standard error where it is not 0."""
     if earlier is not None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.reports import Report
-from agenteval_otel.comparison import Answer, Comparison, Source, answer_of_result, compare
+from agenteval_otel.cli.evaluate.dataset import DatasetRow
+from agenteval_otel.cli.evaluate.reports import ReportWriter
+from agenteval_otel.comparison import Answer, ComparedSource, Comparison, answer_of_result, compare
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult
 
 
-class EarlierRun(Report):
+class EarlierRun(ReportWriter):
     """Reads the earlier results at once, and keeps the scores of this run.
 
     Raises:
@@ -19,13 +19,13 @@ class EarlierRun(Report):
     """
 
     def __init__(self, text: str) -> None:
-        source = Source(text)
+        source = ComparedSource(text)
         self.path = os.path.realpath(source.location)
         self._name, self._before = source.name, list(source.answers())
         self._after: list[Answer] = []
         self._error: EvaluationError | None = None
 
-    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+    def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
         self._after.append(answer_of_result(aggregated, row.place))
 
     def comparison(self) -> Comparison | None:

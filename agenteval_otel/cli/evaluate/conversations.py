@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from agenteval_otel.cli.evaluate.dataset import Dataset, Row
+from agenteval_otel.cli.evaluate.dataset import Dataset, DatasetRow
 from agenteval_otel.models import EvaluationInput
 
 
-class Conversations:
+class DatasetConversations:
     """The conversations of a dataset, each yielded after its last turn; `with_answers` also yields
     the single turns.
 
@@ -36,7 +36,7 @@ class Conversations:
         turns = self._turns.total() if self._with_answers else 0
         return len(self._turns) + self._others + turns
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[DatasetRow]:
         open_ones: dict[tuple[str, str | None], list[EvaluationInput]] = {}
         missing = self._turns.copy()
         for row in self._dataset:

@@ -78,7 +78,7 @@ Parsed = tuple[int, Callable[[], Named]]
 """
 
 
-class Row(NamedTuple):
+class DatasetRow(NamedTuple):
     """One input, the name of its source and the line on which it begins."""
 
     source: str
@@ -219,7 +219,7 @@ class Dataset:
         problems: list[Problem] = []
         inputs = 0
         for row in self._rows():
-            if isinstance(row, Row):
+            if isinstance(row, DatasetRow):
                 inputs += 1
                 self.on_input(row.evaluation_input)
             else:
@@ -243,18 +243,18 @@ class Dataset:
     def __len__(self) -> int:
         return self._limit or 0
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[DatasetRow]:
         """The inputs, in order; `SettingsError` where a source has become wrong since it was
         checked.
         """
         for number, row in enumerate(self._rows(), 1):
-            if not isinstance(row, Row):
+            if not isinstance(row, DatasetRow):
                 raise SettingsError(row)
             yield row
             if number == self._limit:
                 return
 
-    def _rows(self) -> Iterator[Row | list[Problem]]:
+    def _rows(self) -> Iterator[DatasetRow | list[Problem]]:
         """Each input, or what is wrong with it or with the rest of its source."""
         self.erased = 0
         for name, path, source in zip(self.names, self._paths, self._sources, strict=True):
@@ -301,7 +301,7 @@ class Dataset:
 
     def _row(
         self, source: str, line: int, parse: Callable[[], Named]
-    ) -> Row | list[Problem] | None:
+    ) -> DatasetRow | list[Problem] | None:
         """Return an input or its problems; None for a result whose answer was erased."""
         try:
             named = parse()
@@ -315,7 +315,7 @@ class Dataset:
             return None
         except ConfigurationError as error:
             return [Problem(f"{source}:{line}", path, message) for path, message in error.problems]
-        return Row(source, line, evaluation_input)
+        return DatasetRow(source, line, evaluation_input)
 
 
 def _parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:

@@ -8,8 +8,8 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import Final, Self
 
-from agenteval_otel.cli.evaluate.dataset import Row
-from agenteval_otel.cli.evaluate.reports import Report
+from agenteval_otel.cli.evaluate.dataset import DatasetRow
+from agenteval_otel.cli.evaluate.reports import ReportWriter
 from agenteval_otel.cli.evaluate.totals import Summary
 from agenteval_otel.engine.offline import ANSWER
 from agenteval_otel.engine.response import outgoing_words
@@ -53,7 +53,7 @@ def emitter_of(telemetry: OtlpStorageProvider) -> Emitter:
     return emitter
 
 
-class EmittedSuite(Report):
+class EmittedSuite(ReportWriter):
     """Emits a span for the suite, and below it the run span and the events of each input.
 
     A receiver that does not take them ends the emission, never the run.
@@ -75,7 +75,7 @@ class EmittedSuite(Report):
             self._span = SuiteSpan(tracer, self._name)
         return self
 
-    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+    def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
         """Emit the results of one input; waits for the receiver after every 256th."""
         if self._undelivered:
             self._undelivered += 1

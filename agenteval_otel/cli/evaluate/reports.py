@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from pydantic import TypeAdapter
 
 from agenteval_otel.capture.text import plain
-from agenteval_otel.cli.evaluate.dataset import Row
+from agenteval_otel.cli.evaluate.dataset import DatasetRow
 from agenteval_otel.cli.evaluate.totals import Summary
 from agenteval_otel.cli.figures import json_for_terminals
 from agenteval_otel.comparison.report import json_of, markdown_of
@@ -35,7 +35,7 @@ _JSON = TypeAdapter[Any](Any)
 
 
 @contextmanager
-def opened(places: Iterable[tuple[str, str]]) -> Iterator[list[Report]]:
+def opened(places: Iterable[tuple[str, str]]) -> Iterator[list[ReportWriter]]:
     """The reports of these kinds, each with its open file."""
     with ExitStack() as files:
         yield [
@@ -109,13 +109,13 @@ class _File(io.FileIO):
             raise
 
 
-class Report:
+class ReportWriter:
     """Writes results to an open file; it neither opens nor closes it."""
 
     def __init__(self, file: IO[str]) -> None:
         self.file = file
 
-    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+    def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
         """Add the results of one input, in the order of the dataset. Most reports only need the
         totals.
         """
@@ -124,10 +124,10 @@ class Report:
         """Write what needs the totals."""
 
 
-class FullResults(Report):
+class FullResults(ReportWriter):
     """Each input's result as a JSON line: everything, as storage providers write it."""
 
-    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+    def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
         try:
             line = aggregated.model_dump_json(by_alias=True, exclude_none=True)
         except ValueError:  # an evaluator's metadata may contain objects that JSON cannot represent
@@ -135,12 +135,12 @@ class FullResults(Report):
         self.file.write(line.translate(_LINE_BREAKS) + "\n")
 
 
-class AgentDockResults(Report):
+class AgentDockResults(ReportWriter):
     """Each input's result as a JSON line in AgentDock's form, in which a failed result carries a
     filler score.
     """
 
-    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+    def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
         line = _JSON.dump_json(plain(aggregated.original_json())).decode()
         self.file.write(line.translate(_LINE_BREAKS) + "\n")
 
@@ -151,7 +151,7 @@ def _heading(summary: Summary) -> str:
     return f"{inputs} from {', '.join(summary.sources)} in {summary.duration_s:,.1f} s"
 
 
-class TableReport(Report):
+class TableReport(ReportWriter):
     """A row for each criterion, as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or
     file.
 
@@ -170,7 +170,7 @@ class TableReport(Report):
                 console.print(part)
 
 
-class JsonReport(Report):
+class JsonReport(ReportWriter):
     """One JSON object; absent values (a mean without scores) are null."""
 
     def finish(self, summary: Summary) -> None:
@@ -191,7 +191,7 @@ class JsonReport(Report):
         self.file.write(json_for_terminals(report) + "\n")
 
 
-class MarkdownReport(Report):
+class MarkdownReport(ReportWriter):
     """A heading with the outcome, a table, the missed targets and the lowest inputs. Contains no
     text of an answer.
     """
@@ -249,7 +249,7 @@ _MAX_CHARACTERS = 2000
 _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class JUnitReport(Report):
+class JUnitReport(ReportWriter):
     """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases
     until the end.
 
@@ -260,7 +260,7 @@ class JUnitReport(Report):
         super().__init__(file)
         self._suites: dict[str, Element] = {}
 
-    def add(self, row: Row, aggregated: AggregatedEvaluationResult) -> None:
+    def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
         by_criterion: dict[str, list[EvaluationResult]] = {}
         for result in aggregated.results:
             by_criterion.setdefault(result.criterion_name, []).append(result)
@@ -271,7 +271,9 @@ class JUnitReport(Report):
             kind = aggregated.run_errors[0].evaluator_type or "error"
             _add_element(self._case(row, "evaluation", []), "error", messages, kind)
 
-    def _case(self, row: Row, criterion: str, results: Iterable[EvaluationResult]) -> Element:
+    def _case(
+        self, row: DatasetRow, criterion: str, results: Iterable[EvaluationResult]
+    ) -> Element:
         """A case; it takes as long as its evaluators, one of which may score several criteria in
         that time.
         """
@@ -362,10 +364,10 @@ def _clean(text: str) -> str:
     return _NO_XML.sub("\ufffd", text)
 
 
-KINDS: dict[str, type[Report]] = {
+KINDS: dict[str, type[ReportWriter]] = {
     "table": TableReport,
     "json": JsonReport,
     "junit": JUnitReport,
     "markdown": MarkdownReport,
 }
-RESULTS: dict[str, type[Report]] = {"full": FullResults, "agentdock": AgentDockResults}
+RESULTS: dict[str, type[ReportWriter]] = {"full": FullResults, "agentdock": AgentDockResults}

@@ -10,7 +10,7 @@ from agenteval_otel.comparison import Comparison
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import exactly, setting
-from agenteval_otel.reports.totals import ROUNDING, CriterionTotals, Target, Totals
+from agenteval_otel.reports.totals import ROUNDING, CriterionTotals, TargetOutcome, Totals
 
 
 class FailUnder(NamedTuple):
@@ -39,18 +39,18 @@ class Summary(NamedTuple):
     totals: Totals
     sources: Sequence[str]
     limits: Sequence[FailUnder]
-    targets: Sequence[Target]
+    targets: Sequence[TargetOutcome]
     duration_s: float
     comparison: Comparison | None = None
 
     @property
-    def missed(self) -> list[Target]:
+    def missed(self) -> list[TargetOutcome]:
         missed = [target for target in self.targets if not target.met]
         for drop in self.comparison.drops if self.comparison else ():
             value, low, high, _ = drop.difference
             reached = f"dropped by {-value:.3f} (95 % interval {-high:.3f} to {-low:.3f})"
             missed.append(
-                Target(
+                TargetOutcome(
                     drop.name, "baseline", False, f"the --baseline has {drop.a.mean:.3f}", reached
                 )
             )
@@ -73,13 +73,13 @@ def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
         )
 
 
-def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
+def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[TargetOutcome]:
     """Every target: objectives first, in the order of the criteria."""
     for criterion in totals.criteria:
         if criterion.objective is not None:
             shown = setting(criterion.objective)
             met = criterion.objective_met is True
-            yield Target(
+            yield TargetOutcome(
                 criterion.name, shown, met, f"the objective is {shown}", _pass_rate(criterion)
             )
     for limit in limits:
@@ -92,7 +92,7 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[Target]:
             mean = criterion.mean
             reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
         met = mean is not None and mean.mean >= limit.limit - ROUNDING
-        yield Target(
+        yield TargetOutcome(
             limit.criterion, f"{limit.limit:g}", met, f"--fail-under is {limit.limit:g}", reached
         )
 

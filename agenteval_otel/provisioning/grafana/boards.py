@@ -68,7 +68,7 @@ _PLAIN: Steps = ((None, "blue"),)
 P = TypeVar("P", timeseries.Panel, stat.Panel, heatmap.Panel, table.Panel, logs.Panel)
 
 
-class Query(NamedTuple):
+class PanelQuery(NamedTuple):
     """One query of a panel: its expression, and the legend of its series (labels in double braces).
 
     An input is not shown; Grafana computes math from the queries of its panel, by their legends:
@@ -213,7 +213,7 @@ class Board:
         title: str,
         description: str,
         unit: str,
-        *queries: Query,
+        *queries: PanelQuery,
         exemplars: bool = False,
         stacked: bool = False,
         width: int = 12,
@@ -247,7 +247,7 @@ class Board:
         _with_legend(panel).line_width(2).show_points(common.VisibilityMode.AUTO).span_nulls(False)
         self._add(panel, width, sparse=sparse)
 
-    def log_graph(self, title: str, description: str, query: Query) -> None:
+    def log_graph(self, title: str, description: str, query: PanelQuery) -> None:
         panel = _described(timeseries.Panel(), title, description, "short", _EVENTS)
         panel.with_target(_from_logs(query).query_type("range"))
         _with_legend(panel).draw_style(common.GraphDrawStyle.BARS).stacking(
@@ -260,7 +260,7 @@ class Board:
         title: str,
         description: str,
         unit: str,
-        query: Query,
+        query: PanelQuery,
         *,
         steps: Steps = _PLAIN,
         texts: Mapping[str, tuple[str, Color]] | None = None,
@@ -283,7 +283,7 @@ class Board:
             panel.mappings([_mapped(texts)])
         self._add(panel, width, height)
 
-    def distribution(self, title: str, description: str, unit: str, query: Query) -> None:
+    def distribution(self, title: str, description: str, unit: str, query: PanelQuery) -> None:
         """Buckets of a histogram over time, with exemplars."""
         panel = _described(heatmap.Panel(), title, description, "short", _METRICS)
         panel.with_target(_metrics(query).range().format(PromQueryFormat.HEATMAP).exemplar(True))
@@ -321,7 +321,7 @@ class Board:
         names = dict(keys)
         for letter, column in zip(ascii_uppercase, columns, strict=False):
             panel.with_target(
-                _metrics(Query(column.query), letter).instant().format(PromQueryFormat.TABLE)
+                _metrics(PanelQuery(column.query), letter).instant().format(PromQueryFormat.TABLE)
             )
             names[f"Value #{letter}" if len(columns) > 1 else "Value"] = column.heading
             looks: dict[str, Any] = {"unit": column.unit} if column.unit != "percentunit" else {}
@@ -354,7 +354,7 @@ class Board:
         )
         self._add(panel, 24)
 
-    def events_list(self, title: str, description: str, query: Query) -> None:
+    def events_list(self, title: str, description: str, query: PanelQuery) -> None:
         """Events, the newest first; opened, each shows its attributes and leads to its trace."""
         panel = _described(logs.Panel(), title, description, "none", _EVENTS)
         panel.with_target(_from_logs(query).query_type("range").max_lines(200))
@@ -427,12 +427,12 @@ def _described(
     )
 
 
-def _metrics(query: Query, letter: str = "A") -> prometheus.Dataquery:
+def _metrics(query: PanelQuery, letter: str = "A") -> prometheus.Dataquery:
     dataquery = prometheus.Dataquery().expr(query.expression).ref_id(letter).datasource(_METRICS)
     return dataquery.legend_format(query.legend or "__auto")
 
 
-def _from_logs(query: Query) -> loki.Dataquery:
+def _from_logs(query: PanelQuery) -> loki.Dataquery:
     return (
         loki.Dataquery()
         .expr(query.expression)

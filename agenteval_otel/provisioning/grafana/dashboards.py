@@ -24,7 +24,7 @@ from agenteval_otel.provisioning.grafana.boards import (
     WINDOW,
     Board,
     Column,
-    Query,
+    PanelQuery,
     Steps,
     quantile,
     uid_of,
@@ -107,7 +107,7 @@ def _overview(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
 
 
 def _at_a_glance(board: Board) -> None:
-    breaches = Query(f"sum(max by ({AGENT}, {CRITERION}) ({_breach()}))", "breaches")
+    breaches = PanelQuery(f"sum(max by ({AGENT}, {CRITERION}) ({_breach()}))", "breaches")
     text = "Objectives in breach now, as a process detected them; the answers behind each: the table below."
     board.value("Breaches", text, "short", breaches, steps=_BREACHES, width=4, height=4)
     calls = promql.increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE)
@@ -117,23 +117,23 @@ def _at_a_glance(board: Board) -> None:
             "Responses",
             "Calls of monitored handlers in the time shown.",
             "short",
-            Query(calls, "responses"),
+            PanelQuery(calls, "responses"),
         ),
         (
             "Sampling rate",
             "Share of the responses that were sampled.",
             "percentunit",
-            Query(sampled, "sampled"),
+            PanelQuery(sampled, "sampled"),
         ),
         (
             "Coverage",
             "Share of all responses that were evaluated to the end, or sent to the sidecar.",
             "percentunit",
-            Query(evaluated, "evaluated"),
+            PanelQuery(evaluated, "evaluated"),
         ),
     ):
         board.value(title, text, unit, query, width=5, height=4)
-    lost = Query(share(LOST, SAMPLED, window=WHOLE), "lost")
+    lost = PanelQuery(share(LOST, SAMPLED, window=WHOLE), "lost")
     text = "Share of the sampled responses that were dropped or failed. Red from 1 percent."
     board.value("Lost", text, "percentunit", lost, steps=_LOST_STEPS, width=5, height=4)
 
@@ -189,7 +189,7 @@ def _over_time(board: Board) -> None:
         ("Pass rate over time", "Share of answers that pass.", "pass_rate"),
         ("Mean score over time", "Mean of the scores, from 0, worst, to 1, best.", "mean_score"),
     ):
-        query = Query(_estimate(board, word, OF_AGENT, rows), _LEGEND)
+        query = PanelQuery(_estimate(board, word, OF_AGENT, rows), _LEGEND)
         board.graph(
             title,
             f"{text}{_IN_WINDOW} How many those are: the table above.{WEIGHTED}",
@@ -202,7 +202,9 @@ def _over_time(board: Board) -> None:
         ("Failing results", "Results that fail; unweighted.", failed),
         ("Results", "Results with a score or a label; unweighted.", results),
     ):
-        board.graph(title, text, "short", Query(expression, _LEGEND), stacked=True, sparse=True)
+        board.graph(
+            title, text, "short", PanelQuery(expression, _LEGEND), stacked=True, sparse=True
+        )
 
 
 def _traffic(board: Board) -> None:
@@ -210,7 +212,7 @@ def _traffic(board: Board) -> None:
     outcomes = rate(semconv.METRIC_RESPONSES, OUTCOME, matchers=OF_AGENT)
     text = "Calls of monitored handlers per second, by outcome."
     board.graph("Responses by outcome", text, "reqps", outcomes, stacked=True)
-    both = (Query(share(SAMPLED), "sampling rate"), Query(share(COVERED), "coverage"))
+    both = (PanelQuery(share(SAMPLED), "sampling rate"), PanelQuery(share(COVERED), "coverage"))
     text = (
         "Share of the responses that were sampled, and that were evaluated to the end or sent to the sidecar. The gap "
         "was lost."
@@ -247,21 +249,21 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     return board.files()
 
 
-def _recorded(word: str, limit: str, legend: str, count: str) -> list[Query]:
+def _recorded(word: str, limit: str, legend: str, count: str) -> list[PanelQuery]:
     return [
-        Query(_series(f"{word}_high", OF_CRITERION), BAND[0]),
-        Query(_series(f"{word}_low", OF_CRITERION), BAND[1]),
-        Query(_series(word, OF_CRITERION), legend),
-        Query(f"agenteval:{limit}{{{OF_CRITERION}}}", LIMIT),
-        Query(_series(count, OF_CRITERION), COUNT),
+        PanelQuery(_series(f"{word}_high", OF_CRITERION), BAND[0]),
+        PanelQuery(_series(f"{word}_low", OF_CRITERION), BAND[1]),
+        PanelQuery(_series(word, OF_CRITERION), legend),
+        PanelQuery(f"agenteval:{limit}{{{OF_CRITERION}}}", LIMIT),
+        PanelQuery(_series(count, OF_CRITERION), COUNT),
     ]
 
 
-def _inputs(*words: str) -> list[Query]:
-    return [Query(promql.sum_of(word, OF_CRITERION, WINDOW), word, "input") for word in words]
+def _inputs(*words: str) -> list[PanelQuery]:
+    return [PanelQuery(promql.sum_of(word, OF_CRITERION, WINDOW), word, "input") for word in words]
 
 
-def _pass_rate_math() -> list[Query]:
+def _pass_rate_math() -> list[PanelQuery]:
     """As `promql.estimates`; comparisons are 0 or 1, and nothing is filtered."""
     both, squares = "(${passed} + ${failed})", "(${passed_w2} + ${failed_w2})"
     spread = "(${failed} ** 2 * ${passed_w2} + ${passed} ** 2 * ${failed_w2} + 1e-12)"
@@ -276,28 +278,28 @@ def _pass_rate_math() -> list[Query]:
 
     return [
         *_inputs("passed", "failed", "passed_w2", "failed_w2"),
-        Query(enough, "enough", "hidden math"),
-        Query(f"${{passed}} / {both}", "rate", "math"),
-        Query(
+        PanelQuery(enough, "enough", "hidden math"),
+        PanelQuery(f"${{passed}} / {both}", "rate", "math"),
+        PanelQuery(
             f"${{enough}} * {exact} + (1 - ${{enough}}) * {both} ** 2 / {squares}",
             "verdicts",
             "hidden math",
         ),
-        Query(wilson("+"), BAND[0], "math"),
-        Query(wilson("-"), BAND[1], "math"),
-        Query(promql.verdict_count(OF_CRITERION, WINDOW), COUNT),
+        PanelQuery(wilson("+"), BAND[0], "math"),
+        PanelQuery(wilson("-"), BAND[1], "math"),
+        PanelQuery(promql.verdict_count(OF_CRITERION, WINDOW), COUNT),
     ]
 
 
-def _mean_math() -> list[Query]:
+def _mean_math() -> list[PanelQuery]:
     variance = "${score_squared_w2} - 2 * ${mean} * ${score_w2} + ${mean} ** 2 * ${weight_w2}"
     return [
         *_inputs("weight", "weight_w2", "score", "score_w2", "score_squared_w2"),
-        Query("${score} / ${weight}", "mean", "math"),
-        Query(f"{Z} * abs({variance}) ** 0.5 / ${{weight}}", "half", "hidden math"),
-        Query("${mean} + ${half}", BAND[0], "math"),
-        Query("${mean} - ${half}", BAND[1], "math"),
-        Query(promql.score_count(OF_CRITERION, WINDOW), COUNT),
+        PanelQuery("${score} / ${weight}", "mean", "math"),
+        PanelQuery(f"{Z} * abs({variance}) ** 0.5 / ${{weight}}", "half", "hidden math"),
+        PanelQuery("${mean} + ${half}", BAND[0], "math"),
+        PanelQuery("${mean} - ${half}", BAND[1], "math"),
+        PanelQuery(promql.score_count(OF_CRITERION, WINDOW), COUNT),
     ]
 
 
@@ -333,7 +335,9 @@ def _by_dimension(board: Board, attribute: str, plan: MonitoringPlan) -> None:
             counted(board, matchers, (label,), level=label),
         )
         board.tabular(f"{title} by {name}", text, {label: name}, *shown, width=12)
-        query = Query(_estimate(board, word, matchers, (label,), level=label), f"{{{{{label}}}}}")
+        query = PanelQuery(
+            _estimate(board, word, matchers, (label,), level=label), f"{{{{{label}}}}}"
+        )
         text = f"{title}.{_IN_WINDOW} How many: the table above."
         board.graph(f"{title} by {name} over time", text, "percentunit", query)
 
@@ -354,10 +358,10 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
     chosen = _dimensions(plan)
     matchers = joined(OF_CRITERION, *chosen)
     board.row("Scores and their traces")
-    buckets = Query(f"sum by (le) (increase({_SCORE}_bucket{{{matchers}}}[{EACH}]))", "{{le}}")
+    buckets = PanelQuery(f"sum by (le) (increase({_SCORE}_bucket{{{matchers}}}[{EACH}]))", "{{le}}")
     text = "How many answers had which score; unweighted. Points are exemplars: a click on one leads to its trace."
     board.distribution("Distribution of scores", text, "percentunit", buckets)
-    lowest = Query(quantile(semconv.METRIC_SCORE, _LOW, matchers=matchers), "lowest tenth")
+    lowest = PanelQuery(quantile(semconv.METRIC_SCORE, _LOW, matchers=matchers), "lowest tenth")
     text = (
         "A tenth of the answers score at or below the line. "
         "The lowest points are the worst traces: a click opens one."
@@ -365,7 +369,7 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
     board.graph(
         "Worst scores, with their traces", text, "percentunit", lowest, exemplars=True, sparse=True
     )
-    counts = Query(
+    counts = PanelQuery(
         promql.increase(semconv.METRIC_RESULTS, matchers, EACH, (LABEL,)), f"{{{{{LABEL}}}}}"
     )
     board.graph(
@@ -376,25 +380,25 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
     board.log_graph(
         "Reasons",
         f"Events of {worst}, by the evaluator's reason.",
-        Query(reasons, f"{{{{{_REASON}}}}}"),
+        PanelQuery(reasons, f"{{{{{_REASON}}}}}"),
     )
     text = f"Events of {worst}, the newest first. Opened, each leads to its trace."
-    board.events_list("Worst results", text, Query(_failing(*chosen)))
+    board.events_list("Worst results", text, PanelQuery(_failing(*chosen)))
 
 
 def _failures(board: Board, *, calls_model: bool) -> None:
     board.row("The evaluator itself")
     matchers = f'{SERVICE}, {CRITERION}="$criterion"'
-    errors = Query(
+    errors = PanelQuery(
         promql.increase(semconv.METRIC_ERRORS, matchers, EACH, (_ERROR,)), f"{{{{{_ERROR}}}}}"
     )
     text = "Evaluations that broke, by error; they are no scores and count in no rate above. Empty is good."
     board.graph("Errors of the evaluator", text, "short", errors, stacked=True, sparse=True)
-    broken = Query(events(f'{_ERROR}!=""'))
+    broken = PanelQuery(events(f'{_ERROR}!=""'))
     board.events_list("Events of these errors", "Evaluations that broke. Empty is good.", broken)
     if calls_model:
         durations = (
-            Query(quantile(semconv.METRIC_DURATION, of, matchers=matchers), f"{of * 100:g} %")
+            PanelQuery(quantile(semconv.METRIC_DURATION, of, matchers=matchers), f"{of * 100:g} %")
             for of in (0.5, 0.95)
         )
         text = "How long an evaluation took that asks a model: half and 95 percent of them at most so long."
@@ -440,13 +444,13 @@ def _releases(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
             *columns,
             *counts,
         )
-        query = Query(
+        query = PanelQuery(
             _estimate(board, word, OF_AGENT, (VERSION, *rows), level="agenteval_version"),
             f"{{{{{VERSION}}}}} {_LEGEND}",
         )
         text = f"{title} by version.{_IN_WINDOW} How many those are: the table above.{WEIGHTED}"
         board.graph(f"{title} by version", text, "percentunit", query)
-        query = Query(
+        query = PanelQuery(
             promql.increase(semconv.METRIC_RESULTS, OF_AGENT, EACH, (VERSION,)),
             f"{{{{{VERSION}}}}}",
         )

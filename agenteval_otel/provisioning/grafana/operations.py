@@ -11,7 +11,7 @@ from agenteval_otel.provisioning.grafana.boards import (
     LOST,
     PROCESS,
     Board,
-    Query,
+    PanelQuery,
     Steps,
     quantile,
 )
@@ -47,16 +47,16 @@ def operations(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     return board.files()
 
 
-def _by(expression: str, *labels: str) -> Query:
-    return Query(expression, " ".join(f"{{{{{label}}}}}" for label in labels))
+def _by(expression: str, *labels: str) -> PanelQuery:
+    return PanelQuery(expression, " ".join(f"{{{{{label}}}}}" for label in labels))
 
 
-def rate(instrument: Instrument, *labels: str, matchers: str = PROCESS) -> Query:
+def rate(instrument: Instrument, *labels: str, matchers: str = PROCESS) -> PanelQuery:
     by = ", ".join(labels)
     return _by(f"sum by ({by}) (rate({instrument.prometheus_name}{{{matchers}}}[{EACH}]))", *labels)
 
 
-def _latest(instrument: Instrument, *labels: str, how: str = "max") -> Query:
+def _latest(instrument: Instrument, *labels: str, how: str = "max") -> PanelQuery:
     """A gauge as it stands, of the chosen processes; `how` says what becomes of several."""
     return _by(
         f"{how} by ({', '.join(labels)}) ({instrument.prometheus_name}{{{PROCESS}}})", *labels
@@ -139,7 +139,7 @@ def _time(board: Board) -> None:
         ),
     ):
         queries = (
-            Query(quantile(instrument, of, matchers=matchers), f"{of * 100:g} %")
+            PanelQuery(quantile(instrument, of, matchers=matchers), f"{of * 100:g} %")
             for of in (0.5, 0.95, 0.99)
         )
         board.graph(title, text, "s", *queries)
