@@ -82,6 +82,7 @@ class ModelError(EvaluationError):
         retry_after_s: How long the provider asks to wait.
 
     Attributes:
+        is_unreadable: Whether a whole reply came, and it is not in the form.
         reply_begins: How the text begins that could not be read, redacted. It is content, so it
             does not stand in the message.
     """
@@ -97,6 +98,7 @@ class ModelError(EvaluationError):
     ) -> None:
         self.retryable, self.usage, self.retry_after_s = retryable, usage, retry_after_s
         self.reply_begins: str | None = None
+        self.is_unreadable = False
         super().__init__(message, error_type=error_type)
 
 

@@ -417,7 +417,7 @@ class Evaluation:
         part = result.criterion_name
         error_type = result.error_type
         error = result.error or ""
-        problem = off_scale_in(error)
+        problem = off_scale_in(error) if error_type == "invalid_score" else None
         if problem is None:
             log.warning("evaluation_failed", part=part, error_type=error_type)
         else:

@@ -202,6 +202,7 @@ class HostedModel(Component):
             retry_after_s=failure.retry_after_s,
         )
         raised.reply_begins = failure.reply_begins
+        raised.is_unreadable = failure.is_unreadable
         raise raised
 
     async def _with_retries(

@@ -129,7 +129,7 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
     """
     stripped = without_thinking(text)
     if not stripped:
-        raise JudgeError("the judge's answer is empty", error_type="empty_answer")
+        raise _unreadable("the judge's answer is empty", "empty_answer")
     try:
         document = json.loads(_unfenced(stripped), object_pairs_hook=_object)
     except RecursionError:
@@ -233,7 +233,13 @@ def _cleaned(value: Any, depth: int) -> Any:
 
 
 def _malformed(what: str) -> JudgeError:
-    return JudgeError(f"the judge's answer {what}", error_type="malformed_answer")
+    return _unreadable(f"the judge's answer {what}", "malformed_answer")
+
+
+def _unreadable(message: str, error_type: str) -> JudgeError:
+    failure = JudgeError(message, error_type=error_type)
+    failure.is_unreadable = True
+    return failure
 
 
 def constrained_form(form: Mapping[str, Any]) -> dict[str, Any]:

@@ -184,6 +184,11 @@ class Guarded:
         self.cache.put(key, verdict)
         return verdict
 
+    def keep(self, request: JudgeRequest, verdict: Verdict) -> None:
+        """Keep a verdict in the cache as that on a request, such as one that a repair gave."""
+        if self.cache is not None and request.fingerprint:
+            self.cache.put(self._key(request), verdict)
+
     def forget(self, request: JudgeRequest) -> None:
         """Drop the cached verdict on a request, because its answer is of no use."""
         if self.cache is not None and request.fingerprint:

@@ -16,7 +16,7 @@ from agenteval_otel.provisioning.promql import label_name
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
 _MAX_FILES: Final = 2_000
-_MAX_BYTES: Final = 10_000_000
+_MAX_BYTES: Final = 2_000_000
 _KINDS: Final = {"title": "panel", "alert": "alert", "record": "rule", "name": "part"}
 """The keys that name a part of a dashboard or of a rule file, and what such a part is called."""
 
@@ -60,11 +60,11 @@ _RENAMES: Final = (
 def former_uses(folder: Path) -> Iterator[FormerUse]:
     """Yield each panel, alert and rule below the folder that reads a former name.
 
-    Reads dashboards (JSON) and rules (YAML), also those that were not generated. Files that are
-    neither are passed over.
+    Reads dashboards (JSON) and rules (YAML), also those that were not generated, of at most 2,000
+    files of up to two megabytes each. Others are passed over.
     """
-    candidates = (path for path in sorted(folder.rglob("*")) if path.suffix in _SUFFIXES)
-    for path in islice(candidates, _MAX_FILES):
+    candidates = (path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
+    for path in sorted(islice(candidates, _MAX_FILES)):
         try:
             uses = dict.fromkeys(_uses_in(path, _tree_of(path), "the file", set()))
         except RecursionError:  # no dashboard is that deep
@@ -75,11 +75,13 @@ def former_uses(folder: Path) -> Iterator[FormerUse]:
 def _tree_of(path: Path) -> Any:
     """Return what the file holds; None for what is no JSON or YAML, or too large to be either."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             return None
         text = path.read_text(encoding="utf-8")
-        return json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        if not any(rename.former in text for rename in _RENAMES):
+            return None
+        return json.loads(text) if path.suffix == ".json" else list(yaml.safe_load_all(text))
+    except Exception:  # YAML's constructors raise anything where a tagged value is none
         return None
 
 
@@ -96,7 +98,7 @@ def _uses_in(path: Path, tree: Any, part: str, seen: set[int]) -> Iterator[Forme
     values = tree
     if isinstance(tree, dict):
         part = _name_of(tree) or part
-        values = list(tree.values())
+        values = [*tree.keys(), *tree.values()]
     for value in values:
         yield from _uses_in(path, value, part, seen)
 

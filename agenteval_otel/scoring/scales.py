@@ -34,8 +34,8 @@ BOOLEAN_WORDS = {
 _VERDICTS = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _OFF_SCALE = re.compile(
-    r"the score [-+]?[\d.]+(?:e[-+]?\d+)? lies outside of the scale '[^'\s]{1,32}', which takes"
-    r" [-+\d.e]+ to [-+\d.e]+"
+    r"(?:EvaluationError: )?(the score [-+]?[\d.]{1,16}(?:e[-+]?\d{1,3})? lies outside of the scale"
+    r" '[\w.|/-]{1,32}', which takes [-+\d.e]{1,24} to [-+\d.e]{1,24})(?:; another range is declared .*)?"
 )
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
@@ -99,12 +99,13 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
 
 
 def off_scale_in(error: str) -> str | None:
-    """Return what an error says of a number outside of its scale, without its hint; None for others.
+    """Return the whole of an error that says that a number lies outside of its scale, without its hint.
 
-    Only numbers and the name of the scale are in it, so it may stand where content may not.
+    None for others. It is a number of up to sixteen digits and the name of a scale, so it may stand
+    where content may not.
     """
-    match = _OFF_SCALE.search(error)
-    return None if match is None else match.group()
+    match = _OFF_SCALE.fullmatch(error)
+    return None if match is None else match[1]
 
 
 def wrong_threshold(criterion: EvaluationCriteria) -> str | None:

@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 from agenteval_otel import semconv
+from agenteval_otel.cli.evaluate.emitted import name_of_suite
+from tests.backends.faults import BlackHole
 from tests.cli.conftest import CommandLine
+from tests.promises.conftest import hole
 from tests.promises.receiver import Receiver, Reply
+
+__all__ = ["hole"]
 
 SECRET = "sk-ant-api03-" + "a" * 40
 ROWS = "".join(
@@ -30,6 +35,18 @@ class Raises(CriterionEvaluator, type="Raises"):
 
     def score(self, evaluation_input):
         raise OSError("no disk")
+"""
+WAITS = """
+import asyncio
+from agenteval_otel.evaluators import CriterionEvaluator
+
+class Waits(CriterionEvaluator, type="Waits"):
+    criterion_name: str = "waits"
+
+    async def score(self, evaluation_input):
+        async with asyncio.timeout(5):
+            await asyncio.sleep(0.05)
+        return True
 """
 SETTINGS = "evaluators: [ResponseHealth]"
 
@@ -132,6 +149,28 @@ def test_a_receiver_that_is_away_does_not_change_the_run(
     dataset = cli.file("answers.jsonl", ROWS * 200)
     cli("evaluate", dataset, "--settings", cli.settings(SETTINGS), "--telemetry")
     assert "not delivered as telemetry: the results of 600 inputs" in cli.err
+
+
+def test_a_receiver_that_never_answers_holds_up_no_evaluator(
+    cli: CommandLine, hole: BlackHole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Evaluators with a time limit of their own score all inputs while the receiver is silent."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", hole.endpoint)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "tests")
+    cli.file("waits.py", WAITS)
+    settings = cli.settings("plugins: [waits]\nevaluators: [Waits]")
+    dataset = cli.file("answers.jsonl", ROWS * 200)
+    options = ("--settings", settings, "--telemetry", "--concurrency", "64", "--report", "json")
+    [criterion] = json.loads(cli("evaluate", dataset, *options))["criteria"]
+    assert (criterion["scored"], criterion["failed"]) == (600, 0)
+    assert "not delivered as telemetry: the results of 600 inputs" in cli.err
+
+
+def test_a_suite_of_many_files_has_a_short_name() -> None:
+    """Three files are named, and the others counted."""
+    assert name_of_suite(["a/one.jsonl", "two.csv"]) == "one, two"
+    assert name_of_suite([f"{number}.csv" for number in range(400)]) == "0, 1, 2 and 397 more"
 
 
 def test_without_an_endpoint_nothing_begins(cli: CommandLine) -> None:

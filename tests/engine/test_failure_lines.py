@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func, LLMJudge
 from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.log import log
@@ -25,7 +26,10 @@ def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def lines_of(
-    caplog: pytest.LogCaptureFixture, evaluator: Any, content: Any = "no_content"
+    caplog: pytest.LogCaptureFixture,
+    evaluator: Any,
+    content: Any = "no_content",
+    answer: str = "an answer",
 ) -> list[str]:
     """Return our log lines, of debug level too, when one answer is evaluated."""
     telemetry = RecordedTelemetry()
@@ -35,7 +39,7 @@ def lines_of(
         dispatcher=InlineDispatcher(),
     )
     with caplog.at_level(logging.DEBUG, logger="agenteval_otel"):
-        monitor(pipeline=pipeline, agent="agent")(lambda: "an answer")()
+        monitor(pipeline=pipeline, agent="agent")(lambda: answer)()
         pipeline.shutdown(5)
     return [record.getMessage() for record in caplog.records if record.name == "agenteval_otel"]
 
@@ -63,18 +67,38 @@ def test_a_score_beyond_its_scale_is_named_with_the_scale(
     assert line.startswith(f"seven could not score an answer: invalid_score; {problem}")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "x the score 1 lies outside of the scale 'alice@example.com', which takes 1 to 5",
+        "the score 1 lies outside of the scale 'numeric', which takes 0 to 1",
+    ],
+)
 def test_an_error_that_quotes_the_answer_is_told_by_its_type(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, answer: str
 ) -> None:
-    """Whatever it says of a scale."""
+    """Whatever the answer says of a scale."""
+
+    def quotes(evaluation_input: Any) -> float:
+        raise ValueError(evaluation_input.response_text)
+
+    [line] = of_event(lines_of(caplog, Func.of(quotes), answer=answer), "evaluation_failed")
+    assert "lies outside" not in line
+
+
+def test_an_evaluators_own_words_are_in_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    """Its error may have the type of ours, and quote the answer."""
 
     def quotes(evaluation_input: Any) -> float:
         text = evaluation_input.response_text
-        raise ValueError(f"the score {text} lies outside of the scale '{text}', which takes {text}")
+        raise EvaluationError(
+            f"{text}: the score 7 lies outside of the scale '{text}', which takes 0 to 1",
+            error_type="invalid_score",
+        )
 
-    lines = lines_of(caplog, Func.of(quotes))
-    assert len(of_event(lines, "evaluation_failed")) == 1
-    assert not any("an answer lies" in line for line in lines)
+    [line] = of_event(lines_of(caplog, Func.of(quotes)), "evaluation_failed")
+    assert "an answer lies" not in line
+    assert "lies outside" not in line
 
 
 def judge_that_says(reply: str) -> Callable[[], LLMJudge]:

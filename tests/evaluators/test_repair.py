@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationResult
-from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.evaluators import Groundedness, LLMJudge
 from agenteval_otel.judges import CacheSettings, SpendLimits
 from agenteval_otel.testing import ScriptedJudge
 
@@ -98,12 +98,45 @@ def test_the_spend_limit_holds_for_the_repair_too() -> None:
 
 
 def test_a_repaired_verdict_is_kept_in_the_cache(tmp_path: Any) -> None:
-    """The second question has a key of its own, so a later run pays for the first call at most."""
+    """As the verdict on the question, so a later run pays nothing."""
     cache = CacheSettings(path=tmp_path / "verdicts.db")
+    calls = []
     for _ in range(2):
         result, judge = judged(PROSE, GOOD, cache=cache)
         assert result.score is True
-    assert judge.calls == 1
+        calls.append(judge.calls)
+    assert calls == [2, 0]
+
+
+def test_quotes_that_are_made_up_are_not_asked_for_again() -> None:
+    """The reply is in the form: a second one would be a second try at the same check."""
+    made_up = {
+        "claims": [{"quote": "It is due in May.", "evidence": "in May", "holds": True}],
+        "reason": "as told",
+    }
+    judge = ScriptedJudge(replies=(made_up, made_up))
+    evaluator = Groundedness(judge=judge, repair=True)
+    asked = INPUT.model_copy(update={"context": {"note": "It is due on Tuesday."}})
+    [result] = asyncio.run(evaluator.evaluate(asked, evaluator.criteria()))
+    assert (result.error_type, judge.calls) == ("malformed_answer", 1)
+
+
+def test_a_second_call_that_fails_leaves_the_first_failure() -> None:
+    """What both calls used stands on the result, and the words of the first one."""
+    result, judge = judged(PROSE, {"error": "rate_limited"})
+    assert (result.error_type, judge.calls) == ("malformed_answer", 2)
+    assert result.metadata is not None
+    assert result.metadata["judge"]["inputTokens"] == 200
+    assert "repaired" not in result.metadata["judge"]
+
+
+def test_the_calls_of_a_function_are_counted_without_usage() -> None:
+    """A judge of the user's own reports no tokens: its calls are counted all the same."""
+    replies = iter([PROSE, '{"evidence": [], "reason": "b", "score": true}'])
+    evaluator = LLMJudge("Is it polite?", judge=lambda prompt: next(replies), repair=True)
+    [result] = asyncio.run(evaluator.evaluate(INPUT, evaluator.criteria()))
+    assert result.metadata is not None
+    assert result.metadata["judge"]["calls"] == 2
 
 
 def test_the_evaluators_version_does_not_depend_on_it() -> None:

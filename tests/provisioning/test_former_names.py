@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -69,25 +70,47 @@ def test_the_metrics_of_other_libraries_keep_their_names(tmp_path: Path) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"[" * 900 + b"]" * 900,
-        b"{",
-        b"agenteval_prompt_name: [",
-        b"a: &a [*a]",
-    ],
-    ids=["empty", "no text", "deep", "nearly as deep", "half", "no YAML", "itself"],
-)
+NAME = b"# agenteval_prompt_version\n"
+ODD = {
+    "empty": b"",
+    "no text": b"\xff\xfe",
+    "deep": b"[" * 100_000,
+    "nearly as deep": b"[" * 900 + b"]" * 900,
+    "half": b"{",
+    "no YAML": b"agenteval_prompt_name: [",
+    "itself": b"a: &a [*a]",
+    "no time": b"x: !!timestamp later",
+    "no truth": b"x: !!bool x",
+    "no number": b"x: !!int ''",
+    "no float": b"x: !!float ''",
+}
+
+
+@pytest.mark.parametrize("content", ODD.values(), ids=list(ODD))
 def test_any_file_is_passed_over(tmp_path: Path, content: bytes) -> None:
     """What is neither JSON nor YAML names nothing and stops nothing."""
     for name in ("a.json", "a.yaml"):
         (tmp_path / name).write_bytes(content)
+        (tmp_path / f"b{name}").write_bytes(NAME + content)
     assert named(tmp_path) == []
     assert named(tmp_path / "absent") == []
+
+
+def test_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
+    """A pipe is not waited for."""
+    os.mkfifo(tmp_path / "pipe.json")
+    assert named(tmp_path) == []
+
+
+def test_every_document_of_a_file_and_every_key_is_looked_at(tmp_path: Path) -> None:
+    """YAML's rule files may hold several documents; panels name columns by keys."""
+    (tmp_path / "rules.yaml").write_text(f"groups: []\n---{RULES}")
+    renamed = {"title": "Table", "renameByName": {"agenteval_prompt_name": "prompt"}}
+    (tmp_path / "table.json").write_text(json.dumps({"panels": [renamed]}))
+    assert named(tmp_path) == [
+        "rules.yaml: alert 'PromptGotWorse' reads agenteval_prompt_version, now gen_ai_prompt_version",
+        "table.json: panel 'Table' reads agenteval_prompt_name, now gen_ai_prompt_name",
+    ]
 
 
 def test_check_and_provision_say_it(cli: CommandLine) -> None:

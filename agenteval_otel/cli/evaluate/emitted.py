@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import PurePath
 from types import TracebackType
 from typing import Final, Self
@@ -27,13 +28,17 @@ from agenteval_otel.telemetry.spans import SuiteSpan
 OPTION: Final = "--telemetry"
 _SERVICE_NAME: Final = "agenteval-evaluate"
 _CHUNK: Final = 256
+_MOST_WAITING: Final = 8_192  # results that the receiver has not taken yet
 _FLUSH_S: Final = 10.0
-_FLUSH_AWAY_S: Final = 1.0  # once the receiver was away
+_CLOSE_S: Final = 2.0
+_SHOWN_NAMES: Final = 3
 
 
 def name_of_suite(sources: list[str]) -> str:
-    """Return the suite's name by its datasets: their file names without endings."""
-    return ", ".join(PurePath(source).stem for source in sources)
+    """Return the suite's name by its datasets: the names of the first files without endings."""
+    names = [PurePath(source).stem for source in sources[:_SHOWN_NAMES]]
+    others = len(sources) - len(names)
+    return ", ".join(names) + (f" and {others} more" if others else "")
 
 
 def emitter_of(telemetry: OtlpStorageProvider) -> Emitter:
@@ -53,10 +58,28 @@ def emitter_of(telemetry: OtlpStorageProvider) -> Emitter:
     return emitter
 
 
+class _Delivery(threading.Thread):
+    """Has the receiver take what was emitted, on a thread of its own.
+
+    `is_complete` is None while that goes on.
+    """
+
+    def __init__(self, emitter: Emitter, emitted: int) -> None:
+        super().__init__(name="agenteval-suite", daemon=True)
+        self.emitted = emitted
+        self.is_complete: bool | None = None
+        self._providers = emitter.providers
+        self.start()
+
+    def run(self) -> None:
+        self.is_complete = self._providers.flush(_FLUSH_S) and not self._providers.lost
+
+
 class EmittedSuite(ReportWriter):
     """Emits a span for the suite, and below it the run span and the events of each input.
 
-    A receiver that does not take them ends the emission, never the run.
+    Emission never waits for the receiver: it is asked on threads of its own. One that does not take
+    the results ends the emission, and the run goes on.
     """
 
     def __init__(self, name: str, emitter: Emitter, redaction: Redaction) -> None:
@@ -66,8 +89,11 @@ class EmittedSuite(ReportWriter):
         self._redaction = redaction
         self._span: SuiteSpan | None = None
         self._status: SuiteStatus = "aborted"
-        self._waiting = 0
-        self._undelivered = 0
+        self._delivery: _Delivery | None = None
+        self._is_away = False
+        self._emitted = 0
+        self._delivered = 0
+        self._left_out = 0
 
     def __enter__(self) -> Self:
         tracer = self._emitter.tracer()
@@ -76,9 +102,10 @@ class EmittedSuite(ReportWriter):
         return self
 
     def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
-        """Emit the results of one input; waits for the receiver after every 256th."""
-        if self._undelivered:
-            self._undelivered += 1
+        """Emit the results of one input, unless the receiver is away."""
+        self._look()
+        if self._is_away or self._emitted - self._delivered >= _MOST_WAITING:
+            self._left_out += 1
             return
         shown = self._outgoing(aggregated)
         about = {TEST_SUITE: self._name, TEST_CASE: row.place}
@@ -88,9 +115,9 @@ class EmittedSuite(ReportWriter):
         suite = None if self._span is None else self._span.context
         scores = score_attributes(shown.results)
         self._emitter.emit(shown, evaluated=suite, scores=scores, about=about)
-        self._waiting += 1
-        if self._waiting == _CHUNK:
-            self._deliver()
+        self._emitted += 1
+        if self._delivery is None and self._emitted - self._delivered >= _CHUNK:
+            self._delivery = _Delivery(self._emitter, self._emitted)
 
     def finish(self, summary: Summary) -> None:
         """Note how the run ended."""
@@ -103,11 +130,34 @@ class EmittedSuite(ReportWriter):
     ) -> None:
         if self._span is not None:
             self._span.end(self._status)
-        self._deliver()
-        self._emitter.close()
-        if self._undelivered:
-            results = f"the results of {count_of(self._undelivered, 'input')}"
+        self._await_delivery()
+        if not self._is_away:
+            self._delivery = _Delivery(self._emitter, self._emitted)
+            self._await_delivery()
+        close = threading.Thread(target=self._emitter.close, daemon=True)
+        close.start()
+        close.join(_CLOSE_S)
+        undelivered = self._emitted - self._delivered + self._left_out
+        if undelivered:
+            results = f"the results of {count_of(undelivered, 'input')}"
             print(printable(f"not delivered as telemetry: {results}"), file=self.file)
+
+    def _await_delivery(self) -> None:
+        if self._delivery is not None:
+            self._delivery.join(_FLUSH_S)
+            self._is_away = self._delivery.is_alive()
+            self._look()
+
+    def _look(self) -> None:
+        """Take the outcome of a delivery that has ended."""
+        delivery = self._delivery
+        if delivery is None or delivery.is_alive():
+            return
+        self._delivery = None
+        if delivery.is_complete:
+            self._delivered = delivery.emitted
+        else:
+            self._is_away = True
 
     def _outgoing(self, aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
         """Return the result as it may leave the process: redacted, with closed words alone."""
@@ -116,13 +166,6 @@ class EmittedSuite(ReportWriter):
         redacted = self._redaction.result(aggregated)
         results = tuple(outgoing_words(result, self._redaction) for result in redacted.results)
         return copy_with(redacted, {"results": results})
-
-    def _deliver(self) -> None:
-        providers = self._emitter.providers
-        limit_s = _FLUSH_AWAY_S if self._undelivered else _FLUSH_S
-        if not providers.flush(limit_s) or providers.lost:
-            self._undelivered += self._waiting
-        self._waiting = 0
 
 
 def _status_of(aggregated: AggregatedEvaluationResult) -> CaseStatus | None:

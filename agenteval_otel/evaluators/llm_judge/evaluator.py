@@ -44,6 +44,7 @@ from agenteval_otel.evaluators.llm_judge.prompt import (
     with_reminder,
 )
 from agenteval_otel.evaluators.llm_judge.replies import (
+    FormError,
     JudgeAnswer,
     judge_facts,
     judgement_of,
@@ -115,9 +116,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             also for `TaskAdherence` and `Contradiction`. With one window, the beginning and the end
             are shown.
         max_tokens: Maximum number of tokens of the judge's answer, including its thinking.
-        repair: Whether a reply that is not in the form is asked for once more, with a reminder of
-            the form. The second call is counted and paid like the first; what it says is read as
-            strictly.
+        repair: Whether the judge is asked once more, with a reminder of the form, where its reply is
+            not in the form. The second call is counted and paid like the first, and has what is
+            left of `timeout_s`. Its reply is read as strictly.
     """
 
     kind: ClassVar[EvaluatorKind] = "llm_judge"
@@ -311,7 +312,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def _ask(
         self, tasks: Sequence[CriterionTask], evaluation_input: EvaluationInput
     ) -> JudgeAnswer:
-        """One call, or two where a reply is repaired, and what it says of each criterion."""
+        """Ask the judge, once more where a reply is to be repaired, and read what it says."""
         request, case = self.question_for(evaluation_input, tasks)
         # the question is written and sent in two turns of the loop, each a short one
         await asyncio.sleep(0)
@@ -320,8 +321,11 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         if not (self.repair and first.is_unreadable and BATCH.get() is None):
             return first
         second = await self._call(with_reminder(request), tasks, case)
-        if second.outcome is None:  # a guard refused it
-            return first
+        if second.verdict is None and not second.is_unreadable:
+            # A guard refused it, or it failed: the first failure says more.
+            return first._replace(earlier=second.outcome)
+        if second.verdict is not None and not second.is_unreadable:
+            self.judge.guarded().keep(request, second.verdict)
         return second._replace(earlier=first.outcome)
 
     async def _call(
@@ -340,11 +344,18 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             if error.reply_begins:  # live it is kept only where content is captured
                 message += f"; it begins {error.reply_begins!r}"
             results = [self._failure(task, message, error.error_type) for task in tasks]
-            return JudgeAnswer(tasks, results, case, error)
-        results = [self._result(verdict, task, case, alone=len(tasks) == 1) for task in tasks]
+            return JudgeAnswer(tasks, results, case, error, error.is_unreadable)
+        results = []
+        unreadable = 0
+        for task in tasks:
+            try:
+                results.append(self._result(verdict, task, case, alone=len(tasks) == 1))
+            except FormError as error:
+                results.append(self._failure(task, str(error), error.error_type))
+                unreadable += 1
         if any(result.error_type is not None for result in results):
             guarded.forget(request)  # the cache keeps no answer that cannot be used
-        return JudgeAnswer(tasks, results, case, verdict)
+        return JudgeAnswer(tasks, results, case, verdict, unreadable == len(tasks))
 
     def _signed(
         self,
@@ -486,6 +497,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     ) -> EvaluationResult:
         try:
             reply = reply_of(verdict, task, self._form, case, alone=alone)
+        except FormError:
+            raise
         except EvaluationError as error:
             return self._failure(task, str(error), error.error_type)
         except EvaluationSkipped as skipped:

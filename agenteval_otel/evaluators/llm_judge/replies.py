@@ -26,7 +26,6 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _MOST_CLAIM_CHARACTERS = 2_000
 _MOST_CHARACTERS = 4_000
 _MOST_QUOTES = 20
-_UNREADABLE = ("malformed_answer", "empty_answer")
 
 
 class CriterionReply(NamedTuple):
@@ -81,8 +80,12 @@ def reply_of(
     return CriterionReply(task.scale.read(answer["score"]), reason, facts)
 
 
-def _malformed(message: str) -> EvaluationError:
-    return EvaluationError(message, error_type="malformed_answer")
+class FormError(EvaluationError):
+    """The judge's reply is not in the form that was asked for."""
+
+
+def _malformed(message: str) -> FormError:
+    return FormError(message, error_type="malformed_answer")
 
 
 def _whole_number(text: str, task: CriterionTask) -> ScoreValue:
@@ -134,8 +137,10 @@ def claims_reply(
     ]
     not_quoted = len(all_claims) - len(quoted)
     if not_quoted > len(quoted):
-        raise _malformed(
-            f"{not_quoted} of {len(all_claims)} quotes of the judge are not in the {claims.source}"
+        # In the form, and made up: asking again would be asking for better inventions.
+        raise EvaluationError(
+            f"{not_quoted} of {len(all_claims)} quotes of the judge are not in the {claims.source}",
+            error_type="malformed_answer",
         )
     share = sum(claim["holds"] for claim in quoted) / len(quoted)
     return CriterionReply(
@@ -209,13 +214,15 @@ class JudgeAnswer(NamedTuple):
     refused the call.
 
     Attributes:
-        earlier: The outcome of the call before it, whose reply was not in the form.
+        is_unreadable: A reply came, and no criterion of it could be read, for its form.
+        earlier: The outcome of another call with the same question.
     """
 
     tasks: Sequence[CriterionTask]
     results: Sequence[EvaluationResult]
     case: Mapping[str, CaseText]
     outcome: Verdict | JudgeError | None = None
+    is_unreadable: bool = False
     earlier: Verdict | JudgeError | None = None
 
     @property
@@ -224,9 +231,14 @@ class JudgeAnswer(NamedTuple):
         return [outcome for outcome in (self.earlier, self.outcome) if outcome is not None]
 
     @property
-    def is_unreadable(self) -> bool:
-        """Whether a reply came of which no criterion could be read."""
-        return all(result.error_type in _UNREADABLE for result in self.results)
+    def is_repaired(self) -> bool:
+        """Whether the second of two calls gave a reply that can be read."""
+        return self.earlier is not None and self.verdict is not None and not self.is_unreadable
+
+    @property
+    def duration_s(self) -> float:
+        """How long the calls took that the judge answered, together."""
+        return sum(one.duration_s for one in self.outcomes if isinstance(one, Verdict))
 
     @property
     def verdict(self) -> Verdict | None:
@@ -278,12 +290,16 @@ def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, 
     """Who judged and what it used, for the metadata of the first of the results that one question
     gave.
     """
-    usages = [outcome.usage for call in paid for outcome in call.outcomes]
-    durations = [call.verdict.duration_s for call in paid if call.verdict]
     facts = {
         **judgement.model_dump(by_alias=True, exclude={"left_out_chars"}),
-        "calls": sum(usage.calls for usage in usages if usage is not None),
-        "durationS": max(durations, default=None),
-        "repaired": any(call.earlier is not None for call in paid),
+        "calls": sum(_calls_of(outcome) for call in paid for outcome in call.outcomes),
+        "durationS": max((call.duration_s for call in paid), default=None),
+        "repaired": any(call.is_repaired for call in paid),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def _calls_of(outcome: Verdict | JudgeError) -> int:
+    if outcome.usage is not None:
+        return outcome.usage.calls
+    return int(isinstance(outcome, JudgeError) and outcome.is_unreadable)
