@@ -408,6 +408,9 @@ class Evaluation:
                 sampled=self._sampled,
                 conversation=call.turns,
             )
+            for result in self._response.results:
+                if result.error_type is not None:
+                    self._log_failure(result)
         return self._response
 
     def _log_failure(self, result: EvaluationResult) -> None:
@@ -434,9 +437,6 @@ class Evaluation:
         is_sent, self._stage = self._stage == "sent", "emitting"
         for part, error in outcome.broken:
             engine.broken(part, error)
-        for result in response.results:
-            if result.error_type is not None:
-                self._log_failure(result)
         if not is_sent:
             _TELEMETRY.begin()
             try:

@@ -207,7 +207,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         fixed = request.prompt[: request.fixed_chars]
         is_marked = self._is_long_enough(system, fixed)
         content: str | list[dict[str, Any]] = request.prompt
-        if is_marked and fixed:
+        if is_marked and 0 < len(fixed) < len(request.prompt):
             content = [_marked(fixed), {"type": "text", "text": request.prompt[len(fixed) :]}]
         body: dict[str, Any] = {
             "model": self.model,
@@ -215,7 +215,8 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
             "messages": [{"role": "user", "content": content}],
         }
         if system:
-            body["system"] = [_marked(system)] if is_marked and not fixed else system
+            ends_there = is_marked and content is request.prompt
+            body["system"] = [_marked(system)] if ends_there else system
         if structured:
             form = {"type": "json_schema", "schema": constrained_form(request.answer_form)}
             body["output_config"] = {"format": form}

@@ -47,7 +47,8 @@ def emitter_of(telemetry: OtlpStorageProvider) -> Emitter:
     Raises:
         ConfigurationError: No endpoint is known.
     """
-    if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
+    resource = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    if not any(pair.strip().startswith("service.name=") for pair in resource.split(",")):
         os.environ.setdefault("OTEL_SERVICE_NAME", _SERVICE_NAME)
     emitter = telemetry.offline_emitter(telemetry.placement)
     if emitter is None:
