@@ -23,6 +23,7 @@ from rich.text import Text
 from agenteval_otel.cli.evaluate import add_evaluator_filters
 from agenteval_otel.cli.figures import json_for_terminals, whole_number
 from agenteval_otel.cli.file_kinds import check_kinds
+from agenteval_otel.cli.lines import note
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded, run_fields
 from agenteval_otel.engine.config import EvaluationRunConfig
@@ -232,7 +233,7 @@ def run(arguments: argparse.Namespace) -> int:
             with redirect_stdout(sys.stderr), observed_by(replay.totals.judges):
                 asyncio.run(replay.run())
         except KeyboardInterrupt:
-            _say(f"{count_of(replay.scored, 'answer')} scored; the same command goes on from there")
+            note(f"{count_of(replay.scored, 'answer')} scored; the same command goes on from there")
             raise
         finally:
             if emitter is not None:
@@ -251,13 +252,13 @@ def _end(
     """The report on standard output, what was left out on standard error, and the exit code."""
     answers = replay.scored + replay.earlier
     for line in (*notes, *(f"{reason}: {count:,}" for reason, count in source.counts.items())):
-        _say(line)
+        note(line)
     if replay.unselected:
-        _say(f"other answers, left out: {replay.unselected:,}")
+        note(f"other answers, left out: {replay.unselected:,}")
     if replay.totals.judges:
-        _say(str(replay.totals.judges))
+        note(str(replay.totals.judges))
     for label, count in replay.totals.run_errors.items():
-        _say(
+        note(
             f"{label} failed for {count_of(count, 'answer')}, first {replay.totals.first_errors[label]}"
         )
     if answers == 0:
@@ -280,12 +281,12 @@ def _end(
     else:
         _print_tables(replay, heading)
     if arguments.dataset:
-        _say(
+        note(
             f"{count_of(replay.failing, 'failing answer')} in {arguments.dataset}: "
             f"agenteval-otel evaluate {arguments.dataset}"
         )
     if replay.undelivered:
-        _say(
+        note(
             f"not delivered as telemetry: the results of {count_of(replay.undelivered, 'answer')}; the same command "
             "sends them again"
         )
@@ -362,11 +363,11 @@ def _configurations(arguments: argparse.Namespace) -> tuple[ConfigOf, OtlpStorag
             configs[agent] = None
             if not agent and not settings.agents:
                 raise
-            _say(f"answers of {agent or 'other agents'} are left out: {error}")
+            note(f"answers of {agent or 'other agents'} are left out: {error}")
     if not any(configs.values()):
         raise ConfigurationError("nothing is left to run", path="evaluators")
     if (default := configs[""]) is not None and default.selection.left_out:
-        _say(f"left out: {', '.join(default.selection.left_out)}")
+        note(f"left out: {', '.join(default.selection.left_out)}")
     described = {
         agent: config
         and [
@@ -391,7 +392,7 @@ def _source(arguments: argparse.Namespace, selection: Selection) -> RecordedSour
     nested = arguments.nested_agents
     if arguments.kind == "file":
         return OtlpFiles(
-            arguments.places, nested_agents=nested, say=_say, progress=not arguments.quiet
+            arguments.places, nested_agents=nested, say=note, progress=not arguments.quiet
         )
     if len(arguments.places) > 1:
         raise ConfigurationError(
@@ -404,7 +405,7 @@ def _source(arguments: argparse.Namespace, selection: Selection) -> RecordedSour
     if token := os.environ.get(_TOKEN, "").strip():
         headers.setdefault("authorization", f"Bearer {token}")
     kind = Jaeger if arguments.kind == "jaeger" else Tempo
-    return kind(place, selection, headers=headers, nested_agents=nested, say=_say)
+    return kind(place, selection, headers=headers, nested_agents=nested, say=note)
 
 
 def _headers(texts: Sequence[str]) -> dict[str, str]:
@@ -449,8 +450,3 @@ def _time_of(text: str | None, path: str, now_ns: int) -> int | None:
         raise ConfigurationError(wrong, path=path) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1e6) * 1_000
-
-
-def _say(line: str) -> None:
-    sys.stdout.flush()
-    print(printable(line), file=sys.stderr, flush=True)

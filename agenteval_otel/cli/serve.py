@@ -11,11 +11,12 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from agenteval_otel.cli.lines import say
 from agenteval_otel.cli.ui import PORT, open_beside
 from agenteval_otel.config.process import accounting, configure, default_pipeline, reload
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.reports.figures import count_of
-from agenteval_otel.runtime.masking import mask_text, printable
+from agenteval_otel.runtime.masking import mask_text
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sidecar.serve import SettingsWatch, Sidecar, evaluate_files, kept_key
 
@@ -129,17 +130,17 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
         *((("durable", settings.sidecar.durable),) if settings.sidecar.durable else ()),
         *((("pages", pages),) if pages else ()),
     ):
-        _say(f"{name:<10} {value}")
+        say(f"{name:<10} {value}")
     if count := sidecar.read_left(ending):
-        _say(f"read again {count_of(count, 'request')} of an earlier process")
-    _say("ready")
+        say(f"read again {count_of(count, 'request')} of an earlier process")
+    say("ready")
     watch = SettingsWatch(Path(file), settings.sidecar) if file else None
     while not ending.wait(_LOOK_S) and sidecar.is_running:
         if watch is not None and (outcome := watch.look()) is not None:
-            _say(f"settings   {file}: {outcome}")
+            say(f"settings   {file}: {outcome}")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
-    _say("ending: what was taken is evaluated and exported")
+    say("ending: what was taken is evaluated and exported")
     stop_pages()
     _print_end(sidecar.stop(settings.sidecar.drain_s), settings)
     return 0
@@ -188,25 +189,20 @@ def _print_end(complete: bool, settings: Settings) -> None:
     outcomes = {outcome: count for outcome, count in accounting().items() if count}
     parts = " + ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
     total = sum(outcomes.values())
-    _say(f"{count_of(total, 'answer')}{f' = {parts}' if parts else ''}")
+    say(f"{count_of(total, 'answer')}{f' = {parts}' if parts else ''}")
     counts = default_pipeline().accounting
     spans = {outcome: count for outcome, count in counts.spans().items() if count}
     if spans:
         parts = " + ".join(f"{count:,} {outcome}" for outcome, count in spans.items())
-        _say(f"{count_of(sum(spans.values()), 'span')} = {parts}")
+        say(f"{count_of(sum(spans.values()), 'span')} = {parts}")
     requests = {outcome: count for outcome, count in counts.requests().items() if count}
     if requests:
         parts = " + ".join(f"{count:,} {outcome}" for outcome, count in requests.items())
-        _say(f"{count_of(sum(requests.values()), 'request')} for an evaluation = {parts}")
+        say(f"{count_of(sum(requests.values()), 'request')} for an evaluation = {parts}")
     for scope, count in counts.not_understood.items():
-        _say(f"not understood: {scope} ({count:,}); another dialect needs a mapper of its own")
+        say(f"not understood: {scope} ({count:,}); another dialect needs a mapper of its own")
     for part, count in counts.failures.items():
         if part.removeprefix("spans:") not in spans:
-            _say(f"failed: {part} ({count:,}); agenteval-otel explain {part.partition(':')[0]}")
+            say(f"failed: {part} ({count:,}); agenteval-otel explain {part.partition(':')[0]}")
     if not complete:
-        _say(f"not everything was delivered within {settings.sidecar.drain_s:g} s")
-
-
-def _say(line: str) -> None:
-    print(printable(line))
-    sys.stdout.flush()  # read by a service manager, line by line
+        say(f"not everything was delivered within {settings.sidecar.drain_s:g} s")

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from agenteval_otel.cli.figures import number_between
+from agenteval_otel.cli.lines import say
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import configure, default_pipeline, shutdown
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import count_of
-from agenteval_otel.runtime.masking import printable
 
 PORT = number_between(0, 65_535, "a port, 0 to 65535", int)
 DESCRIPTION = (
@@ -88,10 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
         )
     check_assets()
     if is_database and (made := prepare(target)):
-        _say(f"indices    made: {', '.join(made)}")
+        say(f"indices    made: {', '.join(made)}")
     columns = ResultColumns(target, runs=runs)
     columns.refresh(progress=_progress)
-    _say(f"results    {count_of(columns.count, 'result')} of {target.place}")
+    say(f"results    {count_of(columns.count, 'result')} of {target.place}")
     settings = UiSettings(
         target, target.place, objectives, arguments.trace_url, can_label=is_database, runs=runs
     )
@@ -124,8 +124,8 @@ def _serve(arguments: argparse.Namespace, settings: Any, columns: Any) -> int:
     settings = settings._replace(keeps_comments=keeps_comments)
 
     def on_start() -> None:
-        _say(f"open       {access.address}")
-        _say("end        with Ctrl-C")
+        say(f"open       {access.address}")
+        say("end        with Ctrl-C")
         if not arguments.no_open:
             with contextlib.suppress(webbrowser.Error):
                 webbrowser.open(access.address)
@@ -248,7 +248,7 @@ def _export(file: str, settings: Any, columns: Any) -> int:
     pages = Pages(settings, columns)
     page = (pages.compare if settings.runs else pages.overview)({}, is_static=True)
     Path(file).write_text(single_file(page), encoding="utf-8", errors="replace")
-    _say(f"written    {file}")
+    say(f"written    {file}")
     return 0
 
 
@@ -260,8 +260,3 @@ def _progress(count: int, total: int) -> None:
             file=sys.stderr,
             flush=True,
         )
-
-
-def _say(line: str) -> None:
-    print(printable(line))
-    sys.stdout.flush()

@@ -25,6 +25,7 @@ from agenteval_otel.cli.calibrate.collected import Collected
 from agenteval_otel.cli.calibrate.reports import REPORTS
 from agenteval_otel.cli.calibrate.sources import PROBABILITY, ROUND, USER_FEEDBACK, collect
 from agenteval_otel.cli.figures import whole_number
+from agenteval_otel.cli.lines import note
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import LLMJudge
@@ -204,12 +205,12 @@ def run(arguments: argparse.Namespace) -> int:
         if old is not None and (
             why := old.expired_because(evaluator_version=record.evaluator_version)
         ):
-            _note(f"the record of {old.made[:10]} had expired: {why}")
+            note(f"the record of {old.made[:10]} had expired: {why}")
         records = records.with_record(record)
         reported.append((collected, measurement, record))
     print(printable_lines(REPORTS[arguments.report](reported)))
     records.save(path)
-    _note(f"{count_of(len(reported), 'record')} written to {path}")
+    note(f"{count_of(len(reported), 'record')} written to {path}")
     return 0
 
 
@@ -309,7 +310,7 @@ def _print_next(everything: Sequence[Collected], arguments: argparse.Namespace) 
         row |= {PROBABILITY: round(pick.probability, 6), ROUND: number}
         print(json.dumps(row, ensure_ascii=False))
     waiting = sum(answer.person is None for answer in collected.answers)
-    _note(
+    note(
         f"{count_of(len(picks), 'answer')} of {waiting:,} without a label, round {number}, seed {arguments.seed}"
     )
     return 0
@@ -322,8 +323,3 @@ def _round_of(original: Mapping[str, Any]) -> int:
 
 def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.splitlines()))
-
-
-def _note(text: str) -> None:
-    sys.stdout.flush()
-    print(printable(text), file=sys.stderr)

@@ -25,6 +25,7 @@ from agenteval_otel.cli.evaluate.reports import RESULTS, ReportWriter, opened, p
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
 from agenteval_otel.cli.figures import whole_number
 from agenteval_otel.cli.file_kinds import check_kinds
+from agenteval_otel.cli.lines import note
 from agenteval_otel.cli.ui import check_extra, open_results
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.files import read_file
@@ -246,15 +247,15 @@ def run(arguments: argparse.Namespace) -> int:
     with dataset, answering or nullcontext():
         count = rows.check()
         if dataset.erased:
-            _print(f"left out: {count_of(dataset.erased, 'result')} whose answers were erased")
+            note(f"left out: {count_of(dataset.erased, 'result')} whose answers were erased")
         if count == 0:
             raise ConfigurationError(
                 f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate"
             )
         if config.selection.left_out:
-            _print(f"left out: {', '.join(config.selection.left_out)}")
+            note(f"left out: {', '.join(config.selection.left_out)}")
         if dataset.unknown_names:
-            _print(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
+            note(f"unknown fields, kept in metadata: {', '.join(dataset.unknown_names)}")
         totals = Totals(criteria, records)
         began = time.monotonic()
         with opened(places) as reports, _emitted(arguments, config) as emitted:
@@ -312,7 +313,7 @@ def _show_results(arguments: argparse.Namespace) -> None:
     if arguments.open:
         open_results(arguments.results)
     elif _can_be_shown(arguments) and not arguments.quiet:
-        _print(
+        note(
             f"results in {arguments.results}; in the browser: agenteval-otel ui {arguments.results}"
         )
 
@@ -401,22 +402,17 @@ def _exit_code(
     if earlier is not None:
         earlier.check()
     if unscored:
-        _print(f"criteria that no evaluator scores: {', '.join(unscored)}")
+        note(f"criteria that no evaluator scores: {', '.join(unscored)}")
     if totals.judges:
-        _print(str(totals.judges))
+        note(str(totals.judges))
     for label, count in totals.run_errors.items():
-        _print(f"{label} failed for {count_of(count, 'input')}, first {totals.first_errors[label]}")
+        note(f"{label} failed for {count_of(count, 'input')}, first {totals.first_errors[label]}")
     for line in missed:
-        _print(f"missed: {line}")
+        note(f"missed: {line}")
     if not missed and not totals.scored:
         details = "; ".join(f"{criterion.name}: {criterion}" for criterion in totals.criteria)
         raise EvaluationError(f"nothing was scored ({details})")
     return 1 if missed or totals.run_errors[ANSWER] else 0
-
-
-def _print(text: str) -> None:
-    sys.stdout.flush()  # on a terminal the table comes first
-    print(printable(text), file=sys.stderr)
 
 
 def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, list[str]]:
