@@ -43,7 +43,6 @@ from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.reports.figures import count_of
 from agenteval_otel.reports.totals import TargetOutcome, Totals
-from agenteval_otel.runtime.masking import printable
 from agenteval_otel.semconv import SHADOW
 from agenteval_otel.storage.otlp import OtlpStorageProvider
 
