@@ -81,7 +81,7 @@ def _tree_of(path: Path) -> Any:
         if not any(rename.former in text for rename in _RENAMES):
             return None
         return json.loads(text) if path.suffix == ".json" else list(yaml.safe_load_all(text))
-    except Exception:  # YAML's constructors raise anything where a tagged value is none
+    except Exception:  # YAML's constructors raise anything for a value that its tag does not fit
         return None
 
 

@@ -238,7 +238,8 @@ class JudgeAnswer(NamedTuple):
     @property
     def duration_s(self) -> float:
         """How long the calls took that the judge answered, together."""
-        return sum(one.duration_s for one in self.outcomes if isinstance(one, Verdict))
+        verdicts = [outcome for outcome in self.outcomes if isinstance(outcome, Verdict)]
+        return sum(verdict.duration_s for verdict in verdicts)
 
     @property
     def verdict(self) -> Verdict | None:
