@@ -13,6 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from agenteval_otel.compat.agentdock import AGENT_ID, BLOCK
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.database.target import SQLITE_BEGINS
 from agenteval_otel.errors import ConfigurationError
@@ -21,8 +22,8 @@ from agenteval_otel.models import EvaluationInput
 _HEAD_BYTES: Final = 64 * 1024
 _OTLP: Final = ("resourceSpans", "resourceLogs", "resourceMetrics")
 _OTLP_BEGINS: Final = re.compile(rf'\s*\{{\s*"({"|".join(_OTLP)})"\s*:')
-_KEY: Final = re.compile(r'"(\w+)"\s*:\s*\[')
-_OF_RESULTS: Final = ("results",)
+_JSON_TOKEN: Final = re.compile(r'"((?:[^"\\\n]|\\.)*+)"(\s*:\s*\[)?|[{\[]|[}\]]')
+_RESULTS: Final = "results"
 _RUN_CONFIGURATION: Final = ("evaluatorConfigs", "evaluator_configs")
 _YAML_KEY: Final = re.compile(r"([A-Za-z_]\w*)\s*:(\s|$)")
 _SEPARATORS: Final = re.compile(r"[,;\t]")
@@ -55,18 +56,22 @@ class Kind(Enum):
 
 _BEGINS: Final = (
     (SQLITE_BEGINS, Kind.DATABASE),
-    (b"PAR1", Kind.PARQUET),
+    (b"PAR1\x15", Kind.PARQUET),
     (b"PK\x03\x04", Kind.WORKBOOK),
     (b"\xd0\xcf\x11\xe0", Kind.OLD_WORKBOOK),
     (b"\x1f\x8b", Kind.GZIP),
     (b"\x89PNG", Kind.IMAGE),
     (b"\xff\xd8\xff", Kind.IMAGE),
-    (b"GIF8", Kind.IMAGE),
-    (b"RIFF", Kind.IMAGE),
-    (b"BM", Kind.IMAGE),
-    (b"%PDF", Kind.PDF),
 )
-_NEEDS_BINARY: Final = (b"RIFF", b"BM")  # a text may begin with these letters
+_BEGINS_LIKE_TEXT: Final = (
+    (re.compile(rb"PAR1"), Kind.PARQUET),
+    (re.compile(rb"GIF8[79]a"), Kind.IMAGE),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), Kind.IMAGE),
+    (re.compile(rb"BM.{4}\0\0\0\0", re.DOTALL), Kind.IMAGE),
+    (re.compile(rb"%PDF-\d"), Kind.PDF),
+)
+"""Kinds whose first bytes are letters. A header of CSV may begin with the same ones."""
+_PDF_LINE: Final = re.compile(rb"%PDF-\d\.\d\s*[\r\n]")
 _ANSWERS: Final = frozenset({Kind.INPUTS, Kind.CSV, Kind.RESULTS, Kind.DATABASE})
 _TAKEN: Final[Mapping[str, frozenset[Kind]]] = {
     "evaluate": _ANSWERS,
@@ -111,19 +116,28 @@ def check_kinds(files: Sequence[str], command: str) -> None:
     Raises:
         ConfigurationError: Names the kind of the first such file and the command that takes it.
     """
-    kinds = {file: kind for file in files if (kind := kind_of(file)) is not None}
-    if kinds and len(kinds) == len(set(files)) and {*kinds.values()} == {Kind.EMPTY}:
+    kinds: dict[str, Kind] = {}
+    for file in files:
+        kind = kind_of(file)
+        if kind is not None:
+            kinds[file] = kind
+    is_all_known = len(kinds) == len(set(files))
+    if kinds and is_all_known and all(kind is Kind.EMPTY for kind in kinds.values()):
         names = ", ".join(kinds)
         raise ConfigurationError(f"is empty; expected {_EXPECTED[command]}", path=names)
     for file, kind in kinds.items():
-        if kind is Kind.EMPTY or kind in _TAKEN[command]:
-            continue
-        if kind is Kind.GZIP and command == "replay" and file.endswith(".gz"):
-            inner = _kind_inside(file)
-            if inner in (None, Kind.EMPTY) or inner in _TAKEN[command]:
-                continue
-            raise ConfigurationError(_advice(inner, command, file, zipped=True), path=file)
+        if kind is not Kind.EMPTY and kind not in _TAKEN[command]:
+            _refuse(kind, command, file)
+
+
+def _refuse(kind: Kind, command: str, file: str) -> None:
+    """Raise for a file of a kind that is not taken, except for zipped OTLP, which `replay` reads."""
+    if kind is not Kind.GZIP or command != "replay" or not file.endswith(".gz"):
         raise ConfigurationError(_advice(kind, command, file), path=file)
+    inner = _kind_inside(file)
+    if inner is None or inner is Kind.EMPTY or inner in _TAKEN[command]:
+        return
+    raise ConfigurationError(_advice(inner, command, file, zipped=True), path=file)
 
 
 def kind_of(file: str) -> Kind | None:
@@ -189,10 +203,14 @@ def _kind_of_head(head: bytes, suffix: str, *, is_whole: bool) -> Kind | None:
         return binary
     text = head.decode("utf-8-sig", "replace")
     lines = [line for line in text.splitlines() if line.strip()]
-    if any(map(_OTLP_BEGINS.match, lines)):
+    is_json = text.lstrip().startswith(("{", "["))
+    document = _parsed(text) if is_json else None
+    if document is not None:
+        return _kind_of_value(document)
+    if any(_OTLP_BEGINS.match(line) for line in lines):
         return Kind.OTLP_JSON  # also behind a broken line
-    if text.lstrip().startswith(("{", "[")):
-        return _kind_of_json(text, lines[0], is_whole=is_whole)
+    if is_json:
+        return _kind_of_json_lines(text, lines[0], is_whole=is_whole)
     if suffix in (".yaml", ".yml", ".toml") or _is_yaml_of_settings(lines):
         return Kind.SETTINGS
     if suffix in (".json", ".jsonl", ".ndjson"):
@@ -206,8 +224,12 @@ def _binary_kind(head: bytes, *, is_whole: bool) -> Kind | None:
     """Return the kind of what is no text in UTF-8 or an older encoding. None for text."""
     controls = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in head)
     for begins, kind in _BEGINS:
-        if head.startswith(begins) and (controls or begins not in _NEEDS_BINARY):
+        if head.startswith(begins):
             return kind
+    if not _is_utf8_text(head) or _PDF_LINE.match(head):
+        for pattern, kind in _BEGINS_LIKE_TEXT:
+            if pattern.match(head):
+                return kind
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         text = head[: len(head) // 2 * 2].decode("utf-16", "replace")
         is_text = "\ufffd" not in text[:-1] and not re.search(r"[\x00-\x08\x0e-\x1f]", text)
@@ -217,48 +239,112 @@ def _binary_kind(head: bytes, *, is_whole: bool) -> Kind | None:
     return Kind.BINARY if b"\0" in head or controls > len(head) // 10 else None
 
 
-def _is_protobuf(head: bytes, controls: int, *, is_whole: bool) -> bool:
-    """Tell whether bytes begin as a request of OTLP: a resource's message with a resource or a scope."""
-    if head[:1] != b"\n":
+def _is_utf8_text(head: bytes) -> bool:
+    """Tell whether bytes are UTF-8 without NUL. The last character may be cut."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
         return False
-    length = shift = 0
-    position = 1
-    for position in range(1, min(7, len(head))):
-        length |= (head[position] & 0x7F) << shift
-        shift += 7
-        if head[position] < 0x80:
-            break
-    inner = head[position + 1 : position + 2]
-    fits = position + 1 + length <= len(head) or not is_whole
-    return inner in (b"\n", b"\x12") and fits and controls > 0
+    return b"\0" not in head
 
 
-def _kind_of_json(text: str, first_line: str, *, is_whole: bool) -> Kind | None:
-    """Return the kind by the names of the first object. None for broken JSON: its reader names the
-    line.
+def _is_protobuf(head: bytes, controls: int, *, is_whole: bool) -> bool:
+    """Tell whether bytes begin as a request of OTLP: a message of a resource that has content.
+
+    The message is read to its end. Its first bytes alone are also those of a text after blank lines.
     """
-    value: Any = None
-    for candidate in (first_line, text):
-        with suppress(ValueError, RecursionError):
-            value = json.loads(candidate)
+    if head[:1] != b"\n" or controls == 0:
+        return False
+    length, start = _varint(head, 1)
+    end = start + length
+    if is_whole and end > len(head):
+        return False
+    if length == 0:
+        return head[start : start + 1] in (b"\n", b"\x12")
+    position = start
+    while position < min(end, len(head)):
+        tag, position = _varint(head, position)
+        if tag not in _TAGS_OF_RESOURCE:
+            return False
+        length, position = _varint(head, position)
+        position += length
+    return position == end or len(head) <= position < end
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the number of protobuf at a position, and the position behind it."""
+    number = 0
+    for index, byte in enumerate(data[position : position + 10]):
+        number |= (byte & 0x7F) << (7 * index)
+        position += 1
+        if byte < 0x80:
             break
-    if value is None:  # it is longer than the head, or broken
-        value = {name: [] for name in _KEY.findall(text) if name in (*_OTLP, *_OF_RESULTS)}
-        if not value and is_whole:
-            return None
-    if isinstance(value, list):
+    return number, position
+
+
+def _parsed(text: str) -> Any:
+    """Return the value of a text in JSON. None for every other text."""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return None
+
+
+def _kind_of_json_lines(text: str, first_line: str, *, is_whole: bool) -> Kind | None:
+    """Return the kind by the first line, or by the outer names of a document that is cut.
+
+    None for broken JSON: its reader names the line.
+    """
+    value = _parsed(first_line)
+    if value is not None:
+        return _kind_of_value(value)
+    lists = _outer_lists(text)
+    if lists.intersection(_OTLP):
+        return Kind.OTLP_JSON
+    if _RESULTS in lists:
+        return Kind.RESULTS
+    return None if is_whole else Kind.INPUTS
+
+
+def _outer_lists(text: str) -> set[str]:
+    """Return the names of lists in the outermost objects of a JSON text that may be cut."""
+    names = set()
+    depth = 0
+    for token in _JSON_TOKEN.finditer(text):
+        name, opens_list = token.groups()
+        if name is not None:
+            if opens_list and depth == 1:
+                names.add(name)
+            depth += bool(opens_list)
+        elif token[0] in "{[":
+            # A line of JSON lines begins anew, also behind a line that was cut.
+            is_new_line = text.startswith('\n{"', token.start() - 1)
+            depth = 1 if is_new_line else depth + 1
+        else:
+            depth -= 1
+    return names
+
+
+def _kind_of_value(value: Any) -> Kind:
+    """Return the kind by the names of an object."""
+    if not isinstance(value, dict):
         return Kind.INPUTS
-    names = {*value} if isinstance(value, dict) else set()
+    names = {*value}
     if names.intersection(_OTLP):
         return Kind.OTLP_JSON
-    if isinstance(value, dict) and any(isinstance(value.get(name), list) for name in _OF_RESULTS):
+    if isinstance(value.get(_RESULTS), list):
         return Kind.RESULTS
     of_inputs = {name for name in names if name.replace("_", "").lower() in _FIELDS_OF_INPUTS}
+    is_definition = AGENT_ID in names and isinstance(value.get(BLOCK), dict)
+    if is_definition and of_inputs <= _ALSO_OF_DEFINITIONS:
+        return Kind.SETTINGS
     if names.intersection((*Settings.model_fields, *_RUN_CONFIGURATION)) and not of_inputs:
         return Kind.SETTINGS
     return Kind.INPUTS
 
 
+_TAGS_OF_RESOURCE: Final = frozenset(number << 3 | 2 for number in (1, 2, 3, 1000))
+"""Tags of the fields resource, scope_spans, schema_url, and the scopes of old exporters."""
+_ALSO_OF_DEFINITIONS: Final = {AGENT_ID, "tags"}
 _FIELDS_OF_INPUTS: Final = {name.replace("_", "") for name in EvaluationInput.model_fields}
 
 
@@ -274,4 +360,6 @@ def _is_header(line: str) -> bool:
     cells = _SEPARATORS.split(line)
     if len(cells) == 1:
         return _ONE_COLUMN.fullmatch(line.strip()) is not None
+    if not cells[0].strip():
+        del cells[0]  # pandas writes the index as a column without a name
     return all(cell.strip() for cell in cells)

@@ -18,16 +18,29 @@ RESULT = b'{"results": [], "inputSnapshot": {"prompt": "q", "response": "a"}}\n'
 SPAN = {"traceId": "31" * 16, "spanId": "32" * 8, "name": "chat", "endTimeUnixNano": "2"}
 OTLP = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]}).encode() + b"\n"
 EVERY_BYTE = bytes(range(256))
+LONG_OTLP = json.dumps(
+    {"resourceSpans": [{"scopeSpans": [{"spans": [SPAN] * 1_000}]}]}, indent=2
+).encode()
+LONG_RESULTS = json.dumps({"agent": "a", "results": [{"score": 1}] * 9_000}, indent=2).encode()
+NESTED = b'{"context": {"resourceSpans": [1], "results": [1]}, "response": "'
+QUOTED = b'{"response": "\\"resourceSpans\\": [1] {\\"results\\": [1'
+AGENT = {
+    "version": "1.0",
+    "agentId": "opening-hours",
+    "tags": ["Featured"],
+    "nodes": ["llm.openai"],
+    "evaluation": {"evaluatorConfigs": [{"type": "Toxicity", "config": {"toxicTerms": ["idiot"]}}]},
+}
 
 
-def _protobuf() -> bytes:
+def _protobuf(spans: int = 1) -> bytes:
     request = ExportTraceServiceRequest()
     resource_spans = request.resource_spans.add()
     attribute = resource_spans.resource.attributes.add(key="service.name")
     attribute.value.string_value = "shop"
-    span = resource_spans.scope_spans.add().spans.add()
-    span.trace_id = b"1" * 16
-    span.span_id = b"2" * 8
+    scope = resource_spans.scope_spans.add()
+    for _ in range(spans):
+        scope.spans.add(trace_id=b"1" * 16, span_id=b"2" * 8)
     return request.SerializeToString()
 
 
@@ -65,6 +78,30 @@ FILES: dict[str, tuple[bytes, Kind | None]] = {
     "zeros": (bytes(5_000), Kind.BINARY),
     "words": (b"\xff\xff neither", Kind.TEXT),
     "broken.jsonl": (b'{"cut\n{"response": "a"}\n', None),
+    "webp": (b"RIFF\x24\0\0\0WEBPVP8 ", Kind.IMAGE),
+    "bitmap": (b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0", Kind.IMAGE),
+    "moving.gif": (b"GIF89a\x01\0\x01\0\xf0\0\0", Kind.IMAGE),
+    "binary.pdf": (b"%PDF-1.7 \xe2\xe3\xcf\xd3", Kind.PDF),
+    "cut.pretty.json": (LONG_OTLP, Kind.OTLP_JSON),
+    "cut.results.json": (LONG_RESULTS, Kind.RESULTS),
+    "long.binpb": (_protobuf(spans=5_000), Kind.OTLP_PROTOBUF),
+    "nested.json": (NESTED + b'"}', Kind.INPUTS),
+    "nested_lines.json": (NESTED.replace(b"[1]", b"[\n1]") + b'"}', Kind.INPUTS),
+    "long_nested.json": (NESTED + b"a" * 100_000 + b'"}', Kind.INPUTS),
+    "long_quoted.json": (QUOTED + b"a" * 100_000 + b'"}', Kind.INPUTS),
+    "long_list.json": (b"[" + NESTED + b"a" * 100_000 + b'"}]', Kind.INPUTS),
+    "line_starts.json": (b'{"context":\n {"resourceSpans": [1]},\n "response": "a"}', Kind.INPUTS),
+    "three_blank_lines.csv": (b"\n\n\nprompt,response\nq,\x1b[1ma\n", Kind.CSV),
+    "four_blank_lines.csv": (b"\n\n\n\nprompt,response\nq,\x1b[1ma\n", Kind.CSV),
+    "bm25.csv": (b"BM25,response\nq,a\x0bb\n", Kind.CSV),
+    "bm25_latin.csv": ("BM25,response\nq,Grüße\n".encode("latin-1"), Kind.CSV),
+    "gif.csv": (b"GIF89 question,response\nq,a\n", Kind.CSV),
+    "pdf.csv": (b"%PDF,response\nq,a\n", Kind.CSV),
+    "riff.csv": (b"RIFF,response\nq,a\x0bb\n", Kind.CSV),
+    "par1.csv": (b"PAR1,response\nq,a\n", Kind.CSV),
+    "index_of_pandas": (b",prompt,response\n0,q,a\n", Kind.CSV),
+    "agent.json": (json.dumps(AGENT, indent=2).encode(), Kind.SETTINGS),
+    "of_agent.json": (b'{"agentId": "a", "evaluation": {}, "response": "b"}', Kind.INPUTS),
 }
 ANSWERS = {Kind.INPUTS, Kind.CSV, Kind.RESULTS, Kind.DATABASE}
 TAKEN = {
