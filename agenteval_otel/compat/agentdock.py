@@ -87,6 +87,20 @@ def _load_declaring(value: Any, path: str) -> Evaluator:
     return evaluator
 
 
+def check_one_form(fields: Mapping[str, Any]) -> None:
+    """Refuse a document that gives one thing in AgentDock's form and in ours: one would be lost.
+
+    Raises:
+        ConfigurationError: With the path of each field that is given twice.
+    """
+    twice: list[tuple[str | None, str]] = []
+    for name, ours in SETTINGS_OF.items():
+        if ours is not None and fields.get(name) is not None and fields.get(ours) is not None:
+            twice.append((ours, f"give {ours} or {name}, not both"))
+    if twice:
+        raise ConfigurationError.of(twice)
+
+
 def marked(entry: Any) -> Any:
     """The entry of a document with its settings in ``config``, by which `load_evaluator` knows it."""
     if not isinstance(entry, Mapping) or "config" in entry:

@@ -197,6 +197,8 @@ def _of_agent(tree: Tree, name: str) -> Tree:
     if AGENT_ID not in tree.values:
         return tree
     block = tree.values.get(BLOCK)
+    if block is None and any(name in tree.values for name in (ENTRIES, "evaluators")):
+        return tree  # settings, in which `agentId` is an unknown field
     if block is None:
         raise ConfigurationError(
             f"the definition of an AgentDock agent without a block {BLOCK!r}, which says how it is evaluated",
@@ -209,7 +211,9 @@ def _of_agent(tree: Tree, name: str) -> Tree:
         raise ConfigurationError(
             f"{BLOCK}.{ENTRIES}: required field is missing", path=tree.origin_of(BLOCK)
         )
-    return Tree(block, tree.origins_below(BLOCK, ""))
+    origins = tree.origins_below(BLOCK, "")
+    origins.pop("", None)  # of the block itself: what is not in it has no place in the file
+    return Tree(block, origins, BLOCK)
 
 
 def _text_of(file: Path) -> str:

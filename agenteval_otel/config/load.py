@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, marked
+from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, check_one_form, marked
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.settings import Problems, Settings
 from agenteval_otel.config.tree import EXCLUSIVE, Tree, map_texts, merge, paths_of
@@ -158,6 +158,10 @@ def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
     """An AgentDock run configuration as a settings tree, and the fields that settings have no use
     for.
     """
+    try:
+        check_one_form(document.values)
+    except ConfigurationError as error:
+        raise located(error, document) from None
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     ignored = []
@@ -174,7 +178,7 @@ def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
             elif ours == "evaluators" and is_list:
                 value = [marked(entry) for entry in value]
             values[ours] = value
-    return Tree(values, origins), ignored
+    return Tree(values, origins, document.root), ignored
 
 
 def _without_section(document: Tree, section: Mapping[str, Any]) -> Tree:
@@ -185,7 +189,7 @@ def _without_section(document: Tree, section: Mapping[str, Any]) -> Tree:
     if "Enabled" not in section:
         return document._replace(values=values)
     origins = document.origins | document.origins_below(f"{_SECTION}.Enabled", "enabled")
-    return Tree({"enabled": section["Enabled"], **values}, origins)
+    return Tree({"enabled": section["Enabled"], **values}, origins, document.root)
 
 
 def _profiles_of(tree: Tree) -> dict[str, Any]:
@@ -368,6 +372,8 @@ def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = (
         # a file's has its line
         if origin is not None and origin.startswith(_PREFIX) and ":" not in origin:
             origin = f"variable {origin}"
+        elif origin is not None and path and tree.root:
+            path = f"{tree.root}.{path}"
         problems.append(Problem(origin, path and hide(path, secrets), hide(message, secrets)))
     return SettingsError(sorted(problems, key=_line_of))
 

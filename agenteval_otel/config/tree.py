@@ -18,17 +18,17 @@ _LAST_PART = re.compile(r"(?:^|\.|\[)[^.\[]*\Z")
 
 class Tree(NamedTuple):
     """A mapping, and the origin of each value (``settings.yaml:12``, or a variable) by its path, as
-    it is written.
+    it is written. The root is the path of the mapping in its file, where it is a part of the file.
     """
 
     values: dict[str, Any]
     origins: dict[str, str]
+    root: str = ""
 
     def with_values(self, values: dict[str, Any]) -> Tree:
         """Other values, with the origins of those that are left."""
-        return Tree(
-            values, {path: self.origins[path] for path in paths_of(values) if path in self.origins}
-        )
+        origins = {path: self.origins[path] for path in paths_of(values) if path in self.origins}
+        return Tree(values, origins, self.root)
 
     def origins_below(self, path: str, new_path: str) -> dict[str, str]:
         """The origins of what is at and below a path, as those of another path."""
@@ -93,7 +93,8 @@ def merge(base: Tree, over: Tree) -> Tree:
     A mapping with another ``type`` replaces the whole; a `sample_rate` replaces a `sampler` below
     it, and vice versa.
     """
-    return Tree({}, {**base.origins, **over.origins}).with_values(_merged(base.values, over.values))
+    both = Tree({}, {**base.origins, **over.origins}, base.root)
+    return both.with_values(_merged(base.values, over.values))
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

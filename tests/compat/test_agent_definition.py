@@ -129,12 +129,24 @@ def test_the_command_line_takes_a_definition(
         (None, r"agent\.json: .*without a block 'evaluation'"),
         ([], r"agent\.json: evaluation: expected a mapping, found list"),
         ({"criteria": []}, r"agent\.json: evaluation\.evaluatorConfigs: required field is missing"),
-        ({"evaluatorConfigs": []}, r"agent\.json: evaluators: expected at least one"),
+        ({"evaluatorConfigs": []}, r"agent\.json: evaluation\.evaluators: expected at least one"),
         (
             {"evaluatorConfigs": [{"type": "Toxicty", "config": {}}]},
-            r"agent\.json: evaluators\[0\]: unknown evaluator type 'Toxicty'.*did you mean 'Toxicity'",
+            r"agent\.json: evaluation\.evaluators\[0\]: unknown evaluator type 'Toxicty'.*did you mean 'Toxicity'",
         ),
-        ({**BLOCK, "sampleRate": 0.1}, r"agent\.json: sampleRate: unknown field"),
+        ({**BLOCK, "sampleRate": 0.1}, r"agent\.json: evaluation\.sampleRate: unknown field"),
+        (
+            {"evaluators": ["Toxicity"], "sample_rate": 7},
+            r"agent\.json: evaluation\.sample_rate: ",
+        ),
+        (
+            {**BLOCK, "evaluators": ["Toxicity"]},
+            r"agent\.json: evaluation\.evaluators: give evaluators or evaluatorConfigs, not both",
+        ),
+        (
+            {**BLOCK, "storageProvider": "memory", "storage": "memory"},
+            r"agent\.json: evaluation\.storage: give storage or storageProvider, not both",
+        ),
     ],
 )
 def test_a_wrong_block_is_refused_with_its_place(
@@ -143,3 +155,29 @@ def test_a_wrong_block_is_refused_with_its_place(
     """The error names the file, the field and the fix."""
     with pytest.raises(SettingsError, match=message):
         load_settings(written(tmp_path, evaluation=evaluation), environment={})
+
+
+@pytest.mark.parametrize("value", [["Toxicity"], []])
+def test_a_settings_file_gives_its_evaluators_once(tmp_path: Path, value: list[str]) -> None:
+    """The same sentence as that of `EvaluationRunConfig`, since one list would replace the other."""
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({**BLOCK, "evaluators": value}))
+    message = r"run\.json: evaluators: give evaluators or evaluatorConfigs, not both"
+    with pytest.raises(SettingsError, match=message):
+        load_settings(file, environment={})
+
+
+@pytest.mark.parametrize("field", ["evaluators", "evaluatorConfigs"])
+def test_settings_with_an_agents_id_are_no_definition(tmp_path: Path, field: str) -> None:
+    """Evaluators on top make it a settings file, in which `agentId` is an unknown field."""
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"agentId": "a", field: BLOCK["evaluatorConfigs"]}))
+    with pytest.raises(SettingsError, match=r"settings\.json: agentId: unknown field"):
+        load_settings(file, environment={})
+
+
+def test_a_variable_over_the_block_is_named_alone(tmp_path: Path) -> None:
+    """What the environment sets is not in the block, and is not said to be."""
+    environment = {"AGENTEVAL_SAMPLE_RATE": "7"}
+    with pytest.raises(SettingsError, match=r"^variable AGENTEVAL_SAMPLE_RATE: sample_rate: "):
+        load_settings(written(tmp_path), environment=environment)
