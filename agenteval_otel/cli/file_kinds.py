@@ -22,7 +22,11 @@ from agenteval_otel.models import EvaluationInput
 _HEAD_BYTES: Final = 64 * 1024
 _OTLP: Final = ("resourceSpans", "resourceLogs", "resourceMetrics")
 _OTLP_BEGINS: Final = re.compile(rf'\s*\{{\s*"({"|".join(_OTLP)})"\s*:')
-_JSON_TOKEN: Final = re.compile(r'"((?:[^"\\\n]|\\.)*+)"(\s*:\s*\[)?|[{\[]|[}\]]')
+_JSON_TOKEN: Final = re.compile(
+    # A string that is cut ends with its line: searched again from each of its quotes, it takes seconds.
+    r'"((?:[^"\\\n]|\\.)*+)(?:"(\s*:\s*\[)?|\\?$)|[{\[]|[}\]]',
+    re.MULTILINE,
+)
 _RESULTS: Final = "results"
 _RUN_CONFIGURATION: Final = ("evaluatorConfigs", "evaluator_configs")
 _YAML_KEY: Final = re.compile(r"([A-Za-z_]\w*)\s*:(\s|$)")
