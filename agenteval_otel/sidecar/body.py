@@ -9,6 +9,7 @@ import base64
 import contextlib
 import json
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,9 @@ _JSON_ITEM_BYTES: Final = 150
 _SMALL: Final = 512 * 1024  # bodies that cannot take much memory, whatever they hold
 _MAX_JSON_VALUES: Final = 50_000  # of bodies other than OTLP's
 _MAX_JSON_DEPTH: Final = 64
+_JSON_TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""The texts of a JSON body. One that does not end reaches to the end of the body: so each byte is
+looked at once, whatever the body holds."""
 _HEX_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 
@@ -230,7 +234,10 @@ def strict_json(data: bytes | bytearray) -> tuple[str, Any]:
         BodyError: It is no JSON, says a key twice, has a number or half of a character that JSON
             cannot carry, is nested too deeply, or has too many values.
     """
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > _MAX_JSON_VALUES:
+    # Most bodies are below the limit whatever their texts hold, which is faster to tell.
+    if _values_in(data) > _MAX_JSON_VALUES and (
+        _values_in(_JSON_TEXTS.sub(b"", data)) > _MAX_JSON_VALUES
+    ):
         raise BodyError(413, f"more than {_MAX_JSON_VALUES:,} values")
     try:
         text = data.decode("utf-8")
@@ -256,6 +263,11 @@ def strict_json(data: bytes | bytearray) -> tuple[str, Any]:
     except ValueError:
         raise BodyError(400, "a text holds half of a character (a lone surrogate)") from None
     return text, value
+
+
+def _values_in(data: bytes | bytearray) -> int:
+    """Return about how many values a JSON body has, if its texts hold no commas and brackets."""
+    return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
 def _check_depth(value: Any) -> None:

@@ -312,6 +312,28 @@ def test_hostile_requests_are_refused_with_the_field_and_counted(serve: Serve) -
     assert counts.failures["requests:evaluate_input"] == len(HOSTILE) - by_size
 
 
+@pytest.mark.parametrize("text", [",", "[{", '",', "\\", '\\",[', "é,"])
+def test_signs_inside_of_texts_are_no_values(text: str) -> None:
+    """A text of 50,001 commas, brackets, quotes or backslashes is one value; as many values beside
+    it are refused.
+    """
+    body = {"input": {"response": text * 50_001}}
+    request = checked(json.dumps(body, ensure_ascii=False).encode(), "")
+    assert request.evaluation_input is not None
+    assert request.evaluation_input.response == text * 50_001
+    many = json.dumps({"input": {"response": text, "context": [0] * 50_001}}).encode()
+    assert attempt(partial(checked, many, "")) == Refusal(413, "more than 50,000 values")
+
+
+@pytest.mark.parametrize("piece", [b'"', b'\\"', b"\\", b'"\\', b'",'])
+def test_texts_that_do_not_end_are_refused(piece: bytes) -> None:
+    """A body of 1 MiB of quotes and backslashes is looked at once, and refused."""
+    body = b'["' + piece * (MAX_BYTES // 2 // len(piece)) + b"," * (MAX_BYTES // 2 - 2)
+    refusal = attempt(partial(checked, body, ""))
+    assert isinstance(refusal, Refusal)
+    assert refusal.status in (400, 413)
+
+
 def test_bodies_are_unpacked_within_the_limit(serve: Serve) -> None:
     """A packed request is read; a bomb, another packing and another content are refused."""
     served = evaluating(serve)
