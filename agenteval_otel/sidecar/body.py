@@ -50,6 +50,8 @@ _MAX_JSON_DEPTH: Final = 64
 _JSON_TEXTS: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """The texts of a JSON body. One that does not end reaches to the end of the body: so each byte is
 looked at once, whatever the body holds."""
+REFUSAL_CHARS: Final = 4_000
+"""The most of a refusal's text that is sent: it may quote what the request holds."""
 _HEX_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "parent_span_id")
 
 

@@ -25,6 +25,7 @@ from agenteval_otel.runtime.loop import LoopThread
 from agenteval_otel.sidecar.body import BodyError, Decoding, Refusal, strict_json, unpacked
 from agenteval_otel.sidecar.requested import (
     MAX_REPLY_BYTES,
+    TOO_LARGE,
     RequestedEvaluation,
     as_job,
     check_fields,
@@ -155,8 +156,8 @@ class _OfSettings:
             return Refusal(503, f"not evaluated within {_LIMIT_S:g} s", 60)
         except Exception as error:
             return _failed(error)
-        if len(reply) > MAX_REPLY_BYTES:
-            return Refusal(413, f"the result is larger than {MAX_REPLY_BYTES:,} bytes")
+        if len(reply.encode()) > MAX_REPLY_BYTES:
+            return TOO_LARGE
         return reply
 
     def _config(
@@ -197,7 +198,7 @@ def _refusal_of(error: EvaluationError) -> Refusal:
     if error.error_type == "timeout":
         return Refusal(413, f"not evaluated: {error}")
     if error.error_type == "invalid_result":
-        return Refusal(413, f"the result is larger than {MAX_REPLY_BYTES:,} bytes")
+        return TOO_LARGE
     return Refusal(413, "not evaluated: it ended the process that evaluates it")
 
 

@@ -21,6 +21,7 @@ from agenteval_otel.sidecar.body import (
     NO_ROOM,
     PACKINGS,
     PATIENCE_S,
+    REFUSAL_CHARS,
     Decoding,
     Full,
     Refusal,
@@ -298,7 +299,7 @@ def _refused(
         **({"retry-after": b"%d" % retry_after_s} if retry_after_s else {}),
     }
     pairs = tuple((name.replace("_", "-").encode(), value) for name, value in named.items())
-    return HttpReply(status, f"{message}\n".encode(), headers=pairs)
+    return HttpReply(status, f"{message[:REFUSAL_CHARS]}\n".encode(), headers=pairs)
 
 
 class HttpServer:

@@ -30,6 +30,7 @@ from agenteval_otel.models import (
     EvaluationResult,
 )
 from agenteval_otel.runtime.reentrancy import PROCESS
+from agenteval_otel.sidecar.body import REFUSAL_CHARS, Refusal
 
 TYPES: Final = frozenset({
     "CompletedWithin", "Contains", "CostWithin", "DefinedTools", "ErrorRecovery", "ExactMatch", "KeywordCoverage",
@@ -48,8 +49,8 @@ MAX_ITEMS: Final = 100
 LIMIT_S: Final = 10.0
 """How long the evaluators of one request may take together."""
 MAX_REPLY_BYTES: Final = 2 * 1024 * 1024
+TOO_LARGE: Final = Refusal(413, f"the result is larger than {MAX_REPLY_BYTES:,} bytes")
 _MEMORY_BYTES: Final = 256 * 1024 * 1024
-_MAX_PROBLEM_CHARS: Final = 4_000
 _TOO_MUCH: Final = 413, "not evaluated: it takes too much memory"
 _REQUEST: Final = "request"
 _STATUS: Final = "status"
@@ -200,7 +201,7 @@ def _reply(text: str) -> tuple[int, str]:
         config = EvaluationRunConfig.model_validate({**config_fields(request), "redactors": []})
         return 200, json_of(asyncio.run(run_evaluation(evaluation_input, config)))
     except ConfigurationError as error:
-        return 400, str(error)[:_MAX_PROBLEM_CHARS]
+        return 400, str(error)[:REFUSAL_CHARS]  # more of it could be too large for a reply
     except MemoryError:
         return _TOO_MUCH
     except Exception:
@@ -231,7 +232,7 @@ def _in_fork(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
     if not answer:  # it has ended without one: mostly a library that found no memory
         return _TOO_MUCH
     if len(answer) > MAX_REPLY_BYTES:
-        return 413, f"the result is larger than {MAX_REPLY_BYTES:,} bytes"
+        return TOO_LARGE.status, TOO_LARGE.message
     status, body = json.loads(answer)
     return status, body
 

@@ -334,6 +334,22 @@ def test_texts_that_do_not_end_are_refused(piece: bytes) -> None:
     assert refusal.status in (400, 413)
 
 
+def test_a_refusal_is_short_whatever_it_quotes(serve: Serve) -> None:
+    """A request of 900,000 characters in a wrong place has a reply of 4,000, with the field."""
+    served = evaluating(serve)
+    long = "x" * 900_000
+    hidden = "\x7f" * 900_000  # five characters each where it is quoted
+    for body, says in (
+        ({**GOOD, "tags": [long]}, "tags"),
+        ({**GOOD, "tags": [long], "evaluators": [SHORT]}, "tags"),
+        ({**GOOD, "tags": [hidden], "evaluators": [SHORT]}, "tags"),
+        ({**GOOD, long: 1}, "xxx"),
+    ):
+        status, text = post(served, json.dumps(body, ensure_ascii=False).encode())
+        assert (status, says in text) == (400, True), text[:300]
+        assert len(text) <= 4_001
+
+
 def test_bodies_are_unpacked_within_the_limit(serve: Serve) -> None:
     """A packed request is read; a bomb, another packing and another content are refused."""
     served = evaluating(serve)
