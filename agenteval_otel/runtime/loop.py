@@ -105,6 +105,24 @@ class LoopThread:
         """Tell whether this is the loop's own thread, which must not wait for the loop."""
         return self._thread is threading.current_thread()
 
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the thread lives."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def close(self) -> None:
+        """Cancel what runs, and end the thread, as soon as nothing blocks it. Returns at once.
+
+        Nothing may be started after it.
+        """
+        loop = self._loop
+        if loop is None:
+            return
+        # The process's end need not wait for a thread that may be blocked.
+        atexit.unregister(self._end)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_cancel_and_stop, loop)
+
     def start(
         self,
         work: Callable[[], Coroutine[Any, Any, T]],
@@ -162,11 +180,27 @@ class LoopThread:
 
 
 def _run_on(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped. What a task raises to end the process ends only that task."""
+    """Run the loop until it is stopped, and close it. What a task raises to end the process ends
+    only that task.
+    """
     while not loop.is_closed():
         with contextlib.suppress(BaseException):
             loop.run_forever()
+            loop.close()
             return
+
+
+def _cancel_and_stop(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+
+    async def stop() -> None:
+        if tasks:
+            await asyncio.wait(tasks, timeout=_END_S)
+        loop.stop()
+
+    loop.create_task(stop())
 
 
 def _name_threads(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,7 +1,8 @@
 """Evaluation over HTTP: ``POST /v1/evaluate``, the input and the result of `run_evaluation`.
 
-Evaluators of the settings run on an event loop of their own, evaluators of a request in a process
-of their own. Neither waits for the thread on which spans arrive, nor makes it wait.
+Evaluators of a request run in a process of their own, evaluators of the settings on the event loop
+of a thread. Neither makes the other wait, nor the thread on which spans arrive: there the time
+limit is kept too, because an evaluator that blocks its own loop would block the limit with it.
 """
 
 from __future__ import annotations
@@ -38,8 +39,17 @@ from agenteval_otel.sidecar.requested import (
 MAX_BYTES: Final = 1024 * 1024
 _AT_ONCE: Final = 8
 _LIMIT_S: Final = 120.0
-_LOOP: Final = LoopThread("agenteval-evaluate")
-_BUSY: Final = Refusal(429, f"{_AT_ONCE} requests are evaluated already: try again later", 2)
+_GRACE_S: Final = 2.0
+"""How long after `_LIMIT_S` a loop that nothing blocks may take to say that it is over."""
+_MAX_HELD: Final = 4
+"""The most threads that evaluators of the settings may block."""
+_OF_REQUESTS: Final = LoopThread("agenteval-requested")
+"""The loop that waits for worker processes. No evaluator runs on it."""
+_BUSY: Final = Refusal(
+    429, f"{_AT_ONCE} requests are evaluated, or wait for it, already: try again later", 2
+)
+_LATE: Final = Refusal(503, f"not evaluated within {_LIMIT_S:g} s", 60)
+_HELD: Final = Refusal(503, f"evaluators of the settings block {_MAX_HELD} threads", 60)
 _OFF: Final = Refusal(503, "evaluation is switched off: enabled is false", 60)
 _REASONS: Final = {
     400: "input", 401: "token", 405: "input", 408: "slow", 413: "size", 415: "input", 429: "busy", 500: "failed",
@@ -60,48 +70,65 @@ class Evaluations:
     """The requests at ``/v1/evaluate``. Used on the receivers' event loop alone.
 
     Each body, and each reply that is not sent yet, takes of `room`, which it shares with no other
-    path: clients that evaluate cannot crowd out spans.
+    path: clients that evaluate cannot crowd out spans. Requests with evaluators of their own and
+    those without are counted apart: neither takes the other's places.
     """
 
     def __init__(self) -> None:
         self.room = Decoding(_AT_ONCE * MAX_BYTES)
-        self._running = 0
+        self._places = {"request": _AT_ONCE, "settings": _AT_ONCE}
         self._of_requests = Executor(live=True)
         self._requested = RequestedEvaluation()
         self._of_settings = _OfSettings()
+        self._held: list[_OfSettings] = []
 
     def __repr__(self) -> str:
-        return f"<Evaluations {self._running} running>"
+        return f"<Evaluations, free places: {self._places}>"
 
     @property
     def refusal(self) -> Refusal | None:
         """Why a request would not be evaluated now, known before its body is read; or None."""
         if not default_pipeline().enabled:
             return _OFF
-        return _BUSY if self._running >= _AT_ONCE else None
+        return None if any(self._places.values()) else _BUSY
 
     async def reply(self, body: bytes | bytearray, encoding: str) -> str | Refusal:
         """Return the result as JSON, or why there is none."""
         if (refusal := self.refusal) is not None:  # since the body began
             return refusal
-        self._running += 1
+        request = await self.room.run(partial(checked, body, encoding))
+        if isinstance(request, Refusal):
+            return request
+        kind = "request" if request.evaluation_input is None else "settings"
+        if not self._places[kind]:
+            return _BUSY
+        self._places[kind] -= 1
         try:
-            request = await self.room.run(partial(checked, body, encoding))
-            if isinstance(request, Refusal):
-                return request
             if request.evaluation_input is None:
                 work = partial(self._by_request, request.text)
-            else:
-                work = partial(
-                    self._of_settings.evaluated, request.evaluation_input, request.fields
-                )
-            # Shielded: where its client has left, the work still ends by itself.
-            return await asyncio.shield(asyncio.wrap_future(_LOOP.start(work).future))
+                # Shielded: where its client has left, the work still ends by itself.
+                return await asyncio.shield(asyncio.wrap_future(_OF_REQUESTS.start(work).future))
+            return await self._by_settings(request.evaluation_input, request.fields)
         finally:
-            self._running -= 1
+            self._places[kind] += 1
+
+    async def _by_settings(
+        self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
+    ) -> str | Refusal:
+        """Evaluate with the evaluators of the settings; replace their loop where one blocks it."""
+        self._held = [held for held in self._held if held.has_thread]
+        if len(self._held) >= _MAX_HELD:
+            return _HELD
+        of_settings = self._of_settings
+        result = await of_settings.result(evaluation_input, fields)
+        if of_settings.is_held and of_settings is self._of_settings:
+            self._held.append(of_settings)
+            self._of_settings = _OfSettings()
+            of_settings.close()
+        return result
 
     async def _by_request(self, text: str) -> str | Refusal:
-        """Evaluate with the evaluators of the request. On the loop of `_LOOP`."""
+        """Evaluate with the evaluators of the request. On the loop of `_OF_REQUESTS`."""
         outcome = await self._in_worker(text)
         # A request that overruns its time, or ends its process, says nothing about the next one.
         self._of_requests.state(self._requested).strikes = 0
@@ -135,16 +162,55 @@ class Evaluations:
 class _OfSettings:
     """Evaluates with the evaluators of the settings that are in force, and their judges' limits.
 
-    What was observed of an evaluator (it hangs, it is slow) is kept until the settings change.
+    It has a loop of its own until an evaluator blocks that for longer than `_LIMIT_S`: then
+    `is_held`, and it is of no further use. What was observed of an evaluator (it hangs, it is
+    slow) is kept until then, or until the settings change.
     """
 
     def __init__(self) -> None:
+        self.is_held = False
+        self._loop = LoopThread("agenteval-evaluate")
         self._executor = Executor(live=True)
         self._pipeline: Pipeline | None = None
+        self._given_up: asyncio.Future[None] | None = None
+        self._waiting = 0
+        self._is_closed = False
 
-    async def evaluated(
+    @property
+    def has_thread(self) -> bool:
+        return self._loop.is_running
+
+    async def result(
         self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
     ) -> str | Refusal:
+        """Return the result, or why there is none. On the receivers' loop, which keeps the time."""
+        if self._given_up is None:
+            self._given_up = asyncio.get_running_loop().create_future()
+        self._waiting += 1
+        try:
+            work = partial(self._evaluated, evaluation_input, fields)
+            arriving = asyncio.wrap_future(self._loop.start(work).future)
+            arriving.add_done_callback(_ignore_outcome)  # nobody may wait for it any more
+            # It cancels nothing: where its client has left, the work still ends by itself.
+            await asyncio.wait(
+                {arriving, self._given_up},
+                timeout=_LIMIT_S + _GRACE_S,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if arriving.done():
+                return arriving.result()
+            self.is_held = True
+            if not self._given_up.done():
+                self._given_up.set_result(None)  # the others on this loop need not wait longer
+            return _LATE
+        finally:
+            self._waiting -= 1
+            self._end_if_unused()
+
+    async def _evaluated(
+        self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
+    ) -> str | Refusal:
+        """Evaluate on the own loop. Its limit ends what awaits, not what blocks."""
         try:
             async with asyncio.timeout(_LIMIT_S):
                 config = self._config(evaluation_input, fields)
@@ -153,7 +219,7 @@ class _OfSettings:
         except ConfigurationError as error:
             return Refusal(400, str(error))
         except TimeoutError:
-            return Refusal(503, f"not evaluated within {_LIMIT_S:g} s", 60)
+            return _LATE
         except Exception as error:
             return _failed(error)
         if len(reply.encode()) > MAX_REPLY_BYTES:
@@ -173,7 +239,14 @@ class _OfSettings:
         return EvaluationRunConfig(**{**run_fields(settings, pipeline, known), **fields})
 
     def close(self) -> None:
+        """End the threads once nothing waits for them, and nothing blocks them; does not block."""
+        self._is_closed = True
         self._executor.close()
+        self._end_if_unused()
+
+    def _end_if_unused(self) -> None:
+        if self._is_closed and not self._waiting:
+            self._loop.close()
 
 
 def checked(body: bytes | bytearray, encoding: str) -> _Request:
@@ -200,6 +273,12 @@ def _refusal_of(error: EvaluationError) -> Refusal:
     if error.error_type == "invalid_result":
         return TOO_LARGE
     return Refusal(413, "not evaluated: it ended the process that evaluates it")
+
+
+def _ignore_outcome(future: asyncio.Future[Any]) -> None:
+    """Look at the outcome, or asyncio complains of an exception that nobody has seen."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _failed(error: BaseException) -> Refusal:

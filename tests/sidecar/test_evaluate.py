@@ -7,8 +7,8 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,15 @@ from hypothesis import strategies as st
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.evaluators import Evaluator, LLMJudge
-from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.sidecar import http
+from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.sidecar import evaluate, http
 from agenteval_otel.sidecar.body import Refusal, attempt
 from agenteval_otel.sidecar.evaluate import MAX_BYTES, checked
 from agenteval_otel.sidecar.requested import TYPES
 from agenteval_otel.testing import ScriptedJudge
 from tests.promises.served import new_trace_id, trace_request
-from tests.sidecar.applications import Served
+from tests.sidecar.applications import Served, until
 
 Serve = Callable[..., Served]
 TOKEN = "token-0123456789abcdef"
@@ -457,6 +458,75 @@ def test_more_requests_than_are_evaluated_at_once_are_asked_to_wait(serve: Serve
     counts = default_pipeline().accounting
     assert counts.requests()["evaluated"] == statuses.count(200)
     assert counts.failures.get("requests:evaluate_busy", 0) == statuses.count(429)
+
+
+class Blocking(Evaluator):
+    """Blocks the loop that it runs on, for the response ``block``, until the test has ended."""
+
+    def preferred_execution(self) -> Execution | None:
+        return "async"
+
+    async def evaluate(
+        self, evaluation_input: EvaluationInput, criteria: Any
+    ) -> list[EvaluationResult]:
+        if evaluation_input.response == "block":
+            FREE.wait(60)
+        return [EvaluationResult(criterion_name="free", evaluator_type=self.type, score=True)]
+
+
+FREE = threading.Event()
+
+
+@pytest.fixture
+def blocked() -> Iterator[None]:
+    """Frees what blocks at the end."""
+    FREE.clear()
+    yield
+    FREE.set()
+
+
+@pytest.mark.usefixtures("blocked")
+def test_an_evaluator_of_the_settings_that_blocks_stops_no_request_with_its_own(
+    serve: Serve,
+) -> None:
+    """While it blocks, and eight requests wait for it, a request with evaluators has its score."""
+    served = evaluating(serve, Blocking())
+    with ThreadPoolExecutor(9) as threads:
+        waiting = [threads.submit(post, served, {"input": {"response": "block"}}) for _ in range(9)]
+        ended, under_way = wait(waiting, return_when=FIRST_COMPLETED)  # eight have their places
+        assert [each.result()[0] for each in ended] == [429]
+        assert scores(post(served, {**GOOD, "evaluators": [SHORT]})[1]) == {"short": True}
+        assert not any(each.done() for each in under_way)
+        FREE.set()
+        assert {each.result()[0] for each in under_way} == {200}
+
+
+@pytest.mark.usefixtures("blocked")
+def test_a_loop_that_is_blocked_for_too_long_is_replaced(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests have 503 with Retry-After, the next one its score. Where four threads are
+    blocked there is no fifth, until one is free again; freed threads end.
+    """
+    monkeypatch.setattr(evaluate, "_LIMIT_S", 1.0)
+    monkeypatch.setattr(evaluate, "_GRACE_S", 0.1)
+    served = evaluating(serve, Blocking())
+    for number in range(4):
+        assert post(served, GOOD)[0] == 200, number
+        data = json.dumps({"input": {"response": "block"}}).encode()
+        kind = {"Content-Type": "application/json"}
+        with pytest.raises(HTTPError) as refusal:
+            urlopen(Request(f"{served.addresses.http}/v1/evaluate", data, kind), timeout=30)
+        refusal.value.close()
+        assert (refusal.value.code, refusal.value.headers["Retry-After"]) == (503, "60")
+    status, text = post(served, GOOD)
+    assert (status, text) == (503, "evaluators of the settings block 4 threads\n")
+    assert scores(post(served, {**GOOD, "evaluators": [SHORT]})[1]) == {"short": True}
+    FREE.set()
+    assert until(lambda: post(served, GOOD)[0] == 200)
+    assert until(
+        lambda: sum(each.name == "agenteval-evaluate" for each in threading.enumerate()) == 1
+    )
 
 
 def test_nothing_of_the_environment_reaches_the_evaluators_of_a_request(
