@@ -41,7 +41,7 @@ _AT_ONCE: Final = 8
 _LIMIT_S: Final = 120.0
 _GRACE_S: Final = 2.0
 """How long after `_LIMIT_S` a loop that nothing blocks may take to say that it is over."""
-_MAX_HELD: Final = 4
+_MAX_BLOCKED: Final = 4
 """The most threads that evaluators of the settings may block."""
 _OF_REQUESTS: Final = LoopThread("agenteval-requested")
 """The loop that waits for worker processes. No evaluator runs on it."""
@@ -49,7 +49,7 @@ _BUSY: Final = Refusal(
     429, f"{_AT_ONCE} requests are evaluated, or wait for it, already: try again later", 2
 )
 _LATE: Final = Refusal(503, f"not evaluated within {_LIMIT_S:g} s", 60)
-_HELD: Final = Refusal(503, f"evaluators of the settings block {_MAX_HELD} threads", 60)
+_IS_BLOCKED: Final = Refusal(503, f"evaluators of the settings block {_MAX_BLOCKED} threads", 60)
 _OFF: Final = Refusal(503, "evaluation is switched off: enabled is false", 60)
 _REASONS: Final = {
     400: "input", 401: "token", 405: "input", 408: "slow", 413: "size", 415: "input", 429: "busy", 500: "failed",
@@ -80,7 +80,7 @@ class Evaluations:
         self._of_requests = Executor(live=True)
         self._requested = RequestedEvaluation()
         self._of_settings = _OfSettings()
-        self._held: list[_OfSettings] = []
+        self._blocked: list[_OfSettings] = []
 
     def __repr__(self) -> str:
         return f"<Evaluations, free places: {self._places}>"
@@ -116,13 +116,13 @@ class Evaluations:
         self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
     ) -> str | Refusal:
         """Evaluate with the evaluators of the settings; replace their loop where one blocks it."""
-        self._held = [held for held in self._held if held.has_thread]
-        if len(self._held) >= _MAX_HELD:
-            return _HELD
+        self._blocked = [each for each in self._blocked if each.has_thread]
+        if len(self._blocked) >= _MAX_BLOCKED:
+            return _IS_BLOCKED
         of_settings = self._of_settings
         result = await of_settings.result(evaluation_input, fields)
-        if of_settings.is_held and of_settings is self._of_settings:
-            self._held.append(of_settings)
+        if of_settings.is_blocked and of_settings is self._of_settings:
+            self._blocked.append(of_settings)
             self._of_settings = _OfSettings()
             of_settings.close()
         return result
@@ -163,12 +163,12 @@ class _OfSettings:
     """Evaluates with the evaluators of the settings that are in force, and their judges' limits.
 
     It has a loop of its own until an evaluator blocks that for longer than `_LIMIT_S`: then
-    `is_held`, and it is of no further use. What was observed of an evaluator (it hangs, it is
+    `is_blocked`, and it is of no further use. What was observed of an evaluator (it hangs, it is
     slow) is kept until then, or until the settings change.
     """
 
     def __init__(self) -> None:
-        self.is_held = False
+        self.is_blocked = False
         self._loop = LoopThread("agenteval-evaluate")
         self._executor = Executor(live=True)
         self._pipeline: Pipeline | None = None
@@ -190,16 +190,17 @@ class _OfSettings:
         try:
             work = partial(self._evaluated, evaluation_input, fields)
             arriving = asyncio.wrap_future(self._loop.start(work).future)
-            arriving.add_done_callback(_ignore_outcome)  # nobody may wait for it any more
+            arriving.add_done_callback(_ignore_outcome)  # where nothing waits for it any more
             # It cancels nothing: where its client has left, the work still ends by itself.
+            either: set[asyncio.Future[Any]] = {arriving, self._given_up}
             await asyncio.wait(
-                {arriving, self._given_up},
+                either,
                 timeout=_LIMIT_S + _GRACE_S,
                 return_when=asyncio.FIRST_COMPLETED,
             )
             if arriving.done():
                 return arriving.result()
-            self.is_held = True
+            self.is_blocked = True
             if not self._given_up.done():
                 self._given_up.set_result(None)  # the others on this loop need not wait longer
             return _LATE
@@ -276,7 +277,7 @@ def _refusal_of(error: EvaluationError) -> Refusal:
 
 
 def _ignore_outcome(future: asyncio.Future[Any]) -> None:
-    """Look at the outcome, or asyncio complains of an exception that nobody has seen."""
+    """Look at the outcome, or asyncio complains of an exception that was not looked at."""
     if not future.cancelled():
         future.exception()
 
