@@ -337,7 +337,7 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
         (
             "of_last: 100",
             "of_last: true",
-            "criteria.default[0].of_last: expected a whole number, found True",
+            "criteria.default[0].of_last: expected a number, found True",
         ),
         (
             "of_last: 100",

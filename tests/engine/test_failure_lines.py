@@ -11,7 +11,7 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func, LLMJudge
-from agenteval_otel.pipeline import InlineDispatcher
+from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.promises.bench import pipeline_of
@@ -36,11 +36,13 @@ def lines_of(
     pipeline = pipeline_of(
         evaluator,
         storage=(telemetry.storage(content=content),),
-        dispatcher=InlineDispatcher(),
+        dispatcher=PoolDispatcher(),
     )
     with caplog.at_level(logging.DEBUG, logger="agenteval_otel"):
         monitor(pipeline=pipeline, agent="agent")(lambda: answer)()
-        pipeline.shutdown(5)
+        assert pipeline.flush(30)
+    pipeline.shutdown(30)
+    telemetry.shutdown()
     return [record.getMessage() for record in caplog.records if record.name == "agenteval_otel"]
 
 

@@ -22,6 +22,7 @@ OF_NO_MATTER: dict[str, Any] = {
     "retry_base_s": 1,
     "max_answer_bytes": 4_096,
     "extra_headers": {"x-team": "a"},
+    "cached_from_tokens": None,
 }
 OF_MATTER: dict[str, Any] = {
     "model": "m-2",
