@@ -29,7 +29,7 @@ from agenteval_otel.pipeline.load_shedding import LoadShedder
 from agenteval_otel.runtime import fork
 from agenteval_otel.runtime import log as logging
 from agenteval_otel.runtime.memory import MemoryPart
-from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
+from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision, trace
 from agenteval_otel.storage import EvaluationStorageProvider
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry import Accounting, Providers, emitter
@@ -104,8 +104,9 @@ CALLER_SEAMS = _seams(
     (fork.RANDOM, "getrandbits"),
     (
         handlers,
-        "SamplingContext randomness_of get_running_loop _current_context _fresh_call _now_ns _tick_ns _pid",
+        "SamplingContext get_running_loop _current_context _fresh_call _now_ns _tick_ns _pid",
     ),
+    (trace, "randomness_of"),
     (handlers, "open_agent_span end_agent_span"),
     (Span, "get_span_context is_recording set_attributes"),
     (Arguments, "prompt"),

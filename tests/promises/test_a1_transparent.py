@@ -66,7 +66,7 @@ LATE = {
     "live.end_agent_span",
 }
 AGENT_SPAN = {
-    "handler.randomness_of",
+    "trace.randomness_of",
     "Random.getrandbits",
     "handler.open_agent_span",
     "handler.end_agent_span",
