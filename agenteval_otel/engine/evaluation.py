@@ -9,7 +9,7 @@ import copy
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns, time_ns
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span
@@ -45,6 +45,7 @@ _UNSAMPLED: Any = {
     "sampling_scope": None,
     "sampling_clustered": False,
 }
+_REPLIES: Final = frozenset({"malformed_answer", "refusal"})
 
 
 class Evaluation:
@@ -414,8 +415,10 @@ class Evaluation:
         return self._response
 
     def _log_failure(self, result: EvaluationResult) -> None:
-        """Log why an evaluator gave no score: what may quote the answer at debug level alone, and
-        only where content is captured.
+        """Log why an evaluator gave no score.
+
+        How a judge's reply begins that cannot be read is logged at debug level alone, and only where
+        content is captured. What other evaluators raise may quote the answer: it is in no line.
         """
         part = result.criterion_name
         error_type = result.error_type
@@ -425,7 +428,8 @@ class Evaluation:
             log.warning("evaluation_failed", part=part, error_type=error_type)
         else:
             log.warning("evaluation_failed", part=part, error_type=error_type, problem=problem)
-        if self._settings.content and log.shows_debug:
+        is_of_judge = result.calls_model and error_type in _REPLIES
+        if is_of_judge and self._settings.content and log.shows_debug:
             shown = self._engine.redaction.text(error)
             log.debug("evaluation_error", part=part, error_type=error_type, error=shown)
 
