@@ -37,7 +37,7 @@ PROMISES = (
         "A2",
         "Evaluators do not hold up the host's event loop.",
         "four evaluators that compute without a pause, at full load",
-        "lag p99 <= idle + 5 ms, max <= 50 ms, p50 <= idle + 0.1 ms",
+        "lag p99 <= idle + 5 ms, max <= 50 ms or idle, p50 <= idle + 0.1 ms",
     ),
     Promise(
         "A3",
