@@ -162,9 +162,9 @@ def measure(
 
 
 def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
-    """Return the weighted share that the judge passes, with its 95 % interval; None of no answers.
+    """Return the weighted share that the judge passes, with its 95 % interval.
 
-    The answers of a cluster are one unit.
+    None without answers. The answers of a cluster are one unit.
     """
     sums = UnitSums()
     for answer in answers:

@@ -54,9 +54,10 @@ class Difference(NamedTuple):
 
 
 def mean_of(clusters: Clusters, column: int, squares: float) -> UnitMean:
-    """Return the mean of a criterion by clusters; `squares` is the sum of w^2 over its scores.
+    """Return the mean of a criterion by clusters.
 
-    Of the scores within a cluster nothing is known but their sums: `apart` is 0.
+    `squares` is the sum of w^2 over its scores. Of the scores within a cluster nothing is known but
+    their sums: `apart` is 0.
     """
     weights, sums = clusters.weights[:, column], clusters.sums[:, column]
     total = weights.sum()

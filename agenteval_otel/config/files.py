@@ -190,7 +190,7 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
 
 
 def _of_agent(tree: Tree, name: str) -> Tree:
-    """The block ``evaluation`` of the definition of an AgentDock agent; every other tree as it is.
+    """Return the block ``evaluation`` of an AgentDock agent's definition, and any other tree as it is.
 
     The rest of a definition (nodes, prompts, chat settings) says nothing about evaluation.
     """
@@ -264,7 +264,7 @@ _LOADERS = {".yaml": load_yaml, ".yml": load_yaml, ".toml": _load_toml, ".json":
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, as `json.loads` asks for it; ValueError where a key comes twice."""
+    """Return an object of JSON, for `json.loads`. Raises `ValueError` where a key comes twice."""
     mapping: dict[str, Any] = {}
     for key, value in pairs:
         if key in mapping:

@@ -26,7 +26,7 @@ MONTH_S: Final = 30 * 86_400
 
 
 class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
-    """A criterion in a criteria set: the fields that are set replace those of the evaluator.
+    """A criterion in a criteria set. The fields that are set replace those of the evaluator.
 
     Attributes:
         name: The criterion's name, as its evaluator declares it.
@@ -59,7 +59,7 @@ CriteriaSet = tuple[Criterion, ...]
 
 
 def load_set(values: Any) -> CriteriaSet:
-    """A set from criteria and mappings, each criterion once."""
+    """Return a set of criteria from criteria and mappings, each criterion once."""
     criteria = load_each(_load_criterion, values, path="criteria")
     check_criteria(criteria, path="criteria")
     return criteria
@@ -161,7 +161,7 @@ class SharedFields(FrozenSettings):
 
 
 class AgentSettings(SharedFields):
-    """Defaults of ``@monitor(agent=...)`` for one agent; missing fields come from `Settings`.
+    """Defaults of ``@monitor(agent=...)`` for one agent. Missing fields come from `Settings`.
 
     Attributes:
         enabled: False counts the agent's calls as ``disabled``; the decorator cannot override it.

@@ -61,7 +61,7 @@ def former_uses(folder: Path) -> Iterator[FormerUse]:
     """Yield each panel, alert and rule below the folder that reads a former name.
 
     Reads dashboards (JSON) and rules (YAML), also those that were not generated, of at most 2,000
-    files of up to two megabytes each. Others are passed over.
+    files of up to two megabytes each. It leaves out all others.
     """
     candidates = (path for path in folder.rglob("*") if path.suffix in _SUFFIXES)
     for path in sorted(islice(candidates, _MAX_FILES)):

@@ -257,7 +257,7 @@ def strict_json(data: bytes | bytearray) -> tuple[str, Any]:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise BodyError(400, f"not JSON: {error.msg}, {where}") from None
-    except ValueError as error:  # of ours, or a number with thousands of digits
+    except ValueError as error:  # raised above, or for a number with thousands of digits
         raise BodyError(400, f"not JSON: {str(error)[:200]}") from None
     _check_depth(value)
     try:

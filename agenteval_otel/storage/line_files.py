@@ -41,7 +41,7 @@ class LineFiles:
 
     The id of an evaluation consists of its file's number and the byte at which its line begins, so
     ids sort as the lines stand. A last line without an end was cut off when a process was killed:
-    it is passed over. Others that cannot be read are counted.
+    it is left out. All other lines that cannot be read are counted.
 
     Args:
         first: The number of the first file.

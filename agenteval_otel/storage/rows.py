@@ -350,9 +350,21 @@ def _row_of_result_record(record: Any) -> ResultRow:
     # A file has one form, so that one look tells which: half the time of looking for each name.
     names = _BY_ALIAS if _FIRST_ALIAS in record else _OF_RESULT
     (
-        criterion, evaluator_id, evaluator_type, version, kind, error, skip_reason,
-        normalized, passed, probability, reason_code, error_type, label, shadow,
-    ) = map(record.get, names)  # fmt: skip
+        criterion,
+        evaluator_id,
+        evaluator_type,
+        version,
+        kind,
+        error,
+        skip_reason,
+        normalized,
+        passed,
+        probability,
+        reason_code,
+        error_type,
+        label,
+        shadow,
+    ) = map(record.get, names)
     if not isinstance(criterion, str):
         raise NotAResultError("a result has no criterion")
     status = SCORED

@@ -232,17 +232,33 @@ def read_rows(
     """Yield the evaluations as light rows, by id. Both tables are read beside each other."""
     of, results = EVALUATIONS.c, RESULTS.c
     conditions = _conditions(labels or {}, since, until)
-    chosen = sa.select(
-        of.id, of.conversation_id, of.session_id, of.trace_id, of.ended_ns, of.tags, of.details,
-        *(of[name] for name in LABELS),
-    ).where(*conditions).order_by(of.id)  # fmt: skip
+    chosen = (
+        sa.select(
+            of.id,
+            of.conversation_id,
+            of.session_id,
+            of.trace_id,
+            of.ended_ns,
+            of.tags,
+            of.details,
+            *(of[name] for name in LABELS),
+        )
+        .where(*conditions)
+        .order_by(of.id)
+    )
     of_results = sa.select(
-        results.evaluation_id, results.criterion, results.evaluator, results.evaluator_version,
-        results.status, results.normalized, results.passed, results.probability,
+        results.evaluation_id,
+        results.criterion,
+        results.evaluator,
+        results.evaluator_version,
+        results.status,
+        results.normalized,
+        results.passed,
+        results.probability,
         results.evaluator_kind,
         sa.func.coalesce(results.reason_code, results.error_type, results.label),
         _is_shadow(target),
-    )  # fmt: skip
+    )
     if conditions:
         of_results = of_results.join(EVALUATIONS).where(*conditions)
     of_results = of_results.order_by(results.evaluation_id, results.position)

@@ -280,7 +280,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _emitted(
     arguments: argparse.Namespace, config: EvaluationRunConfig
 ) -> Iterator[list[EmittedSuite]]:
-    """Give the report that emits the results, where --telemetry asks for it; closes it at the end."""
+    """Yield the report that emits the results where --telemetry asks for it, and close it."""
     if not arguments.telemetry:
         yield []
         return

@@ -170,7 +170,10 @@ class EmittedSuite(ReportWriter):
 
 
 def _status_of(aggregated: AggregatedEvaluationResult) -> CaseStatus | None:
-    """Return whether the case passes; None where not all could be judged and nothing failed."""
+    """Return whether the case passes.
+
+    None where nothing failed and not everything could be judged.
+    """
     judged = [result for result in aggregated.results if not result.shadow]
     if any(result.passed is False for result in judged):
         return "fail"
