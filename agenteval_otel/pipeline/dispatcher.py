@@ -135,7 +135,7 @@ def _outcome_of(process: Process, call: Any) -> str:
     try:
         if _INLINE_LOOP.is_here():  # an evaluator calls a handler that is evaluated inline
             return _on_a_new_thread(processed)
-        return _INLINE_LOOP.start(processed, contextvars.Context()).wait()
+        return _INLINE_LOOP.run(processed, contextvars.Context())
     except Exception:
         return PIPELINE_FAILED
 

@@ -23,53 +23,48 @@ _OF_PARENT: Final[list[asyncio.AbstractEventLoop]] = []
 """Loops of the parent, kept after a fork: closing one in the child would unregister its events."""
 
 
-class RunningCoroutine(Generic[T]):
+class _Run(Generic[T]):
     """A coroutine at work on a loop of another thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
-        self._result: Future[T] = Future()
+        self.result: Future[T] = Future()
 
-    @property
-    def future(self) -> Future[T]:
-        """The result to come, for a caller that has an event loop of its own to wait on."""
-        return self._result
+    def begin(
+        self, work: Callable[[], Coroutine[Any, Any, T]], context: contextvars.Context
+    ) -> None:
+        """Have the loop start the coroutine in this context."""
+        self._loop.call_soon_threadsafe(lambda: context.run(self._create_task, work))
 
-    def begin(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
-        """Start the coroutine. Only on the loop's thread."""
-        self._task = self._loop.create_task(self._settle(work))
-
-    def wait(self, *, is_unwanted: Callable[[], bool] = lambda: False) -> T:
-        """Block until it has ended, and return its result.
-
-        An interrupt, or `is_unwanted` returning True, cancels the coroutine. Returns only once the
-        coroutine has ended.
-        """
-        try:
-            while not self._result.done() and not is_unwanted():
-                wait([self._result], _LOOK_AGAIN_S)
-        except BaseException:
-            self._end()
-            raise
-        self._end()
-        return self._result.result()
-
-    def _end(self) -> None:
-        if not self._result.done():
+    def end(self) -> None:
+        """Cancel the coroutine where it still runs, and block until it has ended."""
+        if not self.result.done():
+            # An interrupted caller may not have come as far as to begin it.
             self._loop.call_soon_threadsafe(self._cancel)
-            wait([self._result])
+            wait([self.result])
+
+    def _create_task(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._task = self._loop.create_task(self._settle(work))
+        # A task that is cancelled before its first step does not come as far as to settle.
+        self._task.add_done_callback(lambda _: self._settle_as_cancelled())
 
     async def _settle(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         # Even an interrupt goes to the caller: the loop has to outlive it.
         try:
-            self._result.set_result(await work())
+            self.result.set_result(await work())
         except BaseException as error:
-            self._result.set_exception(error)
+            self.result.set_exception(error)
 
     def _cancel(self) -> None:
-        if self._task is not None:
+        if self._task is None:
+            self._settle_as_cancelled()
+        else:
             self._task.cancel()
+
+    def _settle_as_cancelled(self) -> None:
+        if not self.result.done():
+            self.result.set_exception(asyncio.CancelledError())
 
 
 class LoopThread:
@@ -127,18 +122,44 @@ class LoopThread:
         self,
         work: Callable[[], Coroutine[Any, Any, T]],
         context: contextvars.Context | None = None,
-    ) -> RunningCoroutine[T]:
-        """Start a coroutine, in this context or in a copy of the caller's.
+    ) -> Future[T]:
+        """Start a coroutine, in this context or in a copy of the caller's; return its result to
+        come.
 
         Raises:
             OSError: No descriptor is left for a loop.
             RuntimeError: No thread can be started.
         """
-        loop = self._started()
-        run: RunningCoroutine[T] = RunningCoroutine(loop)
+        run: _Run[T] = _Run(self._started())
+        run.begin(work, contextvars.copy_context() if context is None else context)
+        return run.result
+
+    def run(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        context: contextvars.Context | None = None,
+        *,
+        is_unwanted: Callable[[], bool] = lambda: False,
+    ) -> T:
+        """Start a coroutine as `start` does, block until it has ended, and return its result.
+
+        An interrupt, or `is_unwanted` returning True, cancels the coroutine. Returns only once the
+        coroutine has ended.
+
+        Raises:
+            OSError: No descriptor is left for a loop.
+            RuntimeError: No thread can be started.
+        """
         context = contextvars.copy_context() if context is None else context
-        loop.call_soon_threadsafe(lambda: context.run(run.begin, work))
-        return run
+        run: _Run[T] = _Run(self._started())
+        # The coroutine may be at work, and an interrupt come, before `begin` has returned.
+        try:
+            run.begin(work, context)
+            while not run.result.done() and not is_unwanted():
+                wait([run.result], _LOOK_AGAIN_S)
+        finally:
+            run.end()
+        return run.result.result()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -225,8 +246,8 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         caller = asyncio.current_task()
     # Of a task that went on after a cancellation the count stays.
     cancelled_before = 0 if caller is None else caller.cancelling()
-    run = SYNC_LOOP.start(work)
     # The caller's loop takes an interrupt as a cancellation, which cannot reach us.
-    return run.wait(
-        is_unwanted=lambda: caller is not None and caller.cancelling() > cancelled_before
+    return SYNC_LOOP.run(
+        work,
+        is_unwanted=lambda: caller is not None and caller.cancelling() > cancelled_before,
     )

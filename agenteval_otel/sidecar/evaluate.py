@@ -107,7 +107,7 @@ class Evaluations:
             if request.evaluation_input is None:
                 work = partial(self._by_request, request.text)
                 # Shielded: where its client has left, the work still ends by itself.
-                return await asyncio.shield(asyncio.wrap_future(_OF_REQUESTS.start(work).future))
+                return await asyncio.shield(asyncio.wrap_future(_OF_REQUESTS.start(work)))
             return await self._by_settings(request.evaluation_input, request.fields)
         finally:
             self._places[kind] += 1
@@ -189,7 +189,7 @@ class _OfSettings:
         self._waiting += 1
         try:
             work = partial(self._evaluated, evaluation_input, fields)
-            arriving = asyncio.wrap_future(self._loop.start(work).future)
+            arriving = asyncio.wrap_future(self._loop.start(work))
             arriving.add_done_callback(_ignore_outcome)  # where nothing waits for it any more
             # It cancels nothing: where its client has left, the work still ends by itself.
             either: set[asyncio.Future[Any]] = {arriving, self._given_up}
