@@ -86,6 +86,7 @@ def _pages(size: Size) -> Numbers:
     import resource
 
     from agenteval_otel.database.target import Target
+    from agenteval_otel.storage.read import database_of
     from agenteval_otel.ui.app import Pages, UiSettings
     from agenteval_otel.ui.assets import HERE, VENDOR
     from agenteval_otel.ui.columns import ResultColumns
@@ -97,10 +98,10 @@ def _pages(size: Size) -> Numbers:
         )
         writer.start()  # a process of its own, whose memory is not that of the pages
         writer.join()
-        target = Target(path, "")
-        columns = ResultColumns(target)
+        place = database_of(Target(path, ""))
+        columns = ResultColumns(place)
         numbers: Numbers = {"read": _seconds(lambda: columns.refresh())}
-        pages = Pages(UiSettings(target, target.place), columns)
+        pages = Pages(UiSettings(place, place.name), columns)
         key = columns.id_of(columns.count // 2)
         asks: dict[str, Any] = {
             "overview": lambda: pages.overview({}),

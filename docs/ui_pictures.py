@@ -28,6 +28,7 @@ from agenteval_otel.cli.demo.agent import DemoTurn, plan_turns  # noqa: E402
 from agenteval_otel.cli.demo.scores import OBJECTIVES, demo_criteria, demo_evaluators  # noqa: E402
 from agenteval_otel.database.target import Target  # noqa: E402
 from agenteval_otel.models import AggregatedEvaluationResult  # noqa: E402
+from agenteval_otel.storage.read import database_of  # noqa: E402
 from agenteval_otel.storage.sql_database import Database  # noqa: E402
 from agenteval_otel.storage.sql_rows import rows_of  # noqa: E402
 from agenteval_otel.ui.access import Access  # noqa: E402
@@ -141,8 +142,8 @@ def words(stored: Stored) -> dict[str, str]:
     """
     texts = {}
     runs = opened_runs([str(file) for file in stored.runs])
-    settings = UiSettings(stored.database, _PLACE, OBJECTIVES)
-    of_runs = UiSettings(runs.target, _RUNS, can_label=False, runs=runs)
+    settings = UiSettings(database_of(stored.database), _PLACE, OBJECTIVES)
+    of_runs = UiSettings(runs.place, _RUNS, can_label=False, runs=runs)
     for name, path in stored.pages.items():
         html = _client(of_runs if name == "runs" else settings).get(path).text
         lines = (
@@ -153,7 +154,7 @@ def words(stored: Stored) -> dict[str, str]:
 
 
 def _client(settings: UiSettings) -> TestClient:
-    columns, access = ResultColumns(settings.target, runs=settings.runs), Access(8629)
+    columns, access = ResultColumns(settings.place, runs=settings.runs), Access(8629)
     client = TestClient(
         application(Pages(settings, columns, access)), base_url="http://127.0.0.1:8629"
     )

@@ -17,8 +17,10 @@ from agenteval_otel.cli.lines import say
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import configure, default_pipeline, shutdown
 from agenteval_otel.config.settings import Settings
+from agenteval_otel.database.target import Target
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import count_of
+from agenteval_otel.storage.read import database_of
 
 PORT = number_between(0, 65_535, "a port, 0 to 65535", int)
 DESCRIPTION = (
@@ -79,30 +81,35 @@ def run(arguments: argparse.Namespace) -> int:
 
     _check_trace_url(arguments.trace_url)
     objectives = _objectives(arguments.settings)
-    target, is_database, runs = _opened(arguments.places)
-    if is_database and target.path is not None and not target.path.is_file():
+    place, database, runs = _opened(arguments.places)
+    if database is not None and database.path is not None and not database.path.is_file():
         raise ConfigurationError(
-            f"there is no {target.place}: `agenteval-otel demo --storage agenteval.db` makes one with invented "
+            f"there is no {place.name}: `agenteval-otel demo --storage agenteval.db` makes one with invented "
             "answers, AGENTEVAL_STORAGE=sqlite one with those of your application",
             path="PLACE",
         )
     check_assets()
-    if is_database and (made := prepare(target)):
+    if database is not None and (made := prepare(database)):
         say(f"indices    made: {', '.join(made)}")
-    columns = ResultColumns(target, runs=runs)
+    columns = ResultColumns(place, runs=runs)
     columns.refresh(progress=_progress)
-    say(f"results    {count_of(columns.count, 'result')} of {target.place}")
+    say(f"results    {count_of(columns.count, 'result')} of {place.name}")
     settings = UiSettings(
-        target, target.place, objectives, arguments.trace_url, can_label=is_database, runs=runs
+        place,
+        place.name,
+        objectives,
+        arguments.trace_url,
+        can_label=database is not None,
+        runs=runs,
     )
     if arguments.export:
         return _export(arguments.export, settings, columns)
-    return _serve(arguments, settings, columns)
+    return _serve(arguments, settings, columns, database)
 
 
-def _opened(places: Sequence[str]) -> tuple[Any, bool, Any]:
-    """Return the place to show, whether labels can be stored in it, and its runs if several files
-    are named.
+def _opened(places: Sequence[str]) -> tuple[Any, Target | None, Any]:
+    """Return the place to show, the database in which labels can be stored, and the runs if several
+    files are named.
     """
     from agenteval_otel.ui.runs import opened_runs
     from agenteval_otel.ui.serve import opened
@@ -110,15 +117,17 @@ def _opened(places: Sequence[str]) -> tuple[Any, bool, Any]:
     if len(places) == 1:
         return *opened(places[0]), None
     runs = opened_runs(places)
-    return runs.target, False, runs
+    return runs.place, None, runs
 
 
-def _serve(arguments: argparse.Namespace, settings: Any, columns: Any) -> int:
+def _serve(
+    arguments: argparse.Namespace, settings: Any, columns: Any, database: Target | None
+) -> int:
     from agenteval_otel.ui.access import Access
     from agenteval_otel.ui.app import Pages, application
     from agenteval_otel.ui.serve import listener, serve
 
-    keeps_comments = settings.can_label and _configure(settings.target)
+    keeps_comments = database is not None and _configure(database)
     listening = listener(arguments.port)
     access = Access(listening.getsockname()[1], page="/compare" if settings.runs else "/")
     settings = settings._replace(keeps_comments=keeps_comments)
@@ -163,19 +172,20 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
         wrong = "the pages show what is stored in a database, and the settings name none: add storage: sqlite"
         raise ConfigurationError(wrong, path="--ui")
     check_assets()
-    target, listening = databases[0], listener(port, "--ui")
-    prepare(target)
+    listening = listener(port, "--ui")
+    prepare(databases[0])
+    place = database_of(databases[0])
     access = Access(listening.getsockname()[1])
     keeps_comments = settings.telemetry.emitter.content != "no_content"
     shown = UiSettings(
-        target,
-        target.place,
+        place,
+        place.name,
         objectives_of(settings),
         keeps_comments=keeps_comments,
         metrics=_metrics,
     )
     return access.address, serve_beside(
-        application(Pages(shown, ResultColumns(target), access)), listening
+        application(Pages(shown, ResultColumns(place), access)), listening
     )
 
 
@@ -191,7 +201,7 @@ def check_extra() -> None:
         raise ConfigurationError(f'{", ".join(missing)} missing: pip install "agenteval-otel[ui]"')
 
 
-def _configure(target: Any) -> bool:
+def _configure(target: Target) -> bool:
     """Have labels stored in the database, and emitted where an endpoint is set; True where comments
     are stored too.
 

@@ -18,7 +18,8 @@ from agenteval_otel.database.target import database_at
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, Message
 from agenteval_otel.runtime.masking import mask_text
-from agenteval_otel.storage.read import Place, Query, place_of, read_rows
+from agenteval_otel.storage.places import Place, Query
+from agenteval_otel.storage.read import database_of, place_of
 from agenteval_otel.storage.rows import (
     LABELS,
     AnswerRow,
@@ -150,10 +151,10 @@ class Filters(NamedTuple):
                 labels[label_of(name, path)] = text
         return cls(labels, **times)
 
-    def query(self, place: Place) -> Query:
-        """Return the query for the answers of a place that are compared."""
+    def query(self) -> Query:
+        """Return the query for the answers that are compared."""
         labels = {name: (value,) for name, value in self.labels.items()}
-        return Query(place, labels, self.since, self.until)
+        return Query(labels, self.since, self.until)
 
     def __and__(self, other: Filters) -> Filters:
         since = max(filter(None, (self.since, other.since)), default=None)
@@ -214,7 +215,7 @@ class ComparedSource:
         chosen = self.filters & filters if filters else self.filters
         unreadable = UnreadableRows()
         try:
-            yield from read_rows(chosen.query(self._place()), unreadable)
+            yield from self._place().rows(chosen.query(), unreadable)
         except StorageError as error:
             raise ConfigurationError(str(error)) from None
         if unreadable.count and not unreadable.has_others:
@@ -227,7 +228,7 @@ class ComparedSource:
     def _place(self) -> Place:
         if self.location.startswith(_SQL):
             try:
-                return database_at(self.location.removeprefix(_SQL))
+                return database_of(database_at(self.location.removeprefix(_SQL)))
             except ValueError as error:
                 raise ConfigurationError(str(error), path=_SQL) from None
         try:

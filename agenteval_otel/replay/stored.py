@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
-from agenteval_otel.database.target import Target, database_at
+from agenteval_otel.database.target import database_at
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.replay.recorded import RecordedAnswer, Scores, Selection
-from agenteval_otel.storage.read import Query, read_others, read_results
+from agenteval_otel.storage.places import Query
+from agenteval_otel.storage.read import database_of
 
 _PAGE: Final = 200
 _SAID: Final = ("human", "application")
@@ -34,7 +35,7 @@ class StoredAnswers:
         self._first: datetime | None = None
         self._began = datetime.now(UTC)
         try:
-            self._target: Target = database_at(place)
+            self._database = database_of(database_at(place))
         except ValueError as error:
             raise ConfigurationError(str(error), path="--from sql") from None
 
@@ -62,7 +63,7 @@ class StoredAnswers:
         )
         wanted = {"agent": selection.agents, "service": selection.services}
         labels = {name: values for name, values in wanted.items() if values}
-        rows = read_results(Query(self._target, labels, since))
+        rows = self._database.results(Query(labels, since))
         while page := list(islice(rows, _PAGE)):
             spans = {
                 key: (of.trace_id, of.span_id)
@@ -70,7 +71,7 @@ class StoredAnswers:
                 if (of := stored.span) is not None
             }
             recorded = _recorded(
-                [*(stored for _, stored in page), *read_others(self._target, spans)]
+                [*(stored for _, stored in page), *self._database.find_others(spans)]
             )
             for key, stored in page:
                 if answer := self._answer_of(key, stored, recorded):

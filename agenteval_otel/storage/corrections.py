@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.read import place_of, read_answers, read_feedback
+from agenteval_otel.storage.read import place_of
 
 _CORRECTION: Final = "correction"
 _HUMAN: Final = "human"
@@ -63,14 +63,14 @@ def read_corrections(places: Sequence[str], known: Iterable[str] = ()) -> list[C
     skipped = set(known)
     opened = [place_of(place) for place in places]
     for place in opened:
-        for _, evaluation in read_feedback(place, _CORRECTION):
+        for _, evaluation in place.feedback(_CORRECTION):
             for correction in _corrections_of(evaluation):
                 if correction.id not in skipped:
                     by_id.setdefault(correction.id, correction)
     wanted = {key for correction in by_id.values() for key in correction.ids()}
     answers: dict[tuple[str, str], list[tuple[int, AggregatedEvaluationResult]]] = {}
     for place in opened if by_id else ():
-        for _, evaluation in read_answers(place, _values_of(wanted)):
+        for _, evaluation in place.answers(_values_of(wanted)):
             for key in _keys_of(evaluation):
                 if key in wanted:
                     answers.setdefault(key, []).append(

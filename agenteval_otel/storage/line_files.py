@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic_core import to_json
 
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.places import Place, Query, Stored
 from agenteval_otel.storage.rows import (
     AnswerRow,
+    Label,
+    StoredEvaluation,
+    StoredVerdict,
     UnreadableRows,
+    joined_labels,
     parse_result,
     record_of,
     row_of_record,
 )
+from agenteval_otel.storage.sql_rows import name_of
 
+_AT_ONCE: Final = 10_000
 _FILE_DIGITS: Final = 12
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _RESULT: Final = re.compile(rb'"criterion(?:Name|_name)"\s*:')
@@ -36,7 +44,7 @@ class _Line(NamedTuple):
     text: bytes
 
 
-class LineFiles:
+class LineFiles(Place):
     """Files of JSON lines as one place. Blocks.
 
     The id of an evaluation consists of its file's number and the byte at which its line begins, so
@@ -52,10 +60,10 @@ class LineFiles:
         self._first = first
 
     def __repr__(self) -> str:
-        return f"<LineFiles {self.place}>"
+        return f"<LineFiles {self.name}>"
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         return ", ".join(map(str, self.paths))
 
     def number_of(self, id: str) -> int:
@@ -70,41 +78,150 @@ class LineFiles:
         """Return how many results there are, without reading them: at least as many as can be read."""
         return sum(len(_RESULT.findall(line.text)) for line in self._lines(after=""))
 
-    def rows(self, unreadable: UnreadableRows, *, after: str = "") -> Iterator[AnswerRow]:
-        """Yield the answers as light rows, in order, from behind the evaluation `after`."""
+    def columns(self, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
+        unreadable = UnreadableRows()
+        part: list[tuple[Any, ...]] = []
+        for row in self._light_rows(unreadable, after=after):
+            if skip > 0:
+                skip -= len(row.results)
+                continue
+            label = row.labels.get
+            for result in row.results:
+                columns = (
+                    row.id,
+                    int(row.at),
+                    _name(result.criterion),
+                    _name(label("agent")),
+                    _name(label("model")),
+                    _name(label("prompt_version")),
+                    _name(result.evaluator_version),
+                    _name(label("environment")),
+                    _name(label("arm")),
+                    _name(result.reason),
+                    result.evaluator_kind,
+                    result.status,
+                    result.passed,
+                    result.weight,
+                    result.probability,
+                    result.normalized,
+                    row.unit or row.id,
+                    result.is_shadow,
+                )
+                part.append(columns)
+            if len(part) >= _AT_ONCE:
+                yield part
+                part = []
+        if part:
+            yield part
+        unreadable.log(self.name)
+
+    def find_answer(
+        self, evaluation_id: str
+    ) -> tuple[AggregatedEvaluationResult, list[StoredEvaluation]] | None:
+        evaluation = self._find(evaluation_id)
+        if evaluation is None:
+            return None
+        span = _span_of(evaluation)
+        ids = {evaluation_id, *filter(None, [evaluation.response_id])}
+        texts = ids if span is None else {*ids, span[0]}
+        others = [
+            StoredEvaluation(id, other)
+            for id, other in self._mentioning(texts)
+            if id != evaluation_id
+            and (other.response_id in ids or (span is not None and _span_of(other) == span))
+        ]
+        return evaluation, others
+
+    def find_conversation(
+        self, conversation_id: str, *, limit: int = 200
+    ) -> list[StoredEvaluation]:
+        evaluations = [
+            StoredEvaluation(id, evaluation)
+            for id, evaluation in self._mentioning([conversation_id])
+            if evaluation.conversation_id == conversation_id
+        ]
+        evaluations.sort(key=lambda stored: stored.evaluation.ended_ns or 0)
+        return evaluations[:limit]
+
+    def find_evaluations(
+        self, evaluation_ids: Sequence[str]
+    ) -> dict[str, AggregatedEvaluationResult]:
+        evaluations = ((id, self._find(id)) for id in evaluation_ids)
+        return {id: evaluation for id, evaluation in evaluations if evaluation is not None}
+
+    def find_others(
+        self, evaluations: Mapping[str, tuple[str, str]]
+    ) -> list[AggregatedEvaluationResult]:
+        spans = set(evaluations.values())
+        return [
+            other
+            for id, other in self._mentioning({trace_id for trace_id, _ in spans})
+            if id not in evaluations and _span_of(other) in spans
+        ]
+
+    def find_labels(self, evaluation_ids: Sequence[str]) -> list[Label]:
+        of_people = [
+            verdict
+            for id, evaluation in self.find_evaluations(evaluation_ids).items()
+            for verdict in _verdicts_of(id, evaluation, is_human=True)
+        ]
+        if not of_people:
+            return []
+        ids = {id for verdict in of_people for id in (verdict.trace_id, verdict.response_id) if id}
+        answers = [*self._referring(ids), *self.find_evaluations(sorted(ids)).items()]
+        of_others = [
+            verdict
+            for id, evaluation in answers
+            for verdict in _verdicts_of(id, evaluation, is_human=False)
+        ]
+        return joined_labels(of_people, of_others)
+
+    def _rows(self, query: Query, unreadable: UnreadableRows) -> Iterator[AnswerRow]:
+        return self._light_rows(unreadable)
+
+    def _results(self, query: Query, unreadable: UnreadableRows, *, with_results: bool) -> Stored:
+        return self._evaluations(unreadable)
+
+    def _feedback(self, key: str, unreadable: UnreadableRows) -> Stored:
+        needle = f'"{key}"'.encode()
+        return self._evaluations(unreadable, holding=lambda line: needle in line)
+
+    def _answers(self, ids: Mapping[str, Collection[str]], unreadable: UnreadableRows) -> Stored:
+        return self._evaluations(unreadable, holding=_has_input)
+
+    def _light_rows(self, unreadable: UnreadableRows, *, after: str = "") -> Iterator[AnswerRow]:
+        """Yield the answers, in order, from behind the evaluation `after`."""
 
         def row_of_line(line: _Line) -> AnswerRow:
             return row_of_record(record_of(line.text), line.id, line.place)
 
         return self._parsed(row_of_line, unreadable, after=after)
 
-    def results(
+    def _evaluations(
         self, unreadable: UnreadableRows, *, holding: Callable[[bytes], bool] | None = None
-    ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
-        """Yield the evaluations by their ids, in order, of the lines that `holding` accepts."""
+    ) -> Stored:
+        """Yield the evaluations, in order, of the lines that `holding` accepts."""
 
         def result_of_line(line: _Line) -> tuple[str, AggregatedEvaluationResult]:
             return line.id, parse_result(line.text)
 
         return self._parsed(result_of_line, unreadable, holding=holding)
 
-    def mentioning(
-        self, texts: Collection[str], unreadable: UnreadableRows
-    ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
+    def _mentioning(self, texts: Collection[str]) -> Stored:
         """Yield the evaluations whose line has one of these texts as a whole value."""
         needles = _forms_of(texts)
-        return self.results(unreadable, holding=lambda line: any(map(line.__contains__, needles)))
-
-    def referring(
-        self, ids: Collection[str], unreadable: UnreadableRows
-    ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
-        """Yield the evaluations with one of these ids of a trace or a response. There may be many."""
-        forms = _forms_of(ids)
-        return self.results(
-            unreadable, holding=lambda line: not forms.isdisjoint(_REFERENCE.findall(line))
+        return self._evaluations(
+            UnreadableRows(), holding=lambda line: any(map(line.__contains__, needles))
         )
 
-    def find(self, id: str) -> AggregatedEvaluationResult | None:
+    def _referring(self, ids: Collection[str]) -> Stored:
+        """Yield the evaluations with one of these ids of a trace or a response. There may be many."""
+        forms = _forms_of(ids)
+        return self._evaluations(
+            UnreadableRows(), holding=lambda line: not forms.isdisjoint(_REFERENCE.findall(line))
+        )
+
+    def _find(self, id: str) -> AggregatedEvaluationResult | None:
         """Return the evaluation with this id. None if there is none that can be read."""
         number = self.number_of(id) - self._first if _ID.fullmatch(id) else len(self.paths)
         if not 0 <= number < len(self.paths):
@@ -164,3 +281,37 @@ class LineFiles:
 def _forms_of(texts: Collection[str]) -> set[bytes]:
     """Return how texts are written as JSON: with other characters as they are, or escaped."""
     return {form for text in texts for form in (to_json(text), json.dumps(text).encode())}
+
+
+def _has_input(line: bytes) -> bool:
+    return b'"inputSnapshot"' in line or b'"input_snapshot"' in line
+
+
+def _span_of(evaluation: AggregatedEvaluationResult) -> tuple[str, str] | None:
+    span = evaluation.span
+    return None if span is None else (span.trace_id, span.span_id)
+
+
+@lru_cache(maxsize=4096)
+def _name_of_text(text: str) -> str | None:
+    return name_of(text)
+
+
+def _name(value: Any) -> str | None:
+    return _name_of_text(value) if isinstance(value, str) else None
+
+
+def _verdicts_of(
+    id: str, evaluation: AggregatedEvaluationResult, *, is_human: bool
+) -> Iterator[StoredVerdict]:
+    trace_id, span_id = _span_of(evaluation) or (None, None)
+    for result in evaluation.results:
+        if (result.evaluator_kind == "human") == is_human:
+            yield StoredVerdict(
+                id,
+                evaluation.response_id,
+                trace_id,
+                span_id,
+                result.criterion_name,
+                result.passed,
+            )

@@ -113,7 +113,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         Raises `StorageError` where the database is not there, cannot be reached or read, or is of a
         newer version.
         """
-        from agenteval_otel.storage.sql_read import find_results
+        from agenteval_otel.storage.sql_read import StoredDatabase
 
         filters = {
             "criterion": name_of(criterion),
@@ -135,15 +135,15 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
             "service_version": name_of(service_version),
             "tags": tags_of(tags),
         }
-        return find_results(self.target, filters, limit=limit, offset=offset)
+        return StoredDatabase(self.target).find_results(filters, limit=limit, offset=offset)
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
         """All of one evaluation as it was saved, by its id from `query`; None if there is none.
         Blocks.
         """
-        from agenteval_otel.storage.sql_read import read_evaluation
+        from agenteval_otel.storage.sql_read import StoredDatabase
 
-        return read_evaluation(self.target, evaluation_id)
+        return StoredDatabase(self.target).read_evaluation(evaluation_id)
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
         """Remove content and ids from the rows that are concerned; blocks, in transactions of 200

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from agenteval_otel.database.target import Target
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.places import Place, Query, Stored
 from agenteval_otel.storage.rows import (
     LABELS,
     AnswerRow,
@@ -35,11 +35,6 @@ from agenteval_otel.storage.sql_rows import (
     stored_of,
 )
 
-COLUMNS: Final = (
-    "evaluation_id", "moment", "criterion", "agent", "model", "prompt_version", "evaluator_version", "environment",
-    "arm", "reason", "evaluator_kind", "status", "passed", "weight", "probability", "normalized", "cluster", "shadow",
-)  # fmt: skip
-"""Of a row of `read_columns`, in this order; `moment` is in seconds since the epoch."""
 _AT_ONCE: Final = 10_000
 _PAGE_ROWS: Final = 200
 _STREAMED: Final = 500
@@ -48,123 +43,293 @@ _READ: Final = [column for column in EVALUATIONS.c if column.name != "evaluated_
 """The columns that an evaluation is made of. The others are for queries."""
 
 
-def find_results(
-    target: Target, filters: Mapping[str, Any], *, limit: int, offset: int
-) -> list[StoredResult]:
-    """The results that match, newest first. Values are always bound, never part of the statement's
-    text.
-    """
-    columns = RESULTS.c
-    ranges = {
-        "since": columns.evaluated_at.__ge__,
-        "until": columns.evaluated_at.__lt__,
-        "min_score": columns.score.__ge__,
-        "max_score": columns.score.__le__,
-    }
-    conditions = [
-        ranges[name](value) if name in ranges else columns[name] == value
-        for name, value in filters.items()
-        if value is not None and name != "tags"
-    ]
-    conditions += [
-        columns.tags[key].as_string() == value for key, value in (filters.get("tags") or {}).items()
-    ]
-    newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
-    statement = sa.select(RESULTS).where(*conditions).order_by(*newest).limit(limit).offset(offset)
-    with connect_reader(target) as connection:
-        return [stored_of(row) for row in connection.execute(statement).mappings()]
+class StoredDatabase(Place):
+    """The tables of `storage: sql`, in an SQLite file or on a PostgreSQL server."""
 
+    filters_labels = True
 
-# --- whole evaluations
-def read_evaluation(target: Target, evaluation_id: str) -> AggregatedEvaluationResult | None:
-    """Return all of one evaluation, as it was saved. None if there is none with this id."""
-    of_id = sa.select(*_READ).where(EVALUATIONS.c.id == name_of(evaluation_id))
-    with connect_reader(target) as connection:
-        rows = connection.execute(of_id).mappings().all()
-        results = _results_of(connection, [row["id"] for row in rows])
-        return evaluation_of(rows[0], results[rows[0]["id"]]) if rows else None
+    def __init__(self, target: Target) -> None:
+        self.target = target
 
+    def __repr__(self) -> str:
+        return f"<StoredDatabase {self.name}>"
 
-def read_results(
-    target: Target,
-    unreadable: UnreadableRows,
-    *,
-    labels: Mapping[str, Collection[str]] | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    with_results: bool = True,
-) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
-    """Yield the evaluations by their ids, in the order in which they were stored.
+    @property
+    def name(self) -> str:
+        return self.target.place
 
-    A page is in memory. No connection is open between pages: one kept open for hours would prevent
-    cleanup.
-    """
-    conditions = _conditions(labels or {}, since, until)
-    newest = ""
-    engine = reader_engine(target)  # compiles the statement once: a third of the time
-    while True:
-        page = (
+    def read_evaluation(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
+        """Return all of one evaluation, as it was saved. None if there is none with this id."""
+        of_id = sa.select(*_READ).where(EVALUATIONS.c.id == name_of(evaluation_id))
+        with connect_reader(self.target) as connection:
+            rows = connection.execute(of_id).mappings().all()
+            results = _results_of(connection, [row["id"] for row in rows])
+            return evaluation_of(rows[0], results[rows[0]["id"]]) if rows else None
+
+    def find_results(
+        self, filters: Mapping[str, Any], *, limit: int, offset: int
+    ) -> list[StoredResult]:
+        """The results that match, newest first. Values are always bound, never part of the statement's
+        text.
+        """
+        columns = RESULTS.c
+        ranges = {
+            "since": columns.evaluated_at.__ge__,
+            "until": columns.evaluated_at.__lt__,
+            "min_score": columns.score.__ge__,
+            "max_score": columns.score.__le__,
+        }
+        conditions = [
+            ranges[name](value) if name in ranges else columns[name] == value
+            for name, value in filters.items()
+            if value is not None and name != "tags"
+        ]
+        conditions += [
+            columns.tags[key].as_string() == value
+            for key, value in (filters.get("tags") or {}).items()
+        ]
+        newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
+        statement = (
+            sa.select(RESULTS).where(*conditions).order_by(*newest).limit(limit).offset(offset)
+        )
+        with connect_reader(self.target) as connection:
+            return [stored_of(row) for row in connection.execute(statement).mappings()]
+
+    def find_others(
+        self, evaluations: Mapping[str, tuple[str, str]]
+    ) -> list[AggregatedEvaluationResult]:
+        unreadable = UnreadableRows()
+        columns = EVALUATIONS.c
+        traces = {trace_id for trace_id, _ in evaluations.values()}
+        spans = {span_id for _, span_id in evaluations.values()}
+        is_other = (
+            columns.trace_id.in_(traces)
+            & columns.span_id.in_(spans)
+            & columns.id.not_in(evaluations)
+        )
+        with connect_reader(self.target) as connection:
+            rows = connection.execute(sa.select(*_READ).where(is_other)).mappings().all()
+            others = [evaluation for _, evaluation in evaluations_in(connection, rows, unreadable)]
+        unreadable.log(self.name)
+        return others
+
+    def count_results(self) -> int:
+        with connect_reader(self.target) as connection:
+            return int(
+                connection.execute(sa.select(sa.func.count()).select_from(RESULTS)).scalar_one()
+            )
+
+    def columns(self, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
+        results, evaluations = RESULTS.c, EVALUATIONS.c
+        if self.target.path is None:
+            moment: Any = sa.func.floor(sa.extract("epoch", results.evaluated_at))
+        else:
+            moment = sa.func.strftime("%s", results.evaluated_at)
+        selected = (
+            results.evaluation_id,
+            sa.cast(moment, sa.BigInteger),
+            results.criterion,
+            results.agent,
+            evaluations.model,
+            results.prompt_version,
+            results.evaluator_version,
+            results.environment,
+            results.arm,
+            sa.func.coalesce(results.reason_code, results.error_type, results.label),
+            results.evaluator_kind,
+            results.status,
+            results.passed,
+            results.weight,
+            results.probability,
+            results.normalized,
+            sa.func.coalesce(
+                evaluations.conversation_id,
+                evaluations.session_id,
+                results.trace_id,
+                results.evaluation_id,
+            ),
+            _is_shadow(self.target),
+        )
+        joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
+        with connect_reader(self.target) as connection:
+            if skip:
+                oldest = (
+                    sa.select(results.evaluation_id)
+                    .order_by(results.evaluation_id)
+                    .limit(1)
+                    .offset(skip)
+                )
+                after = max(after, connection.execute(oldest).scalar() or "")
+            statement = (
+                sa.select(*selected).select_from(joined).where(results.evaluation_id > after)
+            )
+            rows = connection.execution_options(yield_per=_AT_ONCE).execute(
+                statement.order_by(results.evaluation_id)
+            )
+            yield from rows.partitions()
+
+    def find_answer(
+        self, evaluation_id: str
+    ) -> tuple[AggregatedEvaluationResult, list[StoredEvaluation]] | None:
+        evaluation = self.read_evaluation(evaluation_id)
+        if evaluation is None:
+            return None
+        columns, span = EVALUATIONS.c, evaluation.span
+        conditions: list[sa.ColumnElement[bool]] = [
+            columns.response_id.in_(
+                [name_of(evaluation_id), *filter(None, [evaluation.response_id])]
+            )
+        ]
+        if span is not None:
+            conditions.append(
+                sa.and_(columns.trace_id == span.trace_id, columns.span_id == span.span_id)
+            )
+        same = {
+            answer.evaluation_id: answer
+            for condition in conditions
+            for answer in self._first(condition)
+        }
+        same.pop(evaluation_id, None)
+        return evaluation, [same[key] for key in sorted(same)]
+
+    def find_conversation(
+        self, conversation_id: str, *, limit: int = 200
+    ) -> list[StoredEvaluation]:
+        return self._first(EVALUATIONS.c.conversation_id == name_of(conversation_id), limit=limit)
+
+    def find_evaluations(
+        self, evaluation_ids: Sequence[str]
+    ) -> dict[str, AggregatedEvaluationResult]:
+        answers = self._first(EVALUATIONS.c.id.in_(list(evaluation_ids)), limit=_MOST_IN)
+        return {answer.evaluation_id: answer.evaluation for answer in answers}
+
+    def find_labels(self, evaluation_ids: Sequence[str]) -> list[Label]:
+        labels: list[Label] = []
+        with connect_reader(self.target) as connection:
+            for part in _parts(evaluation_ids):
+                labels += _labels_of(connection, part)
+        return labels
+
+    def _rows(self, query: Query, unreadable: UnreadableRows) -> Iterator[AnswerRow]:
+        """Yield the evaluations as light rows, by id. Both tables are read beside each other."""
+        of, results = EVALUATIONS.c, RESULTS.c
+        conditions = _conditions(query)
+        chosen = (
+            sa.select(
+                of.id,
+                of.conversation_id,
+                of.session_id,
+                of.trace_id,
+                of.ended_ns,
+                of.tags,
+                of.details,
+                *(of[name] for name in LABELS),
+            )
+            .where(*conditions)
+            .order_by(of.id)
+        )
+        of_results = sa.select(
+            results.evaluation_id,
+            results.criterion,
+            results.evaluator,
+            results.evaluator_version,
+            results.status,
+            results.normalized,
+            results.passed,
+            results.probability,
+            results.evaluator_kind,
+            sa.func.coalesce(results.reason_code, results.error_type, results.label),
+            _is_shadow(self.target),
+        )
+        if conditions:
+            of_results = of_results.join(EVALUATIONS).where(*conditions)
+        of_results = of_results.order_by(results.evaluation_id, results.position)
+        with connect_reader(self.target) as connection:
+            reading = connection.execution_options(yield_per=_STREAMED)
+            rows: Iterator[Any] = iter(reading.execute(of_results))
+            next_row: Any = next(rows, None)
+            for row in reading.execute(chosen).mappings():
+                id = row["id"]
+                of_answer: list[ResultRow] = []
+                # Ids below are of evaluations that were deleted meanwhile.
+                while next_row is not None and next_row[0] <= id:
+                    if next_row[0] == id:
+                        of_answer.append(result_row(*next_row[1:]))
+                    next_row = next(rows, None)
+                try:
+                    answer = _row_of_columns(row, of_answer)
+                except (ValueError, TypeError, AttributeError) as error:  # changed by hand
+                    unreadable.add(id, error)
+                    continue
+                unreadable.has_others = True
+                yield answer
+
+    def _results(self, query: Query, unreadable: UnreadableRows, *, with_results: bool) -> Stored:
+        """Yield the evaluations by their ids, in the order in which they were stored.
+
+        A page is in memory. No connection is open between pages: one kept open for hours would prevent
+        cleanup.
+        """
+        conditions = _conditions(query)
+        newest = ""
+        engine = reader_engine(self.target)  # compiles the statement once: a third of the time
+        while True:
+            page = (
+                sa.select(*_READ)
+                .where(EVALUATIONS.c.id > newest, *conditions)
+                .order_by(EVALUATIONS.c.id)
+                .limit(_PAGE_ROWS if with_results else _STREAMED)
+            )
+            with connect_reader(self.target, engine) as connection:
+                rows = connection.execute(page).mappings().all()
+                ids = [row["id"] for row in rows]
+                results = _results_of(connection, ids) if with_results else {}
+            if not rows:
+                return
+            newest = ids[-1]
+            yield from _built(rows, results, unreadable)
+
+    def _feedback(self, key: str, unreadable: UnreadableRows) -> Stored:
+        """Yield the evaluations with results of people that have this key in their metadata, oldest
+        first.
+        """
+        has_key = RESULTS.c.details.contains(f'"{key}":', autoescape=True)
+        ids = sa.select(RESULTS.c.evaluation_id).where(RESULTS.c.evaluator_kind == "human", has_key)
+        statement = (
+            sa.select(*_READ).where(EVALUATIONS.c.id.in_(ids)).order_by(EVALUATIONS.c.evaluated_at)
+        )
+        with connect_reader(self.target) as connection:
+            yield from evaluations_in(
+                connection, connection.execute(statement).mappings().all(), unreadable
+            )
+
+    def _answers(self, ids: Mapping[str, Collection[str]], unreadable: UnreadableRows) -> Stored:
+        """Yield the evaluations, without their results, that have one of these values in one of these
+        columns.
+        """
+        with connect_reader(self.target) as connection:
+            for column, values in ids.items():
+                for part in _parts(sorted(values)):
+                    statement = sa.select(*_READ).where(EVALUATIONS.c[column].in_(part))
+                    rows = connection.execute(statement).mappings().all()
+                    yield from evaluations_in(connection, rows, unreadable, with_results=False)
+
+    def _first(
+        self, condition: sa.ColumnElement[bool], *, limit: int = 50
+    ) -> list[StoredEvaluation]:
+        columns = EVALUATIONS.c
+        statement = (
             sa.select(*_READ)
-            .where(EVALUATIONS.c.id > newest, *conditions)
-            .order_by(EVALUATIONS.c.id)
-            .limit(_PAGE_ROWS if with_results else _STREAMED)
+            .where(condition)
+            .order_by(columns.evaluated_at, columns.id)
+            .limit(limit)
         )
-        with connect_reader(target, engine) as connection:
-            rows = connection.execute(page).mappings().all()
-            ids = [row["id"] for row in rows]
-            results = _results_of(connection, ids) if with_results else {}
-        if not rows:
-            return
-        newest = ids[-1]
-        yield from _built(rows, results, unreadable)
-
-
-def read_others(
-    target: Target, evaluations: Mapping[str, tuple[str, str]], unreadable: UnreadableRows
-) -> list[AggregatedEvaluationResult]:
-    """Return the other evaluations of the same spans. `evaluations` maps ids to their trace and
-    span ids.
-    """
-    columns = EVALUATIONS.c
-    traces = {trace_id for trace_id, _ in evaluations.values()}
-    spans = {span_id for _, span_id in evaluations.values()}
-    others = (
-        columns.trace_id.in_(traces) & columns.span_id.in_(spans) & columns.id.not_in(evaluations)
-    )
-    with connect_reader(target) as connection:
-        rows = connection.execute(sa.select(*_READ).where(others)).mappings().all()
-        return [evaluation for _, evaluation in evaluations_in(connection, rows, unreadable)]
-
-
-def read_feedback(
-    target: Target, key: str, unreadable: UnreadableRows
-) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
-    """Yield the evaluations with results of people that have this key in their metadata, oldest
-    first.
-    """
-    has_key = RESULTS.c.details.contains(f'"{key}":', autoescape=True)
-    ids = sa.select(RESULTS.c.evaluation_id).where(RESULTS.c.evaluator_kind == "human", has_key)
-    statement = (
-        sa.select(*_READ).where(EVALUATIONS.c.id.in_(ids)).order_by(EVALUATIONS.c.evaluated_at)
-    )
-    with connect_reader(target) as connection:
-        yield from evaluations_in(
-            connection, connection.execute(statement).mappings().all(), unreadable
-        )
-
-
-def read_answers(
-    target: Target, ids: Mapping[str, Collection[str]], unreadable: UnreadableRows
-) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
-    """Yield the evaluations, without their results, that have one of these values in one of these
-    columns.
-    """
-    with connect_reader(target) as connection:
-        for column, values in ids.items():
-            for part in _parts(sorted(values)):
-                statement = sa.select(*_READ).where(EVALUATIONS.c[column].in_(part))
-                rows = connection.execute(statement).mappings().all()
-                yield from evaluations_in(connection, rows, unreadable, with_results=False)
+        unreadable = UnreadableRows()
+        with connect_reader(self.target) as connection:
+            rows = connection.execute(statement).mappings().all()
+            answers = evaluations_in(connection, rows, unreadable)
+        unreadable.log(self.name)
+        return [StoredEvaluation(*answer) for answer in answers]
 
 
 def evaluations_in(
@@ -206,10 +371,9 @@ def _results_of(connection: sa.Connection, ids: Sequence[str]) -> dict[str, list
     return results
 
 
-def _conditions(
-    labels: Mapping[str, Collection[str]], since: datetime | None, until: datetime | None
-) -> list[sa.ColumnElement[bool]]:
+def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
     """Return the conditions that columns can hold. Tags are left to the caller."""
+    labels, since, until = query
     columns = EVALUATIONS.c
     conditions: list[sa.ColumnElement[bool]]
     conditions = [columns[name].in_(values) for name, values in labels.items() if name in columns]
@@ -218,69 +382,6 @@ def _conditions(
     if until is not None:
         conditions.append(columns.evaluated_at < in_utc(until))
     return conditions
-
-
-# --- light rows
-def read_rows(
-    target: Target,
-    unreadable: UnreadableRows,
-    *,
-    labels: Mapping[str, Collection[str]] | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> Iterator[AnswerRow]:
-    """Yield the evaluations as light rows, by id. Both tables are read beside each other."""
-    of, results = EVALUATIONS.c, RESULTS.c
-    conditions = _conditions(labels or {}, since, until)
-    chosen = (
-        sa.select(
-            of.id,
-            of.conversation_id,
-            of.session_id,
-            of.trace_id,
-            of.ended_ns,
-            of.tags,
-            of.details,
-            *(of[name] for name in LABELS),
-        )
-        .where(*conditions)
-        .order_by(of.id)
-    )
-    of_results = sa.select(
-        results.evaluation_id,
-        results.criterion,
-        results.evaluator,
-        results.evaluator_version,
-        results.status,
-        results.normalized,
-        results.passed,
-        results.probability,
-        results.evaluator_kind,
-        sa.func.coalesce(results.reason_code, results.error_type, results.label),
-        _is_shadow(target),
-    )
-    if conditions:
-        of_results = of_results.join(EVALUATIONS).where(*conditions)
-    of_results = of_results.order_by(results.evaluation_id, results.position)
-    with connect_reader(target) as connection:
-        reading = connection.execution_options(yield_per=_STREAMED)
-        rows: Iterator[Any] = iter(reading.execute(of_results))
-        next_row: Any = next(rows, None)
-        for row in reading.execute(chosen).mappings():
-            id = row["id"]
-            of_answer: list[ResultRow] = []
-            # Ids below are of evaluations that were deleted meanwhile.
-            while next_row is not None and next_row[0] <= id:
-                if next_row[0] == id:
-                    of_answer.append(result_row(*next_row[1:]))
-                next_row = next(rows, None)
-            try:
-                answer = _row_of_columns(row, of_answer)
-            except (ValueError, TypeError, AttributeError) as error:  # changed by hand
-                unreadable.add(id, error)
-                continue
-            unreadable.has_others = True
-            yield answer
 
 
 def _row_of_columns(row: Mapping[Any, Any], results: Sequence[ResultRow]) -> AnswerRow:
@@ -305,74 +406,6 @@ def _is_shadow(target: Target) -> Any:
     if target.path is None:
         return sa.func.strpos(details, '"shadow":true') > 0
     return sa.func.instr(details, '"shadow":true') > 0
-
-
-# --- results as columns, and what belongs to one answer
-def count_results(target: Target) -> int:
-    with connect_reader(target) as connection:
-        return int(connection.execute(sa.select(sa.func.count()).select_from(RESULTS)).scalar_one())
-
-
-def read_columns(target: Target, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
-    """Rows of `COLUMNS`, in parts, of the evaluations whose id is larger than `after`, in the order
-    of the ids.
-
-    `skip` leaves out so many of the oldest results.
-    """
-    results, evaluations = RESULTS.c, EVALUATIONS.c
-    if target.path is None:
-        moment: Any = sa.func.floor(sa.extract("epoch", results.evaluated_at))
-    else:
-        moment = sa.func.strftime("%s", results.evaluated_at)
-    selected = (
-        results.evaluation_id,
-        sa.cast(moment, sa.BigInteger),
-        results.criterion,
-        results.agent,
-        evaluations.model,
-        results.prompt_version,
-        results.evaluator_version,
-        results.environment,
-        results.arm,
-        sa.func.coalesce(results.reason_code, results.error_type, results.label),
-        results.evaluator_kind,
-        results.status,
-        results.passed,
-        results.weight,
-        results.probability,
-        results.normalized,
-        sa.func.coalesce(
-            evaluations.conversation_id,
-            evaluations.session_id,
-            results.trace_id,
-            results.evaluation_id,
-        ),
-        _is_shadow(target),
-    )
-    joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
-    with connect_reader(target) as connection:
-        if skip:
-            oldest = (
-                sa.select(results.evaluation_id)
-                .order_by(results.evaluation_id)
-                .limit(1)
-                .offset(skip)
-            )
-            after = max(after, connection.execute(oldest).scalar() or "")
-        statement = sa.select(*selected).select_from(joined).where(results.evaluation_id > after)
-        rows = connection.execution_options(yield_per=_AT_ONCE).execute(
-            statement.order_by(results.evaluation_id)
-        )
-        yield from rows.partitions()
-
-
-def find_labels(target: Target, evaluation_ids: Sequence[str]) -> list[Label]:
-    """The labels that these evaluations hold, each joined with the answer that it is about."""
-    labels: list[Label] = []
-    with connect_reader(target) as connection:
-        for part in _parts(evaluation_ids):
-            labels += _labels_of(connection, part)
-    return labels
 
 
 def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list[Label]:
@@ -402,62 +435,6 @@ def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list
         of_others = sa.select(*selected).select_from(joined).where(condition, ~is_human)
         others += [StoredVerdict(*row) for row in connection.execute(of_others)]
     return joined_labels(labels, others)
-
-
-def find_answer(
-    target: Target, evaluation_id: str
-) -> tuple[AggregatedEvaluationResult, list[StoredEvaluation]] | None:
-    """An evaluation, and what people and the application said of its answer; None if there is none
-    with this id.
-    """
-    evaluation = read_evaluation(target, evaluation_id)
-    if evaluation is None:
-        return None
-    columns, span = EVALUATIONS.c, evaluation.span
-    conditions: list[sa.ColumnElement[bool]] = [
-        columns.response_id.in_([name_of(evaluation_id), *filter(None, [evaluation.response_id])])
-    ]
-    if span is not None:
-        conditions.append(
-            sa.and_(columns.trace_id == span.trace_id, columns.span_id == span.span_id)
-        )
-    same = {
-        answer.evaluation_id: answer
-        for condition in conditions
-        for answer in _answers(target, condition)
-    }
-    same.pop(evaluation_id, None)
-    return evaluation, [same[key] for key in sorted(same)]
-
-
-def find_conversation(
-    target: Target, conversation_id: str, *, limit: int = 200
-) -> list[StoredEvaluation]:
-    """The evaluations of a conversation, oldest first."""
-    return _answers(target, EVALUATIONS.c.conversation_id == name_of(conversation_id), limit=limit)
-
-
-def find_evaluations(
-    target: Target, evaluation_ids: Sequence[str]
-) -> dict[str, AggregatedEvaluationResult]:
-    """Evaluations by their ids, at most a few hundred."""
-    answers = _answers(target, EVALUATIONS.c.id.in_(list(evaluation_ids)), limit=_MOST_IN)
-    return {answer.evaluation_id: answer.evaluation for answer in answers}
-
-
-def _answers(
-    target: Target, condition: sa.ColumnElement[bool], *, limit: int = 50
-) -> list[StoredEvaluation]:
-    columns = EVALUATIONS.c
-    statement = (
-        sa.select(*_READ).where(condition).order_by(columns.evaluated_at, columns.id).limit(limit)
-    )
-    unreadable = UnreadableRows()
-    with connect_reader(target) as connection:
-        rows = connection.execute(statement).mappings().all()
-        answers = evaluations_in(connection, rows, unreadable)
-    unreadable.log(target.place)
-    return [StoredEvaluation(*answer) for answer in answers]
 
 
 def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:

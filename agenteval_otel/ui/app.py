@@ -26,7 +26,7 @@ from starlette.staticfiles import StaticFiles
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import AgentEvalError, ConfigurationError, StorageError
 from agenteval_otel.reports.figures import count_of, percent, with_interval
-from agenteval_otel.storage.read import Place, find_answer, find_conversation
+from agenteval_otel.storage.places import Place
 from agenteval_otel.ui import views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.assets import HERE, VENDOR
@@ -60,6 +60,8 @@ class UiSettings(NamedTuple):
     """What the pages are of.
 
     Attributes:
+        place: Where the results are read.
+        title: How the pages name it.
         objectives: Of the criteria, by their names, 0 to 1.
         trace_url: Where a trace is shown, with ``{trace_id}`` and perhaps ``{span_id}``; None
             without such a place.
@@ -69,8 +71,8 @@ class UiSettings(NamedTuple):
         runs: The runs that were opened beside each other; None for one place.
     """
 
-    target: Place
-    place: str
+    place: Place
+    title: str
     objectives: Mapping[str, float] = {}
     trace_url: str | None = None
     keeps_comments: bool = True
@@ -91,7 +93,7 @@ class Pages:
     ) -> None:
         self.settings, self.columns, self.access = settings, columns, access
         self.lock = threading.Lock()
-        self.labels = Labels(settings.target, columns)
+        self.labels = Labels(settings.place, columns)
         self.dimensions = views.DIMENSIONS if settings.runs else views.DIMENSIONS[1:]
         self._overviews: dict[tuple[str, str | None], tuple[int, list[views.CriterionView]]] = {}
         self._templates = jinja2.Environment(
@@ -122,13 +124,13 @@ class Pages:
         }
 
     def __repr__(self) -> str:
-        return f"<Pages {self.settings.place}>"
+        return f"<Pages {self.settings.title}>"
 
     def render(self, template: str, *, is_static: bool = False, **values: Any) -> str:
         csrf = self.access.csrf if self.access is not None and not is_static else ""
         return self._templates.get_template(template).render(
             page=template.removesuffix(".html"),
-            place=self.settings.place,
+            place=self.settings.title,
             columns=self.columns,
             csrf=csrf,
             is_static=is_static,
@@ -177,7 +179,7 @@ class Pages:
         )
 
     def answer(self, evaluation_id: str) -> str:
-        stored = find_answer(self.settings.target, evaluation_id)
+        stored = self.settings.place.find_answer(evaluation_id)
         if stored is None:
             raise _NotFound("no such answer is stored")
         evaluation, others = stored
@@ -193,7 +195,7 @@ class Pages:
         )
 
     def conversation(self, query: Mapping[str, str]) -> str:
-        answers = find_conversation(self.settings.target, query.get("id", ""))
+        answers = self.settings.place.find_conversation(query.get("id", ""))
         if not answers:
             raise _NotFound("no answer of this conversation is stored")
         return self.render("conversation.html", key=query["id"], answers=answers)
@@ -421,7 +423,7 @@ def _page(pages: Pages, view: Callable[[Mapping[str, str]], str], request: Reque
 
 
 def _answer_json(pages: Pages, request: Request) -> Response:
-    stored = find_answer(pages.settings.target, request.path_params["key"])
+    stored = pages.settings.place.find_answer(request.path_params["key"])
     if stored is None:
         raise _NotFound("no such answer is stored")
     return _file(
@@ -471,7 +473,7 @@ def _label(pages: Pages, form: Mapping[str, str]) -> Response:
     if not pages.settings.can_label:
         return _message(pages, "Labels need a database: this is a file.", 400)
     key, criterion, verdict = (form.get(name, "") for name in ("key", "criterion", "verdict"))
-    stored = find_answer(pages.settings.target, key)
+    stored = pages.settings.place.find_answer(key)
     if stored is None or verdict not in ("pass", "fail"):
         raise _NotFound("no such answer is stored")
     comment = form.get("comment", "")[:_MAX_COMMENT]

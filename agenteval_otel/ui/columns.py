@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from agenteval_otel.comparison.statistics import Clusters, mean_of
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models.intervals import Estimate, UnitMean
-from agenteval_otel.storage.read import Place, count_results, read_columns
+from agenteval_otel.storage.places import Place
 from agenteval_otel.ui.runs import Runs
 
 Rows = NDArray[np.int32]
@@ -83,9 +83,9 @@ class ResultColumns:
     """
 
     def __init__(
-        self, target: Place, *, max_results: int = 2_000_000, runs: Runs | None = None
+        self, place: Place, *, max_results: int = 2_000_000, runs: Runs | None = None
     ) -> None:
-        self.target, self._max_results, self._runs = target, max_results, runs
+        self.place, self._max_results, self._runs = place, max_results, runs
         self._names: dict[str, dict[str | None, int]] = {name: {} for name in NAMED}
         self._columns: dict[str, NDArray[Any]] = {}
         self._settled, self._settled_id = 0, ""
@@ -119,7 +119,7 @@ class ResultColumns:
         if now - self._looked_s < _REFRESH_S and not at_once:
             return
         if now - self._all_read_s > _READ_ALL_S:
-            self._reset(count_results(self.target))
+            self._reset(self.place.count_results())
             self._all_read_s = now
         before = (self.count, bytes(self["evaluation_id"][-1]) if self.count else b"")
         self._read(progress)
@@ -139,7 +139,7 @@ class ResultColumns:
         total = len(self._columns["moment"]) - 1_000 - self.left_out
         skip = self.left_out if not self._settled_id else 0
         position = self._settled
-        for rows in read_columns(self.target, after=self._settled_id, skip=skip):
+        for rows in self.place.columns(after=self._settled_id, skip=skip):
             position = self._add(position, rows)
             if progress is not None:
                 progress(position, total)
@@ -189,7 +189,7 @@ class ResultColumns:
             encoded = np.frombuffer(bytes.fromhex("".join(ids)), "V16")
         except ValueError:
             raise StorageError(
-                f"{self.target.place}: an id of an evaluation was changed by hand"
+                f"{self.place.name}: an id of an evaluation was changed by hand"
             ) from None
         values = {
             "evaluation_id": encoded,

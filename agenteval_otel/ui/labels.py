@@ -13,7 +13,7 @@ from agenteval_otel.feedback.answers import RecentAnswer
 from agenteval_otel.feedback.payload import OfPerson
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.read import Place, find_evaluations, find_labels
+from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label
 from agenteval_otel.ui.columns import SCORED, ResultColumns, Rows
 from agenteval_otel.ui.views import worst
@@ -44,8 +44,8 @@ class LabelAgreement(NamedTuple):
 class Labels:
     """The labels of a database, read again when it has new results. Blocks; any thread."""
 
-    def __init__(self, target: Place, columns: ResultColumns) -> None:
-        self._target, self._columns = target, columns
+    def __init__(self, place: Place, columns: ResultColumns) -> None:
+        self._place, self._columns = place, columns
         self._read: tuple[int, list[Label]] = (-1, [])
 
     def all(self) -> list[Label]:
@@ -53,7 +53,7 @@ class Labels:
         if self._read[0] != version:
             rows = np.flatnonzero(self._columns["is_human"])
             ids = sorted({self._columns.id_of(row) for row in rows})
-            self._read = (version, find_labels(self._target, ids))
+            self._read = (version, self._place.find_labels(ids))
         return self._read[1]
 
     def agreement(self, criterion: str) -> LabelAgreement:
@@ -91,7 +91,7 @@ class Labels:
                 break
         for key in waiting[skip:]:
             # One at a time, as the first nearly always has content: answers take megabytes each.
-            stored = find_evaluations(self._target, [key]).get(key)
+            stored = self._place.find_evaluations([key]).get(key)
             if stored is not None and stored.input_snapshot is not None:
                 return key, stored, max(1, left)
         return None

@@ -11,14 +11,13 @@ from agenteval_otel.comparison.answers import answer_of
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.storage.line_files import LineFiles
-from agenteval_otel.storage.read import Query, read_rows
 
 
 class Runs:
     """The runs in files of results, by the files' names and in their order. Blocks."""
 
-    def __init__(self, target: LineFiles, names: Sequence[str]) -> None:
-        self.target = target
+    def __init__(self, place: LineFiles, names: Sequence[str]) -> None:
+        self.place = place
         self.names = tuple(names)
         self._compared: dict[tuple[str, str, bool], Comparison] = {}
 
@@ -26,7 +25,7 @@ class Runs:
         return f"<Runs {', '.join(self.names)}>"
 
     def name_of(self, evaluation_id: str) -> str:
-        return self.names[self.target.number_of(evaluation_id)]
+        return self.names[self.place.number_of(evaluation_id)]
 
     def check(self, name: str, path: str) -> str:
         """The name, if it is a run's. Raises `ConfigurationError` with the choices."""
@@ -46,7 +45,7 @@ class Runs:
 
     def _answers(self, name: str) -> list[Answer]:
         """Return the answers of a run, each with the id by which the pages show it."""
-        rows = read_rows(Query(self.target.only(self.names.index(name))))
+        rows = self.place.only(self.names.index(name)).rows()
         return [answer_of(row)._replace(place=row.id) for row in rows]
 
 
@@ -59,7 +58,7 @@ def opened_runs(places: Sequence[str]) -> Runs:
     files = LineFiles(places)
     for number, place in enumerate(places):
         try:
-            first = next(read_rows(Query(files.only(number))), None)
+            first = next(files.only(number).rows(), None)
         except StorageError as error:
             raise ConfigurationError(str(error), path="PLACE") from None
         if first is None:

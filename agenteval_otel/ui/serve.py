@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from agenteval_otel.database.target import Target, database_at, is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
-from agenteval_otel.storage.read import Place, count_results
+from agenteval_otel.storage.places import Place
+from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import add_missing_indices
 from agenteval_otel.ui.runs import opened_runs
 
@@ -20,8 +21,9 @@ LOOPBACK: Final = "127.0.0.1"
 _STOP_S: Final = 3.0
 
 
-def opened(place: str) -> tuple[Place, bool]:
-    """Return the place of a file or a URL, and whether labels can be stored in it.
+def opened(place: str) -> tuple[Place, Target | None]:
+    """Return the place of a file or a URL, and the database in which labels can be stored. None for
+    a file of JSON lines.
 
     Raises:
         ConfigurationError: A wrong address, or a file without results.
@@ -32,8 +34,8 @@ def opened(place: str) -> tuple[Place, bool]:
         raise ConfigurationError(str(error), path="PLACE") from None
     path = target.path
     if path is None or not path.is_file() or not path.stat().st_size or is_sqlite(path):
-        return target, True
-    return opened_runs([place]).target, False
+        return database_of(target), target
+    return opened_runs([place]).place, None
 
 
 def prepare(target: Target) -> list[str]:
@@ -45,7 +47,7 @@ def prepare(target: Target) -> list[str]:
     path = target.path
     if path is None or (path.is_file() and path.stat().st_size):
         try:
-            count_results(target)
+            database_of(target).count_results()
         except StorageError as error:
             wrong = "cannot be read, or nothing of agenteval-otel was ever stored there"
             raise ConfigurationError(f"{wrong}: {error}", path="PLACE") from None

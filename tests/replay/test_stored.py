@@ -14,7 +14,7 @@ from agenteval_otel.models import (
     SpanReference,
 )
 from agenteval_otel.storage import SqlStorageProvider
-from agenteval_otel.storage.read import Query, read_others, read_results
+from agenteval_otel.storage.read import database_of
 from tests.cli.conftest import CommandLine
 
 from . import recordings as rec
@@ -161,7 +161,7 @@ def test_one_trace_of_very_many_answers_is_read_in_pages(tmp_path: Path) -> None
         *(stored(number, polite(number), span=span) for number, span in enumerate(spans)),
     )
     target = target_of(tmp_path / "a.db", None)
-    keys = [key for key, _ in read_results(Query(target))]
-    assert len(read_others(target, {keys[1]: (trace_id, spans[1].span_id)})) == 1
-    assert read_others(target, {keys[0]: (trace_id, spans[0].span_id)}) == []
-    assert read_others(target, {}) == []
+    keys = [key for key, _ in database_of(target).results()]
+    assert len(database_of(target).find_others({keys[1]: (trace_id, spans[1].span_id)})) == 1
+    assert database_of(target).find_others({keys[0]: (trace_id, spans[0].span_id)}) == []
+    assert database_of(target).find_others({}) == []

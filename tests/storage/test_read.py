@@ -20,19 +20,8 @@ from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, SpanReference
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.line_files import LineFiles
-from agenteval_otel.storage.read import (
-    Place,
-    Query,
-    count_results,
-    find_answer,
-    find_conversation,
-    find_labels,
-    place_of,
-    read_columns,
-    read_results,
-    read_rows,
-    summarise,
-)
+from agenteval_otel.storage.places import Place, Query
+from agenteval_otel.storage.read import database_of, place_of, summarise
 from agenteval_otel.storage.rows import AnswerRow, UnreadableRows, row_of
 from tests.storage.samples import aggregated, failed, save, scored, skipped
 
@@ -87,12 +76,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 def _by_version(place: Place) -> list[AnswerRow]:
-    return sorted(read_rows(Query(place)), key=lambda row: row.labels["prompt_version"])
+    return sorted(place.rows(), key=lambda row: row.labels["prompt_version"])
 
 
 def test_rows_are_equal_whichever_place_they_come_from(place: Place) -> None:
     """Databases, lines and results of this process give the same rows: labels, unit, input, results."""
-    rows = list(read_rows(Query(place)))
+    rows = list(place.rows())
     expected = [row_of(answered(number), "") for number in range(4)]
     for row, own in zip(_by_version(place), expected, strict=True):
         read = row._replace(id="", place="")
@@ -116,20 +105,20 @@ def test_a_query_filters_rows_and_whole_results(
     place: Place, filters: dict[str, object], versions: list[str]
 ) -> None:
     """Every place gives the same answers for a query, as rows and as evaluations."""
-    query = Query(place, **filters)  # type: ignore[arg-type]
-    assert sorted(row.labels["prompt_version"] for row in read_rows(query)) == versions
-    assert sorted(result.prompt_version or "" for _, result in read_results(query)) == versions
+    query = Query(**filters)  # type: ignore[arg-type]
+    assert sorted(row.labels["prompt_version"] for row in place.rows(query)) == versions
+    assert sorted(result.prompt_version or "" for _, result in place.results(query)) == versions
 
 
 def test_sums_of_groups(place: Place) -> None:
     """Scores are weighted, failures are counted apart, and answers of one conversation are a unit."""
-    sums = summarise(Query(place), ("criterion", "agent"))
+    sums = summarise(place.rows(), ("criterion", "agent"))
     assert set(sums) == {("tone", "support"), ("length", "support")}
     tone = sums["tone", "support"].scores.mean()
     assert tone is not None
     assert (tone.scores, tone.units) == (4, 2)
     assert sums["length", "support"].failed == 4
-    by_version = summarise(Query(place), ("prompt_version", "criterion"))
+    by_version = summarise(place.rows(), ("prompt_version", "criterion"))
     assert by_version["2", "tone"].passes.count == 1
 
 
@@ -138,28 +127,28 @@ def test_what_belongs_to_an_answer_is_found(place: Place) -> None:
     rows = _by_version(place)
     [conversation] = {row.conversation_id for row in rows[:2]}
     assert conversation is not None
-    assert [item.evaluation_id for item in find_conversation(place, conversation)] == [
+    assert [item.evaluation_id for item in place.find_conversation(conversation)] == [
         row.id for row in rows[:2]
     ]
-    stored = find_answer(place, rows[3].id)
+    stored = place.find_answer(rows[3].id)
     assert stored is not None
     assert stored[0].prompt_version == "3"
     for unknown in ("f" * 32, "x", "0" * 31 + "1", f"{1:012x}{0:020x}"):
-        assert find_answer(place, unknown) is None
-    [label] = find_labels(place, [rows[0].id])
+        assert place.find_answer(unknown) is None
+    [label] = place.find_labels([rows[0].id])
     assert (label.evaluation_id, label.criterion, label.passed) == (rows[0].id, "tone", False)
     assert label.others["tone"] is True
 
 
 def test_columns_continue_behind_an_id(place: Place) -> None:
     """All results are counted, read in order, and read again from any answer on."""
-    rows = list(read_rows(Query(place)))
-    assert count_results(place) == 16
-    columns = [row for part in read_columns(place, after="") for row in part]
+    rows = list(place.rows())
+    assert place.count_results() == 16
+    columns = [row for part in place.columns(after="") for row in part]
     assert len(columns) == 16
-    later = [row for part in read_columns(place, after=rows[1].id) for row in part]
+    later = [row for part in place.columns(after=rows[1].id) for row in part]
     assert [row[0] for row in later] == [row[0] for row in columns[8:]]
-    assert len([row for part in read_columns(place, after="", skip=8) for row in part]) in (4, 8)
+    assert len([row for part in place.columns(after="", skip=8) for row in part]) in (4, 8)
 
 
 def test_a_damaged_row_of_a_database_costs_itself(
@@ -173,10 +162,10 @@ def test_a_damaged_row_of_a_database_costs_itself(
             "UPDATE agenteval_evaluations SET details = '{cut' WHERE prompt_version = '1'"
         )
     connection.close()
-    query = Query(target_of(path, None))
-    for read in (read_rows, read_results):
+    database = database_of(target_of(path, None))
+    for read in (database.rows, database.results):
         unreadable = UnreadableRows()
-        assert len(list(read(query, unreadable))) == 2
+        assert len(list(read(unreadable=unreadable))) == 2
         assert unreadable.count == 1
         assert "not JSON" in unreadable.first
     assert "stored_rows_unreadable" in caplog.text or "cannot be read" in caplog.text
@@ -191,9 +180,10 @@ def test_damaged_lines_cost_themselves(tmp_path: Path) -> None:
     wrong = [good[:50], b"[1]", b'{"results": 3}', b'{"results": [{}]}', b"[" * 100_000]
     latin = good.replace(b"There.", b"Caf\xe9.")
     path.write_bytes(b"\xef\xbb\xbf" + b"\n".join([good, *wrong, b"", good, latin, good[:80]]))
-    for read, count in ((read_rows, 3), (read_results, 3)):
+    files = LineFiles([path])
+    for read in (files.rows, files.results):
         unreadable = UnreadableRows()
-        assert len(list(read(Query(LineFiles([path])), unreadable))) == count
+        assert len(list(read(unreadable=unreadable))) == 3
         assert unreadable.count == len(wrong)
         assert unreadable.first.startswith("a.jsonl:2: ")
         assert sum(unreadable.reasons.values()) == len(wrong)
@@ -204,14 +194,14 @@ def test_results_of_the_original_framework_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     snake = {"results": [{"criterion_name": "tone", "evaluator_type": "T", "normalized": 0.5}]}
     path.write_text(f"{json.dumps(ORIGINAL)}\n{json.dumps(snake)}\n")
-    first, second = read_rows(Query(LineFiles([path])))
+    first, second = LineFiles([path]).rows()
     assert [(row.criterion, row.status) for row in first.results] == [
         ("tone", "scored"),
         ("length", "failed"),
     ]
     assert first.at == 1_700_000_000
     assert second.results[0].normalized == 0.5
-    whole = [result for _, result in read_results(Query(LineFiles([path])))]
+    whole = [result for _, result in LineFiles([path]).results()]
     assert [result.status for result in whole[0].results] == ["scored", "failed"]
 
 
@@ -221,13 +211,13 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
     line = answered(0).model_dump_json(by_alias=True, exclude_none=True)
     path.write_text(f"{line}\n{line[:40]}")
     files = LineFiles([path])
-    [row] = read_rows(Query(files))
+    [row] = files.rows()
     with path.open("a") as file:
         file.write(f"{line[40:]}\n")
-    assert len([row for part in read_columns(files, after=row.id) for row in part]) == 4
+    assert len([row for part in files.columns(after=row.id) for row in part]) == 4
     path.unlink()
     with pytest.raises(StorageError, match=r"a\.jsonl cannot be read"):
-        list(read_rows(Query(files)))
+        list(files.rows())
 
 
 def _calls() -> Iterator[tuple[str, str]]:
@@ -251,7 +241,7 @@ def test_only_the_storage_turns_stored_text_into_results() -> None:
 
 
 def test_only_the_reader_knows_whether_a_place_is_a_database() -> None:
-    """No other package imports the queries of databases: it asks `storage.read`."""
+    """No other package imports the queries of databases: it asks a `Place`."""
     importers = {
         path.relative_to(PACKAGE).parts[0]
         for path in PACKAGE.rglob("*.py")

@@ -56,7 +56,7 @@ def open_pages(tmp_path: Path) -> Open:
         target = store(tmp_path / "results.db", answers)
         columns, access = ResultColumns(target), Access(PORT)
         columns.refresh()
-        pages = Pages(UiSettings(target, target.place, **settings), columns, access)
+        pages = Pages(UiSettings(target, target.name, **settings), columns, access)
         client = TestClient(
             application(pages), base_url=f"http://127.0.0.1:{PORT}", raise_server_exceptions=True
         )

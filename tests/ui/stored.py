@@ -18,6 +18,8 @@ from agenteval_otel.models import (
     SpanReference,
     ToolCall,
 )
+from agenteval_otel.storage.places import Place
+from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import Database
 from agenteval_otel.storage.sql_rows import rows_of
 
@@ -65,13 +67,13 @@ def answer(
     return AggregatedEvaluationResult(timestamp=now // 10**6, results=results, **given)
 
 
-def store(path: Path, answers: Iterable[AggregatedEvaluationResult]) -> Target:
+def store(path: Path, answers: Iterable[AggregatedEvaluationResult]) -> Place:
     target = Target(path, "")
     database = Database(target)
     items = [rows_of(item) for item in answers]
     assert not any(database.write(items, may_wait=True)), "stored"
     database.close()
-    return target
+    return database_of(target)
 
 
 def traffic(count: int = 300) -> list[AggregatedEvaluationResult]:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agenteval_otel.database.target import Target
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.intervals import UnitSums, estimate_of
 from agenteval_otel.storage.sql_database import add_missing_indices
@@ -181,7 +182,8 @@ def test_tables_of_an_older_package_get_their_indices(tmp_path: Path) -> None:
     """They are made once, by name."""
     import sqlite3
 
-    target = store(tmp_path / "a.db", [answer(score())])
+    store(tmp_path / "a.db", [answer(score())])
+    target = Target(tmp_path / "a.db", "")
     with sqlite3.connect(tmp_path / "a.db") as connection:
         connection.execute("DROP INDEX agenteval_evaluations_conversation")
     connection.close()

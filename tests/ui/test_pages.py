@@ -18,7 +18,6 @@ import pytest
 from agenteval_otel import cli
 from agenteval_otel.database.target import Target
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.storage.read import read_columns
 from agenteval_otel.ui import assets
 from agenteval_otel.ui.serve import opened, prepare
 from agenteval_otel.ui.text import MAX_SHOWN, brief, shown, visible
@@ -284,9 +283,9 @@ def test_a_file_of_json_lines_is_read(tmp_path: Path) -> None:
     lines = [item.model_dump_json(by_alias=True) for item in traffic(4)]
     path = tmp_path / "results.jsonl"
     path.write_text("\n".join([*lines, lines[0][:40]]))
-    target, is_database = opened(str(path))
-    assert not is_database
-    assert len({row[0] for part in read_columns(target, after="") for row in part}) == 4
+    place, database = opened(str(path))
+    assert database is None
+    assert len({row[0] for part in place.columns(after="") for row in part}) == 4
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(ConfigurationError, match="is no file of results"):
         opened(str(tmp_path / "notes.txt"))

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.database.target import Target, target_of
+from agenteval_otel.database.target import target_of
+from agenteval_otel.storage.places import Place
+from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import Database
 from agenteval_otel.storage.sql_rows import rows_of
 from agenteval_otel.ui.columns import ResultColumns
@@ -30,10 +32,10 @@ def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path)
     """Every page opens, the figures are equal, and a label is stored and joined with its answer."""
     answers = traffic(90)
     target = target_of(None, postgresql.url)
-    database = Database(target)
+    place, database = database_of(target), Database(target)
     assert not any(database.write([rows_of(item) for item in answers], may_wait=True))
     database.close()
-    views = [_views(chosen) for chosen in (target, store(tmp_path / "a.db", answers))]
+    views = [_views(chosen) for chosen in (place, store(tmp_path / "a.db", answers))]
     assert views[0] == views[1]
     with served(postgresql.url) as address, client_of(address) as client:
         for path in (
@@ -51,14 +53,14 @@ def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path)
         }
         reply = client.post("/label", data={**form, "criterion": "helpfulness", "verdict": "fail"})
         assert reply.status_code == 200
-    columns = ResultColumns(target)
+    columns = ResultColumns(place)
     columns.refresh()
-    (label,) = Labels(target, columns).all()
+    (label,) = Labels(place, columns).all()
     assert (label.evaluation_id, label.passed) == (form["key"], False)
 
 
-def _views(target: Target) -> list[Any]:
-    columns = ResultColumns(target)
+def _views(place: Place) -> list[Any]:
+    columns = ResultColumns(place)
     columns.refresh()
     return [
         (

@@ -35,7 +35,7 @@ from agenteval_otel.models import (
     EvaluationInput,
     EvaluationResult,
 )
-from agenteval_otel.storage.read import Query, place_of, read_results
+from agenteval_otel.storage.read import place_of
 
 PROBABILITY, ROUND = "label_probability", "label_round"
 USER_FEEDBACK = "user_feedback"
@@ -414,7 +414,7 @@ def _results_in(files: Sequence[str]) -> Iterator[tuple[str, AggregatedEvaluatio
     for file in files:
         is_file = not is_database(file)
         try:
-            for identifier, aggregated in read_results(Query(place_of(file))):
+            for identifier, aggregated in place_of(file).results():
                 yield "" if is_file else identifier, aggregated
         except StorageError as error:
             raise ConfigurationError(str(error)) from None

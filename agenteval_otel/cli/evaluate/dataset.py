@@ -34,7 +34,7 @@ from agenteval_otel.database.target import is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.storage.erasure import ERASED
-from agenteval_otel.storage.read import Query, place_of, read_results
+from agenteval_otel.storage.read import place_of
 
 MAX_PROBLEMS = 20
 _MAX_CELL = 2**31 - 1
@@ -393,7 +393,7 @@ def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parse
 
 def _parse_sqlite(path: str) -> Iterator[Parsed]:
     try:
-        stored = read_results(Query(place_of(path)), with_results=False)
+        stored = place_of(path).results(with_results=False)
         for number, (_, evaluation) in enumerate(stored, 1):
             yield number, partial(_named_fields, evaluation)
     except StorageError as error:

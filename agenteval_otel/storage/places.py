@@ -1,0 +1,168 @@
+"""What every place of stored results can be asked: a database, or files of JSON lines."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.rows import AnswerRow, Label, StoredEvaluation, UnreadableRows, row_of
+
+Stored: TypeAlias = Iterator[tuple[str, AggregatedEvaluationResult]]
+"""Evaluations by their ids."""
+COLUMNS: Final = (
+    "evaluation_id", "moment", "criterion", "agent", "model", "prompt_version", "evaluator_version", "environment",
+    "arm", "reason", "evaluator_kind", "status", "passed", "weight", "probability", "normalized", "cluster", "shadow",
+)  # fmt: skip
+"""Of a row of `Place.columns`, in this order; `moment` is in seconds since the epoch."""
+
+
+class Query(NamedTuple):
+    """Which stored results are read.
+
+    Attributes:
+        labels: The values that are wanted, by names of `LABELS` and ``tag.<key>``.
+        since: Evaluated at this moment or later.
+        until: Evaluated before this moment.
+    """
+
+    labels: Mapping[str, Collection[str]] = {}
+    since: datetime | None = None
+    until: datetime | None = None
+
+    @property
+    def is_of_all(self) -> bool:
+        return not self.labels and self.since is None and self.until is None
+
+    @property
+    def has_tags(self) -> bool:
+        return any(name.startswith("tag.") for name in self.labels)
+
+    def keeps(self, row: AnswerRow) -> bool:
+        """Tell whether the answer is wanted."""
+        if any(row.labels.get(name) not in values for name, values in self.labels.items()):
+            return False
+        if self.until is not None and row.at >= self.until.timestamp():
+            return False
+        return self.since is None or row.at >= self.since.timestamp()
+
+
+ALL: Final = Query()
+
+
+class Place(ABC):
+    """Where evaluated answers are stored. Every method blocks.
+
+    A stored answer that cannot be read costs itself: it is counted, and logged once a reading. A
+    place that cannot be read raises `StorageError`.
+    """
+
+    filters_labels: ClassVar[bool] = False
+    """Whether `_results` leaves out what a query does not want, tags apart."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """As messages name it, without a password."""
+
+    def rows(
+        self, query: Query = ALL, unreadable: UnreadableRows | None = None
+    ) -> Iterator[AnswerRow]:
+        """Yield the answers that are wanted as light rows, in the order in which they were stored."""
+        unreadable = UnreadableRows() if unreadable is None else unreadable
+        yield from filter(query.keeps, self._rows(query, unreadable))
+        unreadable.log(self.name)
+
+    def results(
+        self,
+        query: Query = ALL,
+        unreadable: UnreadableRows | None = None,
+        *,
+        with_results: bool = True,
+    ) -> Stored:
+        """Yield the whole evaluations that are wanted, in the order in which they were stored.
+
+        Without `with_results` those of a database have none of their results, and are read faster.
+        """
+        unreadable = UnreadableRows() if unreadable is None else unreadable
+        is_filtered = query.is_of_all or (self.filters_labels and not query.has_tags)
+        for id, evaluation in self._results(query, unreadable, with_results=with_results):
+            if is_filtered or query.keeps(row_of(evaluation, id)):
+                yield id, evaluation
+        unreadable.log(self.name)
+
+    def feedback(self, key: str) -> Stored:
+        """Yield the evaluations with results of people that have this key in their metadata."""
+        unreadable = UnreadableRows()
+        yield from self._feedback(key, unreadable)
+        unreadable.log(self.name)
+
+    def answers(self, ids: Mapping[str, Collection[str]]) -> Stored:
+        """Yield the evaluations with one of these values of ``trace_id``, ``response_id`` or
+        ``conversation_id``, perhaps without their results. Files give all that have an input.
+        """
+        unreadable = UnreadableRows()
+        yield from self._answers(ids, unreadable)
+        unreadable.log(self.name)
+
+    @abstractmethod
+    def count_results(self) -> int:
+        """Return how many results there are: of files at least as many as can be read."""
+
+    @abstractmethod
+    def columns(self, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
+        """Yield the results as rows of `COLUMNS`, in parts, of the evaluations behind the id
+        `after`. `skip` leaves out so many of the oldest results.
+        """
+
+    @abstractmethod
+    def find_answer(
+        self, evaluation_id: str
+    ) -> tuple[AggregatedEvaluationResult, list[StoredEvaluation]] | None:
+        """Return an evaluation, and what people and the application said of its answer. None for an
+        id that is not stored.
+        """
+
+    @abstractmethod
+    def find_conversation(
+        self, conversation_id: str, *, limit: int = 200
+    ) -> list[StoredEvaluation]:
+        """Return the evaluations of a conversation, oldest first."""
+
+    @abstractmethod
+    def find_evaluations(
+        self, evaluation_ids: Sequence[str]
+    ) -> dict[str, AggregatedEvaluationResult]:
+        """Return evaluations by their ids, at most a few hundred."""
+
+    @abstractmethod
+    def find_others(
+        self, evaluations: Mapping[str, tuple[str, str]]
+    ) -> list[AggregatedEvaluationResult]:
+        """Return the other evaluations of the same spans. `evaluations` maps ids to their trace and
+        span ids.
+        """
+
+    @abstractmethod
+    def find_labels(self, evaluation_ids: Sequence[str]) -> list[Label]:
+        """Return the labels that these evaluations hold, each joined with the answer that it is
+        about.
+        """
+
+    @abstractmethod
+    def _rows(self, query: Query, unreadable: UnreadableRows) -> Iterator[AnswerRow]:
+        """Yield the answers; those that are not wanted may be among them."""
+
+    @abstractmethod
+    def _results(self, query: Query, unreadable: UnreadableRows, *, with_results: bool) -> Stored:
+        """Yield the evaluations; those that are not wanted may be among them."""
+
+    @abstractmethod
+    def _feedback(self, key: str, unreadable: UnreadableRows) -> Stored: ...
+
+    @abstractmethod
+    def _answers(
+        self, ids: Mapping[str, Collection[str]], unreadable: UnreadableRows
+    ) -> Stored: ...
