@@ -74,7 +74,7 @@ def test_feedback_is_taken_over_http(telemetry: RecordedTelemetry, url: str) -> 
     ("body", "status", "answer"),
     [
         (b"{", 400, "not JSON"),
-        (b"[" * 40_000, 400, "deeper than 64 levels"),
+        (b"[" * 40_000 + b"]" * 40_000, 400, "deeper than 64 levels"),
         (b"[" * 100_000, 413, "more than 50,000 values"),
         (b'{"response_id": "r", "thumbs": "up", "thumbs": "down"}', 400, "appears twice"),
         (b'{"response_id": "\\ud800", "thumbs": "up"}', 400, "half of a character"),
