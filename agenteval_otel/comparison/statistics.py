@@ -28,6 +28,7 @@ _Z = NormalDist().inv_cdf
 # permutations, and how many cluster labels are drawn at most
 _MOST, _LEAST, _WORK = 9_999, 1_999, 20_000_000
 _CHUNK = 4_000_000
+_FEW_SCORES = 5.0
 _FEW_PAIRS = 5.0
 _STEPS = 30  # of the fixed point
 _FEWEST, _UNIT = 20.0, 100.0  # clusters for `at_any_time`: the minimum, and the unit of its ratio r
@@ -88,7 +89,7 @@ def unpaired(a: UnitMean, b: UnitMean) -> Difference:
     if not math.isfinite(variance):
         return Difference(value, -1.0, 1.0, math.inf)
     error = math.sqrt(variance)
-    if is_rare(a.mean, a.kish) or is_rare(b.mean, b.kish):
+    if is_rare(a.mean, a.kish, _FEW_SCORES) or is_rare(b.mean, b.kish, _FEW_SCORES):
         of_a, of_b = a.estimate(), b.estimate()
         low = value - math.hypot(b.mean - of_b.low, of_a.high - a.mean)
         high = value + math.hypot(of_b.high - b.mean, a.mean - of_a.low)

@@ -15,9 +15,9 @@ _T = (
     (3 * Z95**7 + 19 * Z95**5 + 17 * Z95**3 - 15 * Z95) / 384,
     (79 * Z95**9 + 776 * Z95**7 + 1482 * Z95**5 - 1920 * Z95**3 - 945 * Z95) / 92_160,
 )
-_FEW = 5.0
+_FEW: Final = 10.0
+_MOST_UNITS: Final = 100_000
 _NOTHING = 1e-12
-_ALONE: Final = object()
 
 
 def student95(freedom: float) -> float:
@@ -74,7 +74,7 @@ class UnitMean(NamedTuple):
         The interval is Wilson's (1927) with n = m (1 - m) / V, which for equal weights and pass/fail
         scores is the number of scores, and which stays in [0, 1] and keeps its coverage near 0 and
         1, where m +- z sqrt(V) does not. V is the variance by units where a unit has several
-        scores, and no less than if each were a unit. Where fewer than five units stand on the rarer
+        scores, and no less than if each were a unit. Where fewer than ten scores stand on the rarer
         side V is itself a guess: n is then at most Kish's number.
         """
         mean = min(1.0, max(0.0, self.mean))
@@ -82,7 +82,7 @@ class UnitMean(NamedTuple):
         variance = max(self.apart, by_unit)
         kish = min(self.kish, self.kish_units)
         effective = mean * (1 - mean) / variance if variance > _NOTHING else kish
-        if is_rare(mean, kish):
+        if is_rare(mean, self.kish):
             effective = min(effective, kish)
         low, high = wilson_interval(mean, effective)
         return Estimate(mean, low, high, self.scores, effective)
@@ -129,41 +129,64 @@ class WeightedSums:
 
 
 class UnitSums(WeightedSums):
-    """Running sums of scores in [0, 1] by unit; keeps two numbers for each unit."""
+    """Running sums of scores in [0, 1] by unit.
 
-    __slots__ = ("_units",)
+    Keeps two numbers for each of the last 100,000 units. A unit that comes again after so many
+    others counts as a new one.
+    """
+
+    __slots__ = ("_open", "_squares", "units")
 
     def __init__(self) -> None:
         super().__init__()
-        self._units: dict[Hashable, tuple[float, float]] = {}
+        self.units = 0
+        self._open: dict[Hashable, tuple[float, float]] = {}
+        # Over the units, of the weights w and the weighted scores y of each: w^2, w y, y^2.
+        self._squares = (0.0, 0.0, 0.0)
 
     def add(self, score: float, weight: float = 1.0, unit: Hashable = None) -> None:
         """Add one score of a unit; without one it is a unit of its own."""
         super().add(score, weight)
-        key = (_ALONE, self.count) if unit is None else unit
-        of_weights, of_scores = self._units.get(key, (0.0, 0.0))
-        self._units[key] = (of_weights + weight, of_scores + weight * score)
+        before = None if unit is None else self._open.pop(unit, None)
+        if before is None:
+            self.units += 1
+            before = (0.0, 0.0)
+        after = (before[0] + weight, before[1] + weight * score)
+        if unit is not None:
+            self._open[unit] = after
+            if len(self._open) > _MOST_UNITS:
+                del self._open[next(iter(self._open))]
+        (w, y), (w_before, y_before) = after, before
+        ww, wy, yy = self._squares
+        self._squares = (
+            ww + w * w - w_before * w_before,
+            wy + w * y - w_before * y_before,
+            yy + y * y - y_before * y_before,
+        )
 
     def mean(self) -> UnitMean | None:
         """Return the weighted mean of the scores; None without any."""
         mean = super().mean()
         if mean is None:
             return None
-        units = self._units.values()
-        total = self.w * self.w
-        residuals = math.fsum((wy - mean.mean * w) ** 2 for w, wy in units)
-        return mean._replace(
-            between=residuals / total,
-            kish_units=total / math.fsum(w * w for w, _ in units),
-            units=len(units),
-        )
+        total, rate = self.w * self.w, mean.mean
+        ww, wy, yy = self._squares
+        residuals = max(0.0, yy - 2 * rate * wy + rate * rate * ww)
+        return mean._replace(between=residuals / total, kish_units=total / ww, units=self.units)
 
 
-def is_rare(mean: float, kish: float) -> bool:
-    """Whether fewer than five scores stand on the rarer side, so that their variance is itself a
+def is_rare(mean: float, kish: float, few: float = _FEW) -> bool:
+    """Whether fewer than `few` scores stand on the rarer side, so that their variance is itself a
     guess.
     """
-    return min(mean, 1 - mean) * kish < _FEW
+    return min(mean, 1 - mean) * kish < few
+
+
+def unit_of(*, conversation: str | None, session: str | None, trace: str | None) -> str | None:
+    """Return what an answer shares with those that it is no independent news beside: its
+    conversation, else its session, else its trace. None for an answer that stands alone.
+    """
+    return conversation or session or trace
 
 
 def estimate_of(scored: Iterable[tuple[float, float]]) -> Estimate | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, SupportsFloat, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from agenteval_otel.models.inputs import Annotations, EvaluationInput, StreamEnd, names_of
+from agenteval_otel.models.intervals import unit_of
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value, number_of
 from agenteval_otel.runtime.masking import printable
@@ -279,6 +280,15 @@ class AggregatedEvaluationResult(Annotations):
         """The part of the system that answered, where the input is there to tell; else the agent."""
         return (
             self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
+        )
+
+    @property
+    def unit(self) -> str | None:
+        """What the answer shares with others that are not independent of it (`unit_of`)."""
+        return unit_of(
+            conversation=self.conversation_id,
+            session=self.session_id,
+            trace=None if self.span is None else self.span.trace_id,
         )
 
     def original_json(self) -> dict[str, Any]:

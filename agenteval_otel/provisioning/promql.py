@@ -31,7 +31,7 @@ VERSION = "service_version"
 OUTCOME = label_name(semconv.OUTCOME)
 Z = 1.96
 """Standard errors in half of a 95 % interval."""
-FEW = 5
+FEW = 10
 """With fewer results on the rarer side a pass rate's variance is a guess."""
 _VERDICTS = (semconv.LABEL_PASS, semconv.LABEL_FAIL)
 _BOTH = f'{LABEL}=~"{"|".join(_VERDICTS)}"'

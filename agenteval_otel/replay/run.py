@@ -227,7 +227,7 @@ class Replay:
         self.failing += is_failing(result)
         span = result.span
         self.totals.add(result, place=f"trace {span.trace_id}" if span else "")
-        self.compared.add(recorded, result.results)
+        self.compared.add(recorded, result)
 
     def _emit(self, result: AggregatedEvaluationResult) -> None:
         if self._emitter is None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.reports.totals import ROUNDING, CriterionTotals, estimate_json
 
@@ -32,7 +32,10 @@ class RescoredCriterion:
         self.now_pass = self.now_fail = self.differ = self.recorded_failed = self.new_failed = 0
         self.recorded_versions, self.new_versions = Counter[str](), Counter[str]()
 
-    def add(self, before: EvaluationResult, after: EvaluationResult) -> None:
+    def add(
+        self, before: EvaluationResult, after: EvaluationResult, unit: str | None = None
+    ) -> None:
+        """Add both results of an answer of this unit (`AggregatedEvaluationResult.unit`)."""
         statuses = before.status, after.status
         self.recorded_failed += statuses == ("failed", "scored")
         self.new_failed += statuses == ("scored", "failed")
@@ -42,7 +45,8 @@ class RescoredCriterion:
         _count(self.new_versions, after)
         for totals, result in ((self.recorded, before), (self.new, after)):
             totals.add(
-                result if result.probability is None else copy_with(result, {"probability": None})
+                result if result.probability is None else copy_with(result, {"probability": None}),
+                unit=unit,
             )
         self.now_pass += before.passed is False and after.passed is True
         self.now_fail += before.passed is True and after.passed is False
@@ -82,13 +86,14 @@ class SideBySide:
         return iter(self._by_name.values())
 
     def add(
-        self, recorded: Mapping[str, EvaluationResult], results: tuple[EvaluationResult, ...]
+        self, recorded: Mapping[str, EvaluationResult], rescored: AggregatedEvaluationResult
     ) -> None:
         self.answers += bool(recorded)
-        for result in results:
+        for result in rescored.results:
             name = result.criterion_name
             if name in recorded:
-                self._by_name.setdefault(name, RescoredCriterion(name)).add(recorded[name], result)
+                criterion = self._by_name.setdefault(name, RescoredCriterion(name))
+                criterion.add(recorded[name], result, rescored.unit)
 
 
 def _count(versions: Counter[str], result: EvaluationResult) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.calibration.record import NOT_MEASURED, CalibrationRecord, CalibrationRecords
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
-from agenteval_otel.models.intervals import Estimate, WeightedSums
+from agenteval_otel.models.intervals import Estimate, UnitSums
 from agenteval_otel.models.judge_calls import CACHED, JudgeCall
 from agenteval_otel.reports.figures import frequencies, with_interval
 from agenteval_otel.scoring.probability import weight
@@ -34,7 +34,7 @@ class CriterionTotals:
         self.labels, self.errors, self.skips = Counter[str](), Counter[str](), Counter[str]()
         self.first_error = ""
         """What the first failed result says, with the place of its input. It may be content."""
-        self._scores, self._passes = WeightedSums(), WeightedSums()
+        self._scores, self._passes = UnitSums(), UnitSums()
 
     def __str__(self) -> str:
         """How many results of each kind, and why: ``0 scored, 12 failed: timeout 12``."""
@@ -92,7 +92,8 @@ class CriterionTotals:
             return None
         return self.pass_rate is not None and self.pass_rate.mean >= self.objective - ROUNDING
 
-    def add(self, result: EvaluationResult, *, place: str = "") -> None:
+    def add(self, result: EvaluationResult, *, place: str = "", unit: str | None = None) -> None:
+        """Add a result of an answer of this unit (`AggregatedEvaluationResult.unit`)."""
         if result.status == "failed":
             self.failed += 1
             _count(self.errors, result.error_type or "error")
@@ -109,11 +110,11 @@ class CriterionTotals:
             _count(self.labels, result.label)
         represents = weight(result.probability)
         if result.normalized is not None:
-            self._scores.add(result.normalized, represents)
+            self._scores.add(result.normalized, represents, unit)
         if result.passed is not None:
             self._calibrate(result)
             self.passed += result.passed
-            self._passes.add(1.0 if result.passed else 0.0, represents)
+            self._passes.add(1.0 if result.passed else 0.0, represents, unit)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -210,7 +211,7 @@ class Totals:
             criterion.name: CriterionTotals(criterion.name, criterion.objective, records)
             for criterion in criteria
         }
-        self._overall = WeightedSums()
+        self._overall = UnitSums()
         self.lowest: list[Low] = []
 
     @property
@@ -290,7 +291,7 @@ class Totals:
             if (totals := self._by_name.get(result.criterion_name)) is None:
                 totals = CriterionTotals(result.criterion_name, None, self._records)
                 self._by_name[result.criterion_name] = totals
-            totals.add(result, place=place)
+            totals.add(result, place=place, unit=aggregated.unit)
         evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
         others = [
             error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators
@@ -304,7 +305,7 @@ class Totals:
         self.broken += bool(others) or any(result.status == "failed" for result in counted)
         if (overall := aggregated.overall_score) is not None:
             # negative weights can lead outside 0 to 1
-            self._overall.add(min(1.0, max(0.0, overall)))
+            self._overall.add(min(1.0, max(0.0, overall)), unit=aggregated.unit)
             if overall < 1.0:
                 low = [
                     result

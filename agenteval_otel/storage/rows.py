@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from pydantic.alias_generators import to_camel
 
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.models.intervals import unit_of
 from agenteval_otel.runtime.log import log
 from agenteval_otel.scoring.probability import known, weight
 from agenteval_otel.storage.base import without_objects
@@ -99,8 +100,8 @@ class AnswerRow(NamedTuple):
 
     @property
     def unit(self) -> str | None:
-        """Return what is independent of others: the conversation, else the trace. None alone."""
-        return self.conversation_id or self.trace_id
+        """Return what the answer shares with others that are not independent of it (`unit_of`)."""
+        return unit_of(conversation=self.conversation_id, session=None, trace=self.trace_id)
 
 
 class UnreadableRows:
