@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from agenteval_otel.objectives import BreachSettings
+from agenteval_otel.objectives.evidence import BLOCK, SLACK
 from agenteval_otel.objectives.simulation import ParallelEvidence
-from agenteval_otel.objectives.track import BLOCK, SLACK
 
 Array = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator], tuple[npt.NDArray[np.bool_], Array, Array]]
@@ -85,7 +85,7 @@ def alarms(
     since = np.zeros(STREAMS, dtype=int)
     for number in range(verdicts // STREAMS):
         passed, probability, possible = draw(random)
-        # As `track.LeastProbability`.
+        # As `LeastProbability`.
         least_now = np.minimum(least_now, possible)
         fell = possible < least * SLACK
         least = np.where(fell, possible, least)

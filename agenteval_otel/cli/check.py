@@ -233,12 +233,10 @@ def _describe_criterion(criterion: EvaluationCriteria) -> str:
     words = [f"{criterion.minimum:g} to {criterion.maximum:g}" if has_range else criterion.scale]
     named = (("passes from {:g}", criterion.threshold), ("weight {:g}", criterion.weight))
     words += [text.format(value) for text, value in named if value is not None]
-    of_last = "" if criterion.of_last is None else f" of the last {criterion.of_last:,}"
-    words += (
-        []
-        if criterion.objective is None
-        else [f"objective {setting(criterion.objective)}{of_last}"]
-    )
+    if criterion.objective is not None:
+        of_last = "" if criterion.of_last is None else f" of the last {criterion.of_last:,}"
+        independent = ", verdicts taken as independent" if criterion.independent else ""
+        words.append(f"objective {setting(criterion.objective)}{of_last}{independent}")
     return f"{criterion.name} ({', '.join(words)})"
 
 

@@ -152,7 +152,7 @@ def resolve(
         _check_conversations(runner, written.sampler)
 
     objectives = {
-        criterion.name: Objective(criterion.objective, criterion.of_last)
+        criterion.name: Objective(criterion.objective, criterion.of_last, criterion.independent)
         for criterion in runner.criteria
         if criterion.objective
     }

@@ -56,6 +56,9 @@ class EvaluationCriteria(Value):
         of_last: The objective is breached once more than its share of the last so many verdicts
             fail, 1-10,000 (of 1: once any of them does), without regard to chance; None lets
             statistics decide.
+        independent: True takes the turns of a conversation as independent of one another, and
+            failures for one reason too: breaches are detected sooner. Where they are not, false
+            alarms come.
     """
 
     name: str
@@ -65,6 +68,7 @@ class EvaluationCriteria(Value):
     threshold: FiniteFloat | None = None
     objective: FiniteFloat | None = None
     of_last: int | None = Field(default=None, ge=1, le=10_000)
+    independent: bool = False
     minimum: FiniteFloat | None = None
     maximum: FiniteFloat | None = None
 

@@ -10,13 +10,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.objectives.track import BETS, BreachSettings, Objective
+from agenteval_otel.objectives.evidence import BETS
+from agenteval_otel.objectives.track import BreachSettings, Objective
 
 _LIMIT = 1e280
 
 
 class ParallelEvidence:
-    """`track.Evidence` for a breach, of `streams` independent streams; each `add` is one verdict of
+    """`Evidence` for a breach, of `streams` independent streams; each `add` is one verdict of
     every stream.
 
     Args:

@@ -1,19 +1,8 @@
 """Track: detects breach and recovery of one criterion of one agent, by evidence that is valid at
-every check.
-
-A rolling rate with its interval is no alarm: a reader who looks often enough sees any rate leave
-its interval by chance. This is an e-detector of the Shiryaev-Roberts kind (Shin, Ramdas and
-Rinaldo, 2024): a gambler bets a share of his wealth on each verdict, at odds that are fair while
-the objective is met, and receives 1 before each. While it is met, his wealth grows by 1 per verdict
-on average, so it takes at least A verdicts on average to reach A, however often it is looked at.
-Once the objective is breached it grows exponentially.
+every check (`evidence`).
 
 With `of_last` the detector is simpler: the share of failures among the last `of_last` verdicts,
 which also changes by chance.
-
-Weights: a verdict seen with probability p stands for 1/p answers, so the bet on it pays 1/p times
-as much. Bets are as small as the least probability demands, so that no gambler can lose more than
-his wealth.
 """
 
 from __future__ import annotations
@@ -21,126 +10,36 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import ItemsView
-from math import inf, log
+from math import inf
 from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import FriendlyErrors
 from agenteval_otel.models import SpanReference
-from agenteval_otel.models.intervals import Estimate, WeightedSums
+from agenteval_otel.models.intervals import Estimate, UnitSums
 from agenteval_otel.objectives.crossings import ObjectiveCrossing
+from agenteval_otel.objectives.evidence import Evidence, LeastProbability, UnitSize
 from agenteval_otel.telemetry.names import NameTable
 
 MAX_TRACKS = 1_024
 """Maximum of watched pairs of criterion and agent, besides those of the operator's own agents."""
 LEAST_COUNTED = 1e-9
 """The least probability of a verdict that counts: the squares of weights stay numbers."""
-BETS = 0.05, 0.1, 0.2, 0.4
-"""Shares of the greatest fair bet; each is the best one against a drop by about that share of the
-objective.
-"""
-SLACK = 0.5
-"""How far a probability may lie below the least known one: the greatest bet is 0.4, so no wealth
-gets negative.
-"""
-_LIMIT = 1e280
-BLOCK = 1_000
 _LEAST_SHOWN_S = 120.0
 """With `of_last` metrics show a breach for at least this long: a short one could otherwise start
 and end between two exports, a minute apart, and never trigger a page."""
 _UNIT = 2**20  # a weight of 1 in whole numbers
 
 
-class Evidence:
-    """The mean wealth of several gamblers who bet differently; at least 0.
-
-    Args:
-        worst: The greatest loss that a bet of 1 can bring at weight 1: 1 - objective for bets on
-            "below", the objective for bets on "above".
-        enough: The evidence from which `add` returns True; the least mean number of verdicts to a
-            false alarm.
-    """
-
-    __slots__ = ("_enough", "_wealth", "_worst")
-
-    def __init__(self, *, worst: float, enough: float) -> None:
-        self._worst, self._enough = worst, enough * len(BETS)
-        self._wealth = [0.0] * len(BETS)
-
-    @property
-    def value(self) -> float:
-        return sum(self._wealth) / len(BETS)
-
-    @property
-    def log_ratio(self) -> float:
-        """The natural logarithm of `value` over `enough`: 0 and above is enough; never below that
-        of a value of 1.
-        """
-        return log(max(sum(self._wealth), len(BETS)) / self._enough)
-
-    def add(self, gain: float, share: float = 1.0) -> bool:
-        """Bet on one verdict; whether there is enough evidence.
-
-        Args:
-            gain: What a bet of 1 brings at weight 1, at least -`worst`; 0 on average while the
-                objective is just held.
-            share: The least probability of verdicts divided by this one's, above 0 and at most 2.
-        """
-        # At an objective of 1 a bet on "below" cannot lose, and one failure proves it.
-        paid = gain * share / self._worst if self._worst > 0 else (inf if gain > 0 else 0.0)
-        # Limited for where too few verdicts were seen for an alarm.
-        self._wealth = [
-            min((wealth + 1.0) * (1.0 + bet * paid), _LIMIT)
-            for wealth, bet in zip(self._wealth, BETS, strict=True)
-        ]
-        return sum(self._wealth) >= self._enough
-
-
-class LeastProbability:
-    """The least probability of the last thousand or two verdicts: known before each verdict that is
-    bet on.
-
-    It is forgotten in blocks, so that one quiet or crowded hour does not make the bets small for
-    good.
-    """
-
-    __slots__ = ("_count", "_now", "value")
-
-    def __init__(self) -> None:
-        self.value = self._now = 1.0
-        self._count = 0
-
-    def add(self, probability: float) -> bool:
-        """Add one; returns whether it lies so far below the least one that earlier bets were too
-        large.
-        """
-        self._now = min(self._now, probability)
-        fell = probability < self.value * SLACK
-        if fell:
-            self.value = probability
-        self._count += 1
-        if self._count >= BLOCK:
-            self._count, self.value, self._now = 0, self._now, 1.0
-        return fell
-
-
 class LastVerdicts:
     """The share that passes of the last `size` verdicts, each weighted by 1 / its probability.
 
-    Eight bytes a verdict, and the same few steps for each. Its sums are whole numbers: floats would
-    drift while millions of verdicts come and go.
+    Sixteen bytes a verdict, and the same few steps for each. Its sums are whole numbers: floats
+    would drift while millions of verdicts come and go.
     """
 
-    __slots__ = (
-        "_at",
-        "_passed",
-        "_passed_squared",
-        "_size",
-        "_total",
-        "_total_squared",
-        "_weights",
-    )
+    __slots__ = ("_at", "_passed", "_size", "_total", "_units", "_weights")
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -157,41 +56,45 @@ class LastVerdicts:
 
     def clear(self) -> None:
         self._weights = array("q")  # below 0 where it failed
-        self._at = self._passed = self._passed_squared = self._total = self._total_squared = 0
+        self._units = array("q")  # of each, as a number; 0 for one that depends on no other
+        self._at = self._passed = self._total = 0
 
-    def add(self, passed: bool, probability: float) -> None:
+    def add(self, passed: bool, probability: float, unit: int | None = None) -> None:
         weight = round(_UNIT / probability)
         weight = weight if passed else -weight
         if self.is_full:
             self._sum(self._weights[self._at], -1)
-            self._weights[self._at] = weight
+            self._weights[self._at], self._units[self._at] = weight, unit or 0
         else:
             self._weights.append(weight)
+            self._units.append(unit or 0)
         self._at = (self._at + 1) % self._size
         self._sum(weight, 1)
 
     def estimate(self) -> Estimate | None:
-        """The share with its 95 % interval; None without verdicts."""
-        sums = WeightedSums()
-        sums.count, sums.w, sums.w2 = len(self._weights), self._total, self._total_squared
-        sums.wy, sums.w2y, sums.w2y2 = self._passed, self._passed_squared, self._passed_squared
+        """The share with its 95 % interval by units; None without verdicts."""
+        sums = UnitSums()
+        for weight, unit in zip(self._weights, self._units, strict=True):
+            sums.add(float(weight > 0), abs(weight) / _UNIT, unit or None)
         return sums.estimate()
 
     def _sum(self, weight: int, sign: int) -> None:
         self._total += sign * abs(weight)
-        self._total_squared += sign * weight * weight
         if weight > 0:
             self._passed += sign * weight
-            self._passed_squared += sign * weight * weight
 
 
 class Objective(NamedTuple):
-    """The share of verdicts that should pass, above 0; with `of_last`, of the last so many, chance
-    or not.
+    """The share of verdicts that should pass, above 0.
+
+    Attributes:
+        of_last: Of the last so many, chance or not.
+        independent: Verdicts of one conversation count as if they were of several.
     """
 
     share: float
     of_last: int | None = None
+    independent: bool = False
 
 
 class BreachSettings(BaseModel, metaclass=FriendlyErrors):
@@ -226,8 +129,13 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class ObjectiveVerdict(NamedTuple):
-    """One result that passed or failed, its inclusion probability, and the least one that it could
-    have had.
+    """One result that passed or failed.
+
+    Attributes:
+        probability: Its inclusion probability.
+        least: The least one that it could have had.
+        unit: The conversation, else the trace, that it is of.
+        cause: The code of the reason why it failed.
     """
 
     passed: bool
@@ -236,6 +144,8 @@ class ObjectiveVerdict(NamedTuple):
     span: SpanReference | None = None
     at_ns: int = 0
     clustered: bool = False
+    unit: str | None = None
+    cause: str | None = None
 
 
 class Track:
@@ -249,6 +159,7 @@ class Track:
         agent: str | None = None,
         *,
         of_last: int | None = None,
+        independent: bool = False,
     ) -> None:
         self._settings, self._objective, self._criterion, self._agent = (
             settings,
@@ -256,7 +167,8 @@ class Track:
             criterion,
             agent,
         )
-        self._least, self.of_last = LeastProbability(), of_last
+        self._least, self._size, self.of_last = LeastProbability(), UnitSize(), of_last
+        self._is_independent = independent
         self._last = LastVerdicts(of_last or settings.window)
         self._span: SpanReference | None = None
         self._since_ns = 0
@@ -270,11 +182,13 @@ class Track:
         causes.
         """
         probability = max(verdict.probability, LEAST_COUNTED)
-        self._last.add(verdict.passed, probability)
+        # As a number: ids may be long.
+        unit = None if verdict.unit is None else hash(verdict.unit)
+        self._last.add(verdict.passed, probability, unit)
         if not verdict.passed:
             self._span = verdict.span
         if self.of_last is None:
-            may_change = self._has_evidence(verdict, probability)
+            may_change = self._has_evidence(verdict, probability, unit)
         else:
             may_change = self._last.is_full or self._objective >= 1.0
         # The change is delayed until the reported rate is consistent with it, which cannot cause a
@@ -313,22 +227,35 @@ class Track:
         """Whether metrics show a breach at this time (monotonic seconds)."""
         return self.breached or now_s < self._shown_until
 
-    def _has_evidence(self, verdict: ObjectiveVerdict, probability: float) -> bool:
+    def _has_evidence(
+        self, verdict: ObjectiveVerdict, probability: float, unit: int | None
+    ) -> bool:
         """Bet on a verdict; whether the evidence suffices for a breach, or for its end."""
         if self._least.add(max(verdict.least, LEAST_COUNTED)):
             self.evidence, self._seen = self._new_evidence(), 0
         self._seen += 1
         below = self._objective - verdict.passed
-        enough = self.evidence.add(
-            -below if self.breached else below, self._least.value / probability
-        )
+        share = self._least.value / probability
+        if self.breached:
+            # One small bet on each turn, all of them as large as one on a conversation. Turns that
+            # have not come would count as failed, and keep an agent with many conversations from
+            # recovering.
+            enough = self.evidence.add(-below, share / self._size.value)
+        elif self._is_independent:
+            enough = self.evidence.add(below, share)
+        else:
+            enough = self.evidence.add(
+                below, share, unit=unit, cause=verdict.cause, at_s=verdict.at_ns / 1e9
+            )
         return enough and self._seen >= self._settings.minimum
 
     def _new_evidence(self) -> Evidence:
         """Of a recovery while the objective is breached, else of a breach."""
         if self.breached:
-            return Evidence(worst=self._objective, enough=self._settings.recover_after)
-        return Evidence(worst=1.0 - self._objective, enough=self._settings.false_alarm_every)
+            worst, enough = self._objective, self._settings.recover_after
+        else:
+            worst, enough = 1.0 - self._objective, self._settings.false_alarm_every
+        return Evidence(worst=worst, enough=enough, size=self._size)
 
 
 class Tracks:
@@ -374,6 +301,13 @@ class Tracks:
             if self._from_outside >= MAX_TRACKS:
                 return None
             self._from_outside += 1
-        track = Track(self.settings, objective.share, criterion, agent, of_last=objective.of_last)
+        track = Track(
+            self.settings,
+            objective.share,
+            criterion,
+            agent,
+            of_last=objective.of_last,
+            independent=objective.independent,
+        )
         self._known[key] = track
         return track

@@ -202,4 +202,6 @@ def _verdict(
         response.span,
         ended_ns,
         response.sampling_clustered,
+        response.unit,
+        None if result.passed else result.reason_code,
     )

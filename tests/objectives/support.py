@@ -97,7 +97,8 @@ def pipeline_of(
             "dispatcher": InlineDispatcher(),
             "criteria": ()
             if objective is None
-            else (EvaluationCriteria(name="good", objective=objective),),
+            # All answers of a test may be of one trace, and of one second.
+            else (EvaluationCriteria(name="good", objective=objective, independent=True),),
             "objectives": ObjectiveSettings(breach, on_breach, on_recovery),
             **arguments,
         }

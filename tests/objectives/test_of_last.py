@@ -86,10 +86,19 @@ def test_as_many_failures_as_allowed_are_no_breach(
     failures = allowed_failures(objective)
     passed = ObjectiveVerdict(passed=True, probability=probability)
     failed = ObjectiveVerdict(passed=False, probability=probability)
-    assert kinds(*objective, [failed] * failures + [passed] * (size - failures)) == []
+    assert (
+        kinds(
+            objective.share, objective.of_last, [failed] * failures + [passed] * (size - failures)
+        )
+        == []
+    )
     if failures < size:
         assert (
-            kinds(*objective, [failed] * (failures + 1) + [passed] * (size - failures - 1))[0][1]
+            kinds(
+                objective.share,
+                objective.of_last,
+                [failed] * (failures + 1) + [passed] * (size - failures - 1),
+            )[0][1]
             == "breached"
         )
 

@@ -26,7 +26,7 @@ def set_up(
             "sample_rate": 1.0,
             "storage": [telemetry.storage()],
             "dispatcher": InlineDispatcher(),
-            "criteria": {"default": [{"name": "good", "objective": 0.9}]},
+            "criteria": {"default": [{"name": "good", "objective": 0.9, "independent": True}]},
             "breach": QUICK,
             "on_breach": breaches,
             "on_recovery": recoveries,
@@ -89,7 +89,7 @@ FORKS = """
 
     told = []
     configure(sample_rate=1.0, storage=[], on_breach=told.append, breach=BreachSettings(minimum=10),
-              criteria={"default": [{"name": "response_health", "objective": 0.9}]})
+              criteria={"default": [{"name": "response_health", "objective": 0.9, "independent": True}]})
     handler = monitor(agent="shop")(lambda text: text)
     objectives = default_pipeline().objectives
     for _ in range(30):

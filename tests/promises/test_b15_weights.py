@@ -192,7 +192,9 @@ def test_the_alarm_comes_as_without_it(
         configured = settings_of(
             telemetry,
             sample_rate=1.0,
-            criteria={"default": [{"name": "response_health", "objective": 0.9}]},
+            criteria={
+                "default": [{"name": "response_health", "objective": 0.9, "independent": True}]
+            },
             on_breach=crossings.append,
         )
         for ask in entry_point(configured, agent):

@@ -28,6 +28,7 @@ from agenteval_otel.cli.demo.screen import (
 from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, SlowSampler
@@ -142,6 +143,8 @@ def _run(
     seconds: float | None,
     parts: dict[str, Any],
 ) -> int:
+    # Hours of traffic pass in seconds: failures that follow each other closely have many causes.
+    parts["criteria"] = [copy_with(item, {"independent": True}) for item in parts["criteria"]]
     scores = Scores(parts["criteria"], parts.pop("breach", None))
     console, delivery = Console(highlight=False), _delivery(arguments.otlp_endpoint)
     telemetry, stored = _telemetry(arguments, delivery), []
