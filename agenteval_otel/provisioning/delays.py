@@ -211,7 +211,9 @@ def notes_of(plan: MonitoringPlan) -> list[str]:
         "False pages: how often chance alone pages for an agent exactly at its objective (of 100 %: with an evaluator "
         "that is wrong in one of 1,000 verdicts), and how much of the time the alert fires"
     )
-    return [_ONE_BY_ONE, *([means] if _has_of_last(plan) else []), *warnings_of(plan)]
+    has_evidence = any(item.of_last is None for item in plan.paged)
+    notes = ((_ONE_BY_ONE, has_evidence), (means, _has_of_last(plan)))
+    return [*(note for note, applies in notes if applies), *warnings_of(plan)]
 
 
 def _has_of_last(plan: MonitoringPlan) -> bool:
