@@ -105,6 +105,10 @@ def test_a_repaired_verdict_is_kept_in_the_cache(tmp_path: Any) -> None:
         result, judge = judged(PROSE, GOOD, cache=cache)
         assert result.score is True
         calls.append(judge.calls)
+        # The file is written beside the evaluation.
+        written = judge.guarded().cache
+        assert written is not None
+        assert written.store.close(5.0)
     assert calls == [2, 0]
 
 
