@@ -133,16 +133,20 @@ class UnitSums(WeightedSums):
 
     Keeps two numbers for each of the last 100,000 units. A unit that comes again after so many
     others counts as a new one.
+
+    Attributes:
+        units: How many there are.
+        squares: Over the units, of the weights w and the weighted scores y of each: the sums of
+            w^2, w y and y^2.
     """
 
-    __slots__ = ("_open", "_squares", "units")
+    __slots__ = ("_open", "squares", "units")
 
     def __init__(self) -> None:
         super().__init__()
         self.units = 0
         self._open: dict[Hashable, tuple[float, float]] = {}
-        # Over the units, of the weights w and the weighted scores y of each: w^2, w y, y^2.
-        self._squares = (0.0, 0.0, 0.0)
+        self.squares = (0.0, 0.0, 0.0)
 
     def add(self, score: float, weight: float = 1.0, unit: Hashable = None) -> None:
         """Add one score of a unit; without one it is a unit of its own."""
@@ -157,8 +161,8 @@ class UnitSums(WeightedSums):
             if len(self._open) > _MOST_UNITS:
                 del self._open[next(iter(self._open))]
         (w, y), (w_before, y_before) = after, before
-        ww, wy, yy = self._squares
-        self._squares = (
+        ww, wy, yy = self.squares
+        self.squares = (
             ww + w * w - w_before * w_before,
             wy + w * y - w_before * y_before,
             yy + y * y - y_before * y_before,
@@ -170,7 +174,7 @@ class UnitSums(WeightedSums):
         if mean is None:
             return None
         total, rate = self.w * self.w, mean.mean
-        ww, wy, yy = self._squares
+        ww, wy, yy = self.squares
         residuals = max(0.0, yy - 2 * rate * wy + rate * rate * ww)
         return mean._replace(between=residuals / total, kish_units=total / ww, units=self.units)
 

@@ -246,15 +246,15 @@ class ResultColumns:
         if not len(rows):
             return None
         weights = self["weight"][rows].astype(np.float64)
-        codes = self._clusters()[rows]
+        codes = self.units()[rows]
         mean = _mean_by_unit(values, weights, codes)
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
         versions = np.flatnonzero(np.bincount(self["evaluator_version"][rows]))
         return Figure(mean, float(weights.sum()), unknown, frozenset(versions.tolist()))
 
-    def _clusters(self) -> NDArray[Any]:
-        """Of each row the number of its conversation or trace; counted again once there are new
-        rows.
+    def units(self) -> NDArray[Any]:
+        """Return the number of each row's conversation or trace, from 0. They are numbered again
+        once there are new rows.
         """
         version, codes = self._numbered
         if version != self.version:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agenteval_otel.comparison.compare import Outcome
 from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
-from agenteval_otel.models.intervals import WeightedSums
+from agenteval_otel.models.intervals import UnitSums
 from agenteval_otel.reports.figures import count_of, with_interval
 from agenteval_otel.ui.columns import FAILED, NONE, SCORED, SKIPPED, Figure, ResultColumns, Rows
 
@@ -355,29 +356,44 @@ def series(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: b
     values = (columns["passed"] if rate else columns["normalized"])[rows].astype(np.float64)
     kept = (columns["status"][rows] == SCORED) & ((values >= 0) if rate else ~np.isnan(values))
     rows, values = rows[kept], values[kept]
-    weights, steps = (
-        columns["weight"][rows].astype(np.float64),
-        (columns["moment"][rows] - start) // step,
-    )
+    weights = columns["weight"][rows].astype(np.float64)
+    steps = (columns["moment"][rows] - start) // step
     length = max(1, (span[1] - 1 - start) // step + 1)
-    powers = [
-        np.ones_like(weights),
-        weights,
-        weights**2,
-        weights * values,
-        weights**2 * values,
-        (weights * values) ** 2,
-    ]
-    totals = np.array([np.bincount(steps, power, length) for power in powers]).T
     result = Series([start + step * index for index in range(length)], [], [], [], [])
-    for total in totals.tolist():
-        sums = WeightedSums()
-        sums.count, (sums.w, sums.w2, sums.wy, sums.w2y, sums.w2y2) = int(total[0]), total[1:]
+    for sums in _sums_by_step(values, weights, columns.units()[rows], steps, length):
         estimate = sums.estimate()
         result.counts.append(sums.count)
         for place, name in ((result.mean, "mean"), (result.low, "low"), (result.high, "high")):
             place.append(None if estimate is None else round(getattr(estimate, name), 4))
     return result
+
+
+def _sums_by_step(
+    values: NDArray[Any],
+    weights: NDArray[Any],
+    units: NDArray[Any],
+    steps: NDArray[Any],
+    length: int,
+) -> Iterator[UnitSums]:
+    """Yield the sums of each of `length` steps, as if its values had been added one by one."""
+    scored = weights * values
+    of_values = (weights, weights**2, scored, weights * scored, scored**2)
+    most = int(units.max(initial=0)) + 1
+    pairs, numbers = np.unique(steps * most + units, return_inverse=True)
+    of_unit = [np.bincount(numbers, part, len(pairs)) for part in (weights, scored)]
+    squares = (of_unit[0] ** 2, of_unit[0] * of_unit[1], of_unit[1] ** 2)
+    columns = [
+        np.bincount(steps, None, length),
+        np.bincount(pairs // most, None, length),
+        *(np.bincount(steps, part, length) for part in of_values),
+        *(np.bincount(pairs // most, part, length) for part in squares),
+    ]
+    for count, unit_count, *totals in zip(*(column.tolist() for column in columns), strict=True):
+        sums = UnitSums()
+        sums.count, sums.units = count, unit_count
+        sums.w, sums.w2, sums.wy, sums.w2y, sums.w2y2 = totals[:5]
+        sums.squares = tuple(totals[5:])
+        yield sums
 
 
 def figure_text(figure: Figure | None, *, rate: bool) -> str:

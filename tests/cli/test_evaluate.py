@@ -281,6 +281,16 @@ def test_a_mean_below_the_limit_is_1(
     assert all(line in evaluate.err for line in missed)
 
 
+@pytest.mark.parametrize(("limit", "code"), [("says=0.095", 0), ("says=0.1", 1), ("0.1", 1)])
+def test_an_interval_that_reaches_below_the_limit_is_1(
+    limit: str, code: int, evaluate: Evaluate
+) -> None:
+    """With `--fail-under-lower` the lower end of the interval has to meet the limit."""
+    options = ("--settings", evaluate.settings(), "--fail-under-lower", limit)
+    evaluate(evaluate.says("1", "0"), *options, code=code)
+    assert ("--fail-under-lower is 0.1" in evaluate.err) is bool(code)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -308,6 +318,7 @@ def test_a_mean_below_the_limit_is_1(
             "--fail-under: expected CRITERION=LIMIT or LIMIT, from 0 to 1, found '1.5'",
         ),
         (["--fail-under", "says=much"], "--fail-under: expected CRITERION=LIMIT"),
+        (["--fail-under-lower", "says=2"], "--fail-under-lower: expected CRITERION=LIMIT"),
         (["--fail-under", "=0.5"], "--fail-under: expected CRITERION=LIMIT"),
         (["--fail-under", "says=nan"], "--fail-under: expected CRITERION=LIMIT"),
         (["--report", "pdf"], "no report 'pdf'; known: table, json, junit, markdown"),

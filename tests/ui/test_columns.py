@@ -65,6 +65,30 @@ def test_answers_of_one_conversation_are_less_certain() -> None:
     assert together.high - together.low > 2 * (alone.high - alone.low)
 
 
+def test_a_trend_has_the_interval_of_its_figure(tmp_path: Path) -> None:
+    """Of one step of time, with turns of conversations: rate and band are those of the criterion."""
+    target = store(
+        tmp_path / "a.db",
+        [
+            answer(
+                score(passed=number % 20 < 12, probability=(0.5, 1.0)[number % 3 == 0]),
+                number=number,
+                conversation_id=f"c{number // 10}",
+            )
+            for number in range(100)
+        ],
+    )
+    columns = ResultColumns(target)
+    columns.refresh()
+    (view,) = overview(columns, "all", {})
+    assert view.passes is not None
+    assert view.passes.mean.units == 10
+    [count] = filter(None, view.series.counts)
+    at = view.series.counts.index(count)
+    band = (view.series.mean[at], view.series.low[at], view.series.high[at])
+    assert band == pytest.approx(view.passes.estimate[:3], abs=1e-4)
+
+
 def test_weights_undo_uneven_sampling(tmp_path: Path) -> None:
     """Nine failures that were all sampled and a pass that stands for ninety make a pass rate of 90
     / 99.

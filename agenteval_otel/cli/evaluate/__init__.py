@@ -201,6 +201,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "the criterion (without one: of the overall scores) is below this (0 to 1); repeatable",
     )
     add(
+        "--fail-under-lower",
+        action="append",
+        default=[],
+        metavar="[CRITERION=]LIMIT",
+        help="exit code 1 when the lower end of that mean's 95 %% interval is below this (0 to 1): it "
+        "takes enough inputs to be sure of the mean; repeatable",
+    )
+    add(
         "--baseline",
         metavar="FILE",
         help="compare with the --results of an earlier run (any source of "
@@ -222,7 +230,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed."""
-    limits = [FailUnder.parse(text) for text in arguments.fail_under]
+    limits = [
+        *(FailUnder.parse(text) for text in arguments.fail_under),
+        *(FailUnder.parse(text, lower=True) for text in arguments.fail_under_lower),
+    ]
     check_kinds(arguments.datasets, "evaluate")
     places = places_of(arguments)
     _check_open(arguments)

@@ -1,4 +1,4 @@
-"""Targets of a run: the criteria's objectives, and ``--fail-under``."""
+"""Targets of a run: the criteria's objectives, ``--fail-under`` and ``--fail-under-lower``."""
 
 from __future__ import annotations
 
@@ -14,20 +14,30 @@ from agenteval_otel.reports.totals import ROUNDING, CriterionTotals, TargetOutco
 
 
 class FailUnder(NamedTuple):
-    """A limit of the command line: for the mean of a criterion, or (None) of the overall scores."""
+    """A limit of the command line: for the mean of a criterion, or (None) of the overall scores.
+
+    Attributes:
+        lower: It applies to the lower end of the mean's 95 % interval.
+    """
 
     criterion: str | None
     limit: float
+    lower: bool = False
+
+    @property
+    def option(self) -> str:
+        return "--fail-under-lower" if self.lower else "--fail-under"
 
     @classmethod
-    def parse(cls, text: str) -> FailUnder:
+    def parse(cls, text: str, *, lower: bool = False) -> FailUnder:
         """From ``criterion=0.8``, or ``0.8`` for the overall scores."""
         name, _, limit = text.rpartition("=")
         with contextlib.suppress(ValueError):
             if 0 <= float(limit) <= 1 and (name.strip() or "=" not in text):
-                return cls(name.strip() or None, float(limit))
+                return cls(name.strip() or None, float(limit), lower)
         raise ConfigurationError(
-            f"expected CRITERION=LIMIT or LIMIT, from 0 to 1, found {text!r}", path="--fail-under"
+            f"expected CRITERION=LIMIT or LIMIT, from 0 to 1, found {text!r}",
+            path=cls(None, 0.0, lower).option,
         )
 
 
@@ -60,17 +70,12 @@ class Summary(NamedTuple):
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
     """Refuse limits for criteria that no evaluator scores, with the scored ones."""
     wrong = [
-        limit.criterion
+        (limit.option, f"no criterion {name!r} is scored{known_choices(name, known)}")
         for limit in limits
-        if limit.criterion is not None and limit.criterion not in known
+        if (name := limit.criterion) is not None and name not in known
     ]
     if wrong:
-        raise ConfigurationError.of(
-            [
-                ("--fail-under", f"no criterion {name!r} is scored{known_choices(name, known)}")
-                for name in wrong
-            ]
-        )
+        raise ConfigurationError.of(wrong)
 
 
 def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[TargetOutcome]:
@@ -91,9 +96,15 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[TargetOu
             criterion = by_name.get(limit.criterion) or CriterionTotals(limit.criterion)
             mean = criterion.mean
             reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
-        met = mean is not None and mean.mean >= limit.limit - ROUNDING
+        met = mean is not None and (
+            (mean.low if limit.lower else mean.mean) >= limit.limit - ROUNDING
+        )
         yield TargetOutcome(
-            limit.criterion, f"{limit.limit:g}", met, f"--fail-under is {limit.limit:g}", reached
+            limit.criterion,
+            f"{limit.limit:g}",
+            met,
+            f"{limit.option} is {limit.limit:g}",
+            reached,
         )
 
 
