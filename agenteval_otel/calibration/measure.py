@@ -12,10 +12,11 @@ from typing import Final, NamedTuple
 
 from agenteval_otel.calibration.agreement import FEWEST, Agreement, LabelledRow, agreement_of
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.models.intervals import Estimate, UnitSums
+from agenteval_otel.models.intervals import Z95, Estimate, UnitSums
 
 _MOST_GROUPS: Final = 50
 _FEWEST_TO_CHOOSE: Final = 10
+_Z99: Final = 2.5758293035489004  # the normal quantile of a two-sided level of 1 %
 
 
 class JudgedAnswer(NamedTuple):
@@ -57,6 +58,18 @@ class Group(NamedTuple):
     agreement: Agreement | None
 
 
+class LabelShift(NamedTuple):
+    """Labels that are of other answers than those that they are to stand for.
+
+    Attributes:
+        labelled: The share that the judge passes by the answers with a label, as they stand for all.
+        judged: The share that it passes of all answers. It differs by more than chance.
+    """
+
+    labelled: Estimate
+    judged: Estimate
+
+
 class Measurement(NamedTuple):
     """A judge beside people.
 
@@ -70,6 +83,7 @@ class Measurement(NamedTuple):
         choosing_prompts: Digests of the prompts whose rows have chosen it, or the present
             threshold.
         left_out: Labelled rows that are in no figure, by the reason.
+        shift: None where the labels may be of the same answers as all others.
     """
 
     agreement: Agreement
@@ -80,6 +94,7 @@ class Measurement(NamedTuple):
     choosing: int
     choosing_prompts: tuple[str, ...]
     left_out: Counter[str]
+    shift: LabelShift | None = None
 
     @property
     def estimates(self) -> dict[str, Estimate]:
@@ -158,18 +173,34 @@ def measure(
         choosing,
         tuple(sorted(chosen)),
         left_out,
+        _shift_of(rows, judged),
     )
 
 
-def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
+def clustered_estimate(
+    answers: Sequence[JudgedAnswer], *, by_labels: bool = False
+) -> Estimate | None:
     """Return the weighted share that the judge passes, with its 95 % interval.
 
-    None without answers. The answers of a cluster are one unit.
+    None without answers. The answers of a cluster are one unit. With `by_labels` they stand for all
+    answers by the probability with which they were labelled, too.
     """
     sums = UnitSums()
     for answer in answers:
-        sums.add(float(bool(answer.passed)), answer.weight, _cluster(answer))
+        weight = answer.weight * (answer.label_weight if by_labels else 1.0)
+        sums.add(float(bool(answer.passed)), weight, _cluster(answer))
     return sums.estimate()
+
+
+def _shift_of(rows: Sequence[JudgedAnswer], judged: Estimate | None) -> LabelShift | None:
+    """Return the judge's shares where they differ by more than chance, at a level of 1 %."""
+    labelled = clustered_estimate(rows, by_labels=True)
+    if labelled is None or judged is None:
+        return None
+    # By the intervals, which stay wide where few answers are on the rarer side.
+    errors = [(estimate.high - estimate.low) / (2 * Z95) for estimate in (labelled, judged)]
+    is_chance = abs(labelled.mean - judged.mean) <= _Z99 * math.hypot(*errors)
+    return None if is_chance else LabelShift(labelled, judged)
 
 
 def digest(*parts: object) -> str:

@@ -47,6 +47,36 @@ def test_a_measurement_has_both_corrections_and_every_group() -> None:
     assert measurement.overlap == pytest.approx(0.15)
 
 
+@pytest.mark.parametrize(("share", "shifts"), [(0.78, False), (0.95, True)])
+def test_labels_of_an_older_release_are_told(share: float, shifts: bool) -> None:
+    """The judge passes another share of the labelled answers than of the others: their labels say
+    nothing of these.
+    """
+    draw, made = random.Random(4), answers(200, 200)
+    for number in range(200, 1_200):
+        passed = draw.random() < share
+        made.append(JudgedAnswer(str(number), f"p{number}", float(passed), passed))
+    shift = measure(made).shift
+    assert (shift is not None) is shifts
+    if shift is not None:
+        assert shift.labelled.high < shift.judged.low
+
+
+def test_labels_that_were_picked_by_verdict_are_no_shift() -> None:
+    """Their probabilities are known, so that they stand for all answers."""
+    draw, made = random.Random(5), []
+    for answer in answers(20_000, 20_000):
+        probability = 0.05 if answer.passed else 0.3
+        is_labelled = draw.random() < probability
+        made.append(
+            answer._replace(
+                person=answer.person if is_labelled else None,
+                label_weight=1 / probability if is_labelled else 1.0,
+            )
+        )
+    assert measure(made).shift is None
+
+
 def test_without_other_answers_there_are_the_labels_alone() -> None:
     assert list(measure(answers(200, 200)).estimates) == ["labels alone"]
 

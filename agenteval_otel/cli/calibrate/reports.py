@@ -47,6 +47,7 @@ def _lines(
     yield ""
     yield from _indented(aligned(_agreement_rows(agreement)))
     yield ""
+    yield from (f"  {line}" for line in _of_shift(measurement))
     yield f"  Pass rate of {'all answers' if measurement.judged is not None else 'the answers with a label'}"
     estimates = [
         (name, _rate(estimate), _MEANS[name]) for name, estimate in measurement.estimates.items()
@@ -79,6 +80,19 @@ def _run(collected: Collected) -> str:
     parts += [f"{collected.cost_usd:.4g} US dollars each"] if collected.cost_usd is not None else []
     parts += [f"models: {', '.join(sorted(collected.models))}"] if collected.models else []
     return ", ".join(parts)
+
+
+def _of_shift(measurement: Measurement) -> Iterator[str]:
+    """Yield what makes every corrected figure wrong, where the labels are of other answers."""
+    if (shift := measurement.shift) is not None:
+        yield (
+            f"The judge passes {_rate(shift.labelled)} by the answers with a label, and {_rate(shift.judged)} of all "
+            "answers: more than chance."
+        )
+        yield (
+            "The labels are of other answers, of an older release or picked ones, and say nothing of all, neither "
+            "alone nor in a corrected rate. Label a random part of today's answers (--next)."
+        )
 
 
 def _confusion(agreement: Agreement) -> list[tuple[str, ...]]:
@@ -165,6 +179,12 @@ def as_json(reported: Reported) -> str:
                 "failed": dict(collected.failed),
                 "skipped": dict(collected.skipped),
                 "left_out": dict(measurement.left_out),
+                "label_shift": None
+                if measurement.shift is None
+                else {
+                    name: estimate_json(estimate)
+                    for name, estimate in measurement.shift._asdict().items()
+                },
             }
         )
     return json.dumps(entries, indent=2, ensure_ascii=False)
@@ -183,8 +203,11 @@ def markdown(reported: Reported) -> str:
         ]
         answers = count_of(measurement.agreement.rows, "answer")
         title = f"**{collected.criterion}** beside people on {answers}; {_run(collected)}"
+        warning = [part for line in _of_shift(measurement) for part in (line, "")]
         parts.append(
-            "\n".join([title, "", "| | 95 % interval in brackets | |", "|---|---|---|", *rows])
+            "\n".join(
+                [title, "", *warning, "| | 95 % interval in brackets | |", "|---|---|---|", *rows]
+            )
         )
     return "\n\n".join(parts)
 
