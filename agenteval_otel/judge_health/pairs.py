@@ -76,9 +76,15 @@ class JudgedCriterion:
             return None
         return self._changed(check, crossing.kind == "breached", crossing.rate)
 
-    def add_score(self, score: float, weight: float, length: int) -> tuple[bool, Change | None]:
-        """Add a score; whether it completes the reference, and the change that it causes."""
-        is_reference = self.scores.add(score, weight, length)
+    def add_score(
+        self, score: float, weight: float, length: int, unit: str | None = None
+    ) -> tuple[bool, Change | None]:
+        """Add a score of an answer of this unit (`unit_of`); whether it completes the reference,
+        and the change that it causes.
+        """
+        # As a number: ids may be long.
+        number = None if unit is None else hash(unit)
+        is_reference = self.scores.add(score, weight, length, number)
         self._scored += 1
         drift = self.scores.drift() if self._scored % _LOOK_EVERY == 0 else None
         if drift is None:

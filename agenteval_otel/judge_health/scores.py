@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
+
+from agenteval_otel.models.intervals import UnitSums
 
 BINS: Final = 10
 _Z: Final = 4.0
@@ -35,18 +38,20 @@ class Drift(NamedTuple):
 
 
 class ScoreWindow:
-    """The last `size` scores, with the weight (1 / probability) and the length of the answer of
-    each.
+    """The last `size` scores, with the weight (1 / probability), the length and the unit of the
+    answer of each.
     """
 
     def __init__(self, size: int, reference: Counts | None = None) -> None:
         self._scores: deque[tuple[float, float, int]] = deque(maxlen=size)
+        self._units: deque[Hashable] = deque(maxlen=size)
         self.reference = reference
         self._since_reference = 0
 
-    def add(self, score: float, weight: float, length: int) -> bool:
+    def add(self, score: float, weight: float, length: int, unit: Hashable = None) -> bool:
         """Add a score from 0 to 1; True where it completes the reference."""
         self._scores.append((min(max(score, 0.0), 1.0), weight, length))
+        self._units.append(unit)
         self._since_reference += 1
         if self.reference is None and len(self._scores) == self._scores.maxlen:
             self.reference, self._since_reference = self.counts(), 0
@@ -57,10 +62,11 @@ class ScoreWindow:
         """A copy to compute with, while scores come."""
         other = ScoreWindow(0, self.reference)
         other._scores, other._since_reference = self._scores.copy(), self._since_reference
+        other._units = self._units.copy()
         return other
 
     def counts(self) -> Counts:
-        return counts_of((score, weight) for score, weight, _ in self._scores)
+        return counts_of(((score, weight) for score, weight, _ in self._scores), self._units)
 
     def drift(self) -> Drift | None:
         """None until the reference and a window after it are complete."""
@@ -83,14 +89,26 @@ class ScoreWindow:
             return None
 
 
-def counts_of(scores: Iterable[tuple[float, float]]) -> Counts:
-    """Counts of scores with their weights. Kish: ``effective = (sum w)^2 / sum w^2``."""
-    weights, squares = [0.0] * BINS, 0.0
-    for score, weight in scores:
+def counts_of(
+    scores: Iterable[tuple[float, float]], units: Iterable[Hashable] = repeat(None)
+) -> Counts:
+    """Return the counts of scores with their weights; `units` are what each depends on others by.
+
+    Kish's number of scores, ``(sum w)^2 / sum w^2``, is divided by the design effect of their mean,
+    the ratio of its variances by units and by scores, but is no less than that of the units.
+    """
+    weights, sums = [0.0] * BINS, UnitSums()
+    for (score, weight), unit in zip(scores, units, strict=False):
         weights[min(BINS - 1, int(score * BINS))] += weight
-        squares += weight * weight
-    total = sum(weights)
-    return Counts(tuple(weights), total * total / squares if squares else 0.0)
+        sums.add(score, weight, unit)
+    mean = sums.mean()
+    if mean is None:
+        return Counts(tuple(weights), 0.0)
+    effective = mean.kish
+    if mean.units < mean.scores:
+        effect = mean.variance / mean.apart if mean.apart > 0.0 else 1.0
+        effective = max(mean.kish / max(1.0, effect), min(mean.kish, mean.kish_units))
+    return Counts(tuple(weights), effective)
 
 
 def drift_of(reference: Counts, current: Counts) -> Drift:

@@ -29,6 +29,7 @@ from agenteval_otel.judge_health.settings import (
     JudgeHealthSettings,
 )
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
+from agenteval_otel.models.intervals import unit_of
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock, reset_in_child
@@ -198,8 +199,13 @@ class JudgeHealth:
             judged = [
                 result for result in results if result.judgement is not None and not result.shadow
             ]
+            unit = unit_of(
+                conversation=evaluation_input.conversation_id,
+                session=evaluation_input.session_id,
+                trace=None if span is None else f"{span[0]:032x}",
+            )
             for result in judged:
-                self._note(result, evaluation_input)
+                self._note(result, evaluation_input, unit)
             if span is not None:
                 self._join(
                     span, judged, [result for result in results if result.evaluator_kind == "human"]
@@ -210,7 +216,9 @@ class JudgeHealth:
         except Exception as error:
             self._broken("judge_health", error)
 
-    def _note(self, result: EvaluationResult, evaluation_input: EvaluationInput) -> None:
+    def _note(
+        self, result: EvaluationResult, evaluation_input: EvaluationInput, unit: str | None
+    ) -> None:
         watched, judgement = self._watched_of(result), result.judgement
         if watched is None or judgement is None:
             return
@@ -223,7 +231,7 @@ class JudgeHealth:
             judged = self._judged_of(result)
             if judged is None or result.normalized is None or not has_weight(result.probability):
                 return
-            is_reference, change = judged.add_score(result.normalized, weight, length)
+            is_reference, change = judged.add_score(result.normalized, weight, length, unit)
         self._report(judged, change)
         if (
             is_reference
