@@ -49,13 +49,16 @@ _MOST_REMEMBERED: Final = 512
 class UnitSize:
     """How many verdicts of a unit are bet on: the mean number that the last 32 to 64 units had, at
     most 10. More would hardly add evidence, and delay it.
+
+    Attributes:
+        repeated: How many verdicts have come since a unit began.
     """
 
-    __slots__ = ("_units", "_verdicts", "value")
+    __slots__ = ("_units", "_verdicts", "repeated", "value")
 
     def __init__(self) -> None:
         self.value = 1
-        self._units = self._verdicts = 0
+        self._units = self._verdicts = self.repeated = 0
 
     def add(self, *, is_new: bool) -> None:
         """Count a verdict, which may be the first one of its unit."""
@@ -64,6 +67,7 @@ class UnitSize:
             self._units = self._verdicts = 0
         self._units += is_new
         self._verdicts += 1
+        self.repeated = 0 if is_new else self.repeated + 1
 
 
 class _Unit:

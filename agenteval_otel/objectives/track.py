@@ -26,6 +26,7 @@ MAX_TRACKS = 1_024
 """Maximum of watched pairs of criterion and agent, besides those of the operator's own agents."""
 LEAST_COUNTED = 1e-9
 """The least probability of a verdict that counts: the squares of weights stay numbers."""
+_MANY_OF_ONE = 1_000
 _LEAST_SHOWN_S = 120.0
 """With `of_last` metrics show a breach for at least this long: a short one could otherwise start
 and end between two exports, a minute apart, and never trigger a page."""
@@ -168,7 +169,7 @@ class Track:
             agent,
         )
         self._least, self._size, self.of_last = LeastProbability(), UnitSize(), of_last
-        self._is_independent = independent
+        self._is_independent, self._repeats = independent, False
         self._last = LastVerdicts(of_last or settings.window)
         self._span: SpanReference | None = None
         self._since_ns = 0
@@ -222,6 +223,14 @@ class Track:
             clustered=verdict.clustered,
             span=self._span,
         )
+
+    def begins_to_repeat(self) -> bool:
+        """Tell whether a thousand verdicts have now come of conversations that were known before:
+        hardly anything is learnt from them. True once, until a conversation begins.
+        """
+        repeats, before = self._size.repeated >= _MANY_OF_ONE, self._repeats
+        self._repeats = repeats
+        return repeats and not before
 
     def is_shown(self, now_s: float) -> bool:
         """Whether metrics show a breach at this time (monotonic seconds)."""

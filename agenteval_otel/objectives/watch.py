@@ -138,6 +138,7 @@ class Objectives:
             and (verdict := _verdict(result, response, baseline_rate, least)) is not None
         ]
         crossings: list[ObjectiveCrossing] = []
+        repeating: list[str] = []
         tracks, now_s, too_many = self.tracks, time.monotonic(), False
         with tracks.lock:
             agent = tracks.agent(response.agent) if verdicts else None
@@ -149,8 +150,13 @@ class Objectives:
                 self._current.add((agent, criterion, objectives[criterion]))
                 if (crossing := track.add(verdict, now_s)) is not None:
                     crossings.append(crossing)
-        if too_many:  # reported without the lock
+                if track.begins_to_repeat():
+                    repeating.append(criterion)
+        # Both are reported without the lock.
+        if too_many:
             self._broken("objectives", OverflowError("too many are watched"))
+        for criterion in repeating:
+            log.warning("conversations_repeat", part=criterion)
         return crossings
 
     def _report(self, crossing: ObjectiveCrossing, emitter: Emitter | None) -> None:

@@ -77,6 +77,19 @@ def test_a_breach_and_its_recovery_are_reported(telemetry: RecordedTelemetry) ->
     assert str(breach).startswith("objective breached: good of shop passes ")
 
 
+def test_one_id_for_everything_is_told(
+    telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, after a thousand verdicts of one conversation: its objective cannot be watched."""
+    criteria = (EvaluationCriteria(name="good", objective=0.9),)
+    _, ask = pipeline_of(telemetry, criteria=criteria)
+    with telemetry.tracer().start_as_current_span("one trace"):
+        ask("good", times=1_000)
+        assert "conversations_repeat" not in caplog.text
+        ask("good", times=1_200)
+    assert caplog.text.count("event='conversations_repeat'") == 1
+
+
 def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     """A reminder has every attribute that the reference knows, and no other event has more."""
     _, ask = pipeline_of(
