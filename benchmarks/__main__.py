@@ -1,5 +1,5 @@
 """`python -m benchmarks`: everything else side by side, in one table; `python -m benchmarks speed`:
-the speed table.
+the speed table; `calibration`, `detectors` and `intervals`: statistics whose truth is known.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from benchmarks import (
     calibration,
     caller,
     comparison,
+    detectors,
     each,
     emission,
     feedback,
+    intervals,
     judging,
     lookup,
     mappers,
@@ -62,8 +64,9 @@ def main() -> None:
     """Measure, print the tables, and write the numbers to a file where one is named."""
     if sys.argv[1:2] == ["speed"]:
         return speed.main(sys.argv[2:])
-    if sys.argv[1:2] == ["calibration"]:
-        return calibration.main(sys.argv[2:])
+    for simulation in (calibration, detectors, intervals):
+        if sys.argv[1:2] == [simulation.__name__.rpartition(".")[2]]:
+            return simulation.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = [*_ALL, _RIVAL]
     parser.add_argument(
