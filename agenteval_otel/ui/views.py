@@ -33,6 +33,7 @@ SIDES: Final = DIMENSIONS[:-1]
 """What two sides of a comparison may differ in."""
 _STEPS_S: Final = (60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _MOST_POINTS: Final = 60
+_FEWEST_UNITS: Final = 20
 _MOST_GROUPS: Final = 12
 _BINS: Final = 20
 
@@ -63,12 +64,15 @@ class Change(NamedTuple):
 
     @property
     def outcome(self) -> Outcome:
-        """The outcome as `comparison` names it; a different evaluator is not a change of the
-        answers.
+        """Return the outcome as `comparison` names it.
+
+        A different evaluator is not a change of the answers, and of fewer than 20 conversations or
+        traces a side none is claimed.
         """
         if self.p is None:
             return "evaluator changed"
-        if self.p > ALPHA:
+        units = min(self.before.mean.units, self.after.mean.units)
+        if units < _FEWEST_UNITS or self.p > ALPHA:
             return "not significant"
         return "gain" if self.difference.value > 0 else "drop"
 

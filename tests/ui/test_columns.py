@@ -5,6 +5,7 @@ read.
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,28 @@ def test_a_trend_has_the_interval_of_its_figure(tmp_path: Path) -> None:
     at = view.series.counts.index(count)
     band = (view.series.mean[at], view.series.low[at], view.series.high[at])
     assert band == pytest.approx(view.passes.estimate[:3], abs=1e-4)
+
+
+@pytest.mark.parametrize(("conversations", "is_clear"), [(18, False), (30, True)])
+def test_few_conversations_are_no_clear_change(
+    tmp_path: Path, conversations: int, is_clear: bool
+) -> None:
+    """From all turns that pass to none: below 20 conversations in each half nothing is claimed."""
+    now, turns = time.time_ns(), 2 * conversations * 5
+    answers = [
+        answer(
+            score(passed=number < turns / 2),
+            number=number,
+            conversation_id=f"c{number // 5}",
+            ended_ns=now - (turns - number) * 60 * 10**9,
+        )
+        for number in range(turns)
+    ]
+    columns = ResultColumns(store(tmp_path / "a.db", answers))
+    columns.refresh()
+    (view,) = overview(columns, "all", {})
+    assert view.change is not None
+    assert view.change.is_clear is is_clear
 
 
 def test_weights_undo_uneven_sampling(tmp_path: Path) -> None:

@@ -363,7 +363,8 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
     board.distribution("Distribution of scores", text, "percentunit", buckets)
     lowest = PanelQuery(quantile(semconv.METRIC_SCORE, _LOW, matchers=matchers), "lowest tenth")
     text = (
-        "A tenth of the answers score at or below the line. "
+        "A tenth of the evaluated answers score at or below the line; unweighted: where bad answers are sampled more "
+        "often, fewer of all answers do. "
         "The lowest points are the worst traces: a click opens one."
     )
     board.graph(
