@@ -10,6 +10,7 @@ import pytest
 from agenteval_otel import EvaluationInput, EvaluationResult
 from agenteval_otel.evaluators import Groundedness, LLMJudge
 from agenteval_otel.judges import CacheSettings, SpendLimits
+from agenteval_otel.judges.cache import SqliteVerdicts
 from agenteval_otel.testing import ScriptedJudge
 
 INPUT = EvaluationInput(prompt="When is it due?", response="It is due on Tuesday.")
@@ -108,6 +109,7 @@ def test_a_repaired_verdict_is_kept_in_the_cache(tmp_path: Any) -> None:
         # The file is written beside the evaluation.
         written = judge.guarded().cache
         assert written is not None
+        assert isinstance(written.store, SqliteVerdicts)
         assert written.store.close(5.0)
     assert calls == [2, 0]
 
