@@ -281,7 +281,7 @@ def test_a_mean_below_the_limit_is_1(
     assert all(line in evaluate.err for line in missed)
 
 
-@pytest.mark.parametrize(("limit", "code"), [("says=0.095", 0), ("says=0.1", 1), ("0.1", 1)])
+@pytest.mark.parametrize(("limit", "code"), [("says=0.09", 0), ("says=0.1", 1), ("0.1", 1)])
 def test_an_interval_that_reaches_below_the_limit_is_1(
     limit: str, code: int, evaluate: Evaluate
 ) -> None:
