@@ -251,6 +251,9 @@ def test_a_handler_that_raises_costs_no_result() -> None:
     """
 
     def raises(record: logging.LogRecord) -> bool:
+        if not record.name.startswith(OURS):
+            # A thread of the SDK's that an earlier test has left behind would end by it.
+            return True
         raise RuntimeError("a handler of the host's")
 
     kept, handler = Keeping(), logging.Handler()
