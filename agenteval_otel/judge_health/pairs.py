@@ -79,8 +79,8 @@ class JudgedCriterion:
     def add_score(
         self, score: float, weight: float, length: int, unit: str | None = None
     ) -> tuple[bool, Change | None]:
-        """Add a score of an answer of this unit (`unit_of`); whether it completes the reference,
-        and the change that it causes.
+        """Add a score of an answer of this unit (`unit_of`), and return whether it completes the
+        reference, and the change that it causes.
         """
         # As a number: ids may be long.
         number = None if unit is None else hash(unit)

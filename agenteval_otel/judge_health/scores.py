@@ -92,7 +92,7 @@ class ScoreWindow:
 def counts_of(
     scores: Iterable[tuple[float, float]], units: Iterable[Hashable] = repeat(None)
 ) -> Counts:
-    """Return the counts of scores with their weights; `units` are what each depends on others by.
+    """Return the counts of scores with their weights. `units` are what each depends on others by.
 
     Kish's number of scores, ``(sum w)^2 / sum w^2``, is divided by the design effect of their mean,
     the ratio of its variances by units and by scores, but is no less than that of the units.

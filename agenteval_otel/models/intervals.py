@@ -180,7 +180,7 @@ class UnitSums(WeightedSums):
 
 
 def is_rare(mean: float, kish: float, few: float = _FEW) -> bool:
-    """Whether fewer than `few` scores stand on the rarer side, so that their variance is itself a
+    """Tell whether fewer than `few` scores stand on the rarer side, so that their variance is itself a
     guess.
     """
     return min(mean, 1 - mean) * kish < few

@@ -130,7 +130,7 @@ class _Run(NamedTuple):
 
 
 class Evidence:
-    """The mean wealth of gamblers who bet differently; at least 0.
+    """The mean wealth of gamblers who bet differently, at least 0.
 
     Args:
         worst: The greatest loss that a bet of 1 can bring at weight 1: 1 - objective for bets on
@@ -168,8 +168,8 @@ class Evidence:
 
     @property
     def log_ratio(self) -> float:
-        """The natural logarithm of `value` over `enough`: 0 and above is enough; never below that
-        of a value of 1.
+        """Return the natural logarithm of `value` over `enough`: 0 and above is enough. It is never
+        below that of a value of 1.
         """
         return log(max(sum(self._wealth()), len(BETS)) / self._enough)
 
@@ -182,7 +182,7 @@ class Evidence:
         cause: str | None = None,
         at_s: float = 0.0,
     ) -> bool:
-        """Bet on one verdict; whether there is enough evidence.
+        """Bet on one verdict, and tell whether there is enough evidence.
 
         Args:
             gain: What a bet of 1 brings at weight 1, at least -`worst`; 0 on average while the
@@ -311,7 +311,7 @@ class LeastProbability:
         self._count = 0
 
     def add(self, probability: float) -> bool:
-        """Add one; returns whether it lies so far below the least one that earlier bets were too
+        """Add one, and tell whether it lies so far below the least one that earlier bets were too
         large.
         """
         self._now = min(self._now, probability)
