@@ -171,11 +171,35 @@ def test_sums_of_units_are_those_of_their_scores(scores: list[tuple[float, float
     )
 
 
-def test_units_that_are_long_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory is bounded: one that comes again after too many others counts as a new one."""
-    monkeypatch.setattr("agenteval_otel.models.intervals._MOST_UNITS", 10)
-    sums = UnitSums()
-    for unit in [*range(30), 0, 29]:
-        sums.add(1.0, unit=unit)
-    assert sums.units == 31
-    assert len(sums._open) == 10
+@pytest.mark.parametrize("size", [1, 5])
+def test_many_units_are_estimated_from_a_part_of_them(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded, and the interval is right even where the turns of a unit lie far apart."""
+    scored = list(turns(random.Random(3), size=size, alike=0.4, count=40_000, rate=0.9))
+    random.Random(5).shuffle(scored)
+    every, part = UnitSums(), UnitSums()
+    for score, unit in scored:
+        every.add(score, unit=unit)
+    monkeypatch.setattr("agenteval_otel.models.intervals._MOST_UNITS", 2_000)
+    for score, unit in scored:
+        part.add(score, unit=unit)
+    exact, estimated = every.mean(), part.mean()
+    assert exact is not None
+    assert estimated is not None
+    assert 1_000 <= len(part._kept) <= 2_000
+    assert estimated.units == pytest.approx(exact.units, rel=0.1)
+    assert estimated.between == pytest.approx(exact.between, rel=0.15)
+    assert estimated.kish_units == pytest.approx(exact.kish_units, rel=0.1)
+    assert (estimated.mean, estimated.apart) == (exact.mean, exact.apart)
+
+
+def test_scores_without_a_unit_count_each_beside_units() -> None:
+    """A score without a conversation or trace is a unit of its own, and costs no memory."""
+    sums, apart = UnitSums(), UnitSums()
+    for number in range(50):
+        score, weight = float(number % 3 > 0), 1.0 + number % 2
+        sums.add(score, weight, None if number % 5 else "c")
+        apart.add(score, weight, number if number % 5 else "c")
+    assert sums.mean() == pytest.approx(apart.mean())
+    assert len(sums._kept) == 1

@@ -4,6 +4,7 @@ truth.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Hashable, Iterable
 from typing import Final, NamedTuple
@@ -16,7 +17,8 @@ _T = (
     (79 * Z95**9 + 776 * Z95**7 + 1482 * Z95**5 - 1920 * Z95**3 - 945 * Z95) / 92_160,
 )
 _FEW: Final = 10.0
-_MOST_UNITS: Final = 100_000
+_MOST_UNITS: Final = 20_000
+_DIGEST: Final = 0xFFFF_FFFF
 _NOTHING = 1e-12
 
 
@@ -131,52 +133,75 @@ class WeightedSums:
 class UnitSums(WeightedSums):
     """Running sums of scores in [0, 1] by unit.
 
-    Keeps two numbers for each of the last 100,000 units. A unit that comes again after so many
-    others counts as a new one.
-
-    Attributes:
-        units: How many there are.
-        squares: Over the units, of the weights w and the weighted scores y of each: the sums of
-            w^2, w y and y^2.
+    Two numbers are kept for each unit, of at most 20,000. Of more, a half is kept, then a quarter,
+    and so on, chosen by a hash of their names: whole units, however far apart their scores come.
+    They stand for the others by their weight.
     """
 
-    __slots__ = ("_open", "squares", "units")
+    __slots__ = ("_alone", "_alone_squares", "_kept", "_mask", "_named_weight")
 
     def __init__(self) -> None:
         super().__init__()
-        self.units = 0
-        self._open: dict[Hashable, tuple[float, float]] = {}
-        self.squares = (0.0, 0.0, 0.0)
+        self._alone = 0
+        self._alone_squares = (
+            0.0,
+            0.0,
+            0.0,
+        )  # of those without a unit: w^2, w^2 score, w^2 score^2
+        self._named_weight = 0.0
+        self._kept: dict[Hashable, tuple[float, float]] = {}  # of each: weights, weighted scores
+        self._mask = 0
 
     def add(self, score: float, weight: float = 1.0, unit: Hashable = None) -> None:
         """Add one score of a unit; without one it is a unit of its own."""
         super().add(score, weight)
-        before = None if unit is None else self._open.pop(unit, None)
-        if before is None:
-            self.units += 1
-            before = (0.0, 0.0)
-        after = (before[0] + weight, before[1] + weight * score)
-        if unit is not None:
-            self._open[unit] = after
-            if len(self._open) > _MOST_UNITS:
-                del self._open[next(iter(self._open))]
-        (w, y), (w_before, y_before) = after, before
-        ww, wy, yy = self.squares
-        self.squares = (
-            ww + w * w - w_before * w_before,
-            wy + w * y - w_before * y_before,
-            yy + y * y - y_before * y_before,
-        )
+        scored = weight * score
+        if unit is None:
+            self._alone += 1
+            ww, wy, yy = self._alone_squares
+            self._alone_squares = (ww + weight * weight, wy + weight * scored, yy + scored * scored)
+            return
+        self._named_weight += weight
+        if self._mask and _digest(unit) & self._mask:
+            return
+        w, y = self._kept.get(unit, (0.0, 0.0))
+        self._kept[unit] = (w + weight, y + scored)
+        if len(self._kept) > _MOST_UNITS:
+            self._keep_half()
 
     def mean(self) -> UnitMean | None:
-        """Return the weighted mean of the scores; None without any."""
+        """Return the weighted mean of the scores; None without any.
+
+        Where not all units are kept, `units`, `between` and `kish_units` are estimates.
+        """
         mean = super().mean()
         if mean is None:
             return None
-        total, rate = self.w * self.w, mean.mean
-        ww, wy, yy = self.squares
+        rate = mean.mean
+        ww, wy, yy = self._alone_squares
+        kept = self._kept.values()
+        of_kept = math.fsum(w for w, _ in kept)
+        scale = self._named_weight / of_kept if self._mask and of_kept else 1.0
+        squares = ww + scale * math.fsum(w * w for w, _ in kept)
         residuals = max(0.0, yy - 2 * rate * wy + rate * rate * ww)
-        return mean._replace(between=residuals / total, kish_units=total / ww, units=self.units)
+        residuals += scale * math.fsum((y - rate * w) ** 2 for w, y in kept)
+        return mean._replace(
+            between=residuals / (self.w * self.w),
+            kish_units=self.w * self.w / squares,
+            units=min(self.count, self._alone + round(scale * len(kept))),
+        )
+
+    def _keep_half(self) -> None:
+        self._mask = (2 * self._mask + 1) & _DIGEST
+        self._kept = {
+            unit: sums for unit, sums in self._kept.items() if not _digest(unit) & self._mask
+        }
+
+
+def _digest(unit: Hashable) -> int:
+    """Return 32 bits that are the same in every process, as those of `hash` are not."""
+    text = repr(unit).encode("utf-8", "backslashreplace")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=4).digest())
 
 
 def is_rare(mean: float, kish: float, few: float = _FEW) -> bool:

@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agenteval_otel.comparison.statistics import Clusters, mean_of
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models.intervals import Estimate, UnitMean
 from agenteval_otel.storage.places import Place
@@ -38,6 +37,7 @@ SCORED, SKIPPED, FAILED = _STATUS.values()
 _UNSETTLED_MS: Final = 60_000
 _READ_ALL_S: Final = 900.0
 _REFRESH_S: Final = 0.5
+_DENSE: Final = 4  # so many possible pairs for each value are numbered without a sort
 _HASH: Final = 0xFFFF_FFFF  # of 200,000 conversations five have the hash of another one
 _TYPES: Final[dict[str, Any]] = {
     "evaluation_id": "V16",
@@ -243,11 +243,10 @@ class ResultColumns:
         has_value = values >= 0 if rate else ~np.isnan(values)
         kept = has_value & (self["status"][rows] == SCORED)
         rows, values = rows[kept], values[kept]
-        if not len(rows):
-            return None
         weights = self["weight"][rows].astype(np.float64)
-        codes = self.units()[rows]
-        mean = _mean_by_unit(values, weights, codes)
+        (mean,) = means_of(values, weights, self.units()[rows], np.zeros(len(rows), np.int8), 1)
+        if mean is None:
+            return None
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
         versions = np.flatnonzero(np.bincount(self["evaluator_version"][rows]))
         return Figure(mean, float(weights.sum()), unknown, frozenset(versions.tolist()))
@@ -270,18 +269,64 @@ class ResultColumns:
         return codes
 
 
-def _mean_by_unit(values: NDArray[Any], weights: NDArray[Any], codes: NDArray[Any]) -> UnitMean:
-    """Return the weighted mean, where the answers of a conversation or trace are one unit."""
-    counts = np.bincount(codes)
-    clusters = counts > 0
-    if clusters.sum() == len(values):
-        sums = Clusters(
-            weights[:, None], (weights * values)[:, None], np.ones((len(values), 1), np.int64)
+def means_of(
+    values: NDArray[Any],
+    weights: NDArray[Any],
+    units: NDArray[Any],
+    groups: NDArray[Any],
+    count: int,
+) -> list[UnitMean | None]:
+    """Return the weighted mean of each of `count` groups, as `UnitSums` does; None without values.
+
+    `units` and `groups` are whole numbers from 0, one for each value.
+    """
+    scored = weights * values
+    pairs, of_unit = _sums_of_pairs(groups, units, count, (weights, scored))
+    total = np.bincount(groups, weights, count)
+    means = np.bincount(groups, scored, count) / np.where(total, total, 1.0)
+    apart = weights * (values - means[groups])
+    between = of_unit[1] - means[pairs] * of_unit[0]
+    columns = (
+        means,
+        np.bincount(groups, apart * apart, count),
+        np.bincount(pairs, between * between, count),
+        np.bincount(groups, weights * weights, count),
+        np.bincount(pairs, of_unit[0] * of_unit[0], count),
+        total * total,
+        np.bincount(pairs, None, count),
+        np.bincount(groups, None, count),
+    )
+    return [
+        UnitMean(
+            mean=mean,
+            apart=apart / square,
+            between=between / square,
+            kish=square / squares,
+            kish_units=square / squares_of_units,
+            units=unit_count,
+            scores=scores,
         )
-    else:
-        parts = (np.bincount(codes, part)[clusters, None] for part in (weights, weights * values))
-        of_weights, of_scores = (np.asarray(part, np.float64) for part in parts)
-        sums = Clusters(of_weights, of_scores, counts[clusters, None])
-    mean = mean_of(sums, 0, float((weights * weights).sum()))
-    apart = weights * (values - mean.mean)
-    return mean._replace(apart=float((apart * apart).sum()) / float(weights.sum()) ** 2)
+        if scores
+        else None
+        for mean, apart, between, squares, squares_of_units, square, unit_count, scores in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]
+
+
+def _sums_of_pairs(
+    groups: NDArray[Any], units: NDArray[Any], count: int, weights: tuple[NDArray[Any], ...]
+) -> tuple[NDArray[Any], list[NDArray[Any]]]:
+    """Return the group of each pair of group and unit that occurs, and the sums of its weights.
+
+    The first weights are above 0.
+    """
+    most = int(units.max(initial=0)) + 1
+    numbers = groups.astype(np.int64) * most + units
+    if count * most > _DENSE * len(numbers):
+        pairs, numbers = np.unique(numbers, return_inverse=True)
+    else:  # without a sort
+        pairs = np.arange(count * most)
+    sums = [np.bincount(numbers, of_value, len(pairs)) for of_value in weights]
+    occurs = sums[0] > 0
+    return pairs[occurs] // most, [of_pair[occurs] for of_pair in sums]

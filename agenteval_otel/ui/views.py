@@ -6,16 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agenteval_otel.comparison.compare import Outcome
 from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
-from agenteval_otel.models.intervals import UnitSums
 from agenteval_otel.reports.figures import count_of, with_interval
-from agenteval_otel.ui.columns import FAILED, NONE, SCORED, SKIPPED, Figure, ResultColumns, Rows
+from agenteval_otel.ui.columns import (
+    FAILED,
+    NONE,
+    SCORED,
+    SKIPPED,
+    Figure,
+    ResultColumns,
+    Rows,
+    means_of,
+)
 
 WINDOWS: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "all": 0}
 """Windows of time in seconds, which end with the newest result; 0 is all of it."""
@@ -364,40 +371,12 @@ def series(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: b
     steps = (columns["moment"][rows] - start) // step
     length = max(1, (span[1] - 1 - start) // step + 1)
     result = Series([start + step * index for index in range(length)], [], [], [], [])
-    for sums in _sums_by_step(values, weights, columns.units()[rows], steps, length):
-        estimate = sums.estimate()
-        result.counts.append(sums.count)
+    for mean in means_of(values, weights, columns.units()[rows], steps, length):
+        estimate = None if mean is None else mean.estimate()
+        result.counts.append(0 if mean is None else mean.scores)
         for place, name in ((result.mean, "mean"), (result.low, "low"), (result.high, "high")):
             place.append(None if estimate is None else round(getattr(estimate, name), 4))
     return result
-
-
-def _sums_by_step(
-    values: NDArray[Any],
-    weights: NDArray[Any],
-    units: NDArray[Any],
-    steps: NDArray[Any],
-    length: int,
-) -> Iterator[UnitSums]:
-    """Yield the sums of each of `length` steps, as if its values had been added one by one."""
-    scored = weights * values
-    of_values = (weights, weights**2, scored, weights * scored, scored**2)
-    most = int(units.max(initial=0)) + 1
-    pairs, numbers = np.unique(steps * most + units, return_inverse=True)
-    of_unit = [np.bincount(numbers, part, len(pairs)) for part in (weights, scored)]
-    squares = (of_unit[0] ** 2, of_unit[0] * of_unit[1], of_unit[1] ** 2)
-    columns = [
-        np.bincount(steps, None, length),
-        np.bincount(pairs // most, None, length),
-        *(np.bincount(steps, part, length) for part in of_values),
-        *(np.bincount(pairs // most, part, length) for part in squares),
-    ]
-    for count, unit_count, *totals in zip(*(column.tolist() for column in columns), strict=True):
-        sums = UnitSums()
-        sums.count, sums.units = count, unit_count
-        sums.w, sums.w2, sums.wy, sums.w2y, sums.w2y2 = totals[:5]
-        sums.squares = tuple(totals[5:])
-        yield sums
 
 
 def figure_text(figure: Figure | None, *, rate: bool) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,19 @@ from hypothesis import strategies as st
 
 from agenteval_otel.database.target import Target
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.models.intervals import UnitSums, estimate_of
+from agenteval_otel.models.intervals import UnitMean, UnitSums, estimate_of
 from agenteval_otel.storage.sql_database import add_missing_indices
 from agenteval_otel.ui import columns as module
-from agenteval_otel.ui.columns import ResultColumns, _mean_by_unit
+from agenteval_otel.ui.columns import ResultColumns, means_of
 from agenteval_otel.ui.views import groups_of, overview, rows_in, worst
 from tests.ui.stored import answer, score, store
+
+
+def _mean(values: Any, weights: Any, units: Any) -> UnitMean:
+    (mean,) = means_of(values, weights, units, np.zeros(len(values), np.int64), 1)
+    assert mean is not None
+    return mean
+
 
 scored = st.lists(st.tuples(st.floats(0, 1), st.floats(1, 100)), min_size=1, max_size=40)
 
@@ -31,7 +39,7 @@ def test_figures_of_independent_answers_are_those_of_the_package(
 ) -> None:
     """Mean and interval by columns are those of `estimate_of`."""
     values, weights = (np.array(part) for part in zip(*pairs, strict=True))
-    mean = _mean_by_unit(values, weights, np.arange(len(pairs)))
+    mean = _mean(values, weights, np.arange(len(pairs)))
     expected = estimate_of(pairs)
     assert expected is not None
     assert mean.units == len(pairs)
@@ -50,14 +58,14 @@ def test_figures_of_conversations_are_those_of_the_package(
         sums.add(value, weight, unit)
     expected = sums.mean()
     assert expected is not None
-    assert _mean_by_unit(values, weights, units) == pytest.approx(expected, abs=1e-6)
+    assert _mean(values, weights, units) == pytest.approx(expected, abs=1e-6)
 
 
 def test_answers_of_one_conversation_are_less_certain() -> None:
     """Ten conversations of ten equal verdicts are as certain as ten answers, not as a hundred."""
     values = np.repeat([1.0, 0.0] * 5, 10)
-    alone = _mean_by_unit(values, np.ones(100), np.arange(100)).estimate()
-    by_unit = _mean_by_unit(values, np.ones(100), np.repeat(np.arange(10), 10))
+    alone = _mean(values, np.ones(100), np.arange(100)).estimate()
+    by_unit = _mean(values, np.ones(100), np.repeat(np.arange(10), 10))
     together = by_unit.estimate()
     assert by_unit.units == 10
     assert together.mean == alone.mean
@@ -244,3 +252,29 @@ def test_an_estimate_without_scores_is_none(tmp_path: Path) -> None:
     columns = ResultColumns(store(tmp_path / "a.db", [answer(result)]))
     columns.refresh()
     assert columns.figure(rows_in(columns, "all"), rate=True) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 1), st.floats(1, 20), st.integers(0, 6), st.integers(0, 3)),
+        min_size=1,
+        max_size=60,
+    )
+)
+def test_means_of_groups_are_those_of_their_scores(
+    scores: list[tuple[float, float, int, int]],
+) -> None:
+    """However many pairs of group and unit there are, and where a group has no score at all."""
+    values, weights, units, groups = (np.array(part) for part in zip(*scores, strict=True))
+    expected = []
+    for group in range(5):
+        sums = UnitSums()
+        for value, weight, unit, own in scores:
+            if own == group:
+                sums.add(value, weight, unit)
+        expected.append(sums.mean())
+    for spread in (1, 1_000):
+        means = means_of(values, weights, units * spread, groups, 5)
+        for mean, of_sums in zip(means, expected, strict=True):
+            assert (mean is None) == (of_sums is None)
+            assert mean is None or mean == pytest.approx(of_sums, abs=1e-6)
