@@ -26,6 +26,7 @@ CONVERSATIONS = (
     Traffic("conversations of 10, alike by 0.6", 0.9, 10, 0.6),
 )
 _TURNS = 200
+_RARELY = 0.05  # in fewer samples nothing can be said of their intervals
 
 Design = Callable[[random.Random, float], tuple[bool, float]]
 """Draws an answer of a population of which such a share passes: whether it passes, and the
@@ -73,6 +74,10 @@ DESIGNS: dict[str, Design] = {
 }
 
 
+LEAST: dict[Design, float] = {first_of: 0.05, escalation: 0.02}
+"""The least probability, where the sampler knows it."""
+
+
 def seen(design: Design, draw: random.Random, rate: float) -> Iterator[tuple[bool, float]]:
     """Yield the answers that are seen, without end."""
     while True:
@@ -81,15 +86,23 @@ def seen(design: Design, draw: random.Random, rate: float) -> Iterator[tuple[boo
             yield passes, probability
 
 
-def coverage_of_weights(design: Design, size: int, rate: float, repeats: int) -> float:
-    """Return the share of samples of so many answers whose interval holds the truth."""
-    draw, held = random.Random(1), 0
+def coverage_of_weights(
+    design: Design, size: int, rate: float, repeats: int
+) -> tuple[float, float]:
+    """Return the share of samples of so many answers that show an interval, and the share of those
+    intervals that hold the truth.
+    """
+    draw, shown, held = random.Random(1), 0, 0
+    least = LEAST.get(design, 1.0)
     for _ in range(repeats):
         sums = UnitSums()
         for passes, probability in islice(seen(design, draw, rate), size):
-            sums.add(float(passes), 1 / probability)
-        held += holds(sums.estimate(), rate)
-    return held / repeats
+            sums.add(float(passes), 1 / probability, is_baseline=probability <= 2 * least)
+        estimate = sums.estimate()
+        if estimate is not None and estimate.has_interval:
+            shown += 1
+            held += holds(estimate, rate)
+    return shown / repeats, held / max(shown, 1)
 
 
 def coverage_of_conversations(
@@ -112,6 +125,13 @@ def coverage_of_conversations(
     return held / repeats, width / repeats
 
 
+def cell(shown: float, held: float) -> str:
+    """Return the coverage, and in how many of the samples an interval is shown, if not in all."""
+    if shown < _RARELY:
+        return "not shown"
+    return f"{100 * held:.1f}" + ("" if shown == 1 else f" (shown in {100 * shown:.0f} %)")
+
+
 def holds(estimate: Estimate | None, truth: float) -> bool:
     return estimate is not None and estimate.low <= truth <= estimate.high
 
@@ -129,9 +149,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"|---{'|---' * len(SIZES)}|")
     for name, design in DESIGNS.items():
         cells = [
-            " / ".join(
-                f"{100 * coverage_of_weights(design, size, rate, repeats):.1f}" for rate in RATES
-            )
+            " / ".join(cell(*coverage_of_weights(design, size, rate, repeats)) for rate in RATES)
             for size in SIZES
         ]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)

@@ -23,7 +23,7 @@ from agenteval_otel.config.benchmarks import BenchmarkSettings
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import BAD, DASH, GOOD, with_interval
+from agenteval_otel.reports.figures import BAD, DASH, GOOD, interval_notes, with_interval
 from agenteval_otel.reports.table import console_for, fitting
 from agenteval_otel.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
@@ -194,6 +194,8 @@ def _history(arguments: argparse.Namespace, runs: list[BenchmarkRun]) -> int:
             style="dim",
         )
     )
+    for words in interval_notes(mean for version in versions for mean in version.means.values()):
+        console.print(Text(": ".join(words), style="dim"))
     return 0
 
 

@@ -13,7 +13,15 @@ from rich.text import Text
 from agenteval_otel.comparison.answers import Answer
 from agenteval_otel.comparison.compare import Comparison, CriterionComparison, Regression
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import BAD, DASH, GOOD, count_of, markdown_text, with_interval
+from agenteval_otel.reports.figures import (
+    BAD,
+    DASH,
+    GOOD,
+    count_of,
+    interval_notes,
+    markdown_text,
+    with_interval,
+)
 from agenteval_otel.reports.table import console_for, fitting, grid_of
 from agenteval_otel.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
@@ -320,7 +328,9 @@ def _legend(comparison: Comparison, *, with_size: bool) -> str:
     )
     if not with_size:
         return text
+    sides = [side for item in comparison.criteria for side in (item.a, item.b)]
+    notes = "".join(f" {word}: {meaning}." for word, meaning in interval_notes(sides))
     return (
         f"{text} detectable: the drop that is detected with a power of 80 %; needed: how many more answers a side "
-        f"detect one of {options.detect:g}."
+        f"detect one of {options.detect:g}.{notes}"
     )

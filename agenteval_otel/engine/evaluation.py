@@ -27,6 +27,7 @@ from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.log import log
+from agenteval_otel.scoring.probability import with_least_probability
 from agenteval_otel.scoring.scales import off_scale_in
 from agenteval_otel.semconv import EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage.base import FanOutStorage
@@ -269,7 +270,12 @@ class Evaluation:
 
     def _over(self, outcome: RunOutcome) -> None:
         late, waited = self.call.late, self.call.waited
-        self._outcome = outcome if late is None else late.completed(outcome)
+        outcome = outcome if late is None else late.completed(outcome)
+        self._outcome = outcome._replace(
+            results=with_least_probability(
+                outcome.results, self._least, self._settings.baseline_rate
+            )
+        )
         if waited is not None and waited.asks:  # a batch: there is nothing to emit yet
             self._stage = "over"
             if self._later is not None:

@@ -29,14 +29,40 @@ def student95(freedom: float) -> float:
     return Z95 + sum(term / max(freedom, 1.0) ** power for power, term in enumerate(_T, 1))
 
 
+FEWEST_UNITS: Final = 20
+"""Of fewer units the variance is a guess: no interval is shown."""
+FEWEST_BASELINE: Final = 10
+"""With fewer scores of the least probability nothing is known of most answers: no mean is shown."""
+
+
 class Estimate(NamedTuple):
-    """A mean with its interval, all in [0, 1]."""
+    """A mean with its interval, all in [0, 1].
+
+    Attributes:
+        scores: How many scores it is made of.
+        effective: How many equally weighted pass/fail scores would be as certain.
+        units: How many units the scores are of. None where that is not known.
+        baseline: How many of the scores have the least probability, and so stand for most answers.
+            None where all have.
+    """
 
     mean: float
     low: float
     high: float
-    scores: int  # how many it is made of
-    effective: float  # how many equally weighted pass/fail scores would be as certain
+    scores: int
+    effective: float
+    units: int | None = None
+    baseline: int | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Tell whether the mean may be shown: at least 10 scores have the least probability."""
+        return self.baseline is None or self.baseline >= FEWEST_BASELINE
+
+    @property
+    def has_interval(self) -> bool:
+        """Tell whether the interval may be shown: the mean may, and there are at least 20 units."""
+        return self.is_known and (self.units is None or self.units >= FEWEST_UNITS)
 
 
 class UnitMean(NamedTuple):
@@ -55,6 +81,7 @@ class UnitMean(NamedTuple):
         kish_units: The same of units, by the weights of their scores together.
         units: How many units there are.
         scores: How many scores there are.
+        baseline: How many of them have the least probability. None where all have.
     """
 
     mean: float
@@ -64,6 +91,7 @@ class UnitMean(NamedTuple):
     kish_units: float
     units: int
     scores: int
+    baseline: int | None = None
 
     @property
     def variance(self) -> float:
@@ -87,7 +115,7 @@ class UnitMean(NamedTuple):
         if is_rare(mean, self.kish):
             effective = min(effective, kish)
         low, high = wilson_interval(mean, effective)
-        return Estimate(mean, low, high, self.scores, effective)
+        return Estimate(mean, low, high, self.scores, effective, self.units, self.baseline)
 
 
 class WeightedSums:
@@ -138,10 +166,11 @@ class UnitSums(WeightedSums):
     They stand for the others by their weight.
     """
 
-    __slots__ = ("_alone", "_alone_squares", "_kept", "_mask", "_named_weight")
+    __slots__ = ("_alone", "_alone_squares", "_kept", "_mask", "_named_weight", "_preferred")
 
     def __init__(self) -> None:
         super().__init__()
+        self._preferred = 0
         self._alone = 0
         self._alone_squares = (
             0.0,
@@ -152,9 +181,24 @@ class UnitSums(WeightedSums):
         self._kept: dict[Hashable, tuple[float, float]] = {}  # of each: weights, weighted scores
         self._mask = 0
 
-    def add(self, score: float, weight: float = 1.0, unit: Hashable = None) -> None:
-        """Add one score of a unit; without one it is a unit of its own."""
+    def add(
+        self,
+        score: float,
+        weight: float = 1.0,
+        unit: Hashable = None,
+        *,
+        is_baseline: bool = True,
+    ) -> None:
+        """Add one score of a unit; without one it is a unit of its own.
+
+        Args:
+            score: In [0, 1].
+            weight: 1 / probability.
+            unit: What the score depends on others by.
+            is_baseline: Its answer had the least probability of all, as far as that is known.
+        """
         super().add(score, weight)
+        self._preferred += not is_baseline
         scored = weight * score
         if unit is None:
             self._alone += 1
@@ -189,6 +233,7 @@ class UnitSums(WeightedSums):
             between=residuals / (self.w * self.w),
             kish_units=self.w * self.w / squares,
             units=min(self.count, self._alone + round(scale * len(kept))),
+            baseline=self.count - self._preferred if self._preferred else None,
         )
 
     def _keep_half(self) -> None:

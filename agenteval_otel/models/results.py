@@ -77,6 +77,9 @@ class EvaluationResult(Value):
         shadow: The evaluator is tried: the result counts in no overall score, objective, alert or
             verdict.
         probability: Inclusion probability of this response for this evaluator; None when unknown.
+        least_probability: The least one that an answer of the agent can have, where this response's
+            is more than twice as high: it was preferred, and tells little of most answers. None for
+            all others, and where it is unknown.
         probability_given_sampled: What the evaluator adds to it (a spend limit that lets through a
             share of the calls); None when unknown. The runner multiplies it into `probability`; not
             dumped.
@@ -105,6 +108,7 @@ class EvaluationResult(Value):
     suspected_injection: bool = False
     shadow: bool = False
     probability: float | None = None
+    least_probability: float | None = None
     probability_given_sampled: float | None = Field(default=1.0, exclude=True)
     sampling_reason: str | None = None
     judgement: Judgement | None = Field(default=None, exclude=True)

@@ -19,6 +19,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.components.loading import import_function
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import SpanReference
+from agenteval_otel.models.intervals import FEWEST_UNITS
 from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.reentrancy import EvaluationThread, in_sub_interpreter
 from agenteval_otel.runtime.worker import Worker, new_loop
@@ -34,7 +35,8 @@ class ObjectiveCrossing(Value):
         objective: The share of results that should pass, 0 to 1.
         rate: The share that passes: of the last `count` verdicts (`BreachSettings.window`), each
             weighted by 1 / its probability.
-        low, high: Its 95 % interval.
+        low, high: Its 95 % interval. A guess, and not reported, of fewer than 20 units.
+        units: How many conversations, sessions, traces or lone answers the verdicts are of.
         since_ns: When the breach was detected, in nanoseconds since the epoch.
         at_ns: Time of this report.
         reminder: A repeat: the breach was reported before and lasts.
@@ -51,6 +53,7 @@ class ObjectiveCrossing(Value):
     low: float
     high: float
     count: int
+    units: int | None = None
     since_ns: int
     at_ns: int
     reminder: bool = False
@@ -65,10 +68,18 @@ class ObjectiveCrossing(Value):
     def __str__(self) -> str:
         state = "still breached" if self.reminder else self.kind
         of_agent = f" of {self.agent}" if self.agent else ""
+        interval = f" ({self.low * 100:.1f} to {self.high * 100:.1f})"
+        units = "" if self.units in (None, self.count) else f" in {self.units} conversations"
         return (
-            f"objective {state}: {self.criterion}{of_agent} passes {self.rate * 100:.1f} % ({self.low * 100:.1f} to "
-            f"{self.high * 100:.1f}) of {self.count}, objective {self.objective * 100:g} %"
+            f"objective {state}: {self.criterion}{of_agent} passes {self.rate * 100:.1f} %"
+            f"{interval if self.has_interval else ''} of {self.count}{units}, "
+            f"objective {self.objective * 100:g} %"
         )
+
+    @property
+    def has_interval(self) -> bool:
+        """Tell whether there are enough units for an interval."""
+        return self.units is None or self.units >= FEWEST_UNITS
 
 
 def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
@@ -76,8 +87,8 @@ def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
         names.EVALUATION_NAME: clean(crossing.criterion),
         names.OBJECTIVE: crossing.objective,
         names.OBJECTIVE_RATE: crossing.rate,
-        names.OBJECTIVE_LOW: crossing.low,
-        names.OBJECTIVE_HIGH: crossing.high,
+        names.OBJECTIVE_LOW: crossing.low if crossing.has_interval else None,
+        names.OBJECTIVE_HIGH: crossing.high if crossing.has_interval else None,
         names.OBJECTIVE_COUNT: crossing.count,
         names.OBJECTIVE_SINCE: crossing.since_ns / 1e9,
         names.AGENT_NAME: None if crossing.agent is None else clean(crossing.agent),

@@ -217,6 +217,7 @@ class Track:
             low=estimate.low,
             high=estimate.high,
             count=estimate.scores,
+            units=estimate.units,
             since_ns=self._since_ns,
             at_ns=verdict.at_ns,
             reminder=not changes,

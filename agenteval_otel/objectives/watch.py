@@ -24,7 +24,7 @@ from agenteval_otel.objectives.track import (
 )
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.sampling.escalation import BASELINE
+from agenteval_otel.scoring.probability import least_probability_of
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
 from agenteval_otel.telemetry.names import NameTable
 
@@ -196,10 +196,7 @@ def _verdict(
         )
         return None
     # Bets must be small enough for the least likely answer, also before one was seen.
-    least = min(result.probability, least_probability or 1.0)
-    if result.sampling_reason not in (None, BASELINE):
-        # Without the rule, the baseline rate applies.
-        least *= baseline_rate
+    least = least_probability_of(result, least_probability, baseline_rate)
     ended_ns = result.ended_ns or time.time_ns()
     return ObjectiveVerdict(
         result.passed,

@@ -31,7 +31,8 @@ _KEPT_OF_INPUT: Final = frozenset(
 )
 _KEPT_OF_RESULT: Final = frozenset({
     "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
-    "threshold", "probability", "probability_given_sampled", "sampling_reason", "started_ns", "ended_ns", "filler",
+    "threshold", "probability", "least_probability", "probability_given_sampled", "sampling_reason", "started_ns",
+    "ended_ns", "filler",
 })  # fmt: skip
 _WORDS_OF_RESULT: Final = _KEPT_OF_RESULT | {"label", "reason_code", "error_type", "judgement"}
 _KEPT_OF_AGGREGATED: Final = frozenset({

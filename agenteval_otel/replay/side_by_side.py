@@ -45,7 +45,9 @@ class RescoredCriterion:
         _count(self.new_versions, after)
         for totals, result in ((self.recorded, before), (self.new, after)):
             totals.add(
-                result if result.probability is None else copy_with(result, {"probability": None}),
+                result
+                if result.probability is None
+                else copy_with(result, {"probability": None, "least_probability": None}),
                 unit=unit,
             )
         self.now_pass += before.passed is False and after.passed is True

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agenteval_otel.models.intervals import Estimate
+from agenteval_otel.models.intervals import FEWEST_BASELINE, FEWEST_UNITS, Estimate
 from agenteval_otel.runtime.masking import printable
 
 # In code, an @ mentions no one and an address is not a link.
@@ -29,18 +29,61 @@ def setting(share: float) -> str:
 
 
 def with_interval(estimate: Estimate, *, rate: bool = False) -> str:
-    """A mean with its 95 % interval, ``0.82 (0.77-0.86)``, or a rate, ``82 % (77-86)``."""
-    if not rate:
-        return f"{estimate.mean:.2f} ({estimate.low:.2f}{DASH}{estimate.high:.2f})"
-    low, high = (percent(end).removesuffix(" %") for end in (estimate.low, estimate.high))
-    return f"{percent(estimate.mean)} ({low}{DASH}{high})"
+    """Return a mean with its 95 % interval, ``0.82 (0.77-0.86)``, or a rate, ``82 % (77-86)``.
+
+    Where no interval may be shown the number of scores or units stands there, ``0.82 (of 12)``, and
+    where no mean may be shown that of the baseline answers, ``- (3 baseline)``. `interval_notes`
+    says why.
+    """
+    baseline = "" if estimate.baseline is None else f"{estimate.baseline:,} baseline"
+    if not estimate.is_known:
+        return f"{DASH} ({baseline})"
+    mean = percent(estimate.mean) if rate else f"{estimate.mean:.2f}"
+    if not estimate.has_interval:
+        return f"{mean} ({_too_few(estimate)})"
+    ends = (estimate.low, estimate.high)
+    shown = [percent(end).removesuffix(" %") if rate else f"{end:.2f}" for end in ends]
+    return f"{mean} ({DASH.join(shown)}{', ' if baseline else ''}{baseline})"
 
 
 def exactly(estimate: Estimate, *, rate: bool = False) -> str:
-    """A mean or a rate with enough digits to compare it with a limit, and its 95 % interval."""
-    if rate:
-        return f"{100 * estimate.mean:.4g} % (95 % interval {100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
-    return f"{estimate.mean:.4g} (95 % interval {estimate.low:.3f} to {estimate.high:.3f})"
+    """Return a mean or a rate with enough digits to compare it with a limit, and its 95 % interval,
+    or why there is none.
+    """
+    mean = f"{100 * estimate.mean:.4g} %" if rate else f"{estimate.mean:.4g}"
+    if not estimate.is_known:
+        return f"unknown: {estimate.baseline} baseline answers are too few"
+    if not estimate.has_interval:
+        return f"{mean} ({_too_few(estimate)}: no interval)"
+    low, high = (
+        f"{100 * end:.1f}" if rate else f"{end:.3f}" for end in (estimate.low, estimate.high)
+    )
+    return f"{mean} (95 % interval {low} to {high})"
+
+
+def _too_few(estimate: Estimate) -> str:
+    if estimate.units == estimate.scores:
+        return f"of {estimate.scores:,}"
+    return f"of {count_of(estimate.units or 0, 'unit')}"
+
+
+def interval_notes(estimates: Iterable[Estimate | None]) -> list[tuple[str, ...]]:
+    """Return what the words in the brackets of these estimates mean, each with its sentence."""
+    known = [estimate for estimate in estimates if estimate is not None]
+    notes: list[tuple[str, ...]] = []
+    if any(estimate.is_known and not estimate.has_interval for estimate in known):
+        text = (
+            f"too few for an interval: it takes {FEWEST_UNITS} units (conversations, sessions or "
+            "traces, else answers)"
+        )
+        notes.append(("of ...", text))
+    if any(estimate.baseline is not None for estimate in known):
+        text = (
+            "answers that neither sampling nor escalation preferred. They stand for most answers, and "
+            f"a mean takes {FEWEST_BASELINE} of them"
+        )
+        notes.append(("baseline", text))
+    return notes
 
 
 def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:

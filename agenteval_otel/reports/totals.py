@@ -10,7 +10,7 @@ from agenteval_otel.calibration.record import NOT_MEASURED, CalibrationRecord, C
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.intervals import Estimate, UnitSums
 from agenteval_otel.models.judge_calls import CACHED, JudgeCall
-from agenteval_otel.reports.figures import frequencies, with_interval
+from agenteval_otel.reports.figures import frequencies, interval_notes, with_interval
 from agenteval_otel.scoring.probability import weight
 
 ROUNDING = 1e-9  # a mean of 0.8 reaches a limit of 0.8, whatever its sum was rounded to
@@ -109,12 +109,15 @@ class CriterionTotals:
         if result.label is not None:
             _count(self.labels, result.label)
         represents = weight(result.probability)
+        is_baseline = result.least_probability is None
         if result.normalized is not None:
-            self._scores.add(result.normalized, represents, unit)
+            self._scores.add(result.normalized, represents, unit, is_baseline=is_baseline)
         if result.passed is not None:
             self._calibrate(result)
             self.passed += result.passed
-            self._passes.add(1.0 if result.passed else 0.0, represents, unit)
+            self._passes.add(
+                1.0 if result.passed else 0.0, represents, unit, is_baseline=is_baseline
+            )
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -258,7 +261,9 @@ class Totals:
             for item in criteria
             if item.labels and item.mean is None and item.pass_rate is None
         ]
+        estimates = [estimate for item in criteria for estimate in (item.mean, item.pass_rate)]
         return [
+            ("Intervals", interval_notes([*estimates, self.overall])),
             ("Labels", [(item.name, frequencies(item.labels)) for item in categories]),
             ("Failed", [(item.name, frequencies(item.errors)) for item in criteria if item.failed]),
             (
@@ -319,10 +324,19 @@ class Totals:
                 self.lowest = sorted(lowest, key=lambda low: low.overall_score)[:_LOWEST]
 
 
-def estimate_json(estimate: Estimate | None) -> dict[str, float] | None:
+def estimate_json(estimate: Estimate | None) -> dict[str, float | None] | None:
+    """Return a mean, its interval and what it rests on. What may not be shown is None."""
     if estimate is None:
         return None
-    return {name: getattr(estimate, name) for name in ("mean", "low", "high", "scores")}
+    low, high = (estimate.low, estimate.high) if estimate.has_interval else (None, None)
+    return {
+        "mean": estimate.mean if estimate.is_known else None,
+        "low": low,
+        "high": high,
+        "scores": estimate.scores,
+        "units": estimate.units,
+        "baseline": estimate.baseline,
+    }
 
 
 def _described(result: EvaluationResult) -> str:

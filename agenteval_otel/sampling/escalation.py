@@ -29,9 +29,12 @@ from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
 from agenteval_otel.sampling.key import FIXED_KEY, LOW_64, SamplingKey
 from agenteval_otel.sampling.rules import RuleSampler
-from agenteval_otel.scoring.probability import SamplingDecision, probability_of, union
-
-BASELINE = "baseline"  # the reason of what goes on although no rule says so
+from agenteval_otel.scoring.probability import (
+    BASELINE,
+    SamplingDecision,
+    probability_of,
+    union,
+)
 
 
 class Escalation(BaseModel, metaclass=FriendlyErrors):

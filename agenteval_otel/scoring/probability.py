@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.semconv import NOT_SAMPLED
 
 # OpenTelemetry's consistent sampling rejects the randomness below a threshold of 56 bits
 _THRESHOLDS = 1 << 56
 _LEAST = 1e-100
 """The squares of weights, and sums of them, must stay numbers."""
+BASELINE: Final = "baseline"
+"""The reason of answers that go on to escalated evaluators although no rule says so."""
+_PREFERRED: Final = 2.0  # times the least probability
 
 
 class SamplingDecision(NamedTuple):
@@ -101,3 +106,33 @@ def weight(probability: float | None) -> float:
     count such a response once and say so.
     """
     return 1.0 / probability if probability is not None and has_weight(probability) else 1.0
+
+
+def least_probability_of(
+    result: EvaluationResult, sampled: float | None, baseline_rate: float
+) -> float:
+    """Return the least probability that a result of this evaluator can have.
+
+    Args:
+        result: One of a known probability.
+        sampled: The least one of a sampled answer. None if the sampler does not know it: then the
+            result's own counts.
+        baseline_rate: The least share of the sampled answers that reach escalated evaluators.
+    """
+    least = min(result.probability or 1.0, sampled or 1.0)
+    # Without the rule, the baseline rate applies.
+    return least if result.sampling_reason in (None, BASELINE) else least * baseline_rate
+
+
+def with_least_probability(
+    results: Iterable[EvaluationResult], sampled: float | None, baseline_rate: float
+) -> list[EvaluationResult]:
+    """Return the results, with their `least_probability` where their answers were preferred."""
+    changed = []
+    for result in results:
+        if result.probability is not None:
+            least = least_probability_of(result, sampled, baseline_rate)
+            if least > 0.0 and result.probability > _PREFERRED * least:
+                result = copy_with(result, {"least_probability": least})
+        changed.append(result)
+    return changed

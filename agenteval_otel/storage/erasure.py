@@ -32,7 +32,8 @@ _KEPT: Final = frozenset({
 _KEPT_OF_RESULT: Final = frozenset({
     "criterion_name", "score", "evaluator_type", "error", "skip_reason", "normalized", "label", "passed", "threshold",
     "reason_code", "error_type", "evaluator_id", "evaluator_version", "evaluator_kind", "calls_model",
-    "suspected_injection", "shadow", "probability", "sampling_reason", "started_ns", "ended_ns", "raised",
+    "suspected_injection", "shadow", "probability", "least_probability", "sampling_reason", "started_ns", "ended_ns",
+    "raised",
 })  # fmt: skip
 _WORDS: Final = ("label", "reason_code", "error_type", "score")
 _MAX_CHARS: Final = 200  # of an annotation

@@ -106,6 +106,7 @@ class LineFiles(Place):
                     result.normalized,
                     row.unit or row.id,
                     result.is_shadow,
+                    not result.is_baseline,
                 )
                 part.append(columns)
             if len(part) >= _AT_ONCE:

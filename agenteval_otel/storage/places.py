@@ -15,8 +15,11 @@ Stored: TypeAlias = Iterator[tuple[str, AggregatedEvaluationResult]]
 COLUMNS: Final = (
     "evaluation_id", "moment", "criterion", "agent", "model", "prompt_version", "evaluator_version", "environment",
     "arm", "reason", "evaluator_kind", "status", "passed", "weight", "probability", "normalized", "cluster", "shadow",
+    "preferred",
 )  # fmt: skip
-"""Of a row of `Place.columns`, in this order; `moment` is in seconds since the epoch."""
+"""Of a row of `Place.columns`, in this order; `moment` is in seconds since the epoch, and `preferred`
+is whether the result has a `least_probability`.
+"""
 
 
 class Query(NamedTuple):

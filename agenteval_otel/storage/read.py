@@ -87,7 +87,9 @@ def summarise(
             if score is None:
                 continue
             if score.value is not None:
-                sums.scores.add(score.value, score.weight, row.unit)
+                sums.scores.add(score.value, score.weight, row.unit, is_baseline=score.is_baseline)
             if score.passed is not None:
-                sums.passes.add(float(score.passed), score.weight, row.unit)
+                sums.passes.add(
+                    float(score.passed), score.weight, row.unit, is_baseline=score.is_baseline
+                )
     return groups

@@ -32,7 +32,7 @@ SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 _OF_RESULT: Final = (
     "criterion_name", "evaluator_id", "evaluator_type", "evaluator_version", "evaluator_kind", "error", "skip_reason",
-    "normalized", "passed", "probability", "reason_code", "error_type", "label", "shadow",
+    "normalized", "passed", "probability", "reason_code", "error_type", "label", "shadow", "least_probability",
 )  # fmt: skip
 _OF_INPUT: Final = {
     "prompt", "message_history", "ground_truth", "conversation", "response", "metadata", "tags", "session_id",
@@ -55,6 +55,7 @@ class ResultRow(NamedTuple):
         status: ``scored``, ``skipped`` or ``failed``. A score outside of [0, 1] is a failure.
         probability: Inclusion probability. None if it is unknown.
         reason: The reason's code, else the type of the error, else the label.
+        is_baseline: The answer had the least probability, as far as that is known.
     """
 
     criterion: str
@@ -67,6 +68,7 @@ class ResultRow(NamedTuple):
     evaluator_kind: str = "deterministic"
     reason: str | None = None
     is_shadow: bool = False
+    is_baseline: bool = True
 
     @property
     def weight(self) -> float:
@@ -250,6 +252,7 @@ def row_of(aggregated: AggregatedEvaluationResult, place: str) -> AnswerRow:
             result.evaluator_kind,
             result.reason_code or result.error_type or result.label,
             result.shadow,
+            result.least_probability,
         )
         for result in aggregated.results
     ]
@@ -324,8 +327,12 @@ def result_row(
     kind: str = "deterministic",
     reason: str | None = None,
     is_shadow: Any = False,
+    least_probability: Any = None,
 ) -> ResultRow:
-    """Return a row. A score that is no number from 0 to 1, NaN included, is a failure."""
+    """Return a row. A score that is no number from 0 to 1, NaN included, is a failure.
+
+    Of `least_probability` it matters alone whether there is one.
+    """
     if normalized is not None and not (
         isinstance(normalized, int | float) and 0 <= normalized <= 1
     ):
@@ -342,6 +349,7 @@ def result_row(
         kind,
         reason,
         bool(is_shadow),
+        not least_probability,
     )
 
 
@@ -365,6 +373,7 @@ def _row_of_result_record(record: Any) -> ResultRow:
         error_type,
         label,
         shadow,
+        least_probability,
     ) = map(record.get, names)
     if not isinstance(criterion, str):
         raise NotAResultError("a result has no criterion")
@@ -384,6 +393,7 @@ def _row_of_result_record(record: Any) -> ResultRow:
         kind or "deterministic",
         reason_code or error_type or label,
         shadow is True,
+        least_probability,
     )
 
 
@@ -414,6 +424,7 @@ class ScoreOf(NamedTuple):
     passed: bool | None
     weight: float
     version: str
+    is_baseline: bool = True
 
 
 def scores_of(results: Iterable[ResultRow]) -> tuple[dict[str, ScoreOf], tuple[str, ...]]:
@@ -428,7 +439,7 @@ def scores_of(results: Iterable[ResultRow]) -> tuple[dict[str, ScoreOf], tuple[s
             failed.append(row.criterion)
         elif row.status == SCORED:
             version = f"{row.evaluator} {row.evaluator_version or ''}".strip()
-            score = ScoreOf(row.normalized, row.passed, row.weight, version)
+            score = ScoreOf(row.normalized, row.passed, row.weight, version, row.is_baseline)
             by_name.setdefault(row.criterion, []).append(score)
     scores = {
         name: scores[0] if len(scores) == 1 else _mean(scores) for name, scores in by_name.items()
@@ -444,6 +455,7 @@ def _mean(scores: list[ScoreOf]) -> ScoreOf:
         all(verdicts) if verdicts else None,
         max(score.weight for score in scores),
         ", ".join(sorted({score.version for score in scores})),
+        all(score.is_baseline for score in scores),
     )
 
 

@@ -148,7 +148,8 @@ class StoredDatabase(Place):
                 results.trace_id,
                 results.evaluation_id,
             ),
-            _is_shadow(self.target),
+            _has(self.target, '"shadow":true'),
+            _has(self.target, '"least_probability":'),
         )
         joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
         with connect_reader(self.target) as connection:
@@ -239,7 +240,8 @@ class StoredDatabase(Place):
             results.probability,
             results.evaluator_kind,
             sa.func.coalesce(results.reason_code, results.error_type, results.label),
-            _is_shadow(self.target),
+            _has(self.target, '"shadow":true'),
+            _has(self.target, '"least_probability":'),
         )
         if conditions:
             of_results = of_results.join(EVALUATIONS).where(*conditions)
@@ -401,11 +403,13 @@ def _row_of_columns(row: Mapping[Any, Any], results: Sequence[ResultRow]) -> Ans
     )
 
 
-def _is_shadow(target: Target) -> Any:
-    details = RESULTS.c.details
-    if target.path is None:
-        return sa.func.strpos(details, '"shadow":true') > 0
-    return sa.func.instr(details, '"shadow":true') > 0
+def _has(target: Target, text: str) -> Any:
+    """Return the condition that the details of a result have this text of their JSON.
+
+    Quotation marks within texts are escaped there, so that only a key of that name reads like it.
+    """
+    find = sa.func.strpos if target.path is None else sa.func.instr
+    return find(RESULTS.c.details, text) > 0
 
 
 def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list[Label]:

@@ -51,6 +51,7 @@ _TYPES: Final[dict[str, Any]] = {
     "normalized": np.float32,
     "cluster": np.uint32,
     "is_shadow": np.bool_,
+    "is_baseline": np.bool_,
 }
 
 
@@ -172,6 +173,7 @@ class ResultColumns:
             normalized,
             cluster,
             is_shadow,
+            is_preferred,
         ) = zip(*rows, strict=True)
         texts = [
             criterion,
@@ -205,6 +207,7 @@ class ResultColumns:
             "normalized": np.array(normalized, np.float32),
             "cluster": [hash(value) & _HASH for value in cluster],
             "is_shadow": [bool(value) for value in is_shadow],
+            "is_baseline": [not value for value in is_preferred],
         }
         for name, value in values.items():
             self._columns[name][position:end] = value
@@ -244,7 +247,8 @@ class ResultColumns:
         kept = has_value & (self["status"][rows] == SCORED)
         rows, values = rows[kept], values[kept]
         weights = self["weight"][rows].astype(np.float64)
-        (mean,) = means_of(values, weights, self.units()[rows], np.zeros(len(rows), np.int8), 1)
+        units, groups = self.units()[rows], np.zeros(len(rows), np.int8)
+        (mean,) = means_of(values, weights, units, self["is_baseline"][rows], groups, 1)
         if mean is None:
             return None
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
@@ -273,12 +277,13 @@ def means_of(
     values: NDArray[Any],
     weights: NDArray[Any],
     units: NDArray[Any],
+    is_baseline: NDArray[Any],
     groups: NDArray[Any],
     count: int,
 ) -> list[UnitMean | None]:
     """Return the weighted mean of each of `count` groups, as `UnitSums` does; None without values.
 
-    `units` and `groups` are whole numbers from 0, one for each value.
+    `units` and `groups` are whole numbers from 0. All arrays have one for each value.
     """
     scored = weights * values
     pairs, of_unit = _sums_of_pairs(groups, units, count, (weights, scored))
@@ -295,6 +300,7 @@ def means_of(
         total * total,
         np.bincount(pairs, None, count),
         np.bincount(groups, None, count),
+        np.bincount(groups[is_baseline], None, count),
     )
     return [
         UnitMean(
@@ -305,12 +311,21 @@ def means_of(
             kish_units=square / squares_of_units,
             units=unit_count,
             scores=scores,
+            baseline=None if baseline == scores else baseline,
         )
         if scores
         else None
-        for mean, apart, between, squares, squares_of_units, square, unit_count, scores in zip(
-            *(column.tolist() for column in columns), strict=True
-        )
+        for (
+            mean,
+            apart,
+            between,
+            squares,
+            squares_of_units,
+            square,
+            unit_count,
+            scores,
+            baseline,
+        ) in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from agenteval_otel.comparison.compare import Outcome
 from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
-from agenteval_otel.reports.figures import count_of, with_interval
+from agenteval_otel.reports.figures import count_of, interval_notes, with_interval
 from agenteval_otel.ui.columns import (
     FAILED,
     NONE,
@@ -145,11 +145,13 @@ def explained(figure: Figure, *, rate: bool) -> str:
         if rate
         else "weighted mean of the normalized scores, 0 to 1"
     )
+    shown = ", with its 95 % Wilson interval" if estimate.has_interval else ""
     parts = [
-        f"{what}, with its 95 % Wilson interval: {with_interval(estimate, rate=rate)}",
+        f"{what}{shown}: {with_interval(estimate, rate=rate)}",
         f"from {count_of(estimate.scores, 'scored answer')}, standing for {figure.represents:,.0f} (1 / probability)",
         f"as certain as {estimate.effective:,.0f} equally weighted independent ones",
     ]
+    parts += [f"{word}: {meaning}" for word, meaning in interval_notes([estimate])]
     if figure.mean.units < estimate.scores:
         parts.append(
             f"answers of one conversation or trace are taken together ({figure.mean.units:,} of them)"
@@ -371,7 +373,8 @@ def series(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: b
     steps = (columns["moment"][rows] - start) // step
     length = max(1, (span[1] - 1 - start) // step + 1)
     result = Series([start + step * index for index in range(length)], [], [], [], [])
-    for mean in means_of(values, weights, columns.units()[rows], steps, length):
+    units, is_baseline = columns.units()[rows], columns["is_baseline"][rows]
+    for mean in means_of(values, weights, units, is_baseline, steps, length):
         estimate = None if mean is None else mean.estimate()
         result.counts.append(0 if mean is None else mean.scores)
         for place, name in ((result.mean, "mean"), (result.low, "low"), (result.high, "high")):

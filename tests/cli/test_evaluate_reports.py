@@ -181,10 +181,8 @@ def test_markdown_contains_no_answers() -> None:
     assert text.startswith(
         "### ❌ Evaluation: 2 targets missed\n\n4 inputs from a.jsonl in 1.5 s.\n"
     )
-    assert (
-        "| tone | 0.50 (0.09\u20130.91) | 50 % (9\u201391) | 2 | 1 | 1 | 90 % ❌, 0.8 ❌ |" in text
-    )
-    assert "| **overall score** | 0.50 (0.09\u20130.91) | | 2 | | | 0.2 ✅ |" in text
+    assert "| tone | 0.50 (of 2) | 50 % (of 2) | 2 | 1 | 1 | 90 % ❌, 0.8 ❌ |" in text
+    assert "| **overall score** | 0.50 (of 2) | | 2 | | | 0.2 ✅ |" in text
     assert "| a.jsonl:2 | 0.00 | tone |" in text
     assert "secret" not in text
     rows = [line for line in text.splitlines() if line.startswith("| ") and "place" not in line]

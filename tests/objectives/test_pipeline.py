@@ -102,8 +102,12 @@ def test_the_table_of_attributes_holds(telemetry: RecordedTelemetry) -> None:
     assert again
     always = {item.name for item in ATTRIBUTES if item.crossing == "always"}
     assert set(first.attributes) == always
-    assert set(again[-1].attributes) == {item.name for item in ATTRIBUTES if item.crossing}
+    reminder = set(again[-1].attributes)
     assert again[-1].attributes["agenteval.objective.reminder"] is True
+    ask("bad", times=50)  # each in a trace of its own: enough for an interval
+    interval = set(crossings(telemetry)[-1].attributes)
+    assert interval - reminder == {"agenteval.objective.low", "agenteval.objective.high"}
+    assert reminder | interval == {item.name for item in ATTRIBUTES if item.crossing}
 
 
 @pytest.mark.parametrize(

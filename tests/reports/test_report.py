@@ -65,15 +65,16 @@ def test_a_printed_result_shows_what_broke_beside_the_evaluators() -> None:
 
 
 def test_a_report_is_a_table_of_the_criteria() -> None:
-    """Means and rates with intervals, counts, and why results failed; a single result is a report
-    of one.
+    """Means and rates, counts, and why results failed; a single result is a report of one. Of three
+    answers no interval is shown but a sentence.
     """
     text = str(report(results("Paris", "", "!")))
     assert text == repr(report(results("Paris", "", "!")))
     assert text.startswith("3 inputs, 1 with failures\n")
     assert re.search(
-        r"^response_health +0\.67 \(0\.21.0\.94\) +67 % \(21.94\) +3 +0 +0$", text, re.MULTILINE
+        r"^response_health +0\.67 \(of 3\) +67 % \(of 3\) +3 +0 +0$", text, re.MULTILINE
     )
+    assert re.search(r"^Intervals +of \.\.\. +too few for an interval", text, re.MULTILINE)
     assert re.search(r"^Failed +shouts +ValueError 1$", text, re.MULTILINE)
     assert "results[1]" in text
     assert str(report(results("Paris")[0])).startswith("1 input\n")

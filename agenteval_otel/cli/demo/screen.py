@@ -171,7 +171,10 @@ def _breaches(run: DemoRun) -> Iterator[str]:
             )
         start = f"{with_interval(before, rate=True)} → " if before else ""
         rate = with_interval(
-            Estimate(breach.rate, breach.low, breach.high, breach.count, breach.count), rate=True
+            Estimate(
+                breach.rate, breach.low, breach.high, breach.count, breach.count, breach.units
+            ),
+            rate=True,
         )
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from agenteval_otel.comparison import Comparison
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.reports.figures import exactly, setting
 from agenteval_otel.reports.totals import ROUNDING, CriterionTotals, TargetOutcome, Totals
 
@@ -96,9 +97,7 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[TargetOu
             criterion = by_name.get(limit.criterion) or CriterionTotals(limit.criterion)
             mean = criterion.mean
             reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
-        met = mean is not None and (
-            (mean.low if limit.lower else mean.mean) >= limit.limit - ROUNDING
-        )
+        met = mean is not None and _reaches(mean, limit)
         yield TargetOutcome(
             limit.criterion,
             f"{limit.limit:g}",
@@ -106,6 +105,12 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[TargetOu
             f"{limit.option} is {limit.limit:g}",
             reached,
         )
+
+
+def _reaches(mean: Estimate, limit: FailUnder) -> bool:
+    """Tell whether a mean, or the lower end of its interval, is known and reaches the limit."""
+    is_known = mean.has_interval if limit.lower else mean.is_known
+    return is_known and (mean.low if limit.lower else mean.mean) >= limit.limit - ROUNDING
 
 
 def _pass_rate(criterion: CriterionTotals) -> str:
