@@ -263,7 +263,7 @@ MAX_WORDS: Final = 16  # categories of one criterion
 MAX_JUDGE_OUTCOMES: Final = 24  # ours are fewer
 MAX_ERROR_TYPES: Final = 4  # of one criterion
 # of one criterion of one agent, whatever models and categories come; a histogram counts as one
-MAX_SERIES: Final = 40
+MAX_SERIES: Final = 47
 MAX_TAGS: Final = 16
 MAX_SCOPES: Final = 24  # of spans that are not understood
 MAX_SCOPE_CHARS: Final = 100
@@ -335,6 +335,48 @@ METRIC_WEIGHTED_SCORE_SQUARED_W2: Final = Instrument(
     "agenteval.evaluation.weighted_score_squared_w2",
     "1",
     "Sum of w squared times score squared.",
+    _OF_AGENT,
+)
+METRIC_UNITS: Final = Instrument(
+    "agenteval.evaluation.units",
+    "{unit}",
+    "Conversations, else sessions or traces, else lone answers that have a result.",
+    _OF_AGENT,
+)
+METRIC_UNIT_WEIGHT_SQUARED: Final = Instrument(
+    "agenteval.evaluation.unit_weight_squared",
+    "1",
+    "Sum over units of W squared. W is the sum of w over a unit.",
+    _OF_AGENT,
+)
+METRIC_UNIT_FAILED: Final = Instrument(
+    "agenteval.evaluation.unit_failed",
+    "1",
+    "Sum over units of W times the sum of w of what failed.",
+    _OF_AGENT,
+)
+METRIC_UNIT_FAILED_SQUARED: Final = Instrument(
+    "agenteval.evaluation.unit_failed_squared",
+    "1",
+    "Sum over units of the squared sum of w of what failed.",
+    _OF_AGENT,
+)
+METRIC_UNIT_SCORE: Final = Instrument(
+    "agenteval.evaluation.unit_score",
+    "1",
+    "Sum over units of W times the sum of w times score.",
+    _OF_AGENT,
+)
+METRIC_UNIT_SCORE_SQUARED: Final = Instrument(
+    "agenteval.evaluation.unit_score_squared",
+    "1",
+    "Sum over units of the squared sum of w times score.",
+    _OF_AGENT,
+)
+METRIC_PREFERRED: Final = Instrument(
+    "agenteval.evaluation.preferred",
+    "{result}",
+    "Results of answers that sampling or escalation preferred.",
     _OF_AGENT,
 )
 METRIC_ERRORS: Final = Instrument(

@@ -11,7 +11,7 @@ from typing import Final
 
 from agenteval_otel import semconv
 from agenteval_otel.calibration.agreement import Agreement
-from agenteval_otel.models.intervals import Z95
+from agenteval_otel.models.intervals import FEWEST_BASELINE, FEWEST_UNITS, Z95
 from agenteval_otel.provisioning.plan import PlannedCriterion
 
 
@@ -104,66 +104,121 @@ def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
     return f"{increase(f'{_SCORE}_sum', matchers, window, by)} / ({score_count(matchers, window, by)} > 0)"
 
 
-# What estimates are made of, by the names of the recorded series: the counter of weights, what
-# stands for it where no probability is known (each result then weighs 1, and a score between 0 and
-# 1 has at most the square of its own value), and the label that both have. Sums of scores know
-# criterion and agent only.
-SUMS: Final[Mapping[str, tuple[semconv.Instrument, str, str]]] = {
+_RESULTS = semconv.METRIC_RESULTS.prometheus_name
+_PASSED, _FAILED = (f'{LABEL}="{verdict}"' for verdict in _VERDICTS)
+_COUNTED = ((_RESULTS, ""), (f"{_SCORE}_count", ""))
+# What estimates are made of, by the names of the recorded series: counters with a matcher, the first
+# of which that is there counts. Where no probability is known each result weighs 1, and a score
+# between 0 and 1 has at most the square of its own value. Sums of scores know criterion and agent
+# only, and so do those over units: by model each answer is a unit of its own.
+SUMS: Final[Mapping[str, tuple[tuple[semconv.Instrument | str, str], ...]]] = {
     **{
-        f"{word}{squares}": (metric, semconv.METRIC_RESULTS.prometheus_name, label)
+        f"{word}{squares}": ((metric, verdict), (_RESULTS, verdict))
         for squares, metric in (("", semconv.METRIC_WEIGHT), ("_w2", semconv.METRIC_WEIGHT_SQUARED))
-        for word, label in zip(("passed", "failed"), _VERDICTS, strict=True)
+        for word, verdict in (("passed", _PASSED), ("failed", _FAILED))
     },
-    "weight": (semconv.METRIC_WEIGHT, f"{_SCORE}_count", ""),
-    "weight_w2": (semconv.METRIC_WEIGHT_SQUARED, f"{_SCORE}_count", ""),
-    "score": (semconv.METRIC_WEIGHTED_SCORE, f"{_SCORE}_sum", ""),
-    "score_w2": (semconv.METRIC_WEIGHTED_SCORE_W2, f"{_SCORE}_sum", ""),
-    "score_squared_w2": (semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2, f"{_SCORE}_sum", ""),
+    "answers": ((_RESULTS, _BOTH),),
+    "scored": ((f"{_SCORE}_count", ""),),
+    "units": ((semconv.METRIC_UNITS, ""), *_COUNTED),
+    "unit_weight_w2": (
+        (semconv.METRIC_UNIT_WEIGHT_SQUARED, ""),
+        (semconv.METRIC_WEIGHT_SQUARED, ""),
+        *_COUNTED,
+    ),
+    "unit_failed": (
+        (semconv.METRIC_UNIT_FAILED, ""),
+        (semconv.METRIC_WEIGHT_SQUARED, _FAILED),
+        (_RESULTS, _FAILED),
+    ),
+    "unit_failed_w2": (
+        (semconv.METRIC_UNIT_FAILED_SQUARED, ""),
+        (semconv.METRIC_WEIGHT_SQUARED, _FAILED),
+        (_RESULTS, _FAILED),
+    ),
+    "weight": ((semconv.METRIC_WEIGHT, ""), (f"{_SCORE}_count", "")),
+    "weight_w2": ((semconv.METRIC_WEIGHT_SQUARED, ""), (f"{_SCORE}_count", "")),
+    "score": ((semconv.METRIC_WEIGHTED_SCORE, ""), (f"{_SCORE}_sum", "")),
+    "unit_score": (
+        (semconv.METRIC_UNIT_SCORE, ""),
+        (semconv.METRIC_WEIGHTED_SCORE_W2, ""),
+        (f"{_SCORE}_sum", ""),
+    ),
+    "unit_score_w2": (
+        (semconv.METRIC_UNIT_SCORE_SQUARED, ""),
+        (semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2, ""),
+        (f"{_SCORE}_sum", ""),
+    ),
+    "preferred": ((semconv.METRIC_PREFERRED, ""),),
 }
 
 
 def sum_of(name: str, matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """One of the `SUMS`."""
-    weighted, plain, label = SUMS[name]
-    of_label = joined(matchers, f'{LABEL}="{label}"' if label else "")
-    return f"{increase(weighted, of_label, window, by)} or {increase(plain, of_label, window, by)}"
+    """Return the query of one of the `SUMS`. Of the preferred results there are 0 where none is."""
+    terms = [
+        increase(metric, joined(matchers, matcher), window, by) for metric, matcher in SUMS[name]
+    ]
+    if name == "preferred":
+        terms += [f"0 * {increase(metric, matchers, window, by)}" for metric, _ in _COUNTED]
+    return " or ".join(terms)
 
 
 def estimates(series: Callable[[str], str]) -> dict[str, str]:
-    """What is computed from sums, each from what stands before it; `series` gives the recorded name
-    of a word.
+    """Return what is computed from sums, each from what stands before it, as
+    `agenteval_otel.models.intervals` computes it. `series` gives the recorded name of a word.
 
-    The pass rate is Hajek's estimate; its ends are those of Wilson's 95 % interval with the number
-    of evenly weighted results that carry as much information. With P and F the weights of both
-    verdicts, P2 and F2 their squares, the variance of the rate P/(P+F) is (F^2 P2 + P^2
-    F2)/(P+F)^4, and that number is m(1-m)/variance. Where fewer than five results are on the rarer
-    side that variance is a guess, and it is Kish's (P+F)^2/(P2+F2). As
-    `agenteval_otel.models.intervals` has it. The ends of the mean are `Z` times the root of
-    sum(w^2 (y-m)^2)/sum(w)^2 away, within 0 and 1.
+    The pass rate m is Hajek's estimate, P/(P+F) of the weights of both verdicts. Its variance is
+    that by units, sum(F_u - (1-m) W_u)^2 / (P+F)^2 with the bias of few units removed, and at least
+    the one of answers that stand alone, (F^2 P2 + P^2 F2)/(P+F)^4 with the squares P2 and F2. Its
+    ends are those of Wilson's 95 % interval with m(1-m)/variance results. Where fewer than ten
+    results are on the rarer side that variance is a guess, and the number is at most Kish's
+    (P+F)^2/(P2+F2). The ends of the mean are `Z` times the root of sum(Y_u - m W_u)^2 / sum(W)^2
+    away, within 0 and 1.
+
+    There are no ends of fewer than 20 units, and of fewer than 10 answers that were not preferred.
     """
     p, f, p2, f2, rate, verdicts = map(
         series, ("passed", "failed", "passed_w2", "failed_w2", "pass_rate", "verdicts")
     )
-    w, w2, y, y_w2, y2_w2, mean = map(
-        series, ("weight", "weight_w2", "score", "score_w2", "score_squared_w2", "mean_score")
+    units, unit_w2, unit_f, unit_f2, preferred = map(
+        series, ("units", "unit_weight_w2", "unit_failed", "unit_failed_w2", "preferred")
     )
-    exact = f"{p} * {f} * ({p} + {f}) ^ 2 / ({f} ^ 2 * {p2} + {p} ^ 2 * {f2} > 0)"
+    w, w2, y, unit_y, unit_y2, mean = map(
+        series, ("weight", "weight_w2", "score", "unit_score", "unit_score_w2", "mean_score")
+    )
+    answers, scored, apart, by_unit, variance, kish = map(
+        series, ("answers", "scored", "variance_apart", "variance_by_unit", "variance", "kish")
+    )
+
+    def unbiased(count: str) -> str:
+        # Half a unit keeps apart what is equal but for rounding.
+        return f"(1 + ({units} + 0.5 < bool {count}) / clamp_min({units} - 1, 1))"
+
+    def shown(count: str) -> str:
+        return f"and {units} >= {FEWEST_UNITS} and {count} - {preferred} >= {FEWEST_BASELINE}"
+
+    residuals = f"({unit_f2} - 2 * (1 - {rate}) * {unit_f} + (1 - {rate}) ^ 2 * {unit_w2})"
+    exact = f"{rate} * (1 - {rate}) / ({variance} > 0)"
     enough = f"{{0}} * ({p} + {f}) / ({p2} + {f2}) >= {FEW}"
-    kish = f"({p} + {f}) ^ 2 / ({p2} + {f2} > 0)"
+    of_answers, of_units = (
+        f"({p} + {f}) ^ 2 / ({squares} > 0)" for squares in (f"{p2} + {f2}", unit_w2)
+    )
     root = f"{Z} * sqrt({verdicts} * {rate} * (1 - {rate}) + {Z * Z / 4:.4f})"
     wilson = f"({verdicts} * {rate} + {Z * Z / 2:.4f} {{}} {root}) / ({verdicts} + {Z * Z:.4f})"
-    half = (
-        f"{Z} * sqrt(clamp_min({y2_w2} - 2 * {mean} * {y_w2} + {mean} ^ 2 * {w2}, 0)) / ({w} > 0)"
-    )
+    of_scores = f"clamp_min({unit_y2} - 2 * {mean} * {unit_y} + {mean} ^ 2 * {unit_w2}, 0)"
+    half = f"{Z} * sqrt({of_scores} * {unbiased(scored)}) / ({w} > 0)"
     return {
         "pass_rate": f"{p} / ({p} + {f} > 0)",
-        "verdicts": f"({exact} and {enough.format(p)} and {enough.format(f)}) or {kish}",
-        "pass_rate_low": f"clamp_min({wilson.format('-')}, 0)",
-        "pass_rate_high": f"clamp_max({wilson.format('+')}, 1)",
+        "variance_apart": f"({f} ^ 2 * {p2} + {p} ^ 2 * {f2}) / ({p} + {f} > 0) ^ 4",
+        "variance_by_unit": f"{residuals} * {unbiased(answers)} / ({p} + {f} > 0) ^ 2",
+        "variance": f"({by_unit} > {apart}) or {apart}",
+        "kish": f"({of_units} < {of_answers}) or {of_answers}",
+        "verdicts": f"({exact} and {enough.format(p)} and {enough.format(f)}) or ({exact} < {kish}) or {kish}",
+        "pass_rate_low": f"clamp_min({wilson.format('-')}, 0) {shown(answers)}",
+        "pass_rate_high": f"clamp_max({wilson.format('+')}, 1) {shown(answers)}",
         "mean_score": f"{y} / ({w} > 0)",
         "scores": f"{w} ^ 2 / ({w2} > 0)",
-        "mean_score_low": f"clamp_min({mean} - {half}, 0)",
-        "mean_score_high": f"clamp_max({mean} + {half}, 1)",
+        "mean_score_low": f"clamp_min({mean} - {half}, 0) {shown(scored)}",
+        "mean_score_high": f"clamp_max({mean} + {half}, 1) {shown(scored)}",
     }
 
 

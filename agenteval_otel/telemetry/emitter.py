@@ -326,7 +326,13 @@ class Emitter:
     def _measure(self, emission: Emission) -> None:
         totals, instruments, response = self.totals, self._instruments, emission.response
         for result in response.results:
-            scores_of = totals.add(result, emission.agent, emission.model, emission.dimensions)
+            scores_of = totals.add(
+                result,
+                emission.agent,
+                emission.model,
+                emission.dimensions,
+                unit=response.unit,
+            )
             if instruments is not None:
                 self._guarded(
                     "metrics", instruments.record_score, result, scores_of, emission.context

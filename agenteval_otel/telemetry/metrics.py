@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -55,18 +55,27 @@ _LIMITS: Final = {
     "error": names.MAX_ERROR_TYPES,
     "outcome": names.MAX_JUDGE_OUTCOMES,
 }
-# Beside the pairs of model and label: the duration, ``_other`` among the error types, and three
-# sums of the agent.
-_LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 5
+# Beside the pairs of model and label: the duration, ``_other`` among the error types, and ten sums
+# of the agent.
+_LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 12
 _SERIES_OF_PAIR = 3  # the count and both weights; each model has one of scores, too
 _VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
-_WEIGHTED: Final = (
-    names.METRIC_WEIGHT,
-    names.METRIC_WEIGHT_SQUARED,
+_WEIGHTS: Final = (names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED)
+_SCORES: Final = (
     names.METRIC_WEIGHTED_SCORE,
     names.METRIC_WEIGHTED_SCORE_W2,
     names.METRIC_WEIGHTED_SCORE_SQUARED_W2,
 )
+_UNITS: Final = (
+    names.METRIC_UNITS,
+    names.METRIC_UNIT_WEIGHT_SQUARED,
+    names.METRIC_UNIT_FAILED,
+    names.METRIC_UNIT_FAILED_SQUARED,
+    names.METRIC_UNIT_SCORE,
+    names.METRIC_UNIT_SCORE_SQUARED,
+)
+_OF_AGENT: Final = (*_SCORES, *_UNITS, names.METRIC_PREFERRED)
+_SUMS: Final = (*_WEIGHTS, *_OF_AGENT)
 _HISTOGRAMS: Final = (
     names.METRIC_SCORE,
     names.METRIC_DURATION,
@@ -75,6 +84,7 @@ _HISTOGRAMS: Final = (
 )
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _MOST_USD: Final = 1_000_000.0
+_MOST_UNITS: Final = 20_000
 _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
 
@@ -88,6 +98,60 @@ class _Series(NamedTuple):
     key: Labels
     of_agent: Labels
     verdicts: tuple[Labels, ...]
+
+
+class UnitIncrements:
+    """Tells by how much a score raises sums over units of squares and products, for counters that
+    only grow.
+
+    Keeps the sums of the last 20,000 units. One that comes again after so many others counts as a
+    new one.
+    """
+
+    __slots__ = ("_units",)
+
+    def __init__(self) -> None:
+        self._units: dict[int, tuple[float, float, float]] = {}
+
+    def add(
+        self, place: Hashable, unit: Hashable, weight: float, failed: float, scored: float
+    ) -> tuple[int, float, float, float, float, float]:
+        """Add a score, and return what it adds to the sums.
+
+        Args:
+            place: What the sums are of. A unit counts once in each.
+            unit: What the score depends on others by. None if it stands alone.
+            weight: w, 1 / probability.
+            failed: w of a failure, else 0.
+            scored: w times the score, 0 without one.
+
+        Returns:
+            What is added to the number of units, and to the sums over units of W^2, F W, F^2, Y W
+            and Y^2. W, F and Y are the sums over a unit of `weight`, `failed` and `scored`.
+        """
+        w = f = y = 0.0
+        is_new = 1
+        if unit is not None:
+            key = hash((place, unit))
+            known = self._units.pop(key, None)
+            if known is not None:
+                (w, f, y), is_new = known, 0
+            self._units[key] = (w + weight, f + failed, y + scored)
+            if len(self._units) > _MOST_UNITS:
+                del self._units[next(iter(self._units))]
+        after = w + weight
+        return (
+            is_new,
+            after * after - w * w,
+            (f + failed) * after - f * w,
+            (f + failed) ** 2 - f * f,
+            (y + scored) * after - y * w,
+            (y + scored) ** 2 - y * y,
+        )
+
+    def clear(self) -> None:
+        """Forget all units."""
+        self._units.clear()
 
 
 class ResultTotals:
@@ -111,10 +175,8 @@ class ResultTotals:
         self.names = Names()
         self.results: dict[Labels, int] = {}
         self.errors: dict[Labels, int] = {}
-        self.sums: dict[str, dict[Labels, float]] = {
-            instrument.name: {} for instrument in _WEIGHTED
-        }
-        self._weights, self._scores = list(self.sums.values())[:2], list(self.sums.values())[2:]
+        self.sums: dict[str, dict[Labels, float]] = {instrument.name: {} for instrument in _SUMS}
+        self._units = UnitIncrements()
         self.last_success: float | None = None
         self._begin()
 
@@ -182,9 +244,11 @@ class ResultTotals:
         agent: str | None,
         model: str | None,
         dimensions: Labels = (),
+        *,
+        unit: str | None = None,
     ) -> dict[str, str] | None:
-        """Add one result, with a known probability to the weighted sums too; gives the attributes
-        of its score.
+        """Add one result of an answer of this unit, with a known probability to the weighted sums
+        too; gives the attributes of its score.
         """
         status = result.status
         if status not in ("scored", "failed"):
@@ -207,7 +271,7 @@ class ResultTotals:
                 self.results.setdefault(verdict, 0)
         self.results[series.key] = self.results.get(series.key, 0) + 1
         if has_weight(result.probability):
-            self._add_weighted(result, series)
+            self._add_weighted(result, series, unit)
         return series.scores
 
     def _new_series(
@@ -311,11 +375,9 @@ class ResultTotals:
             return False
         pairs = {series.key, *(series.verdicts if has_verdict else ())}
         added = {
-            (metric, labels)
-            for metric in (names.METRIC_RESULTS, *_WEIGHTED[:2])
-            for labels in pairs
+            (metric, labels) for metric in (names.METRIC_RESULTS, *_WEIGHTS) for labels in pairs
         }
-        added |= {(metric, series.of_agent) for metric in _WEIGHTED[2:]}
+        added |= {(metric, series.of_agent) for metric in _OF_AGENT}
         added.add((names.METRIC_SCORE, tuple(series.scores.items())))
         added -= self._counted
         reserved = self.names.max_series // _RESERVED
@@ -333,10 +395,10 @@ class ResultTotals:
         self._counted |= added
         return True
 
-    def _add_weighted(self, result: EvaluationResult, series: _Series) -> None:
+    def _add_weighted(self, result: EvaluationResult, series: _Series, unit: str | None) -> None:
         weight = weight_of(result.probability)
         squared, score = weight * weight, result.normalized
-        weights, squares = self._weights
+        weights, squares = (self.sums[metric.name] for metric in _WEIGHTS)
         if series.key not in weights and result.label in _VERDICTS:
             # Like the counts from 0, so that the first of the rarer verdict is an increase.
             # Categories have none.
@@ -347,14 +409,26 @@ class ResultTotals:
         squares[series.key] = squares.get(series.key, 0.0) + squared
         if score is not None:
             amounts = (weight * score, squared * score, squared * score * score)
-            for sums, amount in zip(self._scores, amounts, strict=True):
-                sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
+            self._add_of_agent(_SCORES, amounts, series)
+        failed = weight if result.passed is False else 0.0
+        of_unit = self._units.add(series.of_agent, unit, weight, failed, weight * (score or 0.0))
+        self._add_of_agent(_UNITS, of_unit, series)
+        if result.least_probability is not None:
+            self._add_of_agent((names.METRIC_PREFERRED,), (1,), series)
+
+    def _add_of_agent(
+        self, metrics: Iterable[Instrument], amounts: Iterable[float], series: _Series
+    ) -> None:
+        for metric, amount in zip(metrics, amounts, strict=True):
+            sums = self.sums[metric.name]
+            sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
 
     def reset(self) -> None:
         self._begin()
         every: list[dict[Labels, Any]] = [self.results, self.errors, *self.sums.values()]
         for totals in every:
             totals.clear()
+        self._units.clear()
         self.last_success = None
 
 
@@ -495,7 +569,7 @@ class Readings:
         self.by_instrument: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
             names.METRIC_RESULTS: lambda: totals.results,
             names.METRIC_ERRORS: lambda: totals.errors,
-            **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _WEIGHTED},
+            **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _SUMS},
             names.METRIC_SPANS: self._spans,
             names.METRIC_RESPONSES: self._responses,
             names.METRIC_CONVERSATIONS: lambda: self._by_outcome(Accounting.conversations),

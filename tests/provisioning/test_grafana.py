@@ -4,6 +4,7 @@ docs/dashboards.md.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Mapping
@@ -14,13 +15,14 @@ import yaml
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import intervals
-from agenteval_otel.models.intervals import WeightedSums
+from agenteval_otel.models.intervals import UnitSums
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.files import MARK
 from agenteval_otel.provisioning.grafana import files_of
 from agenteval_otel.provisioning.prometheus import files_of as rules_of
 from agenteval_otel.provisioning.promql import label_name
 from agenteval_otel.semconv import INSTRUMENTS
+from agenteval_otel.telemetry.metrics import UnitIncrements
 
 from .plans import FULL, PLAIN, criterion, plan_of
 from .queries import dashboards_of, interpolated, panels_of, queries_of
@@ -118,52 +120,57 @@ def test_recorded_queries_ask_for_series_that_the_rules_record() -> None:
     ]
 
 
+@pytest.mark.parametrize("turns", [1, 3, 30])
 @pytest.mark.parametrize("passes", [(30, 40.0), (60, 20.0), (40, 1.0)])
 @pytest.mark.parametrize("fails", [(20, 9.0), (3, 1.0), (0, 1.0)])
 def test_grafana_computes_what_intervals_computes(
-    passes: tuple[int, float], fails: tuple[int, float], monkeypatch: pytest.MonkeyPatch
+    passes: tuple[int, float],
+    fails: tuple[int, float],
+    turns: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The raw variant's expressions, computed with what their queries return for so many results of
-    such a weight.
+    such a weight, in conversations of so many turns. Of too few there are no ends.
     """
     monkeypatch.setattr(intervals, "Z95", 1.96)  # as in the expressions, which people read
-    sums = WeightedSums()
+    sums, increments, of_units = UnitSums(), UnitIncrements(), [0.0] * 6
     for score, (count, weight) in ((1.0, passes), (0.0, fails)):
-        for _ in range(count):
-            sums.add(score, weight)
+        for number in range(count):
+            unit = (number * 7) % (count // turns + 1)
+            sums.add(score, weight, unit)
+            failed, scored = weight * (1 - score), weight * score
+            added = increments.add("a", unit, weight, failed, scored)
+            of_units = [total + amount for total, amount in zip(of_units, added, strict=True)]
+    mean = sums.mean()
+    assert mean is not None
+    estimate = mean.estimate()
+    names = ("units", "unit_weight_w2", "unit_failed", "unit_failed_w2", "unit_score")
     values = {
-        f"{name}{squares}": count * weight**power
-        for name, (count, weight) in (("passed", passes), ("failed", fails))
-        for squares, power in (("", 1), ("_w2", 2))
+        **{
+            f"{name}{squares}": count * weight**power
+            for name, (count, weight) in (("passed", passes), ("failed", fails))
+            for squares, power in (("", 1), ("_w2", 2))
+        },
+        **dict(zip((*names, "unit_score_w2"), of_units, strict=True)),
+        **{"answers": sums.count, "scored": sums.count, "preferred": 0},
+        **{"weight": sums.w, "score": sums.wy},
     }
-    values |= {
-        "weight": sums.w,
-        "weight_w2": sums.w2,
-        "score": sums.wy,
-        "score_w2": sums.w2y,
-        "score_squared_w2": sums.w2y2,
-    }
-    estimate = sums.estimate()
-    assert estimate is not None
-    rate, mean = (
+    rates, means = (
         computed(title, values) for title in ("Pass rate of $agent", "Mean score of $agent")
     )
-    assert [rate[name] for name in ("lower_end", "rate", "upper_end")] == pytest.approx(
-        [estimate.low, estimate.mean, estimate.high], abs=1e-9
-    )
-    half = (
-        1.96
-        * max(0.0, sums.w2y2 - 2 * estimate.mean * sums.w2y + estimate.mean**2 * sums.w2) ** 0.5
-        / sums.w
-    )
-    assert [mean[name] for name in ("lower_end", "mean", "upper_end")] == pytest.approx(
-        [estimate.mean - half, estimate.mean, estimate.mean + half], abs=1e-6
-    )
+    assert (rates["rate"], means["mean"]) == pytest.approx((mean.mean, mean.mean))
+    half = 1.96 * (mean.variance if mean.units < mean.scores else mean.between) ** 0.5
+    wanted = [estimate.low, estimate.high, mean.mean - half, mean.mean + half]
+    actual = [of[name] for of in (rates, means) for name in ("lower_end", "upper_end")]
+    if estimate.has_interval:
+        assert actual == pytest.approx(wanted, abs=1e-6)
+    else:
+        assert all(map(math.isnan, actual))
 
 
 def computed(title: str, values: Mapping[str, float]) -> dict[str, float]:
     """The panel's expressions in their order, with the values of its hidden queries: Grafana's
-    notation is Python's.
+    notation is Python's, but for a division by 0.
     """
     (panel,) = (
         item
@@ -174,9 +181,11 @@ def computed(title: str, values: Mapping[str, float]) -> dict[str, float]:
     result = {name: values[name] for name in hidden}
     for item in panel["targets"]:
         if item["datasource"]["type"] == "__expr__":
-            result[item["refId"]] = float(
-                eval(re.sub(r"\$\{(\w+)\}", r"\1", item["expression"]), {"abs": abs}, result)
-            )
+            expression = re.sub(r"\$\{(\w+)\}", r"\1", item["expression"])
+            try:
+                result[item["refId"]] = float(eval(expression, {"abs": abs}, result))
+            except ZeroDivisionError:
+                result[item["refId"]] = math.nan
     return result
 
 

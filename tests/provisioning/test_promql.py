@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from agenteval_otel import semconv as names
 from agenteval_otel.models import intervals
-from agenteval_otel.models.intervals import WeightedSums
+from agenteval_otel.models.intervals import UnitSums
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL
+from agenteval_otel.semconv import Instrument
+from agenteval_otel.telemetry.metrics import UnitIncrements
 
 from .plans import HOSTILE, criterion, promtool
 
@@ -65,16 +67,45 @@ WEIGHED = {
     "all fail": ([], [2.0] * 12),
     "even": ([1.0] * 90, [1.0] * 10),
 }
+# Conversations of two to five turns, with their weights: they pass or fail mostly as a whole.
+CONVERSATIONS = [
+    [(float(number % 4 > 0 or turn == 0), (1.0, 4.0)[number % 3 == 0]) for turn in range(size)]
+    for number, size in enumerate([2, 3, 4, 5] * 8)
+]
+UNITS = {"conversations": CONVERSATIONS, "few conversations": CONVERSATIONS[:19]}
+PREFERRED = {"conversations": 7, "many": 70, "even": 91}
+OF_UNITS = (
+    names.METRIC_UNITS,
+    names.METRIC_UNIT_WEIGHT_SQUARED,
+    names.METRIC_UNIT_FAILED,
+    names.METRIC_UNIT_FAILED_SQUARED,
+    names.METRIC_UNIT_SCORE,
+    names.METRIC_UNIT_SCORE_SQUARED,
+)
 UNWEIGHED = {"plain": (90, 10), "plain, all pass": (40, 0), "nothing": (0, 0)}
 BY = ("job",)
 
 
-def sums_of(passes: list[float], fails: list[float]) -> WeightedSums:
-    sums = WeightedSums()
+def sums_of(passes: list[float], fails: list[float], preferred: int = 0) -> UnitSums:
+    sums = UnitSums()
     for score, weights in ((1.0, passes), (0.0, fails)):
         for weight in weights:
-            sums.add(score, weight)
+            sums.add(score, weight, is_baseline=sums.count >= preferred)
     return sums
+
+
+def sums_of_units(units: list[list[tuple[float, float]]], preferred: int = 0) -> UnitSums:
+    sums = UnitSums()
+    for number, turns in enumerate(units):
+        for score, weight in turns:
+            sums.add(score, weight, number, is_baseline=sums.count >= preferred)
+    return sums
+
+
+def split(units: list[list[tuple[float, float]]]) -> tuple[list[float], list[float]]:
+    turns = [turn for unit in units for turn in unit]
+    passes, fails = ([w for score, w in turns if score == wanted] for wanted in (1.0, 0.0))
+    return passes, fails
 
 
 def counted(job: str, name: str, value: float, **labels: str) -> dict[str, str]:
@@ -84,32 +115,51 @@ def counted(job: str, name: str, value: float, **labels: str) -> dict[str, str]:
     return {"series": f"{name}{{{result}}}", "values": f"0+{value / 10:.12g}x20"}
 
 
+def sums_by_job() -> dict[str, UnitSums]:
+    plain = {job: ([1.0] * p, [1.0] * f) for job, (p, f) in UNWEIGHED.items()}
+    return {
+        **{job: sums_of(*of, PREFERRED.get(job, 0)) for job, of in (WEIGHED | plain).items()},
+        **{job: sums_of_units(of, PREFERRED.get(job, 0)) for job, of in UNITS.items()},
+    }
+
+
+def totals_of(job: str, units: list[list[tuple[float, float]]]) -> list[float]:
+    """Return the counters of `OF_UNITS`, turn by turn."""
+    increments, totals = UnitIncrements(), [0.0] * len(OF_UNITS)
+    for number, turns in enumerate(units):
+        for score, weight in turns:
+            added = increments.add(job, number, weight, weight * (1 - score), weight * score)
+            totals = [total + amount for total, amount in zip(totals, added, strict=True)]
+    return totals
+
+
 def measured() -> list[dict[str, str]]:
     built: list[dict[str, str]] = []
-    for job, verdicts in WEIGHED.items():
-        sums = sums_of(*verdicts)
+
+    def add(job: str, metric: Instrument, value: float, **labels: str) -> None:
+        built.append(counted(job, metric.prometheus_name, value, **labels))
+
+    sums = sums_by_job()
+    for job, verdicts in (WEIGHED | {job: split(of) for job, of in UNITS.items()}).items():
         for label, weights in zip((names.LABEL_PASS, names.LABEL_FAIL), verdicts, strict=True):
             of_label = {LABEL: label}
-            built.append(
-                counted(job, names.METRIC_RESULTS.prometheus_name, len(weights), **of_label)
-            )
-            built.append(
-                counted(job, names.METRIC_WEIGHT.prometheus_name, sum(weights), **of_label)
-            )
+            add(job, names.METRIC_RESULTS, len(weights), **of_label)
+            add(job, names.METRIC_WEIGHT, sum(weights), **of_label)
             squares = sum(item * item for item in weights)
-            built.append(
-                counted(job, names.METRIC_WEIGHT_SQUARED.prometheus_name, squares, **of_label)
-            )
-        built.append(counted(job, names.METRIC_WEIGHTED_SCORE.prometheus_name, sums.wy))
-        built.append(counted(job, names.METRIC_WEIGHTED_SCORE_W2.prometheus_name, sums.w2y))
-        built.append(
-            counted(job, names.METRIC_WEIGHTED_SCORE_SQUARED_W2.prometheus_name, sums.w2y2)
-        )
+            add(job, names.METRIC_WEIGHT_SQUARED, squares, **of_label)
+        of_scores = f"{names.METRIC_SCORE.prometheus_name}_count"
+        built.append(counted(job, of_scores, sum(map(len, verdicts))))
+        add(job, names.METRIC_WEIGHTED_SCORE, sums[job].wy)
+        add(job, names.METRIC_WEIGHTED_SCORE_W2, sums[job].w2y)
+        add(job, names.METRIC_WEIGHTED_SCORE_SQUARED_W2, sums[job].w2y2)
+    for job, units in UNITS.items():
+        for metric, total in zip(OF_UNITS, totals_of(job, units), strict=True):
+            add(job, metric, total)
+    for job, preferred in PREFERRED.items():
+        add(job, names.METRIC_PREFERRED, preferred)
     for job, (passed, failed) in UNWEIGHED.items():
         for label, count in ((names.LABEL_PASS, passed), (names.LABEL_FAIL, failed)):
-            built.append(
-                counted(job, names.METRIC_RESULTS.prometheus_name, count, **{LABEL: label})
-            )
+            add(job, names.METRIC_RESULTS, count, **{LABEL: label})
         built.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_count", passed + failed))
         built.append(counted(job, f"{names.METRIC_SCORE.prometheus_name}_sum", passed))
     return built
@@ -117,28 +167,26 @@ def measured() -> list[dict[str, str]]:
 
 def expectations() -> dict[str, dict[str, float]]:
     """What each recorded series should be, by job."""
-    verdicts = {**WEIGHED, **{job: ([1.0] * p, [1.0] * f) for job, (p, f) in UNWEIGHED.items()}}
-    sums = {job: sums_of(*pair) for job, pair in verdicts.items()}
+    sums = sums_by_job()
     there = {job: estimate for job, of in sums.items() if (estimate := of.estimate()) is not None}
+    shown = {job: item for job, item in there.items() if item.has_interval}
     assert "nothing" not in there
-    means = {job: of.wy / of.w for job, of in sums.items() if of.w}
-    variances = {
-        job: max(0.0, of.w2y2 - 2 * mean * of.w2y + mean * mean * of.w2) / of.w**2
-        for job, mean in means.items()
-        for of in (sums[job],)
+    assert there.keys() - shown.keys() == {"all fail", "few conversations", "even"}
+    means = {job: mean for job, of in sums.items() if (mean := of.mean()) is not None}
+    halves = {
+        job: 1.96 * (item.variance if item.units < item.scores else item.between) ** 0.5
+        for job, item in means.items()
+        if job in shown
     }
     return {
         "pass_rate": {job: item.mean for job, item in there.items()},
-        "pass_rate_low": {job: item.low for job, item in there.items()},
-        "pass_rate_high": {job: item.high for job, item in there.items()},
-        "mean_score": means,
-        "mean_score_low": {
-            job: max(0.0, means[job] - 1.96 * item**0.5) for job, item in variances.items()
-        },
-        "mean_score_high": {
-            job: min(1.0, means[job] + 1.96 * item**0.5) for job, item in variances.items()
-        },
-        "scores": {job: of.w**2 / of.w2 for job, of in sums.items() if of.w},
+        "verdicts": {job: item.effective for job, item in there.items()},
+        "pass_rate_low": {job: item.low for job, item in shown.items()},
+        "pass_rate_high": {job: item.high for job, item in shown.items()},
+        "mean_score": {job: item.mean for job, item in means.items()},
+        "mean_score_low": {job: max(0.0, means[job].mean - half) for job, half in halves.items()},
+        "mean_score_high": {job: min(1.0, means[job].mean + half) for job, half in halves.items()},
+        "scores": {job: item.kish for job, item in means.items()},
     }
 
 

@@ -17,6 +17,9 @@ SPECIFIED = {
     "gen_ai.evaluation.score": "1", "agenteval.evaluation.results": "{result}", "agenteval.evaluation.weight": "1",
     "agenteval.evaluation.weight_squared": "1", "agenteval.evaluation.weighted_score": "1",
     "agenteval.evaluation.weighted_score_w2": "1", "agenteval.evaluation.weighted_score_squared_w2": "1",
+    "agenteval.evaluation.units": "{unit}", "agenteval.evaluation.unit_weight_squared": "1",
+    "agenteval.evaluation.unit_failed": "1", "agenteval.evaluation.unit_failed_squared": "1",
+    "agenteval.evaluation.unit_score": "1", "agenteval.evaluation.unit_score_squared": "1",
     "agenteval.evaluation.errors": "{error}", "agenteval.evaluation.duration": "s", "agenteval.evaluation.lag": "s",
     "agenteval.responses": "{response}", "agenteval.last_success": "s",
     # agenteval.host.loop_lag comes with a host's event loop:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from agenteval_otel import semconv
+from agenteval_otel.models.intervals import FEWEST_BASELINE, FEWEST_UNITS
 from agenteval_otel.provisioning import promql
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.grafana.boards import (
@@ -264,27 +265,38 @@ def _inputs(*words: str) -> list[PanelQuery]:
 
 
 def _pass_rate_math() -> list[PanelQuery]:
-    """As `promql.estimates`; comparisons are 0 or 1, and nothing is filtered."""
+    """As `promql.estimates`. Comparisons are 0 or 1, and nothing is filtered."""
     both, squares = "(${passed} + ${failed})", "(${passed_w2} + ${failed_w2})"
-    spread = "(${failed} ** 2 * ${passed_w2} + ${passed} ** 2 * ${failed_w2} + 1e-12)"
-    exact = f"${{passed}} * ${{failed}} * {both} ** 2 / {spread}"
+    apart = f"(${{failed}} ** 2 * ${{passed_w2}} + ${{passed}} ** 2 * ${{failed_w2}}) / {both} ** 4"
+    fails = "(1 - ${rate})"
+    residuals = f"(${{unit_failed_w2}} - 2 * {fails} * ${{unit_failed}} + {fails} ** 2 * ${{unit_weight_w2}})"
     enough = " * ".join(
         f"(${{{side}}} * {both} / {squares} >= {FEW})" for side in ("passed", "failed")
     )
+    exact = "(${rate} * (1 - ${rate}) + 1e-9) / (${variance} + 1e-18)"  # of no variance: very many
     root = f"{Z} * (${{verdicts}} * ${{rate}} * (1 - ${{rate}}) + {Z * Z / 4:.4f}) ** 0.5"
 
     def wilson(sign: str) -> str:
-        return f"(${{verdicts}} * ${{rate}} + {Z * Z / 2:.4f} {sign} {root}) / (${{verdicts}} + {Z * Z:.4f})"
+        return (
+            f"(${{verdicts}} * ${{rate}} + {Z * Z / 2:.4f} {sign} {root}) / "
+            f"(${{verdicts}} + {Z * Z:.4f}) + ${{shown}}"
+        )
 
     return [
-        *_inputs("passed", "failed", "passed_w2", "failed_w2"),
-        PanelQuery(enough, "enough", "hidden math"),
+        *_inputs("passed", "failed", "passed_w2", "failed_w2", "answers", "units"),
+        *_inputs("unit_weight_w2", "unit_failed", "unit_failed_w2", "preferred"),
         PanelQuery(f"${{passed}} / {both}", "rate", "math"),
-        PanelQuery(
-            f"${{enough}} * {exact} + (1 - ${{enough}}) * {both} ** 2 / {squares}",
-            "verdicts",
-            "hidden math",
-        ),
+        PanelQuery(enough, "enough", "hidden math"),
+        PanelQuery(apart, "apart", "hidden math"),
+        PanelQuery(f"{residuals} * {_unbiased('answers')} / {both} ** 2", "by_unit", "hidden math"),
+        PanelQuery(_larger("apart", "by_unit"), "variance", "hidden math"),
+        PanelQuery(f"{both} ** 2 / {squares}", "of_answers", "hidden math"),
+        PanelQuery(f"{both} ** 2 / ${{unit_weight_w2}}", "of_units", "hidden math"),
+        PanelQuery(_smaller("of_answers", "of_units"), "kish", "hidden math"),
+        PanelQuery(exact, "exact", "hidden math"),
+        PanelQuery(_smaller("exact", "kish"), "fewer", "hidden math"),
+        PanelQuery("${enough} * ${exact} + (1 - ${enough}) * ${fewer}", "verdicts", "hidden math"),
+        PanelQuery(_shown("answers"), "shown", "hidden math"),
         PanelQuery(wilson("+"), BAND[0], "math"),
         PanelQuery(wilson("-"), BAND[1], "math"),
         PanelQuery(promql.verdict_count(OF_CRITERION, WINDOW), COUNT),
@@ -292,15 +304,40 @@ def _pass_rate_math() -> list[PanelQuery]:
 
 
 def _mean_math() -> list[PanelQuery]:
-    variance = "${score_squared_w2} - 2 * ${mean} * ${score_w2} + ${mean} ** 2 * ${weight_w2}"
+    residuals = (
+        "(${unit_score_w2} - 2 * ${mean} * ${unit_score} + ${mean} ** 2 * ${unit_weight_w2})"
+    )
+    half = f"{Z} * abs({residuals} * {_unbiased('scored')}) ** 0.5 / ${{weight}} + ${{shown}}"
     return [
-        *_inputs("weight", "weight_w2", "score", "score_w2", "score_squared_w2"),
+        *_inputs("weight", "score", "scored", "units", "preferred"),
+        *_inputs("unit_weight_w2", "unit_score", "unit_score_w2"),
         PanelQuery("${score} / ${weight}", "mean", "math"),
-        PanelQuery(f"{Z} * abs({variance}) ** 0.5 / ${{weight}}", "half", "hidden math"),
+        PanelQuery(_shown("scored"), "shown", "hidden math"),
+        PanelQuery(half, "half", "hidden math"),
         PanelQuery("${mean} + ${half}", BAND[0], "math"),
         PanelQuery("${mean} - ${half}", BAND[1], "math"),
         PanelQuery(promql.score_count(OF_CRITERION, WINDOW), COUNT),
     ]
+
+
+def _unbiased(count: str) -> str:
+    """Return the factor that removes the bias of a variance by units."""
+    few = "((${units} < 2) * (2 - ${units}))"
+    return f"(1 + (${{units}} + 0.5 < ${{{count}}}) / (${{units}} - 1 + {few}))"
+
+
+def _shown(count: str) -> str:
+    """Return what is 0, or no number where no interval may be shown."""
+    enough = f"(${{{count}}} - ${{preferred}} >= {FEWEST_BASELINE})"
+    return f"0 / ((${{units}} >= {FEWEST_UNITS}) * {enough})"
+
+
+def _smaller(left: str, right: str) -> str:
+    return f"(${{{left}}} + ${{{right}}} - abs(${{{left}}} - ${{{right}}})) / 2"
+
+
+def _larger(left: str, right: str) -> str:
+    return f"(${{{left}}} + ${{{right}}} + abs(${{{left}}} - ${{{right}}})) / 2"
 
 
 def _parts(board: Board) -> None:

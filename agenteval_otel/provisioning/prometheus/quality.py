@@ -120,14 +120,10 @@ def _estimates(
     expressions = {
         word: promql.sum_of(word, "", size, labels) for word in promql.SUMS
     } | promql.estimates(series)
-    expressions |= {
-        "answers": promql.verdict_count("", size, labels),
-        "scored": promql.score_count("", size, labels),
-    }
     return {
         series(word): expression
         for word, expression in expressions.items()
-        if of_scores or not word.startswith(("score", "weight", "mean"))
+        if of_scores or not word.startswith(("score", "weight", "mean", "unit_score"))
     }
 
 
