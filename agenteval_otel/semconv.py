@@ -82,6 +82,7 @@ SAMPLING_PROBABILITY: Final = "agenteval.sampling.probability"
 SAMPLING_REASON: Final = "agenteval.sampling.reason"
 SAMPLING_SCOPE: Final = "agenteval.sampling.scope"
 SAMPLING_CLUSTERED: Final = "agenteval.sampling.clustered"
+UNIT: Final = "agenteval.unit"
 # JSON, on events for the sidecar: the parts of an input without a convention, and how it was
 # sampled.
 INPUT: Final = "agenteval.input"
@@ -406,6 +407,13 @@ METRIC_RESPONSES: Final = Instrument(
     "{response}",
     "Calls by outcome; apart are answers judged as JSON, and reasons of capture_failed.",
     (AGENT_NAME, OUTCOME, RESPONSE_FORM, CAPTURE_REASON),
+)
+METRIC_ANSWERS: Final = Instrument(
+    "agenteval.answers",
+    "{response}",
+    "Emitted answers by the unit that intervals and objectives take: conversation, session, trace, or "
+    "the answer alone.",
+    (AGENT_NAME, UNIT),
 )
 METRIC_SPANS: Final = Instrument(
     "agenteval.spans",

@@ -41,6 +41,7 @@ class Counts:
         spans: Those of other libraries by what became of them.
         not_understood: Those of no known dialect by their scope.
         as_json: Evaluated answers that were judged as their JSON. None if the source does not say.
+        units: Emitted answers by what they are independent by: conversation, session, trace, answer.
         reach: Signals by how far they are known to get.
         last_success: A Unix time.
     """
@@ -53,6 +54,7 @@ class Counts:
     spans: Counter[str] = field(default_factory=Counter)
     not_understood: Counter[str] = field(default_factory=Counter)
     as_json: int | None = None
+    units: Counter[str] = field(default_factory=Counter)
     reach: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     last_success: float | None = None
 
@@ -163,14 +165,12 @@ def _of_page(text: str) -> Counts:
             _count_spans(counts, label(names.SPANS_OUTCOME), label(names.SPANS_SCOPE), int(value))
         elif is_of(name, names.METRIC_RESPONSES):
             _count_calls(counts, label, int(value))
+        elif is_of(name, names.METRIC_ANSWERS):
+            counts.units[label(names.UNIT)] += int(value)
         elif is_of(name, names.METRIC_ERRORS):
             counts.errors[label(names.EVALUATION_NAME), label(names.ERROR_TYPE)] += int(value)
-        elif is_of(name, names.METRIC_EXPORT_LOST):
-            counts.lost[label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)] += int(value)
-        elif is_of(name, names.METRIC_EXPORT_SIGNALS):
-            counts.reach[label(names.EXPORT_REACH)].add(label(names.EXPORT_SIGNAL))
-        elif is_of(name, names.METRIC_LAST_SUCCESS):
-            counts.last_success = max(value, counts.last_success or 0.0)
+        else:
+            _count_export(counts, name, label, value)
     if not counts.outcomes and not counts.spans:
         raise _wrong(
             f"{series} series, and no {names.METRIC_RESPONSES.prometheus_name} among them: is it a page with metrics, "
@@ -178,6 +178,15 @@ def _of_page(text: str) -> Counts:
             "(OTEL_METRIC_EXPORT_INTERVAL)"
         )
     return counts
+
+
+def _count_export(counts: Counts, name: str, label: Callable[[str], str], value: float) -> None:
+    if is_of(name, names.METRIC_EXPORT_LOST):
+        counts.lost[label(names.EXPORT_SIGNAL), label(names.EXPORT_REASON)] += int(value)
+    elif is_of(name, names.METRIC_EXPORT_SIGNALS):
+        counts.reach[label(names.EXPORT_REACH)].add(label(names.EXPORT_SIGNAL))
+    elif is_of(name, names.METRIC_LAST_SUCCESS):
+        counts.last_success = max(value, counts.last_success or 0.0)
 
 
 def _count_calls(counts: Counts, label: Callable[[str], str], count: int) -> None:

@@ -294,6 +294,13 @@ def _state(counts: Counts) -> list[str]:
             "own without a text in a field of a known name. If users see a text, return it, or give it with capture="
         )
         lines += _wrapped(text, first="", rest="  ")
+    if total := counts.units.total():
+        without = total - counts.units["conversation"] - counts.units["session"]
+        text = (
+            f"Without the id of a conversation or session: {percent(without / total, 1)} of {total:,} emitted answers. "
+            "Without it objectives and intervals take turns of one conversation, which are alike, for independent"
+        )
+        lines += _wrapped(text, first="", rest="  ")
     if counts.last_success is not None:
         lines.append(
             f"Last emitted result: {max(0.0, time.time() - counts.last_success):,.0f} s ago"

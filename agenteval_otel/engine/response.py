@@ -22,7 +22,7 @@ from agenteval_otel.models import (
     SpanReference,
 )
 from agenteval_otel.models.inputs import Annotations, is_blank
-from agenteval_otel.models.intervals import unit_of
+from agenteval_otel.models.results import kind_of_unit, unit_of
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction, is_category, without_content
 from agenteval_otel.runtime.log import log
@@ -202,12 +202,21 @@ class EvaluatedResponse:
     @property
     def unit(self) -> str | None:
         """What the answer shares with others that are not independent of it (`unit_of`)."""
+        return unit_of(**self._unit_ids)
+
+    @property
+    def unit_kind(self) -> str:
+        """What kind of unit it is (`kind_of_unit`)."""
+        return kind_of_unit(**self._unit_ids)
+
+    @property
+    def _unit_ids(self) -> dict[str, str | None]:
         # As they came: ids that are redacted may be alike.
-        return unit_of(
-            conversation=self._input.conversation_id,
-            session=self._input.session_id,
-            trace=None if self.span is None else self.span.trace_id,
-        )
+        return {
+            "conversation": self._input.conversation_id,
+            "session": self._input.session_id,
+            "trace": None if self.span is None else self.span.trace_id,
+        }
 
     def aggregated(self) -> AggregatedEvaluationResult:
         """The frozen result, redacted, with content where that is captured."""

@@ -29,7 +29,7 @@ from agenteval_otel.judge_health.settings import (
     JudgeHealthSettings,
 )
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.models.intervals import unit_of
+from agenteval_otel.models.results import unit_of
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock, reset_in_child

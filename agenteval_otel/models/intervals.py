@@ -256,13 +256,6 @@ def is_rare(mean: float, kish: float, few: float = _FEW) -> bool:
     return min(mean, 1 - mean) * kish < few
 
 
-def unit_of(*, conversation: str | None, session: str | None, trace: str | None) -> str | None:
-    """Return what an answer shares with those that it is no independent news beside: its
-    conversation, else its session, else its trace. None for an answer that stands alone.
-    """
-    return conversation or session or trace
-
-
 def estimate_of(scored: Iterable[tuple[float, float]]) -> Estimate | None:
     """`WeightedSums.estimate` of (score, weight) pairs."""
     sums = WeightedSums()

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, SupportsFloat, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from agenteval_otel.models.inputs import Annotations, EvaluationInput, StreamEnd, names_of
-from agenteval_otel.models.intervals import unit_of
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value, number_of
 from agenteval_otel.runtime.masking import printable
@@ -60,6 +59,19 @@ ScoreLike: TypeAlias = Score | ScoreValue | SupportsFloat
 """What `CriterionEvaluator.score` and a function may return: a `Score`, or its value alone, as a
 number of any library too.
 """
+
+
+def unit_of(*, conversation: str | None, session: str | None, trace: str | None) -> str | None:
+    """Return what an answer shares with those that it is no independent news beside: its
+    conversation, else its session, else its trace. None for an answer that stands alone.
+    """
+    return conversation or session or trace
+
+
+def kind_of_unit(*, conversation: str | None, session: str | None, trace: str | None) -> str:
+    """Return what `unit_of` gives: ``conversation``, ``session``, ``trace``, else ``answer``."""
+    kinds = {"conversation": conversation, "session": session, "trace": trace}
+    return next((kind for kind, value in kinds.items() if value), "answer")
 
 
 class EvaluationResult(Value):
@@ -289,11 +301,20 @@ class AggregatedEvaluationResult(Annotations):
     @property
     def unit(self) -> str | None:
         """What the answer shares with others that are not independent of it (`unit_of`)."""
-        return unit_of(
-            conversation=self.conversation_id,
-            session=self.session_id,
-            trace=None if self.span is None else self.span.trace_id,
-        )
+        return unit_of(**self._unit_ids)
+
+    @property
+    def unit_kind(self) -> str:
+        """What kind of unit it is (`kind_of_unit`)."""
+        return kind_of_unit(**self._unit_ids)
+
+    @property
+    def _unit_ids(self) -> dict[str, str | None]:
+        return {
+            "conversation": self.conversation_id,
+            "session": self.session_id,
+            "trace": None if self.span is None else self.span.trace_id,
+        }
 
     def original_json(self) -> dict[str, Any]:
         """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""

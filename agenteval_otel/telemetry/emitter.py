@@ -325,6 +325,7 @@ class Emitter:
 
     def _measure(self, emission: Emission) -> None:
         totals, instruments, response = self.totals, self._instruments, emission.response
+        totals.add_answer(emission.agent, response.unit_kind)
         for result in response.results:
             scores_of = totals.add(
                 result,

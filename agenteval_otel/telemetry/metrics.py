@@ -177,6 +177,7 @@ class ResultTotals:
         self.errors: dict[Labels, int] = {}
         self.sums: dict[str, dict[Labels, float]] = {instrument.name: {} for instrument in _SUMS}
         self._units = UnitIncrements()
+        self.answers: dict[Labels, int] = {}
         self.last_success: float | None = None
         self._begin()
 
@@ -273,6 +274,11 @@ class ResultTotals:
         if has_weight(result.probability):
             self._add_weighted(result, series, unit)
         return series.scores
+
+    def add_answer(self, agent: str | None, kind: str) -> None:
+        """Count an answer by the kind of its unit."""
+        of_agent = () if agent is None else ((names.AGENT_NAME, agent),)
+        _add(self.answers, (*of_agent, (names.UNIT, kind)), 1)
 
     def _new_series(
         self,
@@ -425,7 +431,12 @@ class ResultTotals:
 
     def reset(self) -> None:
         self._begin()
-        every: list[dict[Labels, Any]] = [self.results, self.errors, *self.sums.values()]
+        every: list[dict[Labels, Any]] = [
+            self.results,
+            self.errors,
+            self.answers,
+            *self.sums.values(),
+        ]
         for totals in every:
             totals.clear()
         self._units.clear()
@@ -570,6 +581,7 @@ class Readings:
             names.METRIC_RESULTS: lambda: totals.results,
             names.METRIC_ERRORS: lambda: totals.errors,
             **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _SUMS},
+            names.METRIC_ANSWERS: lambda: totals.answers,
             names.METRIC_SPANS: self._spans,
             names.METRIC_RESPONSES: self._responses,
             names.METRIC_CONVERSATIONS: lambda: self._by_outcome(Accounting.conversations),

@@ -7,14 +7,15 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from agenteval_otel import semconv as names
+from agenteval_otel.reports.figures import percent
 from agenteval_otel.semconv import Instrument
 
 Metrics = Mapping[Instrument, Mapping[tuple[tuple[str, str], ...], float]]
 """Values of the series of each instrument, by their attributes."""
 
 _SECTIONS: Final = {
-    "agenteval.responses": "Calls", "agenteval.conversations": "Calls", "agenteval.spans": "Spans",
-    "agenteval.evaluate.requests": "Requests for an evaluation",
+    "agenteval.responses": "Calls", "agenteval.answers": "Calls", "agenteval.conversations": "Calls",
+    "agenteval.spans": "Spans", "agenteval.evaluate.requests": "Requests for an evaluation",
     "agenteval.queue": "Queue and sampling", "agenteval.sampling": "Queue and sampling",
     "agenteval.host": "Queue and sampling", "agenteval.last_success": "Queue and sampling",
     "agenteval.judge": "Judges", "agenteval.objective": "Objectives", "agenteval.export": "Export",
@@ -50,8 +51,27 @@ def sections(metrics: Metrics) -> dict[str, list[HealthRow]]:
                 row.zeros.append(series)
             else:
                 row.values.append((series, _text(instrument, value)))
+        if instrument is names.METRIC_ANSWERS:
+            row.values.extend(_shares_without_id(by_labels))
         made[title].append(row)
     return {title: rows for title, rows in made.items() if rows}
+
+
+def _shares_without_id(
+    by_labels: Mapping[tuple[tuple[str, str], ...], float],
+) -> list[tuple[str, str]]:
+    """Return the share of answers that name no conversation or session, once there are any."""
+    total = sum(by_labels.values())
+    named = sum(
+        value
+        for labels, value in by_labels.items()
+        if dict(labels)[names.UNIT] in ("conversation", "session")
+    )
+    return (
+        [("without the id of a conversation or session", percent((total - named) / total))]
+        if total
+        else []
+    )
 
 
 def _text(instrument: Instrument, value: float) -> str:

@@ -38,6 +38,9 @@ agenteval_responses_total{agenteval_outcome="evaluated"} 900
 agenteval_responses_total{agenteval_outcome="evaluated",agenteval_response_form="json"} 90
 agenteval_responses_total{agenteval_outcome="capture_failed",agenteval_capture_reason="foreign_object"} 10
 agenteval_responses_total{agenteval_outcome="capture_failed",agenteval_capture_reason="of_later"} 3
+agenteval_answers_total{agenteval_unit="conversation"} 700
+agenteval_answers_total{agenteval_unit="session"} 92
+agenteval_answers_total{agenteval_unit="trace"} 198
 """
 PAGE = r"""
 # HELP agenteval_responses_total Calls of monitored handlers by outcome.
@@ -110,6 +113,7 @@ def test_what_was_not_understood_is_told_by_reason() -> None:
     """With what to do, and beside it the share that was judged as JSON."""
     shown = " ".join(explained(NOT_UNDERSTOOD_PAGE).split())
     assert "Judged as JSON: 90 of 990 evaluated answers, 9.1 %" in shown
+    assert "Without the id of a conversation or session: 20.0 % of 990 emitted answers." in shown
     assert "10 foreign_object: objects of another library" in shown
     assert "give it with capture= or annotate(response=...)" in shown
     assert "3 of_later: not known to this version" in shown

@@ -34,6 +34,7 @@ from agenteval_otel.semconv import (
     METRIC_JUDGE_LENGTH_CORRELATION,
     METRIC_JUDGE_UNTRUSTED,
     METRIC_LOOP_LAG,
+    METRIC_PREFERRED,
     METRIC_SPANS,
     METRIC_WEIGHT,
     TAG,
@@ -235,7 +236,9 @@ def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
     no other is.
     """
     # No event loop of a host's is met here, no span of another library, no evaluator of
-    # conversations, no request for an evaluation, and no judge is compared with anything (`tests/judge_health` does).
+    # conversations, no request for an evaluation, no answer that escalation prefers
+    # (tests/engine/test_escalation_live.py has one), and no judge is compared with anything
+    # (tests/judge_health).
     unmet = (
         METRIC_LOOP_LAG,
         METRIC_SPANS,
@@ -246,6 +249,7 @@ def test_metrics_have_the_attributes_of_the_table(watch: Watch) -> None:
         METRIC_JUDGE_DRIFT,
         METRIC_JUDGE_LENGTH_CORRELATION,
         METRIC_JUDGE_UNTRUSTED,
+        METRIC_PREFERRED,
     )
     emitted = [item for item in INSTRUMENTS if item not in unmet]
     assert watch.telemetry.metrics() == {item.name for item in emitted}

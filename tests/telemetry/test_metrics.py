@@ -21,7 +21,7 @@ SPECIFIED = {
     "agenteval.evaluation.unit_failed": "1", "agenteval.evaluation.unit_failed_squared": "1",
     "agenteval.evaluation.unit_score": "1", "agenteval.evaluation.unit_score_squared": "1",
     "agenteval.evaluation.errors": "{error}", "agenteval.evaluation.duration": "s", "agenteval.evaluation.lag": "s",
-    "agenteval.responses": "{response}", "agenteval.last_success": "s",
+    "agenteval.responses": "{response}", "agenteval.answers": "{response}", "agenteval.last_success": "s",
     # agenteval.host.loop_lag comes with a host's event loop:
     # tests/promises/test_d3_self_metrics.py.
     "agenteval.sampling.level": "{level}",
