@@ -206,7 +206,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="[CRITERION=]LIMIT",
         help="exit code 1 when the lower end of that mean's 95 %% interval is below this (0 to 1): it "
-        "takes enough inputs to be sure of the mean; repeatable",
+        "takes enough inputs to be sure of the mean, at least 20; repeatable",
     )
     add(
         "--baseline",

@@ -62,7 +62,11 @@ _OWN_ANSWERS = f'{OUTCOME}!="{semconv.ALREADY_MONITORED}"'
 _SCORE = semconv.METRIC_SCORE.prometheus_name
 _REASON, _ERROR = label_name(semconv.REASON_CODE), label_name(semconv.ERROR_TYPE)
 _IN_WINDOW = " Each point is of the answers of the $window before it."
-_BAND = f"{_IN_WINDOW} The band is the 95 percent interval. The bars count the {COUNT} behind it; few: wide band."
+_BAND = (
+    f"{_IN_WINDOW} The band is the 95 percent interval, by conversation. The bars count the {COUNT} behind it; few: "
+    f"wide band; of fewer than {FEWEST_UNITS} conversations or traces, or {FEWEST_BASELINE} answers that sampling did "
+    "not prefer: none."
+)
 _COUNTED = f" The column `{COUNT}` says how many stand behind a row."
 _LOW = 0.1
 _LOST_STEPS: Steps = ((None, "green"), (0.01, "red"))
@@ -351,7 +355,8 @@ def _parts(board: Board) -> None:
             *_rates(board, OF_CRITERION, by, level=level),
             _answers(board, OF_CRITERION, by, level=level),
         ]
-        text = f"Pass rate with its 95 percent interval.{WEIGHTED}{_COUNTED}"
+        apart = " Answers count one by one." if MODEL in keys else ""
+        text = f"Pass rate with its 95 percent interval.{apart}{WEIGHTED}{_COUNTED}"
         board.tabular(title, text, keys, *columns, width=12)
 
 
