@@ -55,6 +55,8 @@ from agenteval_otel.telemetry.messages import (
 from agenteval_otel.telemetry.target import OtlpTarget, RequestSender, SendOutcome, Signal, positive
 
 _METRICS_EVERY_MS = 60_000.0
+_FIRST_METRICS_S = 1.0
+"""Prometheus counts growth from a counter's first sample on: it should hold few results."""
 _EAGER_ITEMS = 512
 _REST_MAX_S = 0.1
 _BATCH_ITEMS, _BATCH_BYTES = 128, 1024 * 1024
@@ -270,7 +272,7 @@ class Exporter:
         self._collect, self._collect_every_s, self._collect_at = (
             collect,
             every_s,
-            time.monotonic() + every_s,
+            time.monotonic() + min(every_s, _FIRST_METRICS_S),
         )
         self._worker.start()
 
