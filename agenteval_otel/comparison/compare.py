@@ -207,9 +207,11 @@ class _Side:
         self.criteria = list(dict.fromkeys(name for figures in self.figures for name in figures))
         self.versions: dict[str, set[str]] = {}
         self.failed: Counter[str] = Counter(name for answer in answers for name in answer.failed)
+        self._preferred: Counter[str] = Counter()
         self.by_key: dict[str, list[int]] = {}
         for index, answer in enumerate(answers):
             for name, score in answer.scores.items():
+                self._preferred[name] += not score.is_baseline
                 # Split the versions of a mean: an evaluator that failed on one answer has not
                 # changed.
                 self.versions.setdefault(name, set()).update(score.version.split(", "))
@@ -222,6 +224,11 @@ class _Side:
 
     def scores(self, name: str) -> int:
         return sum(name in figures for figures in self.figures)
+
+    def baseline(self, name: str) -> int | None:
+        """Return how many scores are of answers that were not preferred. None where all are."""
+        preferred = self._preferred[name]
+        return self.scores(name) - preferred if preferred else None
 
 
 def _figures(answer: Answer, options: Options) -> dict[str, tuple[float, float]]:
@@ -267,10 +274,11 @@ class _Comparing:
 
     def result(self) -> Comparison:
         rows = list(self._paired_rows() if self._is_paired else self._unpaired_rows())
-        claims = [row for row in rows if row.name not in self._changed]
+        claims = [row for row in rows if row.name not in self._changed and _is_known(row)]
+        claimed = {row.name for row in claims}
         corrected = iter(statistics.holm([row.p for row in claims]))
         criteria = tuple(
-            self._finished(row, None if row.name in self._changed else next(corrected), len(claims))
+            self._finished(row, next(corrected) if row.name in claimed else None, len(claims))
             for row in rows
         )
         balance = self._balance() if self._options.share is not None else None
@@ -281,7 +289,7 @@ class _Comparing:
             self._options,
             criteria,
             tuple(self._regressions(criteria)),
-            tuple(self._notes(balance)),
+            (*self._notes(balance), *_unknown_notes(criteria)),
             self._changes(),
             balance,
         )
@@ -289,10 +297,8 @@ class _Comparing:
     def _finished(
         self, row: CriterionComparison, corrected: float | None, claims: int
     ) -> CriterionComparison:
-        outcome: Outcome = "not significant"
-        if corrected is None:
-            outcome = "evaluator changed"
-        elif corrected <= ALPHA and row.difference.value:
+        outcome: Outcome = "evaluator changed" if row.name in self._changed else "not significant"
+        if corrected is not None and corrected <= ALPHA and row.difference.value:
             outcome = "drop" if row.difference.value < 0 else "gain"
         detectable = statistics.detectable(row.difference, row.a, row.b, claims, pairs=row.pairs)
         needed, scores = 0, min(row.a.scores, row.b.scores)
@@ -326,7 +332,9 @@ class _Comparing:
             p_values = list(statistics.permuted_labels(clusters[0], clusters[1], self._random))
         for name, column in self._column.items():
             a, b = (
-                statistics.mean_of(of_side, column, self._squares(side, name))
+                statistics.mean_of(of_side, column, self._squares(side, name))._replace(
+                    baseline=side.baseline(name)
+                )
                 for of_side, side in zip(clusters, self._sides, strict=True)
             )
             difference, p = statistics.unpaired(a, b), float(p_values[column])
@@ -524,6 +532,21 @@ class _Table:
 
     def clusters(self) -> Clusters:
         return Clusters(self._weights, self._sums, self._counts)
+
+
+def _is_known(row: CriterionComparison) -> bool:
+    return row.a.is_known and row.b.is_known
+
+
+def _unknown_notes(criteria: Iterable[CriterionComparison]) -> Iterator[str]:
+    for row in criteria:
+        if not _is_known(row):
+            yield (
+                f"{row.name}: no difference is claimed: sampling preferred all answers but "
+                f"{row.a.baseline if row.a.baseline is not None else row.a.scores:,} of A and "
+                f"{row.b.baseline if row.b.baseline is not None else row.b.scores:,} of B, which "
+                "stand for most of them"
+            )
 
 
 def _row(

@@ -18,7 +18,7 @@ def record(
     """A stored result with one score."""
     own = {
         key: fields.pop(key)
-        for key in ("probability", "evaluator_version", "passed")
+        for key in ("probability", "least_probability", "evaluator_version", "passed")
         if key in fields
     }
     result = {"criterion_name": name, "evaluator_type": "T", "normalized": score, **own}

@@ -96,6 +96,22 @@ def test_sampled_answers_stand_for_others() -> None:
     assert tone.b.mean == pytest.approx(0.9, abs=0.03)
 
 
+@pytest.mark.parametrize(("baseline", "outcome"), [(4, "not significant"), (40, "drop")])
+def test_few_baseline_answers_are_no_evidence(baseline: int, outcome: str) -> None:
+    """Of failures that were all evaluated, and few of the other answers, nothing is claimed of the
+    traffic.
+    """
+    preferred = live(0.0, 200, seed=3, probability=1.0, least_probability=0.02)
+    others = live(0.0, baseline, seed=4, probability=0.02)
+    comparison = compare(live(1.0, 400), [*preferred, *others])
+    (tone,) = comparison.criteria
+    assert (tone.outcome, tone.b.baseline) == (outcome, baseline)
+    is_said = any(
+        "preferred all answers but 400 of A and 4 of B" in note for note in comparison.notes
+    )
+    assert is_said is (baseline == 4)
+
+
 def test_many_criteria_need_stronger_evidence() -> None:
     """The same drop is one of a single criterion, and chance among thirty."""
 
