@@ -79,7 +79,8 @@ class CapturedCall:
     randomness = 0
     started_ns = 0
     started_tick = 0
-    ended_ns = 0
+    ended_ns = 0  # since when its evaluation is due
+    answered_ns = 0  # when the answer was complete, where it waited since; 0: at `ended_ns`
     facts: dict[str, Any] | None = None
     settled = False
     has_inner = False  # a monitored call ran within it

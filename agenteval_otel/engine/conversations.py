@@ -78,6 +78,7 @@ class Conversations:
             call.upstream,
             call.sampled,
             call.call_id,
+            call.ended_ns,
         )
         try:
             closed, had_room = self.assembler.add(
@@ -154,7 +155,16 @@ class Conversations:
         self.submit_closed()
 
     def _send(self, conversation: Conversation) -> None:
-        settings, reason, randomness, trace_state, upstream, sampled, call_id = conversation.last
+        (
+            settings,
+            reason,
+            randomness,
+            trace_state,
+            upstream,
+            sampled,
+            call_id,
+            answered_ns,
+        ) = conversation.last
         call = CapturedCall(settings, conversation.key.agent)
         call.turns = conversation
         call.decision = SamplingDecision(
@@ -167,6 +177,7 @@ class Conversations:
         call.span_context = spans[-1] if spans else None
         # Closed now: that the user was silent for half an hour is no lag.
         call.started_ns, call.ended_ns = conversation.started_ns, time.time_ns()
+        call.answered_ns = answered_ns
         self._submit(call, _CALL_BYTES + conversation.size_bytes + conversation.unpacked_bytes)
 
 

@@ -26,6 +26,7 @@ from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.models.results import Late
 from agenteval_otel.runtime.log import log
 from agenteval_otel.scoring.probability import with_least_probability
 from agenteval_otel.scoring.scales import off_scale_in
@@ -411,7 +412,9 @@ class Evaluation:
                 call_id=call.call_id,
                 started_ns=self._started_ns,
                 ended_ns=self._started_ns + perf_counter_ns() - self._tick,
-                response_ended_ns=call.ended_ns or None,
+                response_ended_ns=call.answered_ns or call.ended_ns or None,
+                due_ns=call.ended_ns or None,
+                late=self._late(),
                 sampled=self._sampled,
                 conversation=call.turns,
             )
@@ -419,6 +422,11 @@ class Evaluation:
                 if result.error_type is not None:
                     self._log_failure(result)
         return self._response
+
+    def _late(self) -> Late | None:
+        if self.call.waited is not None:
+            return "off_peak"
+        return None if self.call.late is None else "ground_truth"
 
     def _log_failure(self, result: EvaluationResult) -> None:
         """Log why an evaluator gave no score.

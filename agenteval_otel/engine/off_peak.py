@@ -164,6 +164,7 @@ class OffPeak:
                 "sampled": sampled._asdict(),
                 "started_ns": call.started_ns,
                 "ended_ns": call.ended_ns,
+                "answered_ns": call.answered_ns,
                 "input": redacted.model_dump(mode="json", exclude={"criteria"}, exclude_none=True),
             }
         )
@@ -338,8 +339,8 @@ def _call_of(
     entry: dict[str, Any],
     batch: BatchAnswers | None,
 ) -> CapturedCall:
-    """The answer as a call, with its original sampling; it has no end time, so that no lag is
-    recorded.
+    """Return the answer as a call, with its original sampling. Its evaluation is due at no time, so
+    that no lag is recorded.
     """
     value = EvaluationInput.model_validate(entry["input"])
     call = CapturedCall(settings, value.agent or agent)
@@ -352,6 +353,8 @@ def _call_of(
         sampled,
         entry["started_ns"],
     )
+    # answers that an older version kept have the end alone
+    call.answered_ns = entry.get("answered_ns") or entry["ended_ns"]
     call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
     call.randomness = sampled.randomness
     call.call_id = entry.get("call_id")  # answers that an older version kept have none

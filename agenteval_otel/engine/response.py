@@ -22,7 +22,7 @@ from agenteval_otel.models import (
     SpanReference,
 )
 from agenteval_otel.models.inputs import Annotations, is_blank
-from agenteval_otel.models.results import kind_of_unit, unit_of
+from agenteval_otel.models.results import Late, kind_of_unit, unit_of
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction, is_category, without_content
 from agenteval_otel.runtime.log import log
@@ -125,9 +125,11 @@ class EvaluatedResponse:
         "call_id",
         "conversation",
         "conversation_id",
+        "due_ns",
         "ended_ns",
         "has_ground_truth",
         "input_snapshot",
+        "late",
         "model",
         "module",
         "overall_score",
@@ -156,6 +158,8 @@ class EvaluatedResponse:
         started_ns: int,
         ended_ns: int,
         response_ended_ns: int | None,
+        due_ns: int | None,
+        late: Late | None,
         sampled: Mapping[str, Any],
         conversation: Conversation | None = None,
     ) -> None:
@@ -179,11 +183,11 @@ class EvaluatedResponse:
             outgoing_words(result, redaction) for result in outcome.results
         ]
         self.overall_score, self._errors = combined(outcome, settings.aggregation, on_broken)
-        self.started_ns, self.ended_ns, self.response_ended_ns = (
-            started_ns,
-            ended_ns,
-            response_ended_ns,
-        )
+        self.started_ns = started_ns
+        self.ended_ns = ended_ns
+        self.response_ended_ns = response_ended_ns
+        self.due_ns = due_ns
+        self.late = late
         self._sampled = sampled
         self.sampling_probability: float | None = sampled["sampling_probability"]
         self.sampling_reason: str | None = sampled["sampling_reason"]
@@ -234,6 +238,7 @@ class EvaluatedResponse:
             "span": self.span,
             "call_id": self.call_id,
             "response_ended_ns": self.response_ended_ns,
+            "late": self.late,
             **self._sampled,
         }
         if aggregated.service is None and aggregated.service_version is None:

@@ -208,6 +208,10 @@ class SpanReference(Value):
     is_remote: bool = False
 
 
+Late: TypeAlias = Literal["off_peak", "ground_truth"]
+"""Why a result came later than others of its time."""
+
+
 class AggregatedEvaluationResult(Annotations):
     """All results of one input, with the weighted overall score.
 
@@ -219,7 +223,10 @@ class AggregatedEvaluationResult(Annotations):
         span: The evaluated span; None when there was none.
         call_id: The answer's own id, 16 hexadecimal digits: other results of the same answer have
             it too, and another answer of the span has another one. None offline.
-        response_ended_ns: When the answer was complete, nanoseconds since the epoch.
+        response_ended_ns: When the answer was complete, nanoseconds since the epoch; of a whole
+            conversation its last turn.
+        late: Why the results came later than others of their time: the answer waited for an
+            off-peak window or batch, or for its ground truth.
         sampling_scope: ``received`` where the probability is relative to what this process saw,
             because sampling before it is unknown; else None.
         sampling_clustered: The handler has more than eight calls in one trace, which are sampled
@@ -252,6 +259,13 @@ class AggregatedEvaluationResult(Annotations):
     conversation_id: str | None = None
     model: str | None = None
     replayed: bool = False
+    late: Late | None = None
+
+    @property
+    def due_ns(self) -> int | None:
+        """Since when the evaluation could begin. None where the answer waited for something else."""
+        has_waited = self.late is not None or self.replayed or "conversation" in self.metadata
+        return None if has_waited else self.response_ended_ns
 
     def __str__(self) -> str:
         """The overall score, and a line for each result and each error of the run."""

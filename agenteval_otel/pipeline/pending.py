@@ -70,6 +70,7 @@ class PendingAnswer:
             call.started_ns,
         )
         self._call_id = call.call_id
+        self._answered_ns = call.answered_ns or call.ended_ns
         self._packed = packed(evaluation_input)
         self.labels = frozenset(result.evaluator_id for result in missing)
         # As they were: escalation and rates of evaluators decided when the answer came.
@@ -115,6 +116,7 @@ class PendingAnswer:
         call.call_id = self._call_id
         # Its truth came now: that the answer waited for it is no lag.
         call.started_ns, call.ended_ns = self._started_ns, time.time_ns()
+        call.answered_ns = self._answered_ns
         known = unpacked(self._packed)
         metadata = {**(known.metadata or {}), "ground_truth": {"match": "late"}}
         fields: dict[str, Any] = {"ground_truth": truth.answer, "metadata": metadata}

@@ -37,7 +37,7 @@ _KEPT_OF_RESULT: Final = frozenset({
 _WORDS_OF_RESULT: Final = _KEPT_OF_RESULT | {"label", "reason_code", "error_type", "judgement"}
 _KEPT_OF_AGGREGATED: Final = frozenset({
     "overall_score", "timestamp", "evaluation_config_snapshot", "span", "call_id", "started_ns", "ended_ns",
-    "response_ended_ns", "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results",
+    "response_ended_ns", "late", "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results",
     "input_snapshot",
 })  # fmt: skip
 _SHORTEST_NUMBER: Final = 10**6

@@ -26,7 +26,7 @@ ERASED: Final = {"erased": True}
 """The metadata of a result from which content and ids were removed."""
 _KEPT: Final = frozenset({
     "overall_score", "results", "timestamp", "agent", "model", "prompt_name", "prompt_version", "environment",
-    "service", "started_ns", "ended_ns", "response_ended_ns", "sampling_probability", "sampling_reason",
+    "service", "started_ns", "ended_ns", "response_ended_ns", "late", "sampling_probability", "sampling_reason",
     "sampling_scope", "sampling_clustered", "has_ground_truth", "stream_end", "evaluation_config_snapshot",
 })  # fmt: skip
 _KEPT_OF_RESULT: Final = frozenset({

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -420,6 +421,7 @@ class Emitter:
 def response_attributes(response: Any) -> dict[str, Any]:
     """What the events and the run span of one response have in common."""
     conversation = getattr(response, "conversation", None)
+    is_replayed = getattr(response, "replayed", False)
     return _sanitised(
         {
             names.RESPONSE_ID: response.response_id,
@@ -433,10 +435,23 @@ def response_attributes(response: Any) -> dict[str, Any]:
             names.RESPONSE_FORM: getattr(response, "response_form", None),
             names.CONVERSATION_TURNS: None if conversation is None else len(conversation),
             names.CONVERSATION_END: None if conversation is None else conversation.end,
-            names.EVALUATION_REPLAYED: getattr(response, "replayed", False) or None,
+            names.EVALUATION_REPLAYED: is_replayed or None,
+            names.EVALUATION_LATE: names.LATE_REPLAY if is_replayed else response.late,
+            names.RESPONSE_ENDED_AT: _moment_of(response.response_ended_ns),
             **response.annotations,
         }
     )
+
+
+def _moment_of(time_ns: int | None) -> str | None:
+    """Return a moment in ISO 8601, in UTC. None for one that is unknown or out of the calendar."""
+    if time_ns is None:
+        return None
+    try:
+        moment = datetime.fromtimestamp(time_ns / 1e9, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:

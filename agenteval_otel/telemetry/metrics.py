@@ -726,8 +726,8 @@ class Instruments:
         self._duration.record(
             max(0, response.ended_ns - response.started_ns) / 1e9, context=context
         )
-        if response.response_ended_ns is not None:
-            lag_s = max(0, response.ended_ns - response.response_ended_ns) / 1e9
+        if response.due_ns is not None:
+            lag_s = max(0, response.ended_ns - response.due_ns) / 1e9
             of_agent = {names.AGENT_NAME: agent} if agent else {}
             self._lag.record(lag_s, of_agent | dict(_service_of(dimensions)), context=context)
 

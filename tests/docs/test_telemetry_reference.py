@@ -158,10 +158,11 @@ def test_events_and_run_spans_have_the_attributes_of_the_table(watch: Watch) -> 
         for attributes in seen:
             assert there(carrier, "always") <= attributes <= there(carrier)
         # Not met here: a stream, an injection, a long text, a handler that repeats within a trace,
-        # a conversation, another service, a replay, a test suite, a distrusted judge or one whose
+        # a conversation, another service, a late result, a replay, a test suite, a distrusted judge or one whose
         # provider names its configuration.
         unseen = there(carrier) - set().union(*seen)
-        unmet = "stream|injection|left_out|clustered|agenteval.conversation|service|replayed|untrusted|fingerprint|test"
+        unmet = "stream|injection|left_out|clustered|agenteval.conversation|service|replayed|late|untrusted|fingerprint"
+        unmet += "|test"
         assert {name for name in unseen if not re.search(unmet, name)} == set()
 
 

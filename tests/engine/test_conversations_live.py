@@ -7,6 +7,7 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from agenteval_otel.sampling import ConversationSampler, RateLimitSampler, Ratio
 from agenteval_otel.storage import JsonFileStorageProvider
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.pipeline.support import eventually
+from tests.testing.doubles import Keeping
 
 SAME = "It is on its way to you, and arrives on Tuesday."
 LOOPS = ToolLoops(evaluates="conversation")
@@ -143,6 +145,24 @@ def test_the_wait_for_the_end_is_no_lag(application: Make) -> None:
     (point,) = app.telemetry.points("agenteval.evaluation.lag")
     assert point.count == 3
     assert point.sum < idle_s
+
+
+def test_the_moment_of_a_conversation_is_its_last_turn(application: Make) -> None:
+    """On its event, its run span and in storage, beside the time of the evaluation."""
+    kept = Keeping()
+    app = application(Repetition(), storage=(kept,))
+    app.say("c-1", "One", "Two")
+    assert app.closed(1)
+    last_ns = max(span.end_time for span in app.telemetry.spans("invoke_agent"))
+    last = datetime.fromtimestamp(last_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+    carriers = [*app.runs(), *app.telemetry.events()]
+    assert len(carriers) == 2
+    assert {item.attributes["agenteval.response.ended_at"] for item in carriers} == {
+        last.replace("+00:00", "Z")
+    }
+    (stored,) = [item for item in kept.saved if item.results]
+    assert (stored.response_ended_ns, stored.due_ns, stored.late) == (last_ns, None, None)
+    assert stored.ended_ns > last_ns
 
 
 def test_counts_of_conversations_are_a_metric(application: Make) -> None:

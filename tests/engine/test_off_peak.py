@@ -27,6 +27,7 @@ from agenteval_otel.testing import RecordedTelemetry
 
 NOON = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
 HOUR = 3_600.0
+LATE, ENDED_AT = "agenteval.evaluation.late", "agenteval.response.ended_at"
 CONTAINS = {"type": "Contains", "substrings": ["days"], "schedule": "off_peak"}
 
 
@@ -116,6 +117,11 @@ def test_a_window_passes(telemetry: RecordedTelemetry, tmp_path: Path, clock: Cl
         telemetry.spans("invoke_agent support")[0].context.span_id
     }
     assert len(runs) == 2
+    for early, later in ((first, late), runs):
+        assert early.attributes.get(LATE) is None
+        assert later.attributes[LATE] == "off_peak"
+        assert early.attributes[ENDED_AT] == later.attributes[ENDED_AT]
+    assert telemetry.points("agenteval.evaluation.lag")[0].count == 1, "waiting is no lag"
     assert default_pipeline().accounting.outcomes()["evaluated"] == 1
     assert default_pipeline().accounting.results["scored"] == 2
 

@@ -121,6 +121,8 @@ def test_truth_that_comes_late_has_the_waiting_evaluators_run(process: Process) 
     )
     assert (late.span, late.has_ground_truth, late.overall_score) == (first.span, True, None)
     assert (late.sampling_probability, late.sampling_reason) == (0.5, first.sampling_reason)
+    assert (first.late, late.late) == (None, "ground_truth")
+    assert late.response_ended_ns == first.response_ended_ns < first.ended_ns < late.ended_ns
     assert accounting() == before
     assert (
         default_pipeline().objectives.tracks.tracks

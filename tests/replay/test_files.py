@@ -95,6 +95,8 @@ def test_results_say_whose_they_are(cli: CommandLine) -> None:
         span_id,
         True,
     )
+    assert line["responseEndedNs"] == int(rec.answer_span(4, "")["endTimeUnixNano"])
+    assert line["endedNs"] > line["responseEndedNs"], "and when it was evaluated"
     assert (line["service"], line["agent"], "inputSnapshot" in line) == ("shop", "support", False)
     assert (cli.folder / "replay.jsonl").stat().st_mode & 0o077 == 0
 

@@ -197,12 +197,17 @@ def test_what_is_emitted_is_marked_and_is_no_metric(
         (link.trace_id.hex(), link.span_id.hex()) for span in spans for link in span.links
     } == originals
     assert not {span.trace_id.hex() for span in spans} & {trace_id for trace_id, _ in originals}
+    moments: dict[str, set[str]] = {"LogRecord": set(), "Span": set()}
     for item in (*events, *spans):
         values = {pair.key: pair.value for pair in item.attributes}
         assert values[semconv.EVALUATION_REPLAYED].bool_value
+        assert values[semconv.EVALUATION_LATE].string_value == "replay"
+        moments[type(item).__name__].add(values[semconv.RESPONSE_ENDED_AT].string_value)
         assert values["service.name"].string_value == "shop"
         assert "Yes." not in str(item)
     assert metrics == []
+    answered = {f"2026-03-01T00:00:0{number + 1}.000Z" for number in range(3)}
+    assert moments == {"LogRecord": answered, "Span": answered}
 
 
 def test_what_did_not_arrive_is_sent_by_the_next_start(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -55,9 +56,13 @@ def test_the_attributes_of_a_score(watch: Watch) -> None:
     evaluator = Free(
         criterion_name="tone", value=2, scale="likert5", threshold=3, reason_code="too_harsh"
     )
-    watch.answer(evaluator, facts=facts)
+    host = watch.answer(evaluator, facts=facts)
     (event,) = watch.telemetry.events()
-    assert dict(event.attributes) == {
+    attributes = dict(event.attributes)
+    answered = datetime.fromisoformat(attributes.pop("agenteval.response.ended_at"))
+    began_s, evaluated_s = host.start_time / 1e9, event.timestamp / 1e9
+    assert began_s - 0.001 <= answered.timestamp() <= evaluated_s
+    assert attributes == {
         "gen_ai.evaluation.name": "tone",
         "gen_ai.evaluation.score.value": 2.0,
         "gen_ai.evaluation.score.label": "fail",
