@@ -90,6 +90,7 @@ class LineFiles(Place):
                 columns = (
                     row.id,
                     int(row.at),
+                    None if row.answered_at is None else int(row.answered_at),
                     _name(result.criterion),
                     _name(label("agent")),
                     _name(label("model")),

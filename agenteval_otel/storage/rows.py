@@ -83,6 +83,7 @@ class AnswerRow(NamedTuple):
         id: Identifies the evaluation within its place. Ids sort as the evaluations were stored.
         place: As messages name it: ``results.jsonl:12``, or the id.
         at: When it was evaluated, Unix time in seconds.
+        answered_at: When the answer was given. None if that was not stored.
         labels: Of `LABELS`, and tags as ``tag.<key>``.
         conversation_id: The conversation, else the session.
         input_id: ``metadata.id`` of the input. None without one.
@@ -93,6 +94,7 @@ class AnswerRow(NamedTuple):
     id: str
     place: str
     at: float
+    answered_at: float | None
     labels: Mapping[str, str]
     conversation_id: str | None
     trace_id: str | None
@@ -228,6 +230,7 @@ def row_of_record(record: Mapping[str, Any], id: str, place: str) -> AnswerRow:
         id,
         place,
         seconds_of(fields.get("ended_ns"), fields.get("timestamp")),
+        seconds_of(fields.get("response_ended_ns"), None) or None,
         fields,
         _mapping(fields.get("tags")),
         fields.get("conversation_id") or fields.get("session_id"),
@@ -261,6 +264,7 @@ def row_of(aggregated: AggregatedEvaluationResult, place: str) -> AnswerRow:
         place,
         place,
         seconds_of(aggregated.ended_ns, aggregated.timestamp),
+        seconds_of(aggregated.response_ended_ns, None) or None,
         {name: value for name in LABELS if (value := getattr(aggregated, name)) is not None},
         aggregated.tags or {},
         aggregated.conversation_id or aggregated.session_id,
@@ -286,6 +290,7 @@ def answer_row(
     id: str,
     place: str,
     at: float,
+    answered_at: float | None,
     named: Mapping[str, Any],
     tags: Mapping[str, Any],
     conversation: Any,
@@ -307,6 +312,7 @@ def answer_row(
         id,
         place,
         at,
+        answered_at,
         labels,
         conversation if isinstance(conversation, str) else None,
         trace_id if isinstance(trace_id, str) else None,

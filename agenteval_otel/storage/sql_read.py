@@ -122,12 +122,13 @@ class StoredDatabase(Place):
     def columns(self, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
         results, evaluations = RESULTS.c, EVALUATIONS.c
         if self.target.path is None:
-            moment: Any = sa.func.floor(sa.extract("epoch", results.evaluated_at))
+            evaluated: Any = sa.func.floor(sa.extract("epoch", results.evaluated_at))
         else:
-            moment = sa.func.strftime("%s", results.evaluated_at)
+            evaluated = sa.func.strftime("%s", results.evaluated_at)
         selected = (
             results.evaluation_id,
-            sa.cast(moment, sa.BigInteger),
+            sa.cast(evaluated, sa.BigInteger),
+            evaluations.response_ended_ns // 1_000_000_000,
             results.criterion,
             results.agent,
             evaluations.model,
@@ -222,6 +223,7 @@ class StoredDatabase(Place):
                 of.session_id,
                 of.trace_id,
                 of.ended_ns,
+                of.response_ended_ns,
                 of.tags,
                 of.details,
                 *(of[name] for name in LABELS),
@@ -393,6 +395,7 @@ def _row_of_columns(row: Mapping[Any, Any], results: Sequence[ResultRow]) -> Ans
         row["id"],
         row["id"],
         seconds_of(row["ended_ns"], details.get("timestamp")),
+        seconds_of(row["response_ended_ns"], None) or None,
         named,
         row["tags"] or {},
         row["conversation_id"] or row["session_id"],

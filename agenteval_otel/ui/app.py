@@ -30,7 +30,7 @@ from agenteval_otel.storage.places import Place
 from agenteval_otel.ui import views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.assets import HERE, VENDOR
-from agenteval_otel.ui.columns import ResultColumns
+from agenteval_otel.ui.columns import By, ResultColumns
 from agenteval_otel.ui.health import Metrics, sections
 from agenteval_otel.ui.labels import ORDERS, Labels, record
 from agenteval_otel.ui.report import single_file
@@ -95,7 +95,9 @@ class Pages:
         self.lock = threading.Lock()
         self.labels = Labels(settings.place, columns)
         self.dimensions = views.DIMENSIONS if settings.runs else views.DIMENSIONS[1:]
-        self._overviews: dict[tuple[str, str | None], tuple[int, list[views.CriterionView]]] = {}
+        self._overviews: dict[
+            tuple[views.Window, str | None], tuple[int, list[views.CriterionView]]
+        ] = {}
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(HERE / "templates"),
             autoescape=True,
@@ -142,7 +144,7 @@ class Pages:
         window, run = _window(query), self._run(query)
         criteria = self._overview(window, run)
         results = sum(view.scored + view.skipped + view.failed for view in criteria)
-        newest = int(self.columns["moment"].max()) if results else None
+        newest = int(self.columns[window.by].max()) if results else None
         return self.render(
             "overview.html",
             is_static=is_static,
@@ -161,7 +163,10 @@ class Pages:
             raise _NotFound(f"no result of a criterion {name!r} is stored")
         view, rows = stored
         rate = view.passes is not None
-        low = [] if is_static else self._answers(views.worst(self.columns, rows, _WORST))
+        low: list[dict[str, Any]] = []
+        if not is_static:
+            found = views.worst(self.columns, rows, _WORST, window.by)
+            low = self._answers(found, window.by)
         return self.render(
             "criterion.html",
             is_static=is_static,
@@ -206,7 +211,9 @@ class Pages:
         name = query.get("criterion") or (names[0] if names else "")
         skip = int(query.get("skip") or 0) if (query.get("skip") or "0").isdecimal() else 0
         stored = views.criterion(self.columns, name, window, {})
-        item = None if stored is None else self.labels.queue(name, order, stored[1], skip=skip)
+        item = None
+        if stored is not None:
+            item = self.labels.queue(name, order, stored[1], skip=skip, by=window.by)
         agreement = self.labels.agreement(name)
         return self.render(
             "label.html",
@@ -268,7 +275,10 @@ class Pages:
         del query
         metrics = {} if self.settings.metrics is None else self.settings.metrics()
         return self.render(
-            "health.html", window="all", criteria=self._overview("all"), sections=sections(metrics)
+            "health.html",
+            window=views.Window(),
+            criteria=self._overview(views.Window()),
+            sections=sections(metrics),
         )
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
@@ -311,7 +321,8 @@ class Pages:
             raise _NotFound(f"no result of a criterion {name!r} is stored")
         values = (
             "evaluation_id",
-            "moment",
+            "answered",
+            "evaluated",
             "status",
             "passed",
             "normalized",
@@ -322,6 +333,7 @@ class Pages:
         names = {dimension: self.columns.names(dimension) for dimension in self.dimensions}
         yield (
             "evaluation_id",
+            "answered_at",
             "evaluated_at",
             *self.dimensions,
             "status",
@@ -334,7 +346,8 @@ class Pages:
             passed, value = int(columns["passed"][row]), float(columns["normalized"][row])
             yield (
                 columns["evaluation_id"][row].tobytes().hex(),
-                views.moment_text(int(columns["moment"][row])),
+                views.moment_text(int(columns["answered"][row])),
+                views.moment_text(int(columns["evaluated"][row])),
                 *(names[dimension][columns[dimension][row]] for dimension in self.dimensions),
                 status[columns["status"][row]],
                 "" if passed < 0 else bool(passed),
@@ -347,7 +360,7 @@ class Pages:
         runs = self.settings.runs
         return None if runs is None else runs.check(query.get("run") or runs.names[-1], "run")
 
-    def _overview(self, window: str, run: str | None = None) -> list[views.CriterionView]:
+    def _overview(self, window: views.Window, run: str | None = None) -> list[views.CriterionView]:
         version, criteria = self._overviews.get((window, run), (-1, []))
         if version != (current := self.columns.version):
             filters = {"run": run} if run else {}
@@ -358,11 +371,11 @@ class Pages:
     def _criteria(self) -> list[str]:
         return [
             view.name
-            for view in self._overview("all")
+            for view in self._overview(views.Window())
             if not view.is_human and view.main is not None
         ]
 
-    def _answers(self, rows: Iterable[Any]) -> list[dict[str, Any]]:
+    def _answers(self, rows: Iterable[Any], by: By) -> list[dict[str, Any]]:
         columns, names = (
             self.columns,
             {name: self.columns.names(name) for name in ("agent", "reason")},
@@ -370,7 +383,7 @@ class Pages:
         return [
             {
                 "key": columns.id_of(row),
-                "moment": int(columns["moment"][row]),
+                "moment": int(columns[by][row]),
                 "passed": int(columns["passed"][row]),
                 "normalized": float(columns["normalized"][row]),
                 **{name: names[name][columns[name][row]] for name in names},
@@ -485,12 +498,18 @@ def _label(pages: Pages, form: Mapping[str, str]) -> Response:
     return RedirectResponse(follow if follow.startswith("/label?") else f"/answer/{key}", 303)
 
 
-def _window(query: Mapping[str, str]) -> str:
-    window = query.get("window", "all")
-    return window if window in views.WINDOWS else "all"
+def _window(query: Mapping[str, str]) -> views.Window:
+    length, by = query.get("window", "all"), query.get("time")
+    return views.Window(
+        length if length in views.WINDOWS else "all",
+        "evaluated" if by == "evaluated" else "answered",
+    )
 
 
-def _url(path: str, **query: Any) -> str:
+def _url(path: str, *, window: views.Window | None = None, **query: Any) -> str:
+    if window is not None:
+        query["window"] = window.length
+        query["time"] = None if window.by == views.Window().by else window.by
     kept = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(kept)}" if kept else path
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +34,20 @@ Without runs there is no column of them.
 """
 _STATUS: Final = {"scored": 0, "skipped": 1, "failed": 2}
 SCORED, SKIPPED, FAILED = _STATUS.values()
+By = Literal["answered", "evaluated"]
+"""Which moment of a result counts, a column each: when the answer was given, or when it was
+evaluated.
+"""
 _UNSETTLED_MS: Final = 60_000
 _READ_ALL_S: Final = 900.0
 _REFRESH_S: Final = 0.5
 _DENSE: Final = 4  # so many possible pairs for each value are numbered without a sort
 _HASH: Final = 0xFFFF_FFFF  # of 200,000 conversations five have the hash of another one
+_LAST_MOMENT: Final = 2**32 - 1  # the year 2106
 _TYPES: Final[dict[str, Any]] = {
     "evaluation_id": "V16",
-    "moment": np.int64,
+    "evaluated": np.uint32,
+    "answered": np.uint32,
     **dict.fromkeys(NAMED, np.int16),
     "is_human": np.bool_,
     "status": np.int8,
@@ -137,7 +143,7 @@ class ResultColumns:
         self.count, self._settled, self._settled_id = 0, 0, ""
 
     def _read(self, progress: Callable[[int, int], None] | None) -> None:
-        total = len(self._columns["moment"]) - 1_000 - self.left_out
+        total = len(self._columns["evaluated"]) - 1_000 - self.left_out
         skip = self.left_out if not self._settled_id else 0
         position = self._settled
         for rows in self.place.columns(after=self._settled_id, skip=skip):
@@ -149,14 +155,15 @@ class ResultColumns:
 
     def _add(self, position: int, rows: Sequence[Any]) -> int:
         end = position + len(rows)
-        if end > len(self._columns["moment"]):
+        if end > len(self._columns["evaluated"]):
             for name, column in self._columns.items():
                 self._columns[name] = np.concatenate(
                     [column, np.empty(len(column) // 4 + len(rows), column.dtype)]
                 )
         (
             ids,
-            moment,
+            evaluated,
+            answered,
             criterion,
             agent,
             model,
@@ -193,9 +200,16 @@ class ResultColumns:
             raise StorageError(
                 f"{self.place.name}: an id of an evaluation was changed by hand"
             ) from None
+        moments = [_in_range(value) for value in evaluated]
         values = {
             "evaluation_id": encoded,
-            "moment": [value or 0 for value in moment],
+            "evaluated": moments,
+            # An answer whose moment is unknown has that of its evaluation. So has one whose clock
+            # is ahead: one such answer would move every window.
+            "answered": [
+                min(_in_range(value), moment) or moment
+                for value, moment in zip(answered, moments, strict=True)
+            ],
             **{
                 name: self._encode(name, column) for name, column in zip(NAMED, texts, strict=False)
             },
@@ -237,6 +251,10 @@ class ResultColumns:
             # An evaluation is committed whole, so that its id is the boundary.
             self._settled, self._settled_id = low, ids[low - 1].tobytes().hex()
 
+    def seconds(self, rows: Rows, by: By) -> NDArray[np.int64]:
+        """Return the moments of these rows, in seconds since the epoch."""
+        return self[by][rows].astype(np.int64)
+
     def id_of(self, row: Any) -> str:
         return str(self["evaluation_id"][row].tobytes().hex())
 
@@ -271,6 +289,10 @@ class ResultColumns:
             )
             self._numbered = (self.version, codes)
         return codes
+
+
+def _in_range(seconds: int | None) -> int:
+    return min(max(seconds or 0, 0), _LAST_MOMENT)
 
 
 def means_of(

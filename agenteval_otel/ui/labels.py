@@ -15,7 +15,7 @@ from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label
-from agenteval_otel.ui.columns import SCORED, ResultColumns, Rows
+from agenteval_otel.ui.columns import SCORED, By, ResultColumns, Rows
 from agenteval_otel.ui.views import worst
 
 ORDERS = ("random", "lowest", "newest", "borderline")
@@ -73,7 +73,7 @@ class Labels:
         return LabelAgreement(len(labels), agreement_of(rows) if rows else None, missed, strict)
 
     def queue(
-        self, criterion: str, order: str, rows: Rows, *, skip: int
+        self, criterion: str, order: str, rows: Rows, *, skip: int, by: By
     ) -> tuple[str, AggregatedEvaluationResult, int] | None:
         """The next answer without a label, after `skip` others, and how many are left; stored
         content only.
@@ -81,7 +81,7 @@ class Labels:
         labelled = {label.evaluation_id for label in self.all() if label.criterion == criterion}
         columns = self._columns
         rows = rows[columns["status"][rows] == SCORED]
-        chosen = _ordered(columns, rows, order)
+        chosen = _ordered(columns, rows, order, by)
         left = len(rows) - len(labelled)
         waiting: list[str] = []
         for row in chosen:
@@ -97,14 +97,14 @@ class Labels:
         return None
 
 
-def _ordered(columns: ResultColumns, rows: Rows, order: str) -> Rows:
+def _ordered(columns: ResultColumns, rows: Rows, order: str, by: By) -> Rows:
     if order == "lowest":
-        return worst(columns, rows, _MOST_SEEN)
+        return worst(columns, rows, _MOST_SEEN, by)
     if order == "borderline":
         values = np.abs(columns["normalized"][rows] - 0.5)
         return rows[np.argsort(np.nan_to_num(values, nan=2.0), kind="stable")][:_MOST_SEEN]
     if order == "newest":
-        return rows[np.argsort(-columns["moment"][rows], kind="stable")][:_MOST_SEEN]
+        return rows[np.argsort(-columns.seconds(rows, by), kind="stable")][:_MOST_SEEN]
     # The same order each time: by random digits at the end of the evaluations' ids.
     ids = np.frombuffer(columns["evaluation_id"][rows].tobytes(), np.uint8).reshape(len(rows), 16)
     digits = ids[:, -8:].copy().view(np.uint64).ravel()

@@ -4,6 +4,7 @@ of two sides.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ from agenteval_otel.ui.columns import (
     NONE,
     SCORED,
     SKIPPED,
+    By,
     Figure,
     ResultColumns,
     Rows,
@@ -45,9 +47,34 @@ _MOST_GROUPS: Final = 12
 _BINS: Final = 20
 
 
+class Window(NamedTuple):
+    """Which results a page is of.
+
+    Attributes:
+        length: A name of `WINDOWS`.
+        by: Which moment of a result counts. By the answer, results that came late are shown where
+            the others of their time are.
+    """
+
+    length: str = "all"
+    by: By = "answered"
+
+
+class Span(NamedTuple):
+    """A part of time, in seconds since the epoch; `end` is not in it."""
+
+    start: int
+    end: int
+    by: By
+
+
 class Series(NamedTuple):
-    """A rate over time: the beginnings of the steps in seconds since the epoch, and what each step
-    had.
+    """A rate over time.
+
+    Attributes:
+        times: The beginnings of the steps, in seconds since the epoch.
+        mean: What each step had. None without a score.
+        end: The end of the last step.
     """
 
     times: list[int]
@@ -55,6 +82,12 @@ class Series(NamedTuple):
     low: list[float | None]
     high: list[float | None]
     counts: list[int]
+    end: int
+
+    @property
+    def is_filling(self) -> bool:
+        """Tell whether the last step is not over: its rate rests on a part of it alone."""
+        return self.end > time.time() and bool(self.counts) and self.counts[-1] > 0
 
 
 class Change(NamedTuple):
@@ -161,13 +194,17 @@ def explained(figure: Figure, *, rate: bool) -> str:
     return "; ".join(parts)
 
 
-def rows_in(columns: ResultColumns, window: str, filters: Mapping[str, str] | None = None) -> Rows:
+def rows_in(
+    columns: ResultColumns, window: Window, filters: Mapping[str, str] | None = None
+) -> Rows:
     """The rows of a window that have all names of `filters`, a column to a name; shadow results are
     left out.
     """
     chosen = ~columns["is_shadow"]
-    if (seconds := WINDOWS[window]) and columns.count:
-        chosen &= columns["moment"] > columns["moment"].max() - seconds
+    seconds = WINDOWS[window.length]
+    if seconds and columns.count:
+        moments = columns[window.by]
+        chosen &= moments > max(0, int(moments.max()) - seconds)
     for column, name in (filters or {}).items():
         chosen &= columns[column] == columns.code(column, name)
     return np.flatnonzero(chosen).astype(np.int32)
@@ -175,7 +212,7 @@ def rows_in(columns: ResultColumns, window: str, filters: Mapping[str, str] | No
 
 def overview(
     columns: ResultColumns,
-    window: str,
+    window: Window,
     objectives: Mapping[str, float],
     filters: Mapping[str, str] | None = None,
 ) -> list[CriterionView]:
@@ -189,7 +226,7 @@ def overview(
     key = columns["criterion"][rows] * np.int16(2) + columns["is_human"][rows]
     order = np.argsort(key, kind="stable").astype(np.int32)
     keys, starts = np.unique(key[order], return_index=True)
-    span = _span(columns, rows)
+    span = _span(columns, rows, window.by)
     names, views = columns.names("criterion"), []
     for value, part in zip(keys, np.split(rows[order], starts[1:]), strict=True):
         views.append(
@@ -206,7 +243,7 @@ def overview(
 def criterion(
     columns: ResultColumns,
     name: str,
-    window: str,
+    window: Window,
     objectives: Mapping[str, float],
     filters: Mapping[str, str] | None = None,
 ) -> tuple[CriterionView, Rows] | None:
@@ -217,7 +254,7 @@ def criterion(
     rows = rows[~columns["is_human"][rows]]
     if columns.code("criterion", name) < 0:
         return None
-    span = _span(columns, rows)
+    span = _span(columns, rows, window.by)
     return _criterion(columns, name, rows, objectives, span, is_human=False), rows
 
 
@@ -260,7 +297,7 @@ def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[flo
     ]
 
 
-def worst(columns: ResultColumns, rows: Rows, limit: int) -> Rows:
+def worst(columns: ResultColumns, rows: Rows, limit: int, by: By = "answered") -> Rows:
     """The rows with the lowest scores, those that did not pass first, the newest first among
     equals.
     """
@@ -271,12 +308,12 @@ def worst(columns: ResultColumns, rows: Rows, limit: int) -> Rows:
     if len(rank) > 4 * limit:  # sorting a million takes longer than finding the lowest
         boundary = np.partition(rank, limit)[limit]
         scored, rank = scored[rank <= boundary], rank[rank <= boundary]
-    lowest: Rows = scored[np.lexsort((-columns["moment"][scored], rank))]
+    lowest: Rows = scored[np.lexsort((-columns.seconds(scored, by), rank))]
     return lowest[:limit]
 
 
 def compare(
-    columns: ResultColumns, window: str, dimension: str, left: str, right: str
+    columns: ResultColumns, window: Window, dimension: str, left: str, right: str
 ) -> list[tuple[str, Change | None]]:
     """For each criterion that both sides have, the right side beside the left one, clear
     differences first.
@@ -308,7 +345,7 @@ def _criterion(
     name: str,
     rows: Rows,
     objectives: Mapping[str, float],
-    span: tuple[int, int],
+    span: Span,
     *,
     is_human: bool,
 ) -> CriterionView:
@@ -329,15 +366,15 @@ def _criterion(
     )
 
 
-def _span(columns: ResultColumns, rows: Rows) -> tuple[int, int]:
-    moments = columns["moment"][rows]
-    return (int(moments.min()), int(moments.max()) + 1) if len(rows) else (0, 1)
+def _span(columns: ResultColumns, rows: Rows, by: By) -> Span:
+    if not len(rows):
+        return Span(0, 1, by)
+    moments = columns[by][rows]
+    return Span(int(moments.min()), int(moments.max()) + 1, by)
 
 
-def _halves(
-    columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool
-) -> Change | None:
-    is_newer = columns["moment"][rows] >= (span[0] + span[1]) / 2
+def _halves(columns: ResultColumns, rows: Rows, span: Span, *, rate: bool) -> Change | None:
+    is_newer = columns[span.by][rows] >= (span.start + span.end) / 2
     before, after = (columns.figure(part, rate=rate) for part in (rows[~is_newer], rows[is_newer]))
     return _change(before, after, rate=rate) if before and after else None
 
@@ -360,19 +397,19 @@ def _corrected(changes: Iterable[Change | None]) -> Iterator[Change | None]:
     )
 
 
-def series(columns: ResultColumns, rows: Rows, span: tuple[int, int], *, rate: bool) -> Series:
+def series(columns: ResultColumns, rows: Rows, span: Span, *, rate: bool) -> Series:
     """The rate, or the mean, in at most sixty equal steps of the span, each with its interval."""
-    step = next(
-        (step for step in _STEPS_S if (span[1] - span[0]) / step <= _MOST_POINTS), _STEPS_S[-1]
-    )
-    start = span[0] - span[0] % step
+    length_s = span.end - span.start
+    step = next((step for step in _STEPS_S if length_s / step <= _MOST_POINTS), _STEPS_S[-1])
+    start = span.start - span.start % step
     values = (columns["passed"] if rate else columns["normalized"])[rows].astype(np.float64)
     kept = (columns["status"][rows] == SCORED) & ((values >= 0) if rate else ~np.isnan(values))
     rows, values = rows[kept], values[kept]
     weights = columns["weight"][rows].astype(np.float64)
-    steps = (columns["moment"][rows] - start) // step
-    length = max(1, (span[1] - 1 - start) // step + 1)
-    result = Series([start + step * index for index in range(length)], [], [], [], [])
+    steps = (columns.seconds(rows, span.by) - start) // step
+    length = max(1, (span.end - 1 - start) // step + 1)
+    times = [start + step * index for index in range(length)]
+    result = Series(times, [], [], [], [], start + step * length)
     units, is_baseline = columns.units()[rows], columns["is_baseline"][rows]
     for mean in means_of(values, weights, units, is_baseline, steps, length):
         estimate = None if mean is None else mean.estimate()

@@ -20,7 +20,7 @@ from agenteval_otel.models.intervals import UnitMean, UnitSums, estimate_of
 from agenteval_otel.storage.sql_database import add_missing_indices
 from agenteval_otel.ui import columns as module
 from agenteval_otel.ui.columns import ResultColumns, means_of
-from agenteval_otel.ui.views import groups_of, overview, rows_in, worst
+from agenteval_otel.ui.views import Window, groups_of, overview, rows_in, worst
 from tests.ui.stored import answer, score, store
 
 
@@ -91,7 +91,7 @@ def test_a_trend_has_the_interval_of_its_figure(tmp_path: Path) -> None:
     )
     columns = ResultColumns(target)
     columns.refresh()
-    (view,) = overview(columns, "all", {})
+    (view,) = overview(columns, Window(), {})
     assert view.passes is not None
     assert view.passes.mean.units == 10
     [count] = filter(None, view.series.counts)
@@ -117,7 +117,7 @@ def test_few_conversations_are_no_clear_change(
     ]
     columns = ResultColumns(store(tmp_path / "a.db", answers))
     columns.refresh()
-    (view,) = overview(columns, "all", {})
+    (view,) = overview(columns, Window(), {})
     assert view.change is not None
     assert view.change.is_clear is is_clear
 
@@ -130,7 +130,7 @@ def test_weights_undo_uneven_sampling(tmp_path: Path) -> None:
     target = store(tmp_path / "a.db", [*low, answer(score(probability=1 / 90), number=9)])
     columns = ResultColumns(target)
     columns.refresh()
-    (view,) = overview(columns, "all", {"helpfulness": 0.95})
+    (view,) = overview(columns, Window(), {"helpfulness": 0.95})
     assert view.passes is not None
     assert view.passes.estimate.mean == pytest.approx(90 / 99, rel=1e-5)
     assert view.passes.represents == pytest.approx(99, rel=1e-5)
@@ -153,7 +153,7 @@ def test_failures_skips_and_shadows_are_no_scores(tmp_path: Path) -> None:
     )
     columns = ResultColumns(store(tmp_path / "a.db", [answer(*results)]))
     columns.refresh()
-    views = overview(columns, "all", {})
+    views = overview(columns, Window(), {})
     assert [(view.is_human, view.scored, view.skipped, view.failed) for view in views] == [
         (False, 1, 1, 1),
         (True, 1, 0, 0),
@@ -174,7 +174,7 @@ def test_what_is_stored_later_is_read_once(tmp_path: Path) -> None:
     store(path, [answer(score("tone"), number=number) for number in range(3, 2_500)])
     columns.refresh(at_once=True)
     assert (columns.count, columns.version) == (2_500, 2)
-    assert {view.name: view.scored for view in overview(columns, "all", {})} == {
+    assert {view.name: view.scored for view in overview(columns, Window(), {})} == {
         "helpfulness": 3,
         "tone": 2_497,
     }
@@ -191,7 +191,7 @@ def test_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     columns.refresh(at_once=True)
     assert len(columns.names("agent")) <= 41
     assert columns.code("agent", "(others)") == 40
-    groups = groups_of(columns, rows_in(columns, "all"), "agent", rate=True)
+    groups = groups_of(columns, rows_in(columns, Window()), "agent", rate=True)
     assert len(groups) == 13
     assert sum(group.results for group in groups) == 60
 
@@ -217,7 +217,7 @@ def test_the_lowest_scores_come_first(tmp_path: Path) -> None:
     columns.refresh()
     order = [
         round(float(columns["normalized"][row]), 1)
-        for row in worst(columns, rows_in(columns, "all"), 4)
+        for row in worst(columns, rows_in(columns, Window()), 4)
     ]
     assert order == [0.5, 0.9, 0.1, 0.2]
 
@@ -229,7 +229,7 @@ def test_times_far_apart_make_few_steps(tmp_path: Path) -> None:
         store(tmp_path / "a.db", [answer(score(), ended_ns=moment or 1) for moment in moments])
     )
     columns.refresh()
-    (view,) = overview(columns, "all", {})
+    (view,) = overview(columns, Window(), {})
     assert len(view.series.times) <= 2_000
     assert sum(view.series.counts) == 2
     assert all(not math.isnan(value) for value in view.series.mean if value is not None)
@@ -253,7 +253,7 @@ def test_an_estimate_without_scores_is_none(tmp_path: Path) -> None:
     result = EvaluationResult(criterion_name="a", evaluator_type="J", skip_reason="no")
     columns = ResultColumns(store(tmp_path / "a.db", [answer(result)]))
     columns.refresh()
-    assert columns.figure(rows_in(columns, "all"), rate=True) is None
+    assert columns.figure(rows_in(columns, Window()), rate=True) is None
 
 
 @given(

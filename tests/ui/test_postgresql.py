@@ -14,7 +14,7 @@ from agenteval_otel.storage.sql_database import Database
 from agenteval_otel.storage.sql_rows import rows_of
 from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.labels import Labels
-from agenteval_otel.ui.views import overview
+from agenteval_otel.ui.views import Window, overview
 from tests.storage.conftest import (
     postgresql_binary_fixture,
     postgresql_fixture,
@@ -71,5 +71,5 @@ def _views(place: Place) -> list[Any]:
             view.series.counts,
             [round(end, 6) for end in view.passes.estimate] if view.passes else None,
         )
-        for view in overview(columns, "all", {})
+        for view in overview(columns, Window(), {})
     ]

@@ -20,7 +20,7 @@ function moments(ticks) {
 }
 
 function draw(element) {
-  const { times, mean, low, high, rate, objective, kind } = JSON.parse(element.dataset.chart);
+  const { times, mean, low, high, rate, objective, kind, filling } = JSON.parse(element.dataset.chart);
   const shown = (value) => (rate ? percent(value, 1) : value == null ? "–" : value.toFixed(3));
   const isSpark = kind === "spark";
   const isBars = kind === "bars";
@@ -30,7 +30,9 @@ function draw(element) {
   const line = {
     label: rate ? "pass rate" : "mean", stroke: accent, width: 2, spanGaps: true, points, value: (_, value) => shown(value),
   };
-  const data = [times, mean];
+  // A step of time that is not over is drawn apart: dashed from the step before it, with a hollow point.
+  const last = mean.length - 1;
+  const data = [times, filling ? [...mean.slice(0, last), null] : mean];
   const series = [{ label: "from", value: (_, value) => (value == null ? "–" : new Date(value * 1e3).toISOString().slice(0, 16).replace("T", " ")) }, line];
   const bands = [];
   if (isBars) {
@@ -42,6 +44,15 @@ function draw(element) {
     data.push(low, high);
     series.push(limit("low"), limit("high"));
     bands.push({ series: [3, 2], fill: colour("--band") });
+    if (filling) {
+      const before = mean.findLastIndex((value, index) => index < last && value != null);
+      data.push(mean.map((value, index) => (index === last || index === before ? value : null)));
+      series.push({
+        label: "still filling", stroke: accent, width: 2, dash: [3, 4], spanGaps: true,
+        points: { show: true, size: 7, width: 1.5, stroke: accent, fill: colour("--card"), filter: () => [last] },
+        value: (_, value, __, index) => (index === last ? shown(value) : "–"),
+      });
+    }
     if (objective != null) {
       data.push(times.map(() => objective));
       series.push({ label: "objective", stroke: colour("--bad"), dash: [4, 4], width: 1, points: { show: false }, value: (_, value) => shown(value) });
