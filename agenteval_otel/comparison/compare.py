@@ -63,6 +63,7 @@ class CriterionComparison(NamedTuple):
             where none are.
         pairs: How many inputs were matched; None where the sides are compared as two samples.
         lower: How many of them score lower in B, and `higher`.
+        units: How many conversations, else answers or pairs, the side with fewer of them has.
     """
 
     name: str
@@ -77,6 +78,7 @@ class CriterionComparison(NamedTuple):
     pairs: int | None = None
     lower: int = 0
     higher: int = 0
+    units: int = 0
 
 
 class Regression(NamedTuple):
@@ -340,7 +342,8 @@ class _Comparing:
             difference, p = statistics.unpaired(a, b), float(p_values[column])
             if self._options.sequential:
                 difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
-            yield _row(name, a.estimate(), b.estimate(), difference, p)
+            row = _row(name, a.estimate(), b.estimate(), difference, p)
+            yield row._replace(units=min(a.units, b.units))
 
     def _clusters(self, side: _Side) -> Clusters:
         rows: dict[str | int, int] = {}
@@ -398,7 +401,10 @@ class _Comparing:
             if self._options.sequential:
                 difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
             yield _row(name, a.estimate(), b.estimate(), difference, p)._replace(
-                pairs=int(pairs[column]), lower=int(lower[column]), higher=int(higher[column])
+                pairs=int(pairs[column]),
+                lower=int(lower[column]),
+                higher=int(higher[column]),
+                units=min(a.units, b.units),
             )
 
     def _cluster_of(self, key: str) -> str:

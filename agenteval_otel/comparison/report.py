@@ -206,6 +206,7 @@ def json_of(comparison: Comparison, *, answers: bool = False) -> dict[str, Any]:
                 "pairs": item.pairs,
                 "lower": item.lower,
                 "higher": item.higher,
+                "units": item.units,
             }
             for item in comparison.criteria
         ],

@@ -51,6 +51,7 @@ _OUTCOMES: Final = {
     "gain": ("up", "▲ better"),
     "drop": ("down", "▼ worse"),
     "not significant": ("same", "no clear change"),
+    "too few": ("same", "too few to tell"),
     "evaluator changed": ("same", "evaluator changed"),
 }
 """Of a comparison, with its class in the style sheet and its words on a page."""
@@ -122,6 +123,7 @@ class Pages:
             "orders": ORDERS,
             "url": _url,
             "outcomes": _OUTCOMES,
+            "outcome_of": views.outcome_of,
             "with_interval": with_interval,
         }
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from agenteval_otel.comparison.compare import Outcome
+from agenteval_otel.comparison.compare import CriterionComparison, Outcome
 from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
 from agenteval_otel.reports.figures import count_of, interval_notes, with_interval
 from agenteval_otel.ui.columns import (
@@ -45,6 +45,10 @@ _MOST_POINTS: Final = 60
 _FEWEST_UNITS: Final = 20
 _MOST_GROUPS: Final = 12
 _BINS: Final = 20
+
+
+Shown: TypeAlias = Outcome | Literal["too few"]
+"""What a page says of a change. Of fewer than 20 conversations or traces a side it claims nothing."""
 
 
 class Window(NamedTuple):
@@ -103,16 +107,17 @@ class Change(NamedTuple):
     p: float | None
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Shown:
         """Return the outcome as `comparison` names it.
 
-        A different evaluator is not a change of the answers, and of fewer than 20 conversations or
-        traces a side none is claimed.
+        A different evaluator is not a change of the answers.
         """
+        units = min(self.before.mean.units, self.after.mean.units)
         if self.p is None:
             return "evaluator changed"
-        units = min(self.before.mean.units, self.after.mean.units)
-        if units < _FEWEST_UNITS or self.p > ALPHA:
+        if units < _FEWEST_UNITS:
+            return "too few"
+        if self.p > ALPHA:
             return "not significant"
         return "gain" if self.difference.value > 0 else "drop"
 
@@ -156,6 +161,14 @@ class ResultGroup(NamedTuple):
     results: int
     share: float
     figure: Figure | None
+
+
+def outcome_of(change: Change | CriterionComparison) -> Shown:
+    """Return what the page says of a change, or of two runs."""
+    if isinstance(change, Change):
+        return change.outcome
+    claims_nothing = change.outcome == "evaluator changed"
+    return "too few" if change.units < _FEWEST_UNITS and not claims_nothing else change.outcome
 
 
 def points(difference: Difference) -> str:
