@@ -5,10 +5,11 @@ LogQL by service.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import httpx
 import yaml
 
 from .faults import LOOPBACK
@@ -42,6 +43,22 @@ class Loki(BackendProcess):
     def otlp_endpoint(self) -> str:
         """What a Collector's `otlp_http` exporter takes; it adds `/v1/logs`."""
         return f"{self.url}/otlp"
+
+    def push(self, service: str, events: Sequence[Mapping[str, str]]) -> None:
+        """Send events of a service by OTLP: the attributes of each, with one line that says a failure."""
+        now = str(time.time_ns())
+        records = [
+            {
+                "timeUnixNano": now,
+                "body": {"stringValue": "tone fail"},
+                "attributes": _attributes(event),
+            }
+            for event in events
+        ]
+        resource = {"attributes": _attributes({"service.name": service})}
+        body = {"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": records}]}]}
+        reply = httpx.post(f"{self.otlp_endpoint}/v1/logs", json=body, timeout=30.0)
+        assert reply.status_code in (200, 204), reply.text
 
     def query(self, query: str, *, since_s: float = 3600.0) -> list[LokiRecord]:
         """The records of a log query, oldest first; of a metric query its values, each as the line
@@ -91,3 +108,7 @@ class Loki(BackendProcess):
 
     def _health(self) -> tuple[int, str]:
         return self.ports.http, "/ready"
+
+
+def _attributes(values: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": {"stringValue": value}} for name, value in values.items()]

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["PanelQuery", "dashboards_of", "interpolated", "panels_of", "queries_of", "variables_of"]
+__all__ = [
+    "PanelQuery", "dashboards_of", "interpolated", "late_choices", "panels_of", "queries_of", "variables_of",
+]  # fmt: skip
 
 _VARIABLE = re.compile(r"\$(\w+)|\[\[(\w+?)(?::\w+)?\]\]|\$\{(\w+)(?:\.[^:}]+)?(?::[^}]+)?\}")
 """How Grafana finds variables in a text."""
@@ -81,6 +83,13 @@ def variables_of(dashboard: Mapping[str, Any]) -> dict[str, str]:
         item["name"]: item.get("allValue") or item.get("current", {}).get("value") or ""
         for item in dashboard["templating"]["list"]
     }
+
+
+def late_choices(dashboard: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the variable of late results stands for, by the words that a reader chooses."""
+    (variable,) = (item for item in dashboard["templating"]["list"] if item["name"] == "late")
+    choices = (choice.partition(" : ") for choice in variable["query"].split(","))
+    return {text: value for text, _, value in choices}
 
 
 def interpolated(text: str, values: Mapping[str, str]) -> str:

@@ -8,14 +8,16 @@ import math
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
+from agenteval_otel import semconv
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import intervals
 from agenteval_otel.models.intervals import UnitSums
+from agenteval_otel.models.results import Late
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.files import MARK
 from agenteval_otel.provisioning.grafana import files_of
@@ -25,7 +27,7 @@ from agenteval_otel.semconv import INSTRUMENTS
 from agenteval_otel.telemetry.metrics import UnitIncrements
 
 from .plans import FULL, PLAIN, criterion, plan_of
-from .queries import dashboards_of, interpolated, panels_of, queries_of
+from .queries import dashboards_of, interpolated, late_choices, panels_of, queries_of
 
 KINDS = ("recorded", "raw")
 
@@ -387,6 +389,22 @@ def test_queries_take_events_by_service_and_legends_name_labels_that_are_there(
         for label in re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", "")):
             kept = re.findall(r"by \(([^)]*)\)", target["expr"])
             assert any(label in item.split(", ") for item in kept), (title, label)
+
+
+@pytest.mark.parametrize(
+    ("choice", "chosen"),
+    [
+        ("all", {"", "off_peak", "ground_truth"}),
+        ("on time", {""}),
+        ("late alone", {"off_peak", "ground_truth"}),
+        ("replayed alone", {"replay"}),
+    ],
+)
+def test_late_results_are_chosen_by_a_variable(choice: str, chosen: set[str]) -> None:
+    """Loki matches the whole value. An event on time has none, which is the empty text."""
+    pattern = late_choices(dashboard(FULL, "agenteval-criterion"))[choice]
+    reasons = {"", *get_args(Late), semconv.LATE_REPLAY}
+    assert {reason for reason in reasons if re.fullmatch(pattern, reason)} == chosen
 
 
 def test_dashboards_lead_to_each_other() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from agenteval_otel import semconv
 from agenteval_otel.config import Settings
 from agenteval_otel.config.process import build
 from agenteval_otel.provisioning import MonitoringPlan
@@ -27,7 +28,7 @@ from tests.backends.process import bare_environment
 from tests.backends.prometheus import Prometheus
 
 from .plans import AWKWARD, FULL, written
-from .queries import PanelQuery, queries_of
+from .queries import PanelQuery, dashboards_of, late_choices, queries_of
 from .traffic import JUDGED, settings
 
 __all__ = ["loki_binary_fixture", "loki_fixture"]
@@ -288,3 +289,42 @@ def test_every_expression_is_logql(loki: Loki) -> None:
     assert len(expressions) == 3
     for query in expressions:
         loki.query(query)
+
+
+def test_loki_leaves_late_results_out_or_has_them_alone(loki: Loki) -> None:
+    """Events of a criterion that failed, as the list of the dashboard asks for them: each line says
+    when the answer was given, and why its result is late.
+    """
+    reasons = ("", "off_peak", "ground_truth", "replay")
+    loki.push("late", [failing_event(reason) for reason in reasons])
+    (board,) = (
+        item for item in dashboards_of(files_of(FULL)) if item["uid"] == "agenteval-criterion"
+    )
+    found = {}
+    for words, value in late_choices(board).items():
+        values = {"criterion": "tone", "agent": "support", "service": "late", "late": value}
+        (query,) = (
+            query.expression
+            for query in queries_of(files_of(FULL), values)
+            if query.panel == "Worst results" and query.dashboard == board["uid"]
+        )
+        found[words] = {record.line for record in loki.query(query)}
+    line = "tone fail, answered 2026-11-28T09:00:00.000Z"
+    late = {f"{line}, late: {reason}" for reason in ("off_peak", "ground_truth")}
+    assert found == {
+        "all": {line, *late},
+        "on time": {line},
+        "late alone": late,
+        "replayed alone": {f"{line}, late: replay"},
+    }
+
+
+def failing_event(late: str) -> dict[str, str]:
+    return {
+        "event_name": semconv.EVENT_RESULT,
+        semconv.EVALUATION_NAME: "tone",
+        semconv.AGENT_NAME: "support",
+        semconv.SCORE_LABEL: semconv.LABEL_FAIL,
+        semconv.RESPONSE_ENDED_AT: "2026-11-28T09:00:00.000Z",
+        **({semconv.EVALUATION_LATE: late} if late else {}),
+    }

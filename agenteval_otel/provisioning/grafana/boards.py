@@ -53,6 +53,7 @@ LOST = "dropped_.*|" + "|".join(
 """Outcomes of calls that should have been evaluated and were not."""
 
 _METRICS = models.DataSourceRef(type_val="prometheus", uid="${prometheus_datasource}")
+_LATE = (semconv.LATE_OFF_PEAK, semconv.LATE_GROUND_TRUTH)
 _EVENTS = models.DataSourceRef(type_val="loki", uid="${loki_datasource}")
 _MATH = models.DataSourceRef(type_val="__expr__", uid="__expr__")
 _TAG = "agenteval"
@@ -153,7 +154,7 @@ class Board:
         )
         values = ",".join(scaled if self.is_raw else seconds)
         window = builders.CustomVariable("window").label("Window").values(values)
-        window.description("Each rate and mean is of the answers of this long before it.")
+        window.description("Each rate and mean is of the answers that were evaluated in this time before it.")
         shown = "1h" if not self.is_raw else self.plan.duration(3_600.0, at_least_s=2.0)
         self._dashboard.with_variable(
             window.current(models.VariableOption(selected=True, text="1h", value=shown))
@@ -204,6 +205,22 @@ class Board:
             "The service, as Loki knows it.",
         )
         self._dashboard.with_variable(service.datasource(_EVENTS))
+        on_time_and_late = f"({'|'.join(_LATE)})?"
+        choices = {
+            "all": on_time_and_late,
+            "on time": "()",
+            "late alone": "|".join(_LATE),
+            "replayed alone": semconv.LATE_REPLAY,
+        }
+        late = builders.CustomVariable("late").label("Late results")
+        late.values(",".join(f"{text} : {value}" for text, value in choices.items()))
+        late.description(
+            "Whether the lists of events have results that came late, from off-peak evaluators or "
+            "late ground truth. Metrics always have them, at the time of their evaluation."
+        )
+        self._dashboard.with_variable(
+            late.current(models.VariableOption(selected=True, text="all", value=on_time_and_late))
+        )
 
     def row(self, title: str) -> None:
         self._dashboard.with_row(builders.Row(title))

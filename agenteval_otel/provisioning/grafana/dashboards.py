@@ -51,7 +51,13 @@ _CHOSEN_AGENT = f"{AGENT}=~`${{agent:regex}}`"
 OF_AGENT = f"{SERVICE}, {_CHOSEN_AGENT}"
 OF_CRITERION = f'{OF_AGENT}, {CRITERION}="$criterion"'
 _NORMALIZED = label_name(semconv.SCORE_NORMALIZED)
-_REPLAYED = label_name(semconv.EVALUATION_REPLAYED)
+_LATE = label_name(semconv.EVALUATION_LATE)
+_ANSWERED = label_name(semconv.RESPONSE_ENDED_AT)
+# The time that Grafana shows of an event is that of the evaluation.
+_WITH_BOTH_TIMES = (
+    f"line_format `{{{{__line__}}}}{{{{if .{_ANSWERED}}}}}, answered {{{{.{_ANSWERED}}}}}{{{{end}}}}"
+    f"{{{{if .{_LATE}}}}}, late: {{{{.{_LATE}}}}}{{{{end}}}}`"
+)
 _SUITE = label_name(semconv.TEST_SUITE)
 WEIGHTED = " Each answer counts for as many as it stands for (1/probability), where its probability is known."
 SAMPLED = "|".join(
@@ -61,7 +67,7 @@ COVERED = f"{semconv.EVALUATED}|{semconv.SENT}"
 _OWN_ANSWERS = f'{OUTCOME}!="{semconv.ALREADY_MONITORED}"'
 _SCORE = semconv.METRIC_SCORE.prometheus_name
 _REASON, _ERROR = label_name(semconv.REASON_CODE), label_name(semconv.ERROR_TYPE)
-_IN_WINDOW = " Each point is of the answers of the $window before it."
+_IN_WINDOW = " Each point is of the answers evaluated in the $window before it."
 _BAND = (
     f"{_IN_WINDOW} The band is the 95 percent interval, by conversation. The bars count the {COUNT} behind it; few: "
     f"wide band; of fewer than {FEWEST_UNITS} conversations or traces, or {FEWEST_BASELINE} answers that sampling did "
@@ -425,8 +431,13 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
         f"Events of {worst}, by the evaluator's reason.",
         PanelQuery(reasons, f"{{{{{_REASON}}}}}"),
     )
-    text = f"Events of {worst}, the newest first. Opened, each leads to its trace."
-    board.events_list("Worst results", text, PanelQuery(_failing(*chosen)))
+    text = (
+        f"Events of {worst}, the newest first by the time of the evaluation; the line says when the "
+        "answer was given. Opened, each leads to its trace."
+    )
+    board.events_list(
+        "Worst results", text, PanelQuery(f"{_failing(*chosen)} | {_WITH_BOTH_TIMES}")
+    )
 
 
 def _failures(board: Board, *, calls_model: bool) -> None:
@@ -437,7 +448,7 @@ def _failures(board: Board, *, calls_model: bool) -> None:
     )
     text = "Evaluations that broke, by error; they are no scores and count in no rate above. Empty is good."
     board.graph("Errors of the evaluator", text, "short", errors, stacked=True, sparse=True)
-    broken = PanelQuery(events(f'{_ERROR}!=""'))
+    broken = PanelQuery(events(f'{_ERROR}!=""', _WITH_BOTH_TIMES))
     board.events_list("Events of these errors", "Evaluations that broke. Empty is good.", broken)
     if calls_model:
         durations = (
@@ -637,12 +648,15 @@ def share(outcomes: str, of_outcomes: str = "", *, window: str = EACH) -> str:
 
 
 def events(*stages: str) -> str:
-    """The events of the criterion's live results, LogQL, with further stages."""
+    """Return the query of the events of the criterion's results, LogQL, with further stages.
+
+    The variable says whether late results, or replayed ones, are among them.
+    """
     named = (
         f'event_name="{semconv.EVENT_RESULT}"',
         f'{CRITERION}="$criterion"',
         _CHOSEN_AGENT,
-        f'{_REPLAYED}=""',
+        f"{_LATE}=~`${{late:raw}}`",
         f'{_SUITE}=""',
     )
     return '{service_name=~"$service"} | ' + " | ".join((*named, *stages))
