@@ -8,15 +8,29 @@ import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from statistics import median
 from typing import Final, NamedTuple
 
 from agenteval_otel.calibration.agreement import FEWEST, Agreement, LabelledRow, agreement_of
+from agenteval_otel.calibration.shift import (
+    MOST_VALUES,
+    NO_SHIFTS,
+    QUARTERS,
+    RELEASES,
+    AgeShift,
+    ReleaseShift,
+    Shares,
+    Shifts,
+    age_shift,
+    rate_shift,
+    release_shift,
+)
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.models.intervals import Z95, Estimate, UnitSums
+from agenteval_otel.models.intervals import Estimate, UnitMean, UnitSums
 
 _MOST_GROUPS: Final = 50
 _FEWEST_TO_CHOOSE: Final = 10
-_Z99: Final = 2.5758293035489004  # the normal quantile of a two-sided level of 1 %
 
 
 class JudgedAnswer(NamedTuple):
@@ -35,6 +49,8 @@ class JudgedAnswer(NamedTuple):
         cluster: What it shares with others; empty: its prompt.
         system: Which system answered.
         slices: Values by the names of slices.
+        answered_s: When the answer was given, Unix time. None if that is unknown.
+        release: What is known of the release, by the names of `RELEASES`.
     """
 
     key: str
@@ -47,6 +63,8 @@ class JudgedAnswer(NamedTuple):
     cluster: str = ""
     system: str = ""
     slices: Mapping[str, str] = {}
+    answered_s: float | None = None
+    release: Mapping[str, str] = {}
 
 
 class Group(NamedTuple):
@@ -56,18 +74,6 @@ class Group(NamedTuple):
     value: str
     judged: int
     agreement: Agreement | None
-
-
-class LabelShift(NamedTuple):
-    """Labels that are of other answers than those that they are to stand for.
-
-    Attributes:
-        labelled: The share that the judge passes by the answers with a label, as they stand for all.
-        judged: The share that it passes of all answers. It differs by more than chance.
-    """
-
-    labelled: Estimate
-    judged: Estimate
 
 
 class Measurement(NamedTuple):
@@ -83,7 +89,7 @@ class Measurement(NamedTuple):
         choosing_prompts: Digests of the prompts whose rows have chosen it, or the present
             threshold.
         left_out: Labelled rows that are in no figure, by the reason.
-        shift: None where the labels may be of the same answers as all others.
+        shifts: How the answers with a label differ from the others. Empty where all have one.
     """
 
     agreement: Agreement
@@ -94,7 +100,7 @@ class Measurement(NamedTuple):
     choosing: int
     choosing_prompts: tuple[str, ...]
     left_out: Counter[str]
-    shift: LabelShift | None = None
+    shifts: Shifts = NO_SHIFTS
 
     @property
     def estimates(self) -> dict[str, Estimate]:
@@ -163,7 +169,8 @@ def measure(
     overlap = _kish([row.weight * row.label_weight for row in rows]) / _kish(
         [row.weight for row in everything]
     )
-    judged = clustered_estimate(everything) if others else None
+    of_judge = _mean(everything) if others else None
+    judged = None if of_judge is None else of_judge.estimate()
     return Measurement(
         agreement,
         judged,
@@ -173,34 +180,84 @@ def measure(
         choosing,
         tuple(sorted(chosen)),
         left_out,
-        _shift_of(rows, judged),
+        _shifts(rows, others, of_judge),
     )
 
 
-def clustered_estimate(
-    answers: Sequence[JudgedAnswer], *, by_labels: bool = False
-) -> Estimate | None:
-    """Return the weighted share that the judge passes, with its 95 % interval.
+def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
+    """Return the weighted share that the judge passes, with its 95 % interval. None without answers.
 
-    None without answers. The answers of a cluster are one unit. With `by_labels` they stand for all
-    answers by the probability with which they were labelled, too.
+    The answers of a cluster are one unit.
+    """
+    mean = _mean(answers)
+    return None if mean is None else mean.estimate()
+
+
+def _mean(answers: Sequence[JudgedAnswer], *, by_labels: bool = False) -> UnitMean | None:
+    """Return the share by units. With `by_labels` the answers stand for all of them by the probability
+    with which they were labelled, too.
     """
     sums = UnitSums()
     for answer in answers:
         weight = answer.weight * (answer.label_weight if by_labels else 1.0)
         sums.add(float(bool(answer.passed)), weight, _cluster(answer))
-    return sums.estimate()
+    return sums.mean()
 
 
-def _shift_of(rows: Sequence[JudgedAnswer], judged: Estimate | None) -> LabelShift | None:
-    """Return the judge's shares where they differ by more than chance, at a level of 1 %."""
-    labelled = clustered_estimate(rows, by_labels=True)
-    if labelled is None or judged is None:
+def _shifts(
+    rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer], judged: UnitMean | None
+) -> Shifts:
+    """Return how the answers with a label differ from the others. No answer is without one: empty."""
+    if not others:
+        return NO_SHIFTS
+    labelled = _mean(rows, by_labels=True)
+    releases = [_release_shift(name, rows, others) for name in RELEASES]
+    return Shifts(
+        rate_shift(labelled, judged),
+        _age_shift(rows, others),
+        tuple(shift for shift in releases if shift is not None),
+    )
+
+
+def _age_shift(rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer]) -> AgeShift | None:
+    rows = [row for row in rows if row.answered_s is not None]
+    others = [row for row in others if row.answered_s is not None]
+    if not rows or not others:
         return None
-    # By the intervals, which stay wide where few answers are on the rarer side.
-    errors = [(estimate.high - estimate.low) / (2 * Z95) for estimate in (labelled, judged)]
-    is_chance = abs(labelled.mean - judged.mean) <= _Z99 * math.hypot(*errors)
-    return None if is_chance else LabelShift(labelled, judged)
+    moments, of_others = ([row.answered_s or 0.0 for row in side] for side in (rows, others))
+    together = sorted(chain(moments, of_others))
+    cuts = [together[int(len(together) * quarter)] for quarter in QUARTERS]
+
+    def shares_before(moment: float) -> Shares:
+        return _shares(rows, others, lambda row: (row.answered_s or 0.0) < moment)
+
+    return age_shift((median(moments), median(of_others)), cuts, shares_before)
+
+
+def _release_shift(
+    name: str, rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer]
+) -> ReleaseShift | None:
+    counts = Counter(row.release.get(name, "") for row in chain(rows, others))
+    del counts[""]
+    values = [value for value, _ in counts.most_common(MOST_VALUES)]
+
+    def shares_of(value: str) -> Shares:
+        return _shares(rows, others, lambda row: row.release.get(name) == value)
+
+    return release_shift(name, values, shares_of)
+
+
+def _shares(
+    rows: Sequence[JudgedAnswer],
+    others: Sequence[JudgedAnswer],
+    has_it: Callable[[JudgedAnswer], bool],
+) -> Shares:
+    labelled, unlabelled = UnitSums(), UnitSums()
+    for row in rows:
+        labelled.add(float(has_it(row)), row.weight * row.label_weight, _cluster(row))
+    for row in others:
+        unlabelled.add(float(has_it(row)), row.weight, _cluster(row))
+    return labelled.mean(), unlabelled.mean()
 
 
 def digest(*parts: object) -> str:

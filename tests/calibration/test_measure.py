@@ -56,7 +56,7 @@ def test_labels_of_an_older_release_are_told(share: float, shifts: bool) -> None
     for number in range(200, 1_200):
         passed = draw.random() < share
         made.append(JudgedAnswer(str(number), f"p{number}", float(passed), passed))
-    shift = measure(made).shift
+    shift = measure(made).shifts.rate
     assert (shift is not None) is shifts
     if shift is not None:
         assert shift.labelled.high < shift.judged.low
@@ -74,7 +74,7 @@ def test_labels_that_were_picked_by_verdict_are_no_shift() -> None:
                 label_weight=1 / probability if is_labelled else 1.0,
             )
         )
-    assert measure(made).shift is None
+    assert not measure(made).shifts
 
 
 def test_without_other_answers_there_are_the_labels_alone() -> None:

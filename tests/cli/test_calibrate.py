@@ -297,6 +297,37 @@ def test_the_database_is_read_as_the_file_is(cli: CommandLine) -> None:
     assert of_database["record"]["cost_usd"] == pytest.approx(0.001)
 
 
+def test_labels_of_an_older_release_are_told_before_any_figure(cli: CommandLine) -> None:
+    """By the stored time of the answers and their annotations, whatever their text is."""
+    old, began_ns = "v|1", 1_790_000_000 * 10**9
+    results = [
+        result.model_copy(
+            update={
+                "prompt_version": old if number < 130 else "2",
+                "response_ended_ns": began_ns + number * 3_600 * 10**9,
+                "ended_ns": began_ns + 10**15,
+            }
+        )
+        for number, result in enumerate(stored_results())
+    ]
+    cli.file(
+        "results.jsonl",
+        "".join(result.model_dump_json(by_alias=True) + "\n" for result in results),
+    )
+    (measured,) = json.loads(cli("calibrate", "results.jsonl", "--report", "json"))
+    assert measured["label_shift"] is None
+    assert measured["label_age"]["labelled_median"] < measured["label_age"]["others_median"]
+    (release,) = measured["label_releases"]
+    assert (release["name"], release["value"]) == ("prompt_version", old)
+    table = cli("calibrate", "results.jsonl")
+    assert "The labels are of older answers: half of them before 2026-" in table
+    assert f"100 % of the labels are of prompt version {old}, which 2 % of the other" in table
+    assert table.index("prompt version") < table.index("Pass rate of all answers")
+    report = cli("calibrate", "results.jsonl", "--report", "markdown")
+    assert "prompt version `v\\|1`" in report
+    assert report.index("prompt version") < report.index("corrected |")
+
+
 def stored_results() -> list[AggregatedEvaluationResult]:
     draw = random.Random(9)
     made = []

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from agenteval_otel.calibration.measure import JudgedAnswer, digest
+from agenteval_otel.calibration.shift import RELEASES
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import Evaluator
@@ -22,8 +23,12 @@ from agenteval_otel.scoring.scales import BOOLEAN_WORDS
 
 
 class Labelled(NamedTuple):
-    """A row of the labels file, as far as the figures need it; `original` is what `--next` writes
-    of it.
+    """A row of the labels file, as far as the figures need it.
+
+    Attributes:
+        original: What `--next` writes of it.
+        answered_s: When the answer was given, Unix time. None if that is unknown.
+        release: What is known of the release, by its names.
     """
 
     key: str
@@ -34,6 +39,8 @@ class Labelled(NamedTuple):
     system: str
     slices: Mapping[str, str]
     original: Mapping[str, Any]
+    answered_s: float | None = None
+    release: Mapping[str, str] = {}
 
 
 class Collected:
@@ -107,6 +114,8 @@ class Collected:
                 row.cluster,
                 row.system,
                 row.slices,
+                row.answered_s,
+                {**row.release, "evaluator_version": version},
             )
         )
 
@@ -175,6 +184,11 @@ def value_of(item: EvaluationInput | Annotations, name: str) -> str:
     return "" if value is None else str(value)
 
 
+def release_of(item: EvaluationInput | Annotations) -> dict[str, str]:
+    """Return what is known of the release that answered."""
+    return {name: value for name in RELEASES if (value := value_of(item, name))}
+
+
 def labelled_row(
     item: EvaluationInput,
     person: bool | None,
@@ -192,4 +206,15 @@ def labelled_row(
     key = value_of(item, id_field) or digest(item.prompt, item.text_at("response"), answered_by)
     shared = value_of(item, cluster) if cluster else item.conversation_id or ""
     named = {name: value for name in slices if (value := value_of(item, name))}
-    return Labelled(key, prompt, person, label_weight, shared, answered_by, named, original)
+    return Labelled(
+        key,
+        prompt,
+        person,
+        label_weight,
+        shared,
+        answered_by,
+        named,
+        original,
+        None if item.timestamp is None else item.timestamp / 1e3,
+        release_of(item),
+    )

@@ -9,10 +9,13 @@ from typing import Any
 from agenteval_otel.calibration.agreement import Agreement
 from agenteval_otel.calibration.measure import Group, Measurement
 from agenteval_otel.calibration.record import CalibrationRecord
+from agenteval_otel.calibration.shift import Shifts
 from agenteval_otel.cli.calibrate.collected import Collected
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import DASH, count_of, frequencies, with_interval
+from agenteval_otel.reports.figures import DASH, count_of, frequencies, markdown_text, with_interval
+from agenteval_otel.reports.label_shifts import shift_sentences
 from agenteval_otel.reports.totals import estimate_json
+from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.text import aligned
 
 Reported = Sequence[tuple[Collected, Measurement, CalibrationRecord]]
@@ -47,7 +50,7 @@ def _lines(
     yield ""
     yield from _indented(aligned(_agreement_rows(agreement)))
     yield ""
-    yield from (f"  {line}" for line in _of_shift(measurement))
+    yield from (f"  {line}" for line in _of_shifts(measurement))
     yield f"  Pass rate of {'all answers' if measurement.judged is not None else 'the answers with a label'}"
     estimates = [
         (name, _rate(estimate), _MEANS[name]) for name, estimate in measurement.estimates.items()
@@ -82,17 +85,29 @@ def _run(collected: Collected) -> str:
     return ", ".join(parts)
 
 
-def _of_shift(measurement: Measurement) -> Iterator[str]:
-    """Yield what makes every corrected figure wrong, where the labels are of other answers."""
-    if (shift := measurement.shift) is not None:
-        yield (
-            f"The judge passes {_rate(shift.labelled)} by the answers with a label, and {_rate(shift.judged)} of all "
-            "answers: more than chance."
-        )
-        yield (
-            "The labels are of other answers, of an older release or picked ones, and say nothing of all, neither "
-            "alone nor in a corrected rate. Label a random part of today's answers (--next)."
-        )
+def _of_shifts(measurement: Measurement, shown: Callable[[str], str] = printable) -> Iterator[str]:
+    """Yield what makes every corrected figure doubtful, where the labels are of other answers."""
+    yield from shift_sentences(measurement.shifts, shown=shown)
+    if measurement.shifts:
+        yield "Label a random part of today's answers (--next)."
+
+
+def _shifts_json(shifts: Shifts) -> dict[str, Any]:
+    rate, age = shifts.rate, shifts.age
+    return {
+        "label_shift": rate
+        and {name: estimate_json(estimate) for name, estimate in rate._asdict().items()},
+        "label_age": age and {"labelled_median": age.labelled_s, "others_median": age.others_s},
+        "label_releases": [
+            {
+                "name": shift.name,
+                "value": shift.value,
+                "labelled": estimate_json(shift.labelled),
+                "others": estimate_json(shift.others),
+            }
+            for shift in shifts.releases
+        ],
+    }
 
 
 def _confusion(agreement: Agreement) -> list[tuple[str, ...]]:
@@ -179,12 +194,7 @@ def as_json(reported: Reported) -> str:
                 "failed": dict(collected.failed),
                 "skipped": dict(collected.skipped),
                 "left_out": dict(measurement.left_out),
-                "label_shift": None
-                if measurement.shift is None
-                else {
-                    name: estimate_json(estimate)
-                    for name, estimate in measurement.shift._asdict().items()
-                },
+                **_shifts_json(measurement.shifts),
             }
         )
     return json.dumps(entries, indent=2, ensure_ascii=False)
@@ -203,7 +213,7 @@ def markdown(reported: Reported) -> str:
         ]
         answers = count_of(measurement.agreement.rows, "answer")
         title = f"**{collected.criterion}** beside people on {answers}; {_run(collected)}"
-        warning = [part for line in _of_shift(measurement) for part in (line, "")]
+        warning = [part for line in _of_shifts(measurement, markdown_text) for part in (line, "")]
         parts.append(
             "\n".join(
                 [title, "", *warning, "| | 95 % interval in brackets | |", "|---|---|---|", *rows]

@@ -18,6 +18,7 @@ from agenteval_otel.cli.calibrate.collected import (
     Labelled,
     label_of,
     labelled_row,
+    release_of,
     value_of,
 )
 from agenteval_otel.cli.evaluate import configuration_of
@@ -396,7 +397,17 @@ def _stored_row(
         value_of(aggregated, arguments.system),
         slices,
         original,
+        _answered_s(aggregated),
+        release_of(aggregated),
     )
+
+
+def _answered_s(aggregated: AggregatedEvaluationResult) -> float | None:
+    """Return when the answer was given, else when it was evaluated, Unix time."""
+    time_ns = (
+        aggregated.response_ended_ns or aggregated.ended_ns or aggregated.timestamp * 1_000_000
+    )
+    return time_ns / 1e9 if time_ns else None
 
 
 def _names_of(identifier: str, aggregated: AggregatedEvaluationResult) -> list[str]:

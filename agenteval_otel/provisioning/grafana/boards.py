@@ -154,7 +154,9 @@ class Board:
         )
         values = ",".join(scaled if self.is_raw else seconds)
         window = builders.CustomVariable("window").label("Window").values(values)
-        window.description("Each rate and mean is of the answers that were evaluated in this time before it.")
+        window.description(
+            "Each rate and mean is of the answers that were evaluated in this time before it."
+        )
         shown = "1h" if not self.is_raw else self.plan.duration(3_600.0, at_least_s=2.0)
         self._dashboard.with_variable(
             window.current(models.VariableOption(selected=True, text="1h", value=shown))
