@@ -95,6 +95,7 @@ class LineFiles(Place):
                     _name(label("agent")),
                     _name(label("model")),
                     _name(label("prompt_version")),
+                    _name(label("service_version")),
                     _name(result.evaluator_version),
                     _name(label("environment")),
                     _name(label("arm")),

@@ -13,9 +13,9 @@ from agenteval_otel.storage.rows import AnswerRow, Label, StoredEvaluation, Unre
 Stored: TypeAlias = Iterator[tuple[str, AggregatedEvaluationResult]]
 """Evaluations by their ids."""
 COLUMNS: Final = (
-    "evaluation_id", "evaluated", "answered", "criterion", "agent", "model", "prompt_version", "evaluator_version",
-    "environment", "arm", "reason", "evaluator_kind", "status", "passed", "weight", "probability", "normalized",
-    "cluster", "shadow", "preferred",
+    "evaluation_id", "evaluated", "answered", "criterion", "agent", "model", "prompt_version", "service_version",
+    "evaluator_version", "environment", "arm", "reason", "evaluator_kind", "status", "passed", "weight", "probability",
+    "normalized", "cluster", "shadow", "preferred",
 )  # fmt: skip
 """Of a row of `Place.columns`, in this order. Moments are in seconds since the epoch. When the answer
 was given may be None. `preferred` is whether the result has a `least_probability`.

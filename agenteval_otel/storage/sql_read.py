@@ -133,6 +133,7 @@ class StoredDatabase(Place):
             results.agent,
             evaluations.model,
             results.prompt_version,
+            results.service_version,
             results.evaluator_version,
             results.environment,
             results.arm,

@@ -9,7 +9,7 @@ import io
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
@@ -26,11 +26,12 @@ from starlette.staticfiles import StaticFiles
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import AgentEvalError, ConfigurationError, StorageError
 from agenteval_otel.reports.figures import count_of, percent, with_interval
+from agenteval_otel.reports.label_shifts import shift_sentences
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui import views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.assets import HERE, VENDOR
-from agenteval_otel.ui.columns import By, ResultColumns
+from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
 from agenteval_otel.ui.health import Metrics, sections
 from agenteval_otel.ui.labels import ORDERS, Labels, record
 from agenteval_otel.ui.report import single_file
@@ -183,6 +184,7 @@ class Pages:
             },
             histogram=views.histogram(self.columns, rows),
             agreement=self.labels.agreement(name),
+            notes=self._label_notes(name, rows, view.passes),
         )
 
     def answer(self, evaluation_id: str) -> str:
@@ -214,7 +216,9 @@ class Pages:
         skip = int(query.get("skip") or 0) if (query.get("skip") or "0").isdecimal() else 0
         stored = views.criterion(self.columns, name, window, {})
         item = None
+        notes: tuple[str, ...] = ()
         if stored is not None:
+            notes = self._label_notes(name, stored[1], stored[0].passes)
             item = self.labels.queue(name, order, stored[1], skip=skip, by=window.by)
         agreement = self.labels.agreement(name)
         return self.render(
@@ -226,6 +230,7 @@ class Pages:
             skip=skip,
             item=item,
             agreement=agreement,
+            notes=notes,
         )
 
     def compare(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
@@ -367,8 +372,32 @@ class Pages:
         if version != (current := self.columns.version):
             filters = {"run": run} if run else {}
             criteria = views.overview(self.columns, window, self.settings.objectives, filters)
+            criteria = self._with_notes(criteria, window, filters)
             self._overviews[window, run] = (current, criteria)
         return criteria
+
+    def _with_notes(
+        self,
+        criteria: Sequence[views.CriterionView],
+        window: views.Window,
+        filters: Mapping[str, str],
+    ) -> list[views.CriterionView]:
+        """Return the criteria, those of people with what their labels say of the evaluator's figure."""
+        figures = {view.name: view.passes for view in criteria if not view.is_human}
+        noted = []
+        for view in criteria:
+            if view.is_human and view.name in figures:
+                of_criterion = {**filters, "criterion": view.name}
+                rows = views.rows_in(self.columns, window, of_criterion)
+                notes = self._label_notes(view.name, rows, figures[view.name])
+                view = view._replace(notes=notes)
+            noted.append(view)
+        return noted
+
+    def _label_notes(self, name: str, rows: Rows, judged: Figure | None) -> tuple[str, ...]:
+        """Return what makes figures from labels doubtful: they are of other answers than those shown."""
+        shifts = self.labels.shifts(name, rows, judged)
+        return tuple(shift_sentences(shifts, all_answers="the answers shown here", shown=visible))
 
     def _criteria(self) -> list[str]:
         return [

@@ -25,7 +25,8 @@ _MAX_NAMES: Final = 10_000
 OTHERS: Final = "(others)"
 NONE: Final = ""
 NAMED: Final = (
-    "criterion", "agent", "model", "prompt_version", "evaluator_version", "environment", "arm", "reason", "run",
+    "criterion", "agent", "model", "prompt_version", "service_version", "evaluator_version", "environment", "arm",
+    "reason", "run",
 )  # fmt: skip
 """Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the
 empty text.
@@ -168,6 +169,7 @@ class ResultColumns:
             agent,
             model,
             prompt_version,
+            service_version,
             evaluator_version,
             environment,
             arm,
@@ -187,6 +189,7 @@ class ResultColumns:
             agent,
             model,
             prompt_version,
+            service_version,
             evaluator_version,
             environment,
             arm,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
+from agenteval_otel.calibration.shift import Shifts
 from agenteval_otel.config.process import flush
 from agenteval_otel.feedback.answers import RecentAnswer
 from agenteval_otel.feedback.payload import OfPerson
@@ -15,7 +16,8 @@ from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label
-from agenteval_otel.ui.columns import SCORED, By, ResultColumns, Rows
+from agenteval_otel.ui.columns import SCORED, By, Figure, ResultColumns, Rows
+from agenteval_otel.ui.shifts import shifts_of
 from agenteval_otel.ui.views import worst
 
 ORDERS = ("random", "lowest", "newest", "borderline")
@@ -46,15 +48,32 @@ class Labels:
 
     def __init__(self, place: Place, columns: ResultColumns) -> None:
         self._place, self._columns = place, columns
-        self._read: tuple[int, list[Label]] = (-1, [])
+        self._version, self._count = -1, -1
+        self._read: list[Label] = []
 
     def all(self) -> list[Label]:
         version = self._columns.version
-        if self._read[0] != version:
+        if self._version != version:
             rows = np.flatnonzero(self._columns["is_human"])
             ids = sorted({self._columns.id_of(row) for row in rows})
-            self._read = (version, self._place.find_labels(ids))
-        return self._read[1]
+            self._version, self._count = version, len(rows)
+            self._read = self._place.find_labels(ids)
+        return self._read
+
+    def shifts(self, criterion: str, rows: Rows, judged: Figure | None) -> Shifts:
+        """Return how the labelled answers differ from those of `rows`, the results of a criterion."""
+        # Results come all the time, and labels rarely: only a new label is looked up for this.
+        count = int(np.count_nonzero(self._columns["is_human"]))
+        labels = self._read if count == self._count else self.all()
+        ids = {
+            label.evaluation_id: None
+            for label in labels
+            if label.criterion == criterion
+            and label.passed is not None
+            and label.evaluation_id is not None
+        }
+        mean = None if judged is None else judged.mean
+        return shifts_of(self._columns, criterion, list(ids), rows, mean)
 
     def agreement(self, criterion: str) -> LabelAgreement:
         """Of the last label of each answer that is about this criterion."""

@@ -33,6 +33,7 @@ DIMENSIONS: Final = (
     "agent",
     "model",
     "prompt_version",
+    "service_version",
     "evaluator_version",
     "environment",
     "arm",
@@ -127,7 +128,11 @@ class Change(NamedTuple):
 
 
 class CriterionView(NamedTuple):
-    """A criterion in a window of time."""
+    """A criterion in a window of time.
+
+    Attributes:
+        notes: What a reader has to know before the figures.
+    """
 
     name: str
     scored: int
@@ -139,6 +144,7 @@ class CriterionView(NamedTuple):
     change: Change | None
     objective: float | None
     is_human: bool
+    notes: tuple[str, ...] = ()
 
     @property
     def main(self) -> Figure | None:

@@ -1,0 +1,123 @@
+"""Whether the labels of a criterion are of answers like those that a page shows, by the columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agenteval_otel.calibration.shift import (
+    MOST_VALUES,
+    NO_SHIFTS,
+    QUARTERS,
+    RELEASES,
+    AgeShift,
+    ReleaseShift,
+    Shares,
+    Shifts,
+    age_shift,
+    rate_shift,
+    release_shift,
+)
+from agenteval_otel.models.intervals import UnitMean
+from agenteval_otel.ui.columns import NONE, SCORED, ResultColumns, Rows, means_of
+
+_MOST_LABELS: Final = 5_000
+_MOST_OTHERS: Final = 20_000
+"""Of more answers so many are compared, which are spread evenly over the time: it takes a thirtieth."""
+
+
+def shifts_of(
+    columns: ResultColumns,
+    criterion: str,
+    labelled_ids: Sequence[str],
+    rows: Rows,
+    judged: UnitMean | None,
+) -> Shifts:
+    """Return how the labelled answers differ from the others.
+
+    Args:
+        labelled_ids: The ids of the evaluations of the labelled answers, the newest label last.
+        rows: The results of the criterion that the page shows.
+        judged: The judge's pass rate of these.
+    """
+    found = [_rows_of(columns, id) for id in labelled_ids[-_MOST_LABELS:]]
+    answers = np.array([part[0] for part in found if len(part)], np.int32)
+    if not len(answers):
+        return NO_SHIFTS
+    results = np.concatenate(found).astype(np.int32)
+    results = results[columns["criterion"][results] == columns.code("criterion", criterion)]
+    results = _scored(columns, results)
+    others = np.setdiff1d(_scored(columns, rows), results)
+    if not len(others):
+        return NO_SHIFTS
+    others = others[:: max(1, len(others) // _MOST_OTHERS)]
+    releases = [
+        # another evaluator of the labelled answer says nothing of this one's version
+        _release_shift(columns, name, results if name == "evaluator_version" else answers, others)
+        for name in RELEASES
+    ]
+    return Shifts(
+        rate_shift(_share(columns, results, columns["passed"][results] == 1), judged),
+        _age_shift(columns, answers, others),
+        tuple(shift for shift in releases if shift is not None),
+    )
+
+
+def _rows_of(columns: ResultColumns, evaluation_id: str) -> Rows:
+    """Return the rows of an evaluation, which lie together. None of them: it is not in memory."""
+    ids, wanted = columns["evaluation_id"], bytes.fromhex(evaluation_id)
+    first = last = bisect_left(range(columns.count), wanted, key=lambda row: ids[row].tobytes())
+    while last < columns.count and ids[last].tobytes() == wanted:
+        last += 1
+    return np.arange(first, last, dtype=np.int32)
+
+
+def _scored(columns: ResultColumns, rows: Rows) -> Rows:
+    is_kept = columns["status"][rows] == SCORED
+    is_kept &= ~columns["is_human"][rows] & ~columns["is_shadow"][rows]
+    kept: Rows = rows[is_kept]
+    return kept
+
+
+def _age_shift(columns: ResultColumns, labelled: Rows, others: Rows) -> AgeShift | None:
+    moments = columns.seconds(labelled, "answered"), columns.seconds(others, "answered")
+    cuts = np.quantile(np.concatenate(moments), QUARTERS).tolist()
+
+    def shares_before(moment: float) -> Shares:
+        return (
+            _share(columns, labelled, moments[0] < moment),
+            _share(columns, others, moments[1] < moment),
+        )
+
+    medians = float(np.median(moments[0])), float(np.median(moments[1]))
+    return age_shift(medians, cuts, shares_before)
+
+
+def _release_shift(
+    columns: ResultColumns, name: str, labelled: Rows, others: Rows
+) -> ReleaseShift | None:
+    codes = columns[name][labelled], columns[name][others]
+    counts = np.bincount(np.concatenate(codes))
+    names = columns.names(name)
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    values = [names[code] for code in order if names[code] != NONE][:MOST_VALUES]
+
+    def shares_of(value: str) -> Shares:
+        code = columns.code(name, value)
+        return (
+            _share(columns, labelled, codes[0] == code),
+            _share(columns, others, codes[1] == code),
+        )
+
+    return release_shift(name, values, shares_of)
+
+
+def _share(columns: ResultColumns, rows: Rows, has_it: NDArray[Any]) -> UnitMean | None:
+    weights = columns["weight"][rows].astype(np.float64)
+    units = columns.units()[rows]
+    (mean,) = means_of(has_it.astype(np.float64), weights, units, np.zeros(len(rows), np.int8), 1)
+    return mean
