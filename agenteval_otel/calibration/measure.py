@@ -169,7 +169,7 @@ def measure(
     overlap = _kish([row.weight * row.label_weight for row in rows]) / _kish(
         [row.weight for row in everything]
     )
-    of_judge = _mean(everything) if others else None
+    of_judge = _judged_mean(everything) if others else None
     judged = None if of_judge is None else of_judge.estimate()
     return Measurement(
         agreement,
@@ -189,11 +189,11 @@ def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
 
     The answers of a cluster are one unit.
     """
-    mean = _mean(answers)
+    mean = _judged_mean(answers)
     return None if mean is None else mean.estimate()
 
 
-def _mean(answers: Sequence[JudgedAnswer], *, by_labels: bool = False) -> UnitMean | None:
+def _judged_mean(answers: Sequence[JudgedAnswer], *, by_labels: bool = False) -> UnitMean | None:
     """Return the share by units. With `by_labels` the answers stand for all of them by the probability
     with which they were labelled, too.
     """
@@ -210,7 +210,7 @@ def _shifts(
     """Return how the answers with a label differ from the others. No answer is without one: empty."""
     if not others:
         return NO_SHIFTS
-    labelled = _mean(rows, by_labels=True)
+    labelled = _judged_mean(rows, by_labels=True)
     releases = [_release_shift(name, rows, others) for name in RELEASES]
     return Shifts(
         rate_shift(labelled, judged),
@@ -229,7 +229,7 @@ def _age_shift(rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer]) -> 
     cuts = [together[int(len(together) * quarter)] for quarter in QUARTERS]
 
     def shares_before(moment: float) -> Shares:
-        return _shares(rows, others, lambda row: (row.answered_s or 0.0) < moment)
+        return _shares_by_units(rows, others, lambda row: (row.answered_s or 0.0) < moment)
 
     return age_shift((median(moments), median(of_others)), cuts, shares_before)
 
@@ -242,12 +242,12 @@ def _release_shift(
     values = [value for value, _ in counts.most_common(MOST_VALUES)]
 
     def shares_of(value: str) -> Shares:
-        return _shares(rows, others, lambda row: row.release.get(name) == value)
+        return _shares_by_units(rows, others, lambda row: row.release.get(name) == value)
 
     return release_shift(name, values, shares_of)
 
 
-def _shares(
+def _shares_by_units(
     rows: Sequence[JudgedAnswer],
     others: Sequence[JudgedAnswer],
     has_it: Callable[[JudgedAnswer], bool],

@@ -107,7 +107,7 @@ def age_shift(
     """
     if abs(medians[0] - medians[1]) < _LEAST_AGE_S:
         return None
-    differs = any(_differ(shares_before(cut), tests=len(cuts)) for cut in cuts)
+    differs = any(_matters(shares_before(cut), tests=len(cuts)) for cut in cuts)
     return AgeShift(*medians) if differs else None
 
 
@@ -120,15 +120,15 @@ def release_shift(
         values: The values that answers have, without a missing one.
         shares_of: Gives the shares of the answers with a value.
     """
-    found: list[ReleaseShift] = []
+    shifts: list[ReleaseShift] = []
     for value in values:
         labelled, others = shares = shares_of(value)
-        if labelled is not None and others is not None and _differ(shares, tests=len(values)):
-            found.append(ReleaseShift(name, value, labelled.estimate(), others.estimate()))
-    return max(found, key=_difference, default=None)
+        if labelled is not None and others is not None and _matters(shares, tests=len(values)):
+            shifts.append(ReleaseShift(name, value, labelled.estimate(), others.estimate()))
+    return max(shifts, key=_by_size, default=None)
 
 
-def _differ(shares: Shares, *, tests: int) -> bool:
+def _matters(shares: Shares, *, tests: int) -> bool:
     labelled, others = shares
     if labelled is None or others is None:
         return False
@@ -139,7 +139,7 @@ def _differ(shares: Shares, *, tests: int) -> bool:
     return _is_beyond_chance((labelled.estimate(), others.estimate()), numbers, tests=tests)
 
 
-def _difference(shift: ReleaseShift) -> tuple[float, bool]:
+def _by_size(shift: ReleaseShift) -> tuple[float, bool]:
     """Return how large the difference is. Of two equal ones that of the labels' own release counts."""
     difference = shift.labelled.mean - shift.others.mean
     return round(abs(difference), 9), difference > 0
@@ -155,9 +155,9 @@ def _is_beyond_chance(
     """
     if min(numbers) < FEWEST:
         return False
-    one, other = shares
-    together = (numbers[0] * one.mean + numbers[1] * other.mean) / sum(numbers)
+    labelled, others = shares
+    together = (numbers[0] * labelled.mean + numbers[1] * others.mean) / sum(numbers)
     of_equal = math.sqrt(together * (1 - together) * (1 / numbers[0] + 1 / numbers[1]))
     of_intervals = math.hypot(*((share.high - share.low) / (2 * Z95) for share in shares))
     limit = NormalDist().inv_cdf(1 - _LEVEL / (2 * tests))
-    return abs(one.mean - other.mean) > limit * max(of_equal, of_intervals)
+    return abs(labelled.mean - others.mean) > limit * max(of_equal, of_intervals)

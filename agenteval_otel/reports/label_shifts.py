@@ -42,7 +42,7 @@ def shift_sentences(
 
 
 def _of_age(shift: AgeShift) -> str:
-    labelled, others = _moment(shift.labelled_s), _moment(shift.others_s)
+    labelled, others = _minute_of(shift.labelled_s), _minute_of(shift.others_s)
     if shift.labelled_s < shift.others_s:
         return (
             f"The labels are of older answers: half of them before {labelled}, half of the others "
@@ -62,5 +62,5 @@ def _of_release(shift: ReleaseShift, shown: Callable[[str], str]) -> str:
     )
 
 
-def _moment(seconds: float) -> str:
+def _minute_of(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -168,8 +168,8 @@ class Pages:
         rate = view.passes is not None
         low: list[dict[str, Any]] = []
         if not is_static:
-            found = views.worst(self.columns, rows, _WORST, window.by)
-            low = self._answers(found, window.by)
+            lowest = views.worst(self.columns, rows, _WORST, window.by)
+            low = self._answers(lowest, window.by)
         return self.render(
             "criterion.html",
             is_static=is_static,

@@ -44,30 +44,32 @@ def shifts_of(
         rows: The results of the criterion that the page shows.
         judged: The judge's pass rate of these.
     """
-    found = [_rows_of(columns, id) for id in labelled_ids[-_MOST_LABELS:]]
-    answers = np.array([part[0] for part in found if len(part)], np.int32)
+    by_label = [_rows_of_evaluation(columns, id) for id in labelled_ids[-_MOST_LABELS:]]
+    answers = np.array([part[0] for part in by_label if len(part)], np.int32)
     if not len(answers):
         return NO_SHIFTS
-    results = np.concatenate(found).astype(np.int32)
+    results = np.concatenate(by_label).astype(np.int32)
     results = results[columns["criterion"][results] == columns.code("criterion", criterion)]
-    results = _scored(columns, results)
-    others = np.setdiff1d(_scored(columns, rows), results)
+    results = _scored_rows(columns, results)
+    others = np.setdiff1d(_scored_rows(columns, rows), results)
     if not len(others):
         return NO_SHIFTS
     others = others[:: max(1, len(others) // _MOST_OTHERS)]
     releases = [
         # another evaluator of the labelled answer says nothing of this one's version
-        _release_shift(columns, name, results if name == "evaluator_version" else answers, others)
+        _release_by_columns(
+            columns, name, results if name == "evaluator_version" else answers, others
+        )
         for name in RELEASES
     ]
     return Shifts(
-        rate_shift(_share(columns, results, columns["passed"][results] == 1), judged),
-        _age_shift(columns, answers, others),
+        rate_shift(_share_of_rows(columns, results, columns["passed"][results] == 1), judged),
+        _age_by_columns(columns, answers, others),
         tuple(shift for shift in releases if shift is not None),
     )
 
 
-def _rows_of(columns: ResultColumns, evaluation_id: str) -> Rows:
+def _rows_of_evaluation(columns: ResultColumns, evaluation_id: str) -> Rows:
     """Return the rows of an evaluation, which lie together. None of them: it is not in memory."""
     ids, wanted = columns["evaluation_id"], bytes.fromhex(evaluation_id)
     first = last = bisect_left(range(columns.count), wanted, key=lambda row: ids[row].tobytes())
@@ -76,28 +78,28 @@ def _rows_of(columns: ResultColumns, evaluation_id: str) -> Rows:
     return np.arange(first, last, dtype=np.int32)
 
 
-def _scored(columns: ResultColumns, rows: Rows) -> Rows:
+def _scored_rows(columns: ResultColumns, rows: Rows) -> Rows:
     is_kept = columns["status"][rows] == SCORED
     is_kept &= ~columns["is_human"][rows] & ~columns["is_shadow"][rows]
     kept: Rows = rows[is_kept]
     return kept
 
 
-def _age_shift(columns: ResultColumns, labelled: Rows, others: Rows) -> AgeShift | None:
+def _age_by_columns(columns: ResultColumns, labelled: Rows, others: Rows) -> AgeShift | None:
     moments = columns.seconds(labelled, "answered"), columns.seconds(others, "answered")
     cuts = np.quantile(np.concatenate(moments), QUARTERS).tolist()
 
     def shares_before(moment: float) -> Shares:
         return (
-            _share(columns, labelled, moments[0] < moment),
-            _share(columns, others, moments[1] < moment),
+            _share_of_rows(columns, labelled, moments[0] < moment),
+            _share_of_rows(columns, others, moments[1] < moment),
         )
 
     medians = float(np.median(moments[0])), float(np.median(moments[1]))
     return age_shift(medians, cuts, shares_before)
 
 
-def _release_shift(
+def _release_by_columns(
     columns: ResultColumns, name: str, labelled: Rows, others: Rows
 ) -> ReleaseShift | None:
     codes = columns[name][labelled], columns[name][others]
@@ -109,14 +111,14 @@ def _release_shift(
     def shares_of(value: str) -> Shares:
         code = columns.code(name, value)
         return (
-            _share(columns, labelled, codes[0] == code),
-            _share(columns, others, codes[1] == code),
+            _share_of_rows(columns, labelled, codes[0] == code),
+            _share_of_rows(columns, others, codes[1] == code),
         )
 
     return release_shift(name, values, shares_of)
 
 
-def _share(columns: ResultColumns, rows: Rows, has_it: NDArray[Any]) -> UnitMean | None:
+def _share_of_rows(columns: ResultColumns, rows: Rows, has_it: NDArray[Any]) -> UnitMean | None:
     weights = columns["weight"][rows].astype(np.float64)
     units = columns.units()[rows]
     (mean,) = means_of(has_it.astype(np.float64), weights, units, np.zeros(len(rows), np.int8), 1)
