@@ -141,6 +141,7 @@ NAME_KIND: Final = "agenteval.name.kind"
 JUDGE_MODEL: Final = "agenteval.judge.model"
 JUDGE_NAME: Final = "agenteval.judge.name"
 JUDGE_PERIOD: Final = "agenteval.judge.period"
+OBJECTIVE_BET: Final = "agenteval.objective.bet"
 JUDGE_RESPONSE_ID: Final = "agenteval.judge.response.id"
 JUDGE_CACHED: Final = "agenteval.judge.cached"
 JUDGE_COST: Final = "agenteval.judge.cost"
@@ -592,6 +593,39 @@ METRIC_OBJECTIVE_EVIDENCE: Final = Instrument(
     "{evidence}",
     "Natural logarithm of the evidence for a breach, relative to the "
     "alarm limit: 0 and above is an alarm. Not for criteria with `of_last`.",
+    _OF_AGENT,
+    "gauge",
+)
+METRIC_OBJECTIVE_GAIN: Final = Instrument(
+    "agenteval.objective.gain",
+    "{nat}",
+    "What a bet against an objective has gained, as a sum of natural logarithms: a rule adds those "
+    "of all processes. Not for criteria with `of_last` or the objective 1.",
+    (*_OF_AGENT, OBJECTIVE_BET),
+)
+METRIC_OBJECTIVE_RUN_GAIN: Final = Instrument(
+    "agenteval.objective.run_gain",
+    "{nat}",
+    "The same of failures that began a run of one reason code: of several processes the largest "
+    "counts.",
+    (*_OF_AGENT, OBJECTIVE_BET),
+)
+METRIC_OBJECTIVE_LOSS: Final = Instrument(
+    "agenteval.objective.loss",
+    "{nat}",
+    "What such a bet has lost, as a positive number.",
+    (*_OF_AGENT, OBJECTIVE_BET),
+)
+METRIC_OBJECTIVE_VERDICTS: Final = Instrument(
+    "agenteval.objective.verdicts",
+    "{verdict}",
+    "Verdicts that these gains and losses are of.",
+    _OF_AGENT,
+)
+METRIC_OBJECTIVE_AGE: Final = Instrument(
+    "agenteval.objective.age",
+    "s",
+    "How long ago these gains and losses began, at 0: a rule counts all that a young process has.",
     _OF_AGENT,
     "gauge",
 )

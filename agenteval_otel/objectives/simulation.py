@@ -5,15 +5,19 @@ one.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from agenteval_otel.objectives.evidence import BETS
+from agenteval_otel.objectives.shared_evidence import SharedSums
 from agenteval_otel.objectives.track import BreachSettings, Objective
 
 _LIMIT = 1e280
+MOST_AT_ONCE = 300.0
+"""The most that evidence grows between two looks, as a logarithm: beyond, numbers would end."""
 
 
 class ParallelEvidence:
@@ -43,6 +47,60 @@ class ParallelEvidence:
     def restart(self, streams: npt.NDArray[np.bool_]) -> None:
         """Start these streams anew."""
         self._wealth[:, streams] = 0.0
+
+
+class SummedEvidence:
+    """What Prometheus's rules make of the sums of several processes: `quality.summing_rules` in Python.
+
+    Args:
+        processes: Their sums, all of which began at 0.
+        enough: The evidence from which it alarms.
+    """
+
+    def __init__(self, processes: Sequence[SharedSums], *, enough: float) -> None:
+        self._processes, self._enough = processes, enough
+        self._seen = [_Seen() for _ in processes]
+        self._had_run = False
+        self.restart()
+
+    @property
+    def value(self) -> float:
+        """The mean wealth of gamblers who bet differently."""
+        return sum(self._wealth) / len(BETS)
+
+    def restart(self) -> None:
+        """Let all gamblers go."""
+        self._wealth = [0.0] * len(BETS)
+
+    def look(self) -> bool:
+        """Count what has come since the last look, and tell whether there is enough evidence."""
+        net, run_gains, verdicts = [0.0] * len(BETS), [0.0] * len(BETS), 0
+        for sums, seen in zip(self._processes, self._seen, strict=True):
+            verdicts += sums.verdicts - seen.verdicts
+            for at in range(len(BETS)):
+                net[at] += sums.gains[at] - sums.losses[at] - seen.net[at]
+                run_gains[at] = max(run_gains[at], sums.run_gains[at] - seen.run_gains[at])
+            seen.remember(sums)
+        # Of two looks, one counts the runs: an outage reaches the exports of a minute.
+        if self._had_run:
+            run_gains = [0.0] * len(BETS)
+        self._had_run = any(run_gains)
+        self._wealth = [
+            min(wealth * math.exp(min(own + of_run, MOST_AT_ONCE)) + verdicts, _LIMIT)
+            for wealth, own, of_run in zip(self._wealth, net, run_gains, strict=True)
+        ]
+        return self.value >= self._enough
+
+
+class _Seen:
+    """The sums of a process at the last look."""
+
+    def __init__(self) -> None:
+        self.net, self.run_gains, self.verdicts = [0.0] * len(BETS), [0.0] * len(BETS), 0
+
+    def remember(self, sums: SharedSums) -> None:
+        self.net = [gain - loss for gain, loss in zip(sums.gains, sums.losses, strict=True)]
+        self.run_gains, self.verdicts = [*sums.run_gains], sums.verdicts
 
 
 class ParallelLast:

@@ -20,10 +20,13 @@ from agenteval_otel.models import SpanReference
 from agenteval_otel.models.intervals import Estimate, UnitSums
 from agenteval_otel.objectives.crossings import ObjectiveCrossing
 from agenteval_otel.objectives.evidence import Evidence, LeastProbability, UnitSize
+from agenteval_otel.objectives.shared_evidence import SharedEvidence, SharedSums
 from agenteval_otel.telemetry.names import NameTable
 
 MAX_TRACKS = 1_024
 """Maximum of watched pairs of criterion and agent, besides those of the operator's own agents."""
+MAX_SHARED = 32
+"""Of these, so many also count in the evidence that processes share: each has fourteen series."""
 LEAST_COUNTED = 1e-9
 """The least probability of a verdict that counts: the squares of weights stay numbers."""
 _MANY_OF_ONE = 1_000
@@ -161,6 +164,7 @@ class Track:
         *,
         of_last: int | None = None,
         independent: bool = False,
+        shared: SharedEvidence | None = None,
     ) -> None:
         self._settings, self._objective, self._criterion, self._agent = (
             settings,
@@ -170,6 +174,7 @@ class Track:
         )
         self._least, self._size, self.of_last = LeastProbability(), UnitSize(), of_last
         self._is_independent, self._repeats = independent, False
+        self._shared = shared
         self._last = LastVerdicts(of_last or settings.window)
         self._span: SpanReference | None = None
         self._since_ns = 0
@@ -189,7 +194,7 @@ class Track:
         if not verdict.passed:
             self._span = verdict.span
         if self.of_last is None:
-            may_change = self._has_evidence(verdict, probability, unit)
+            may_change = self._has_evidence(verdict, probability, unit, now_s)
         else:
             may_change = self._last.is_full or self._objective >= 1.0
         # The change is delayed until the reported rate is consistent with it, which cannot cause a
@@ -237,8 +242,13 @@ class Track:
         """Whether metrics show a breach at this time (monotonic seconds)."""
         return self.breached or now_s < self._shown_until
 
+    def settle(self, now_s: float) -> None:
+        """Book what is due by this time (monotonic seconds) in the evidence that processes share."""
+        if self._shared is not None:
+            self._shared.settle(now_s)
+
     def _has_evidence(
-        self, verdict: ObjectiveVerdict, probability: float, unit: int | None
+        self, verdict: ObjectiveVerdict, probability: float, unit: int | None, now_s: float
     ) -> bool:
         """Bet on a verdict; whether the evidence suffices for a breach, or for its end."""
         if self._least.add(max(verdict.least, LEAST_COUNTED)):
@@ -246,16 +256,19 @@ class Track:
         self._seen += 1
         below = self._objective - verdict.passed
         share = self._least.value / probability
+        cause = verdict.cause
+        if self._is_independent:
+            unit = cause = None
+        if self._shared is not None:
+            self._shared.add(below, share, now_s, unit=unit, cause=cause)
         if self.breached:
             # One small bet on each turn, all of them as large as one on a conversation. Turns that
             # have not come would count as failed, and keep an agent with many conversations from
             # recovering.
             enough = self.evidence.add(-below, share / self._size.value)
-        elif self._is_independent:
-            enough = self.evidence.add(below, share)
         else:
             enough = self.evidence.add(
-                below, share, unit=unit, cause=verdict.cause, at_s=verdict.at_ns / 1e9
+                below, share, unit=unit, cause=cause, at_s=verdict.at_ns / 1e9
             )
         return enough and self._seen >= self._settings.minimum
 
@@ -288,6 +301,7 @@ class Tracks:
         """Start anew, with a new lock: a forked child may inherit a taken one."""
         self.lock = threading.RLock()  # a signal handler may call a monitored function meanwhile
         self._known: dict[tuple[str | None, str, Objective], Track] = {}
+        self._sums: dict[tuple[str, str | None], SharedSums] = {}
         self._from_outside = 0
 
     def items(self) -> ItemsView[tuple[str | None, str, Objective], Track]:
@@ -301,16 +315,35 @@ class Tracks:
         admitted: str = self._agents.admit(name)
         return admitted
 
-    def of(self, agent: str | None, criterion: str, objective: Objective) -> Track | None:
-        """The track; None where agents from outside have too many already."""
+    def shared_sums(self, now_s: float) -> dict[tuple[str, str | None], SharedSums]:
+        """Return what processes share by criterion and agent, at this time (monotonic seconds); under
+        `lock`. Several objectives of one criterion have the same sums, and a reload keeps them: none
+        may fall.
+        """
+        for track in self._known.values():
+            track.settle(now_s)
+        return self._sums
+
+    def of(
+        self, agent: str | None, criterion: str, objective: Objective, now_s: float = 0.0
+    ) -> Track | None:
+        """The track; None where agents from outside have too many already. `now_s` is the time
+        (monotonic seconds).
+        """
         key = (agent, criterion, objective)
         track = self._known.get(key)
         if track is not None:
             return track
+        shares = objective.of_last is None and objective.share < 1.0
         if agent is not None and not self._agents.is_own(agent):
             if self._from_outside >= MAX_TRACKS:
                 return None
             self._from_outside += 1
+            shares = shares and self._from_outside <= MAX_SHARED
+        shared = None
+        if shares:
+            sums = self._sums.setdefault((criterion, agent), SharedSums(now_s))
+            shared = SharedEvidence(sums, worst=1.0 - objective.share)
         track = Track(
             self.settings,
             objective.share,
@@ -318,6 +351,7 @@ class Tracks:
             agent,
             of_last=objective.of_last,
             independent=objective.independent,
+            shared=shared,
         )
         self._known[key] = track
         return track

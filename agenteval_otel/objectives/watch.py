@@ -15,6 +15,7 @@ from agenteval_otel.objectives.crossings import (
     ObjectiveCrossing,
     attributes_of,
 )
+from agenteval_otel.objectives.evidence import BETS
 from agenteval_otel.objectives.track import (
     LEAST_COUNTED,
     BreachSettings,
@@ -26,6 +27,7 @@ from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.scoring.probability import least_probability_of
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
+from agenteval_otel.telemetry.metrics import SharedState
 from agenteval_otel.telemetry.names import NameTable
 
 if TYPE_CHECKING:
@@ -112,6 +114,27 @@ class Objectives:
                 states[criterion, agent] = breached or track.is_shown(now_s), evidence
         return states
 
+    def shared(self) -> dict[tuple[str, str | None], SharedState]:
+        """Return the sums that a rule adds over processes, by criterion and agent. Any thread; takes
+        the lock of the tracks.
+        """
+        now_s = time.monotonic()
+
+        def by_bet(sums: list[float]) -> dict[float, float]:
+            return dict(zip(BETS, sums, strict=True))
+
+        with self.tracks.lock:
+            return {
+                key: SharedState(
+                    age_s=max(0.0, now_s - sums.began_s),
+                    verdicts=sums.verdicts,
+                    gains=by_bet(sums.gains),
+                    run_gains=by_bet(sums.run_gains),
+                    losses=by_bet(sums.losses),
+                )
+                for key, sums in self.tracks.shared_sums(now_s).items()
+            }
+
     def take_over(self, before: Objectives) -> None:
         """Continue with the tracks of another one, where its `breach` settings are equal; otherwise
         start anew.
@@ -143,7 +166,7 @@ class Objectives:
         with tracks.lock:
             agent = tracks.agent(response.agent) if verdicts else None
             for criterion, verdict in verdicts:
-                track = tracks.of(agent, criterion, objectives[criterion])
+                track = tracks.of(agent, criterion, objectives[criterion], now_s)
                 if track is None:
                     too_many = True
                     continue

@@ -302,6 +302,7 @@ class Pipeline:
                 self._state,
                 self.load_shedder.gauges,
                 objectives=self.objectives.states,
+                shared=self.objectives.shared,
                 judges=judges,
                 dimensions=self.metric_dimensions,
                 judge_health=self.judge_health,

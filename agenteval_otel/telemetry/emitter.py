@@ -31,6 +31,7 @@ from agenteval_otel.telemetry.metrics import (
     ObjectiveStates,
     Readings,
     ResultTotals,
+    SharedStates,
 )
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import (
@@ -107,6 +108,7 @@ class Emitter:
         self._accounting: Accounting | None = None
         self._gauges: Callable[[], Mapping[str, float]] = dict
         self._objectives: Callable[[], ObjectiveStates] = dict
+        self._shared: Callable[[], SharedStates] = dict
         self._failure: Exception | None = None
         self._instruments: Instruments | None = None
         self.readings = Readings(
@@ -115,6 +117,7 @@ class Emitter:
             lambda: self._accounting,
             gauges=lambda: self._gauges(),
             objectives=lambda: self._objectives(),
+            shared=lambda: self._shared(),
             lost=providers.lost,
             reach=providers.reach,
         )
@@ -137,12 +140,13 @@ class Emitter:
         judges: Iterable[Any] = (),
         dimensions: Mapping[str, int] | None = None,
         judge_health: Any = None,
+        shared: Callable[[], SharedStates] = dict,
     ) -> None:
         """Set, at start, the sources of our own metrics; imports what exporters will need."""
         self.totals.dimensions = dict(dimensions or {})
         self.totals.names = accounting.names
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
-        self._objectives = objectives
+        self._objectives, self._shared = objectives, shared
         self.judge_totals.know(judges)
         self.judge_totals.health = judge_health
 

@@ -34,6 +34,24 @@ ObjectiveStates = Mapping[tuple[str, str | None], tuple[bool, float | None]]
 is collected.
 """
 
+
+class SharedState(NamedTuple):
+    """What a process shares of its evidence against an objective (`shared_evidence.SharedSums`).
+
+    Attributes:
+        gains: By the share that was bet. `run_gains` and `losses` alike.
+    """
+
+    age_s: float
+    verdicts: int
+    gains: Mapping[float, float]
+    run_gains: Mapping[float, float]
+    losses: Mapping[float, float]
+
+
+SharedStates = Mapping[tuple[str, str | None], SharedState]
+"""By criterion and agent."""
+
 _GAUGES: Final = {
     "size": names.METRIC_QUEUE_SIZE,
     "max_bytes": names.METRIC_QUEUE_MAX_BYTES,
@@ -560,6 +578,35 @@ class JudgeWatch(NamedTuple):
             self.instruments.record_judge_call(call, self.context)
 
 
+class _SharedReadings:
+    """The shared evidence as metrics. All of one export are of one moment: a gain that was read later
+    than the losses of the same verdicts would make the bets unfair.
+    """
+
+    def __init__(self, read: Callable[[], SharedStates]) -> None:
+        self._read = read
+        self._states: SharedStates | None = None
+
+    def ages(self) -> dict[Labels, float]:
+        """Read anew; the other instruments show what was read here, because they are asked later."""
+        self._states = self._read()
+        return {_labels(*key): state.age_s for key, state in self._states.items()}
+
+    def verdicts(self) -> dict[Labels, int]:
+        return {_labels(*key): state.verdicts for key, state in self._known().items()}
+
+    def by_bet(self, name: str) -> dict[Labels, float]:
+        """Return `gains`, `run_gains` or `losses`."""
+        series: dict[Labels, float] = {}
+        for key, state in self._known().items():
+            for bet, value in getattr(state, name).items():
+                series[*_labels(*key), (names.OBJECTIVE_BET, f"{bet:g}")] = value
+        return series
+
+    def _known(self) -> SharedStates:
+        return self._read() if self._states is None else self._states
+
+
 class Readings:
     """What the observable instruments show, from our own totals; `gauges` returns values of
     `_GAUGES`. Any thread.
@@ -573,10 +620,12 @@ class Readings:
         *,
         gauges: Callable[[], Mapping[str, float]],
         objectives: Callable[[], ObjectiveStates],
+        shared: Callable[[], SharedStates] = dict,
         lost: Mapping[tuple[str, str], int],
         reach: Callable[[], Mapping[str, str]],
     ) -> None:
         self._totals, self._accounting, self._lost = totals, accounting, lost
+        evidence = _SharedReadings(shared)
         self.by_instrument: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
             names.METRIC_RESULTS: lambda: totals.results,
             names.METRIC_ERRORS: lambda: totals.errors,
@@ -594,6 +643,11 @@ class Readings:
                     (names.METRIC_OBJECTIVE_BREACH, names.METRIC_OBJECTIVE_EVIDENCE)
                 )
             },
+            names.METRIC_OBJECTIVE_AGE: evidence.ages,
+            names.METRIC_OBJECTIVE_VERDICTS: evidence.verdicts,
+            names.METRIC_OBJECTIVE_GAIN: partial(evidence.by_bet, "gains"),
+            names.METRIC_OBJECTIVE_RUN_GAIN: partial(evidence.by_bet, "run_gains"),
+            names.METRIC_OBJECTIVE_LOSS: partial(evidence.by_bet, "losses"),
             names.METRIC_EXPORT_LOST: self._losses,
             names.METRIC_NAMES_OVERFLOW: self._names_overflow,
             names.METRIC_EXPORT_SIGNALS: lambda: {
