@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from agenteval_otel.objectives import Objective
 from agenteval_otel.objectives.simulation import allowed_failures, by_chance, verdicts_to_alarm
@@ -14,8 +15,8 @@ from agenteval_otel.provisioning.files import MARK
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 
 RATES = 0.3, 0.7, 0.85, 0.9
-_SCRAPE_S, _RULES_S, _WAIT_S = 5.0, 15.0, 10.0
-"""Intervals of prometheus.yml and of the rules, and Alertmanager's wait."""
+_SCRAPE_S, _RULES_S, _SUM_S, _WAIT_S = 5.0, 15.0, 30.0, 10.0
+"""Intervals of prometheus.yml, of the rules, and of those that sum processes; Alertmanager's wait."""
 KEEP_S: Final = 900.0
 """A page lasts so much longer than its breach: as long as a restarted process takes to detect the
 same one anew.
@@ -24,7 +25,8 @@ _STREAMS, _MOST = 400, 50_000
 _VERDICTS, _WINDOWS = 1_000_000, 20  # of a simulation of false pages: at least, and of each process
 _ONE_BY_ONE = (
     "These are the delays of answers that do not depend on one another. Conversations whose turns are alike take two "
-    "to eight times as many verdicts; a total outage for one reason about seven minutes, however many answers there are"
+    "to eight times as many verdicts; a total outage for one reason about seven minutes, however many answers there "
+    "are. Of several processes, conversations count a minute after they began, and up to ten where they last longer"
 )
 _WRONG = 0.001  # where no failure is allowed: the share that an evaluator gets wrong
 
@@ -50,7 +52,8 @@ def delays_of(
 
     Args:
         verdicts_per_s: Of the criterion and agent, in all processes together, evenly sampled.
-        processes: Which share them evenly; the first that detects the breach raises the page.
+        processes: Which share them evenly. The page comes from the first of them that detects the
+            breach, or from the evidence of all, whichever is sooner.
         export_s: Their metric export interval.
     """
     per_s = verdicts_per_s / processes
@@ -70,17 +73,30 @@ def _delay(
     processes: int,
     export_s: float,
 ) -> Delay:
-    streams = _STREAMS * processes
-    counts = verdicts_to_alarm(
-        plan.breach, objective.share, rate, of_last=objective.of_last, streams=streams, most=_MOST
-    )
-    first = (
-        np.random.default_rng(0).permutation(counts).reshape(_STREAMS, processes).min(axis=1)
-        / per_s
-    )
-    intervals = export_s + _SCRAPE_S + _RULES_S
-    median, most = (float(np.quantile(first, share)) for share in (0.5, 0.9))
-    return Delay(median + intervals / 2 + _WAIT_S, most + intervals + _WAIT_S)
+    def alarms_of(streams: int) -> npt.NDArray[np.int64]:
+        return verdicts_to_alarm(
+            plan.breach,
+            objective.share,
+            rate,
+            of_last=objective.of_last,
+            streams=streams,
+            most=_MOST,
+        )
+
+    counts = np.random.default_rng(0).permutation(alarms_of(_STREAMS * processes))
+    first_s = counts.reshape(_STREAMS, processes).min(axis=1) / per_s
+    delay = _to_notification(first_s, export_s + _SCRAPE_S + _RULES_S)
+    if processes == 1 or objective.of_last is not None:
+        return delay
+    summed_s = alarms_of(_STREAMS) / (per_s * processes)
+    summed = _to_notification(summed_s, export_s + _SCRAPE_S + _SUM_S + _RULES_S)
+    return Delay(min(delay.median_s, summed.median_s), min(delay.most_s, summed.most_s))
+
+
+def _to_notification(alarms_s: npt.NDArray[np.float64], intervals_s: float) -> Delay:
+    """Add what passes from the alarm to its notification: at most these intervals, half on average."""
+    median_s, most_s = (float(np.quantile(alarms_s, share)) for share in (0.5, 0.9))
+    return Delay(median_s + intervals_s / 2 + _WAIT_S, most_s + intervals_s + _WAIT_S)
 
 
 class FalsePages(NamedTuple):

@@ -53,7 +53,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
     lines = provision("prometheus")
     for line in (
         f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml",
-        "0 of 6 unchanged",
+        "0 of 7 unchanged",
         "6 criteria, 1 agent named",
         "  response_health of support: alerts on its objective of 99 %",
         "  response_health of all but support: alerts on its objective of 95 %",
@@ -71,6 +71,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
         "agenteval-alerts.test.yaml",
         "agenteval-alerts.yaml",
         "agenteval-dashboards.yaml",
+        "agenteval-fleet.test.yaml",
         "agenteval-recording.yaml",
         "agenteval-silence.test.yaml",
         "time-to-page.md",

@@ -27,7 +27,11 @@ RULES = (
     "rules/agenteval-alerts.yaml",
     "rules/agenteval-dashboards.yaml",
 )
-TESTS = ("tests/agenteval-alerts.test.yaml", "tests/agenteval-silence.test.yaml")
+TESTS = (
+    "tests/agenteval-alerts.test.yaml",
+    "tests/agenteval-silence.test.yaml",
+    "tests/agenteval-fleet.test.yaml",
+)
 OBJECTIVES = (1e-6, 0.5, 0.8, 0.9, 0.93, 0.95, 0.99, 0.9999, 1.0)
 
 PLANS = {
@@ -195,7 +199,8 @@ def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
     """
     scaled = files_of(PLANS["scaled"])
     recording = scaled[RULES[0]]
-    assert set(re.findall(r"\[(.+?)\]", recording)) == {"43200ms", "3600ms", "2s"}
+    # 15 minutes: compared with the age that processes tell, which no scale changes.
+    assert set(re.findall(r"\[(.+?)\]", recording)) == {"43200ms", "3600ms", "2s", "1500ms", "15m"}
     assert "agenteval:pass_rate:2h" in recording
     assert [yaml.safe_load(scaled[name])["groups"][0]["interval"] for name in RULES] == ["1s"] * 3
     waits = {rule.get("for") for rule in yaml.safe_load(scaled[RULES[1]])["groups"][0]["rules"]}
@@ -257,8 +262,8 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
             "summary": f"{HOSTILE} of {HOSTILE} ({service}) breaches its objective: 75% of the last answers fail",
             "description": (
                 f"Fewer answers of the agent {HOSTILE} pass the criterion {HOSTILE} than its objective asks for. A "
-                "process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it lasts "
-                "until that process has evidence of the recovery."
+                "process detected it, or the evidence of all processes together, each with at most one false alarm "
+                "in `breach.false_alarm_every` verdicts; it lasts until there is evidence of the recovery."
             ),
             "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-breached.md",
             **links,
@@ -430,3 +435,37 @@ def test_a_changed_rule_is_noticed(mutation: str, promtool_binary: Path, tmp_pat
     assert changed
     assert code != 0
     assert changed - failing(message) == set()
+
+
+SUMMED: dict[str, Callable[[str], str]] = {
+    "runs are added": lambda text: text.replace("max by", "sum by"),
+    "each look counts runs": lambda text: re.sub(r"\nunless .*", "", text),
+    "first values do not count": lambda text: re.sub(r"\n  or\n .*", "", text),
+    "an old process counts in full": lambda text: re.sub(r" and .*age_seconds < 900", "", text),
+    "nothing is lost": lambda text: re.sub(r"(?s)\)\n- sum by.*", ")", text),
+    "evidence is not remembered": lambda text: re.sub(
+        r"last_over_time\(agenteval:objective_wealth.* or 0 ", "0 ", text
+    ),
+    "a gap ends the evidence": lambda text: re.sub(
+        r"last_over_time\((agenteval:objective_wealth)\[15m\]\)", r"\1", text
+    ),
+    "nobody joins": lambda text: re.sub(r"(?s)  \+ on .*\n\),", ",", text),
+    "without a limit": lambda text: text.replace("2000000000)", "1e280)"),
+}
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("mutation", SUMMED)
+def test_a_changed_sum_is_noticed(mutation: str, promtool_binary: Path, tmp_path: Path) -> None:
+    """The scenarios of several processes find a rule that counts too much, or too little."""
+    files = files_of(EVERYTHING)
+    tree = yaml.safe_load(files[RULES[0]])
+    (group,) = (group for group in tree["groups"] if group["name"] == "agenteval-recording-fleet")
+    before = [rule["expr"] for rule in group["rules"]]
+    for rule in group["rules"]:
+        rule["expr"] = SUMMED[mutation](rule["expr"])
+    assert before != [rule["expr"] for rule in group["rules"]]
+    folder = written({**files, RULES[0]: yaml.safe_dump(tree)}, tmp_path)
+    code, message = promtool(promtool_binary, "test", "rules", folder / TESTS[2])
+    assert code != 0
+    assert failing(message) == {"AgentevalObjectiveBreached"}

@@ -14,6 +14,7 @@ from agenteval_otel.provisioning.prometheus import monitor  # noqa: F401 - regis
 from agenteval_otel.provisioning.prometheus.quality import (
     BREACHED,
     dashboard_rules,
+    fleet_rules,
     recording_rules,
 )
 from agenteval_otel.provisioning.prometheus.rules import (
@@ -23,7 +24,10 @@ from agenteval_otel.provisioning.prometheus.rules import (
     Alert,
     alerts_of,
 )
+from agenteval_otel.provisioning.prometheus.summed import INTERVAL_S as FLEET_INTERVAL_S
+from agenteval_otel.provisioning.prometheus.summed import STEP_S as FLEET_STEP_S
 
+_FLEET: Final = "agenteval-recording-fleet"
 _INTERVAL_S: Final = 15.0
 _SLOW_INTERVAL_S: Final = 60.0  # of windows of hours and days
 
@@ -61,6 +65,7 @@ def files_of(
             groups(
                 ("agenteval-recording", _INTERVAL_S, recording_rules(plan, quick=True)),
                 ("agenteval-recording-slow", _SLOW_INTERVAL_S, recording_rules(plan, quick=False)),
+                (_FLEET, FLEET_INTERVAL_S, fleet_rules(plan)),
             ),
             "Input of the alerts and the dashboards.",
         ),
@@ -82,9 +87,13 @@ def files_of(
         ),
     }
     if plan.time_scale == 1.0:
-        for name, step_s, interval_s in (
-            ("alerts", STEP_S, HALF_HOUR * STEP_S),
-            ("silence", QUICK_STEP_S, 60),
+        of_fleet = [
+            alert._replace(scenarios=alert.fleet_scenarios, step_s=FLEET_STEP_S) for alert in alerts
+        ]
+        for name, tested, interval_s in (
+            ("alerts", [alert for alert in alerts if alert.step_s == STEP_S], HALF_HOUR * STEP_S),
+            ("silence", [alert for alert in alerts if alert.step_s == QUICK_STEP_S], 60),
+            ("fleet", of_fleet, FLEET_STEP_S),
         ):
             tests = {
                 "rule_files": [
@@ -94,14 +103,11 @@ def files_of(
                 "evaluation_interval": plan.duration(interval_s),
                 "group_eval_order": [
                     "agenteval-recording-slow",
+                    *([_FLEET] if fleet_rules(plan) else []),
                     "agenteval-recording",
                     "agenteval-alerts",
                 ],
-                "tests": [
-                    alert.test(plan)
-                    for alert in alerts
-                    if alert.scenarios and alert.step_s == step_s
-                ],
+                "tests": [alert.test(plan) for alert in tested if alert.scenarios],
             }
             trees[f"tests/agenteval-{name}.test.yaml"] = (
                 tests,

@@ -33,6 +33,12 @@ from agenteval_otel.provisioning.prometheus.rules import (
     scenario,
     window,
 )
+from agenteval_otel.provisioning.prometheus.summed import (
+    is_summed,
+    summed_breach,
+    summed_scenarios,
+    summing_rules,
+)
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL
 
 _PASS_RATE, _VERDICTS = "pass_rate", "verdicts"
@@ -64,9 +70,10 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
     if not plan.criteria:
         return []
     if quick:
-        rules[recorded(_BREACH)] = (
-            f"max {by(GROUP)} ({names.METRIC_OBJECTIVE_BREACH.prometheus_name})"
-        )
+        breached = names.METRIC_OBJECTIVE_BREACH.prometheus_name
+        if is_summed(plan):
+            breached += f"\nor {summed_breach(plan)}"
+        rules[recorded(_BREACH)] = f"max {by(GROUP)} ({breached})"
     for name, words in _ALERTED.items():
         if (name in _QUICK) == quick:
             rules |= _with_inputs(
@@ -89,6 +96,11 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
             if expressions := [_constants(values, series) for values, series in sources if values]:
                 rules[recorded(name)] = "\nor\n".join(expressions)
     return _records(rules)
+
+
+def fleet_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
+    """The evidence of all processes together."""
+    return _records(summing_rules(plan))
 
 
 def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
@@ -228,7 +240,7 @@ def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
         (_labels_of(item) for item in alerted if item.objective == 1.0 and item not in paged), None
     )
     if None in by_last:
-        yield _breached(_labels_of(by_last[None]), strict, bool(last))
+        yield _breached(plan, _labels_of(by_last[None]), strict, bool(last))
     for size in sorted(last):
         yield _breached_of_last(size, last[size])
     examples = {
@@ -242,7 +254,12 @@ def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
         yield _failure(plan, strict, bool(last))
 
 
-def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None, has_last: bool) -> Alert:
+def _breached(
+    plan: MonitoringPlan,
+    labels: Mapping[str, str],
+    strict: Mapping[str, str] | None,
+    has_last: bool,
+) -> Alert:
     """`strict`: labels of a criterion with the objective 1, which `_failure` handles.
 
     `has_last`: there are objectives with `of_last` too.
@@ -270,8 +287,9 @@ def _breached(labels: Mapping[str, str], strict: Mapping[str, str] | None, has_l
         + (f"\nunless {recorded(_OF_LAST)}" if has_last else ""),
         summary=f"{_WHO} breaches its objective: {_NOW}",
         description=f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
-        "A process detected it, with at most one false alarm in `breach.false_alarm_every` verdicts; it "
-        "lasts until that process has evidence of the recovery.",
+        "A process detected it, or the evidence of all processes together, each with at most one false "
+        "alarm in `breach.false_alarm_every` verdicts; it lasts until there is evidence of the recovery.",
+        fleet_scenarios=summed_scenarios(plan, name, labels),
         scenarios=(
             process("met", "", f"0x{STEPS}"),
             process("breached", name, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),

@@ -79,6 +79,7 @@ class Alert(NamedTuple):
         name: ``Agenteval`` first; several rules may share it if their labels differ.
         expression: PromQL; while it returns a series, the alert is pending or fires.
         for_s: How long the expression must hold, before the time scale.
+        fleet_scenarios: Tests of several processes, in steps of half a minute.
         keep_s: How long it keeps firing after the expression last matched: a match within that time
             is the same incident.
         step_s: Length of a step of its scenarios.
@@ -97,6 +98,7 @@ class Alert(NamedTuple):
     summary: str
     description: str
     scenarios: tuple[Scenario, ...]
+    fleet_scenarios: tuple[Scenario, ...] = ()
     labels: Mapping[str, str] = {}
     is_quality: bool = False
     keep_s: float = 0.0

@@ -1,0 +1,312 @@
+"""Recording rules that sum the evidence of all processes of a service, and their scenarios.
+
+Each process exports what the bets against an objective gained and lost (`objectives.shared_evidence`).
+A rule keeps the wealth of the gamblers who bet on the verdicts of all processes: what it was, times
+what was gained and lost since the last evaluation, and a gambler for each new verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from agenteval_otel import semconv as names
+from agenteval_otel.objectives.evidence import BETS
+from agenteval_otel.objectives.simulation import MOST_AT_ONCE
+from agenteval_otel.provisioning.plan import MonitoringPlan
+from agenteval_otel.provisioning.prometheus.rules import (
+    GROUP,
+    STEPS,
+    Scenario,
+    Series,
+    by,
+    figure,
+    recorded,
+    scenario,
+)
+from agenteval_otel.provisioning.promql import label_name
+from agenteval_otel.semconv import Instrument
+
+INTERVAL_S: Final = 30.0
+WEALTH: Final = "objective_wealth"
+_NET_GAIN, _RUN_GAIN = "objective_net_gain", "objective_run_gain"
+_BET: Final = label_name(names.OBJECTIVE_BET)
+_OF_BET: Final = (*GROUP, _BET)
+_MEMORY_S: Final = 900.0
+"""How long a process, or all, may be away and go on where they were. Not scaled: it is compared with
+the age that processes tell.
+"""
+_MEMORY: Final = f"{round(_MEMORY_S / 60)}m"
+_MOST: Final = 100.0
+"""How far the evidence goes beyond what is enough: further, it would take longer to recover."""
+
+
+def is_summed(plan: MonitoringPlan) -> bool:
+    """Tell whether the breach of any criterion is decided by evidence."""
+    return any(item.of_last is None for item in plan.paged)
+
+
+def interval_of(plan: MonitoringPlan) -> str:
+    """The time from one evaluation to the next: the group's interval, and the rules' offset."""
+    return plan.duration(INTERVAL_S, at_least_s=1.0)
+
+
+def summing_rules(plan: MonitoringPlan) -> dict[str, str]:
+    """Expressions by recorded names, in the order in which they have to be evaluated."""
+    if not is_summed(plan):
+        return {}
+    net, run, wealth = (recorded(name) for name in (_NET_GAIN, _RUN_GAIN, WEALTH))
+    # One evaluation back and not two.
+    last = plan.duration(1.5 * INTERVAL_S, at_least_s=1.5)
+    gained, lost, of_runs, verdicts = (
+        _since_last(plan, metric)
+        for metric in (
+            names.METRIC_OBJECTIVE_GAIN,
+            names.METRIC_OBJECTIVE_LOSS,
+            names.METRIC_OBJECTIVE_RUN_GAIN,
+            names.METRIC_OBJECTIVE_VERDICTS,
+        )
+    )
+    most = figure(_MOST * plan.breach.false_alarm_every)
+    return {
+        net: f"sum {by(_OF_BET)} (\n{gained}\n)\n- sum {by(_OF_BET)} (\n{lost}\n)",
+        # An outage is one piece of evidence, however many processes see it. Their exports spread over
+        # a minute, so of two evaluations one counts.
+        run: f"max {by(_OF_BET)} (\n{of_runs}\n)\nunless max_over_time({run}[{last}]) > 0",
+        wealth: (
+            "clamp_max(\n"
+            f"  (last_over_time({wealth}[{_MEMORY}]) or 0 * {net})\n"
+            f"  * exp(clamp_max({net} + ({run} or 0 * {net}), {figure(MOST_AT_ONCE)}))\n"
+            f"  + on ({', '.join(GROUP)}) group_left () sum {by(GROUP)} (\n{verdicts}\n),\n"
+            f"{most})"
+        ),
+    }
+
+
+def summed_breach(plan: MonitoringPlan) -> str:
+    """1 where the evidence of all processes is enough, else 0."""
+    enough = figure(plan.breach.false_alarm_every)
+    return f"avg {by(GROUP)} ({recorded(WEALTH)}) >= bool {enough}"
+
+
+def _since_last(plan: MonitoringPlan, metric: Instrument) -> str:
+    """What a counter of each process gained since the last evaluation.
+
+    The difference of two samples, not `increase`, which extrapolates: differences add up to what the
+    process counted. A young process that was not seen before, or began anew, has gained all that it
+    has. An older one was away, and what it counted meanwhile is left out.
+    """
+    name = metric.prometheus_name
+    before = f"last_over_time({name}[{_MEMORY}] offset {interval_of(plan)})"
+    is_young = f"{names.METRIC_OBJECTIVE_AGE.prometheus_name} < {figure(_MEMORY_S)}"
+    matching = f" ignoring ({_BET})" if names.OBJECTIVE_BET in metric.attributes else ""
+    return f"  {name} - {before} >= 0\n  or\n  {name} and{matching} {is_young}"
+
+
+# --- scenarios, in steps of an evaluation
+
+STEP_S: Final = round(INTERVAL_S)
+_PROCESSES: Final = 8
+_OBJECTIVE: Final = 0.95
+_HEALTHY, _FALLEN = 0.97, 0.7
+_Pieces = tuple[tuple[float | None, int], ...]
+"""Shares that pass, and steps; None: nothing happens."""
+
+
+def summed_scenarios(
+    plan: MonitoringPlan, fires: str, labels: Mapping[str, str]
+) -> tuple[Scenario, ...]:
+    """Eight processes, each of which has an eighth of the verdicts: eight in a step together."""
+    fallen = _steps_to_page(plan)
+    well, half = STEPS - fallen, fallen // 2
+
+    def fleet(job: str, expected: str, *pieces: tuple[float | None, int]) -> Scenario:
+        return scenario(job, expected, *_fleet(labels, pieces))
+
+    return (
+        fleet("eight are well", "", (_HEALTHY, STEPS)),
+        fleet("eight at their objective", "", (_OBJECTIVE, STEPS)),
+        fleet("eight fall", fires, (_HEALTHY, well), (_FALLEN, fallen)),
+        fleet("eight fall for half the time", "", (_HEALTHY, well + half), (_FALLEN, half)),
+        fleet("eight fell and recovered", "", (_FALLEN, STEPS // 2), (_HEALTHY, STEPS // 2)),
+        scenario(
+            "one of the eight falls",
+            "",
+            *_process(labels, "1", ((_HEALTHY, well), (_FALLEN, fallen))),
+        ),
+        scenario(
+            "eight are replaced in the fall",
+            fires,
+            *_fleet(labels, ((_HEALTHY, well), (_FALLEN, half))),
+            *_fleet(labels, ((_FALLEN, half),), prefix="new ", since=STEPS - half + 1),
+        ),
+        scenario(
+            "not scraped for minutes in the fall",
+            fires,
+            *_fleet(
+                labels,
+                ((_HEALTHY, well), (_FALLEN, fallen)),
+                away=range(STEPS - half - 2, STEPS - half + 3),
+            ),
+        ),
+        scenario(
+            "workers of one export",
+            fires,
+            *(
+                series
+                for step in range(well + 1, STEPS + 1)
+                for series in _process(
+                    labels, f"{step}", ((_FALLEN, 1),), since=step, verdicts=_PROCESSES
+                )
+            ),
+        ),
+        scenario(
+            "an old one comes back",
+            "",
+            *_fleet(labels, ((_HEALTHY, STEPS),)),
+            *_process(
+                labels,
+                "away",
+                ((_FALLEN, 1), (_HEALTHY, 4)),
+                since=STEPS - 4,
+                verdicts=1_000.0,
+                age_s=2 * _MEMORY_S,
+            ),
+        ),
+        scenario(
+            "a short outage in eight",
+            "",
+            *_fleet(labels, ((_HEALTHY, STEPS - 1), (None, 1)), runs=[STEPS - 1]),
+        ),
+        _long_outage(plan, labels),
+    )
+
+
+def _long_outage(plan: MonitoringPlan, labels: Mapping[str, str]) -> Scenario:
+    """An outage of minutes, of which half of the processes tell in one step and half in the next: all
+    steps together would be enough.
+    """
+    needed = math.log(len(BETS) * plan.breach.false_alarm_every / _PROCESSES)
+    lasts = 2 * math.ceil(needed / _gain(0.5) / 2)
+    pieces = (_HEALTHY, STEPS - lasts), (None, lasts)
+    series = [
+        item
+        for number in range(_PROCESSES)
+        for item in _process(
+            labels, f"{number}", pieces, runs=range(STEPS - lasts + number % 2, STEPS, 2)
+        )
+    ]
+    return scenario("an outage of minutes", "", *series)
+
+
+def _steps_to_page(plan: MonitoringPlan) -> int:
+    """How many steps the fall of eight processes takes by the bet of 0.2, and a few more. Even."""
+    grown_by = _PROCESSES * (_gain(0.2) * (1 - _FALLEN) - _loss(0.2) * _FALLEN)
+    needed = math.log(len(BETS) * plan.breach.false_alarm_every)
+    return 2 * math.ceil(needed / grown_by / 2) + 2
+
+
+def _gain(bet: float) -> float:
+    return math.log1p(bet * _OBJECTIVE / (1 - _OBJECTIVE))
+
+
+def _loss(bet: float) -> float:
+    return -math.log1p(-bet)
+
+
+def _fleet(
+    labels: Mapping[str, str],
+    pieces: _Pieces,
+    *,
+    prefix: str = "",
+    since: int = 0,
+    runs: Collection[int] = (),
+    away: Collection[int] = (),
+) -> list[Series]:
+    return [
+        series
+        for number in range(_PROCESSES)
+        for series in _process(
+            labels, f"{prefix}{number}", pieces, since=since, runs=runs, away=away
+        )
+    ]
+
+
+def _process(
+    labels: Mapping[str, str],
+    instance: str,
+    pieces: _Pieces,
+    *,
+    since: int = 0,
+    verdicts: float = 1.0,
+    age_s: float = 0.0,
+    runs: Collection[int] = (),
+    away: Collection[int] = (),
+) -> list[Series]:
+    """The series of a process.
+
+    Args:
+        pieces: What happens. Then the process ends.
+        since: The step at which it begins.
+        verdicts: How many it has in each step.
+        age_s: Its age when it begins.
+        runs: The steps in which a run of failures begins.
+        away: The steps at whose end nothing was scraped.
+    """
+    rates = [rate for rate, steps in pieces for _ in range(steps)]
+
+    def series(metric: Instrument, growth: Sequence[float], more: Mapping[str, str] = {}) -> Series:
+        # It begins with what it has after its first step, or at 0 if it was there from the start.
+        # Multiples of 1/1024 are added without an error: a counter that falls is another process's.
+        total, samples = 0.0, [] if since else [0.0]
+        for each in growth:
+            total += round(each * 1024) / 1024
+            samples.append(total)
+        return shown(metric, samples, more)
+
+    def shown(metric: Instrument, samples: Sequence[float], more: Mapping[str, str] = {}) -> Series:
+        seen = [None if at in away else sample for at, sample in enumerate(samples)]
+        own = {**labels, "instance": instance, **more}
+        return Series(metric.prometheus_name, own, _text([*[None] * since, *seen]))
+
+    failed = [0.0 if rate is None else (1 - rate) * verdicts for rate in rates]
+    passed = [0.0 if rate is None else rate * verdicts for rate in rates]
+    ages = [age_s + STEP_S * step for step in range(len(rates) + (not since))]
+    made = [
+        shown(names.METRIC_OBJECTIVE_AGE, ages),
+        series(
+            names.METRIC_OBJECTIVE_VERDICTS, [0.0 if rate is None else verdicts for rate in rates]
+        ),
+    ]
+    for bet in BETS:
+        gain, loss, of_bet = _gain(bet), _loss(bet), {_BET: f"{bet:g}"}
+        made += [
+            series(names.METRIC_OBJECTIVE_GAIN, [count * gain for count in failed], of_bet),
+            series(names.METRIC_OBJECTIVE_LOSS, [count * loss for count in passed], of_bet),
+        ]
+        if runs:
+            of_runs = [gain if step in runs else 0.0 for step in range(len(rates))]
+            made.append(series(names.METRIC_OBJECTIVE_RUN_GAIN, of_runs, of_bet))
+    return made
+
+
+def _text(samples: Sequence[float | None]) -> str:
+    """Samples in promtool's notation. One that is missing after others is stale."""
+    words: list[str] = []
+    at = 0
+    while at < len(samples):
+        first, end = samples[at], at + 1
+        if first is None:
+            while end < len(samples) and samples[end] is None:
+                end += 1
+            words += ["stale"] if at else []
+            words += [f"_x{end - at - bool(at)}"] if end - at > bool(at) else []
+        else:
+            second = samples[end] if end < len(samples) else None
+            growth = 0.0 if second is None else second - first
+            while end < len(samples) and samples[end] == first + growth * (end - at):
+                end += 1
+            words.append(f"{first:.14g}+{growth:.14g}x{end - at - 1}")
+        at = end
+    return " ".join(words)
