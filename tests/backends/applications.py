@@ -254,8 +254,46 @@ def changing(phases: str, per_second: str, seed: str) -> None:
     end()
 
 
+SHARED = {f"to {rate} {number}": rate for rate in (0.85, 0.5) for number in range(6)}
+"""The agents of `sharing`, and the share of their answers that passes in the end."""
+
+
+def sharing(
+    healthy_s: str, drop_s: str, per_second: str, index: str, processes: str, begins_at: str
+) -> None:
+    """One of several processes that share the answers of `SHARED` agents, each of which has so many in a
+    second and falls to its rate after a time. Whatever the number of processes, the same answers pass:
+    this one gives every `processes`-th of them.
+    """
+
+    def price_named(evaluation_input: EvaluationInput) -> bool:
+        return "EUR" in evaluation_input.response_text
+
+    configure(
+        sample_rate=1.0,
+        load_shedding={"enabled": False},
+        evaluators=[Func.of(price_named)],
+        criteria={"default": [{"name": "price_named", "objective": 0.95}]},
+    )
+
+    def answer(passes: bool) -> str:
+        return "It costs 80 EUR." if passes else "It costs eighty."
+
+    agents = [(monitor(agent=name)(answer), Random(name), rate) for name, rate in SHARED.items()]
+    count = int((float(healthy_s) + float(drop_s)) * float(per_second))
+    for number in range(count):
+        after_s = number / float(per_second)
+        time.sleep(max(0.0, float(begins_at) + after_s - time.time()))
+        for ask, random, rate in agents:
+            passes = random.random() < (0.97 if after_s < float(healthy_s) else rate)
+            if number % int(processes) == int(index):
+                ask(passes)
+    end()
+
+
 PROGRAMS = {
     "changing": changing,
+    "sharing": sharing,
     "judged": judged,
     "watched": watched,
     "shop": shop,

@@ -4,6 +4,7 @@ shutdown.
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -216,6 +217,36 @@ def test_handlers_know_their_baseline_rate(telemetry: RecordedTelemetry) -> None
         escalation=Escalation(baseline_rate=0.01, criteria=("good",)),
     )
     assert pipeline.handler("shop", written).baseline_rate == 0.01
+
+
+def test_what_processes_share_is_exported(telemetry: RecordedTelemetry) -> None:
+    """Counters by the bet, all of one moment, from the first verdict on and through a breach; and how
+    long ago they began.
+    """
+    pipeline, ask = pipeline_of(telemetry)
+    ask("good", times=10)
+    ask("bad", times=100)
+    ask("nothing", times=5)
+    assert pipeline.flush(5.0)
+
+    def shared(name: str) -> dict[str, float]:
+        points = telemetry.points(f"agenteval.objective.{name}")
+        assert {point.attributes["gen_ai.agent.name"] for point in points} == {"shop"}
+        assert {point.attributes["gen_ai.evaluation.name"] for point in points} == {"good"}
+        return {
+            point.attributes.get("agenteval.objective.bet", ""): point.value for point in points
+        }
+
+    gains, losses, runs = (shared(name) for name in ("gain", "loss", "run_gain"))
+    assert runs == dict.fromkeys(("0.05", "0.1", "0.2", "0.5"), 0.0)
+    for bet, gain in gains.items():
+        assert gain == pytest.approx(100 * math.log1p(float(bet) * 9))
+        assert losses[bet] == pytest.approx(-10 * math.log1p(-float(bet)))
+    assert shared("verdicts") == {"": 110}
+    assert 0 <= shared("age")[""] < 60
+    again = pipeline_of(telemetry, storage=())[0]
+    again.objectives.take_over(pipeline.objectives)
+    assert again.objectives.shared()["good", "shop"].verdicts == 110
 
 
 def test_a_decorated_agent_is_watched_whatever_else_is(telemetry: RecordedTelemetry) -> None:
