@@ -63,7 +63,6 @@ class CriterionComparison(NamedTuple):
             where none are.
         pairs: How many inputs were matched; None where the sides are compared as two samples.
         lower: How many of them score lower in B, and `higher`.
-        units: How many conversations, else answers or pairs, the side with fewer of them has.
     """
 
     name: str
@@ -78,7 +77,6 @@ class CriterionComparison(NamedTuple):
     pairs: int | None = None
     lower: int = 0
     higher: int = 0
-    units: int = 0
 
 
 class Regression(NamedTuple):
@@ -342,8 +340,7 @@ class _Comparing:
             difference, p = statistics.unpaired(a, b), float(p_values[column])
             if self._options.sequential:
                 difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
-            row = _row(name, a.estimate(), b.estimate(), difference, p)
-            yield row._replace(units=min(a.units, b.units))
+            yield _row(name, a.estimate(), b.estimate(), difference, p)
 
     def _clusters(self, side: _Side) -> Clusters:
         rows: dict[str | int, int] = {}
@@ -401,10 +398,7 @@ class _Comparing:
             if self._options.sequential:
                 difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
             yield _row(name, a.estimate(), b.estimate(), difference, p)._replace(
-                pairs=int(pairs[column]),
-                lower=int(lower[column]),
-                higher=int(higher[column]),
-                units=min(a.units, b.units),
+                pairs=int(pairs[column]), lower=int(lower[column]), higher=int(higher[column])
             )
 
     def _cluster_of(self, key: str) -> str:

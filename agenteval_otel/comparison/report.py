@@ -206,7 +206,6 @@ def json_of(comparison: Comparison, *, answers: bool = False) -> dict[str, Any]:
                 "pairs": item.pairs,
                 "lower": item.lower,
                 "higher": item.higher,
-                "units": item.units,
             }
             for item in comparison.criteria
         ],

@@ -120,6 +120,7 @@ def _release_by_columns(
 
 def _share_of_rows(columns: ResultColumns, rows: Rows, has_it: NDArray[Any]) -> UnitMean | None:
     weights = columns["weight"][rows].astype(np.float64)
-    units = columns.units()[rows]
-    (mean,) = means_of(has_it.astype(np.float64), weights, units, np.zeros(len(rows), np.int8), 1)
+    units, one_group = columns.units()[rows], np.zeros(len(rows), np.int8)
+    is_baseline = np.ones(len(rows), np.bool_)  # a share of what is stored, whatever it stands for
+    (mean,) = means_of(has_it.astype(np.float64), weights, units, is_baseline, one_group, 1)
     return mean

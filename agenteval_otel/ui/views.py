@@ -43,7 +43,6 @@ SIDES: Final = DIMENSIONS[:-1]
 """What two sides of a comparison may differ in."""
 _STEPS_S: Final = (60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 _MOST_POINTS: Final = 60
-_FEWEST_UNITS: Final = 20
 _MOST_GROUPS: Final = 12
 _BINS: Final = 20
 
@@ -113,10 +112,9 @@ class Change(NamedTuple):
 
         A different evaluator is not a change of the answers.
         """
-        units = min(self.before.mean.units, self.after.mean.units)
         if self.p is None:
             return "evaluator changed"
-        if units < _FEWEST_UNITS:
+        if not (self.before.estimate.has_interval and self.after.estimate.has_interval):
             return "too few"
         if self.p > ALPHA:
             return "not significant"
@@ -173,8 +171,9 @@ def outcome_of(change: Change | CriterionComparison) -> Shown:
     """Return what the page says of a change, or of two runs."""
     if isinstance(change, Change):
         return change.outcome
-    claims_nothing = change.outcome == "evaluator changed"
-    return "too few" if change.units < _FEWEST_UNITS and not claims_nothing else change.outcome
+    if change.outcome == "evaluator changed":
+        return change.outcome
+    return change.outcome if change.a.has_interval and change.b.has_interval else "too few"
 
 
 def points(difference: Difference) -> str:

@@ -63,7 +63,7 @@ def test_runs_of_few_inputs_are_not_called_worse(
         for item in runs.compare(*runs.names, pass_rate=False).criteria
         if item.name == "contains"
     )
-    assert (item.outcome, item.units) == ("drop", count)
+    assert (item.outcome, item.a.units, item.b.units) == ("drop", count, count)
     page = pages.compare({"by": "run"}, is_static=True)
     (row,) = (row for row in page.split("<tr") if 'scope="row">contains<' in row)
     assert ("▼ worse" in row, TOO_FEW in row) == (is_claimed, not is_claimed)
