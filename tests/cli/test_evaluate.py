@@ -222,7 +222,7 @@ def test_failures_and_skips_are_no_scores(evaluate: Evaluate) -> None:
         (
             ("1", "1", "0"),
             1,
-            "missed: says: 2 of 3 passed, 66.67 % (95 % interval 20.8 to 93.9), the objective is 70 %",
+            "missed: says: 2 of 3 passed, 66.67 % (of 3: no interval), the objective is 70 %",
         ),
         (("1", "1", "1", "1", "0", "break", "skip"), 0, ""),
         (
@@ -257,7 +257,7 @@ def test_a_pass_rate_below_the_objective_is_1(
         (["0.5"], []),
         (
             ["0.51"],
-            ["missed: overall score: 0.5 (95 % interval 0.095 to 0.905), --fail-under is 0.51"],
+            ["missed: overall score: 0.5 (of 2: no interval), --fail-under is 0.51"],
         ),
         (["says=0.5", "0.2"], []),
         (["says=0.6", "0.7"], ["missed: says: mean 0.5 (", "missed: overall score: 0.5 ("]),
@@ -281,14 +281,20 @@ def test_a_mean_below_the_limit_is_1(
     assert all(line in evaluate.err for line in missed)
 
 
-@pytest.mark.parametrize(("limit", "code"), [("says=0.09", 0), ("says=0.1", 1), ("0.1", 1)])
+@pytest.mark.parametrize(
+    ("inputs", "limit", "code"),
+    [(20, "says=0.29", 0), (20, "says=0.3", 1), (20, "0.3", 1), (2, "says=0.05", 1)],
+)
 def test_an_interval_that_reaches_below_the_limit_is_1(
-    limit: str, code: int, evaluate: Evaluate
+    inputs: int, limit: str, code: int, evaluate: Evaluate
 ) -> None:
-    """With `--fail-under-lower` the lower end of the interval has to meet the limit."""
+    """With `--fail-under-lower` the lower end of the interval has to meet the limit. Of two inputs
+    there is no interval.
+    """
     options = ("--settings", evaluate.settings(), "--fail-under-lower", limit)
-    evaluate(evaluate.says("1", "0"), *options, code=code)
-    assert ("--fail-under-lower is 0.1" in evaluate.err) is bool(code)
+    evaluate(evaluate.says(*["1", "0"] * (inputs // 2)), *options, code=code)
+    assert (f"--fail-under-lower is {limit.removeprefix('says=')}" in evaluate.err) is bool(code)
+    assert ("no interval" in evaluate.err) is (inputs < 20)
 
 
 @pytest.mark.parametrize(
