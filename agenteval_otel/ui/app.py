@@ -539,8 +539,8 @@ def _window(query: Mapping[str, str]) -> views.Window:
 
 def _url(path: str, *, window: views.Window | None = None, **query: Any) -> str:
     if window is not None:
-        query["window"] = window.length
-        query["time"] = None if window.by == views.Window().by else window.by
+        by = None if window.by == views.Window().by else window.by
+        query = {"window": window.length, "time": by, **query}
     kept = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(kept)}" if kept else path
 

@@ -126,6 +126,31 @@ def test_every_page_is_whole_in_both_themes(visit: Any, axe: str, tmp_path: Path
             assert page.evaluate(_RUN_AXE) == []
 
 
+def test_a_step_that_is_not_over_is_dashed_and_says_so(visit: Any, tmp_path: Path) -> None:
+    """The line to it is dashed, its point is hollow, and the legend names its value where the pointer
+    is on it. The line before it ends.
+    """
+    store(tmp_path / "a.db", [*traffic(), answer(score(), number=300)])  # the last one is of now
+    with served(tmp_path / "a.db") as address:
+        page = visit(address)
+        page.goto(f"{address.split('/?')[0]}/criterion?name=helpfulness")
+        series, line, filling = page.evaluate("""() => {
+            const chart = charts.get(document.querySelector(".chart.line"));
+            const dashed = chart.series.findIndex((item) => item.label === "still filling");
+            return [chart.series[dashed].dash, chart.data[1].at(-1), chart.data[dashed].at(-1)];
+        }""")
+        assert series, "dashed"
+        assert line is None
+        assert filling is not None
+        plot = page.locator(".chart.line .u-over")
+        box = plot.bounding_box()
+        page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+        legend = page.locator(".chart.line .u-legend")
+        assert f"still filling{100 * filling:.1f} %" in " ".join(legend.inner_text().split())
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        assert "still filling\N{EN DASH}" in " ".join(legend.inner_text().split())
+
+
 def test_runs_are_looked_at_side_by_side(visit: Any, axe: str, tmp_path: Path) -> None:
     """Two files open their comparison, whole at both sizes; an answer is one click away, also of
     pass rates.

@@ -104,8 +104,8 @@ def test_the_address_chooses_the_time(open_pages: Open) -> None:
     client = open_pages(overnight())
     for path in ("/?", "/criterion?name=helpfulness&"):
         page, other = client.get(path).text, client.get(f"{path}time=evaluated").text
-        assert "by the time of the answer" in page
-        assert "by the time of the evaluation" in other
+        assert "by the time of the answer," in page
+        assert "by the time of the evaluation:" in other
         assert "time=evaluated" in page, "the control"
         assert "window=24h&amp;time=evaluated" in other, "the window keeps the time"
     assert "▼ worse" in client.get("/").text

@@ -210,7 +210,7 @@ class Board:
         on_time_and_late = f"({'|'.join(_LATE)})?"
         choices = {
             "all": on_time_and_late,
-            "on time": "()",
+            "on time": "^$",  # Loki takes `()` for "anything"
             "late alone": "|".join(_LATE),
             "replayed alone": semconv.LATE_REPLAY,
         }

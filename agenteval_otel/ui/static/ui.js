@@ -67,7 +67,7 @@ function draw(element) {
     padding: isSpark ? [4, 2, 4, 2] : undefined,
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "UTC"),
     scales: {
-      x: isBars ? { time: false, range: () => [0, 1] } : times.length < 2 ? { range: (_, x) => [x - 60, x + 60] } : {},
+      x: isBars ? { time: false, range: () => [0, 1] } : times.length < 2 ? { range: (_, x) => [x - 60, x + 60] } : filling ? { range: (_, from, to) => [from, to + 0.015 * (to - from)] } : {},
       y: { range: () => [least, most > least ? most : least + 0.1] },
     },
     axes: isSpark ? [{ show: false }, { show: false }] : [isBars ? { ...axis, size: 30 } : { ...axis, size: 30, values: (_, ticks) => moments(ticks) }, { ...axis, size: 64, values: (_, ticks) => ticks.map((tick) => (rate ? percent(tick, 0) : tick.toFixed(2))) }],
