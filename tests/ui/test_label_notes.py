@@ -93,7 +93,7 @@ def test_every_page_with_labels_says_it_first(open_pages: Open) -> None:
     figures = {
         "/": 'badge">people<',
         "/criterion?name=helpfulness": "Cohen&#39;s kappa",
-        "/label?criterion=helpfulness": "No answer is left here",
+        "/label?criterion=helpfulness": "evaluators agree with",
         "/export/overview.html": 'badge">people<',
         "/export/criterion.html?name=helpfulness": "Cohen&#39;s kappa",
     }

@@ -60,7 +60,7 @@ function draw(element) {
   }
   const values = data.slice(1).flat().filter((value) => value != null);
   const least = isBars ? 0 : Math.max(0, Math.min(...values) - 0.03);
-  const most = isBars ? Math.max(...values, 0.01) * 1.1 : Math.min(1, Math.max(...values) + 0.03);
+  const most = isBars ? Math.max(...values, 0.01) * 1.1 : Math.min(filling ? 1.02 : 1, Math.max(...values) + 0.03);
   const options = {
     width: element.clientWidth || 300, height: isSpark ? 48 : isBars ? 170 : 230,
     series, bands, legend: { show: !isSpark && !isBars }, cursor: { show: !isSpark && !isBars, drag: { x: false, y: false } },
