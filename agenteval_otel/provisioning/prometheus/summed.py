@@ -30,7 +30,9 @@ from agenteval_otel.semconv import Instrument
 
 INTERVAL_S: Final = 30.0
 WEALTH: Final = "objective_wealth"
-_NET_GAIN, _RUN_GAIN = "objective_net_gain", "objective_run_gain"
+_SEEN, _NET_GAIN, _RUN_GAIN = "objective_seen", "objective_net_gain", "objective_run_gain"
+_COUNTER: Final = "counter"
+"""The label of what is a metric's own name before it is seen."""
 _BET: Final = label_name(names.OBJECTIVE_BET)
 _OF_BET: Final = (*GROUP, _BET)
 _MEMORY_S: Final = 900.0
@@ -47,11 +49,6 @@ def is_summed(plan: MonitoringPlan) -> bool:
     return any(item.of_last is None for item in plan.paged)
 
 
-def interval_of(plan: MonitoringPlan) -> str:
-    """The time from one evaluation to the next: the group's interval, and the rules' offset."""
-    return plan.duration(INTERVAL_S, at_least_s=1.0)
-
-
 def summing_rules(plan: MonitoringPlan) -> dict[str, str]:
     """Expressions by recorded names, in the order in which they have to be evaluated."""
     if not is_summed(plan):
@@ -59,17 +56,18 @@ def summing_rules(plan: MonitoringPlan) -> dict[str, str]:
     net, run, wealth = (recorded(name) for name in (_NET_GAIN, _RUN_GAIN, WEALTH))
     # One evaluation back and not two.
     last = plan.duration(1.5 * INTERVAL_S, at_least_s=1.5)
-    gained, lost, of_runs, verdicts = (
-        _since_last(plan, metric)
-        for metric in (
-            names.METRIC_OBJECTIVE_GAIN,
-            names.METRIC_OBJECTIVE_LOSS,
-            names.METRIC_OBJECTIVE_RUN_GAIN,
-            names.METRIC_OBJECTIVE_VERDICTS,
-        )
-    )
+    gained, lost, of_runs, verdicts = map(_since_last, ("gain", "loss", "run_gain", "verdicts"))
     most = figure(_MOST * plan.breach.false_alarm_every)
+    # All counters of a process at one moment, which later rules compare with the last such moment. A
+    # scrape may end between two rules, and an evaluation may be missed.
+    counters = names.METRIC_OBJECTIVE_GAIN.prometheus_name.replace(
+        "gain", "(gain|loss|run_gain|verdicts)"
+    )
+    seen = (
+        f'label_replace({{__name__=~"{counters}"}}, "{_COUNTER}", "$1", "__name__", "{counters}")'
+    )
     return {
+        recorded(_SEEN): seen,
         net: f"sum {by(_OF_BET)} (\n{gained}\n)\n- sum {by(_OF_BET)} (\n{lost}\n)",
         # An outage is one piece of evidence, however many processes see it. Their exports spread over
         # a minute, so of two evaluations one counts.
@@ -90,18 +88,17 @@ def summed_breach(plan: MonitoringPlan) -> str:
     return f"avg {by(GROUP)} ({recorded(WEALTH)}) >= bool {enough}"
 
 
-def _since_last(plan: MonitoringPlan, metric: Instrument) -> str:
+def _since_last(counter: str) -> str:
     """What a counter of each process gained since the last evaluation.
 
     The difference of two samples, not `increase`, which extrapolates: differences add up to what the
     process counted. A young process that was not seen before, or began anew, has gained all that it
     has. An older one was away, and what it counted meanwhile is left out.
     """
-    name = metric.prometheus_name
-    before = f"last_over_time({name}[{_MEMORY}] offset {interval_of(plan)})"
+    seen = f'{recorded(_SEEN)}{{{_COUNTER}="{counter}"}}'
+    before = f"last_over_time({seen}[{_MEMORY}] offset 1ms)"
     is_young = f"{names.METRIC_OBJECTIVE_AGE.prometheus_name} < {figure(_MEMORY_S)}"
-    matching = f" ignoring ({_BET})" if names.OBJECTIVE_BET in metric.attributes else ""
-    return f"  {name} - {before} >= 0\n  or\n  {name} and{matching} {is_young}"
+    return f"  {seen} - {before} >= 0\n  or\n  {seen} and ignoring ({_COUNTER}, {_BET}) {is_young}"
 
 
 # --- scenarios, in steps of an evaluation
