@@ -151,7 +151,8 @@ class CriterionView(NamedTuple):
 
     @property
     def objective_met(self) -> bool | None:
-        if self.objective is None or self.passes is None:
+        """Tell whether the pass rate meets the objective. None where no rate may be shown."""
+        if self.objective is None or self.passes is None or not self.passes.estimate.is_known:
             return None
         return self.passes.estimate.mean >= self.objective - 1e-9
 

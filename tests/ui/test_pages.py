@@ -49,6 +49,35 @@ def test_every_figure_says_how_it_was_estimated(open_pages: Open) -> None:
     assert "prompt version: 2" in narrower.text
 
 
+@pytest.mark.parametrize("path", ["/", "/criterion?name=helpfulness"])
+def test_of_few_units_no_interval_is_drawn(open_pages: Open, path: str) -> None:
+    """The pass rate of twelve answers is a point without ends, and it misses the objective."""
+    answers = [answer(score(passed=number % 4 > 0), number=number) for number in range(12)]
+    page = open_pages(answers, objectives={"helpfulness": 0.95}).get(path).text
+    text = Structure(page).text
+    assert "(of 12)" in text
+    assert "(of 12) 95 % interval" not in text
+    assert "objective 95.0 %: missed" in text
+    assert 'class="mean"' in page
+    assert 'class="range"' not in page
+
+
+@pytest.mark.parametrize("path", ["/", "/criterion?name=helpfulness"])
+def test_of_few_baseline_answers_no_rate_is_drawn(open_pages: Open, path: str) -> None:
+    """Thirty preferred answers and four others: whether the objective is met is unknown."""
+    preferred = {"probability": 1.0, "least_probability": 0.05}
+    scores = [score(value=0.0, passed=False, **preferred) for _ in range(30)]
+    scores += [score(probability=0.05) for _ in range(4)]
+    answers = [answer(each, number=number) for number, each in enumerate(scores)]
+    page = open_pages(answers, objectives={"helpfulness": 0.95}).get(path).text
+    text = Structure(page).text
+    assert "(4 baseline)" in text
+    assert "(4 baseline) 95 % interval" not in text
+    assert "objective 95.0 %: unknown" in text
+    assert 'class="mean"' not in page
+    assert 'class="range"' not in page
+
+
 def test_another_evaluator_is_no_change_of_the_agent(open_pages: Open) -> None:
     """A criterion that another version scores since is not called worse; one that the same version
     scores is.
