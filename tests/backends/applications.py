@@ -19,6 +19,9 @@ from opentelemetry._logs import set_logger_provider
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import (
+    OTLPMetricExporter as HttpMetricExporter,
+)
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.metrics import MeterProvider
@@ -27,7 +30,16 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind
 
-from agenteval_otel import EvaluationInput, annotate, configure, flush, monitor, shutdown
+from agenteval_otel import (
+    EvaluationInput,
+    accounting,
+    annotate,
+    configure,
+    flush,
+    monitor,
+    shutdown,
+)
+from agenteval_otel.config import default_pipeline
 from agenteval_otel.evaluators import Coherence, Func, ResponseHealth, RuleBased
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, CacheSettings, SpendLimits
 from agenteval_otel.pipeline import PoolDispatcher
@@ -288,12 +300,52 @@ def sharing(
             passes = random.random() < (0.97 if after_s < float(healthy_s) else rate)
             if number % int(processes) == int(index):
                 ask(passes)
+
+
+TURNS, FAILING_TURN = 5, 2
+COUNTED_LIMIT_S = 200.0
+
+
+def counted(
+    settings: str, answers: str, seconds: str, then_s: str = "0", exporter: str = ""
+) -> None:
+    """Answers evenly over some seconds, in conversations of five turns, of which the third fails.
+
+    Prints how many passed and failed. It ends `then_s` seconds after the last result. With an
+    `exporter`, ``grpc`` or ``http``, the application has a meter provider of its own.
+    """
+    if exporter:
+        made = OTLPMetricExporter() if exporter == "grpc" else HttpMetricExporter()
+        metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(made)]))
+    configure(settings)
+
+    @monitor(agent="flights")
+    def answer(passes: bool, conversation_id: str) -> str:
+        return "It costs 80 EUR." if passes else "It costs eighty."
+
+    count, failed = int(answers), 0
+    began = time.monotonic()
+    for number in range(count):
+        passes = number % TURNS != FAILING_TURN
+        failed += not passes
+        answer(passes, f"{began} {number // TURNS}")
+        time.sleep(max(0.0, began + float(seconds) * (number + 1) / count - time.monotonic()))
+    print(json.dumps({"passed": count - failed, "failed": failed, "answered_at": time.time()}))
+    while default_pipeline().accounting.results["scored"] < count:
+        if time.monotonic() - began > COUNTED_LIMIT_S:
+            raise SystemExit(f"of {count} answers: {accounting()}")
+        time.sleep(EVERY_S)
+    print(json.dumps({"evaluated_at": time.time()}))
+    time.sleep(float(then_s))
     end()
 
 
 PROGRAMS = {
     "changing": changing,
     "sharing": sharing,
+
+
+    "counted": counted,
     "judged": judged,
     "watched": watched,
     "shop": shop,

@@ -41,10 +41,16 @@ class Prometheus(BackendProcess):
     port_names = ("web",)
 
     def __init__(
-        self, binary: Path, folder: Path, *, config: Mapping[str, Any] | None = None
+        self,
+        binary: Path,
+        folder: Path,
+        *,
+        config: Mapping[str, Any] | None = None,
+        features: str = "exemplar-storage",
     ) -> None:
         super().__init__(binary, folder)
         self._config = dict(config or {})
+        self._features = features
 
     @property
     def url(self) -> str:
@@ -63,6 +69,12 @@ class Prometheus(BackendProcess):
             Sample(actual["metric"], float(actual["value"][1]))
             for actual in answer["data"]["result"]
         ]
+
+    def samples(self, selector: str, window: str) -> list[list[float]]:
+        """Return the stored values of each series that the selector finds, oldest first."""
+        requests = {"query": f"{selector}[{window}]"}
+        answer = self._get_json(self.ports.web, "/api/v1/query", requests)
+        return [[float(value) for _, value in item["values"]] for item in answer["data"]["result"]]
 
     def firing(self) -> list[Mapping[str, str]]:
         """The labels of the alerts that fire now, `alertname` among them."""
@@ -92,7 +104,7 @@ class Prometheus(BackendProcess):
             f"--config.file={config}",
             f"--web.listen-address={LOOPBACK}:{self.ports.web}",
             f"--storage.tsdb.path={self._folder / 'data'}",
-            "--enable-feature=exemplar-storage",
+            f"--enable-feature={self._features}",
             "--web.enable-otlp-receiver",
             "--log.level=warn",
         ]
