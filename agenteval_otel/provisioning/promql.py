@@ -138,6 +138,11 @@ SUMS: Final[Mapping[str, tuple[tuple[semconv.Instrument | str, str], ...]]] = {
     "weight": ((semconv.METRIC_WEIGHT, ""), (f"{_SCORE}_count", "")),
     "weight_w2": ((semconv.METRIC_WEIGHT_SQUARED, ""), (f"{_SCORE}_count", "")),
     "score": ((semconv.METRIC_WEIGHTED_SCORE, ""), (f"{_SCORE}_sum", "")),
+    "score_w2": ((semconv.METRIC_WEIGHTED_SCORE_W2, ""), (f"{_SCORE}_sum", "")),
+    "score_squared_w2": (
+        (semconv.METRIC_WEIGHTED_SCORE_SQUARED_W2, ""),
+        (f"{_SCORE}_sum", ""),
+    ),
     "unit_score": (
         (semconv.METRIC_UNIT_SCORE, ""),
         (semconv.METRIC_WEIGHTED_SCORE_W2, ""),
@@ -172,7 +177,10 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
     ends are those of Wilson's 95 % interval with m(1-m)/variance results. Where fewer than ten
     results are on the rarer side that variance is a guess, and the number is at most Kish's
     (P+F)^2/(P2+F2). The ends of the mean are `Z` times the root of sum(Y_u - m W_u)^2 / sum(W)^2
-    away, within 0 and 1.
+    away, or of the same over answers where that is more, within 0 and 1.
+
+    A process has series of sums over units once one of its units has come again. Until then, and
+    where some processes have them and others not yet, the sums of answers stand in.
 
     There are no ends of fewer than 20 units, and of fewer than 10 answers that were not preferred.
     """
@@ -182,8 +190,12 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
     units, unit_w2, unit_f, unit_f2, preferred = map(
         series, ("units", "unit_weight_w2", "unit_failed", "unit_failed_w2", "preferred")
     )
-    w, w2, y, unit_y, unit_y2, mean = map(
-        series, ("weight", "weight_w2", "score", "unit_score", "unit_score_w2", "mean_score")
+    w, w2, y, y_w2, y2_w2, mean = map(
+        series, ("weight", "weight_w2", "score", "score_w2", "score_squared_w2", "mean_score")
+    )
+    unit_y, unit_y2, spread_apart, spread_by_unit, spread = map(
+        series,
+        ("unit_score", "unit_score_w2", "mean_spread_apart", "mean_spread_by_unit", "mean_spread"),
     )
     answers, scored, apart, by_unit, variance, kish = map(
         series, ("answers", "scored", "variance_apart", "variance_by_unit", "variance", "kish")
@@ -204,8 +216,9 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
     )
     root = f"{Z} * sqrt({verdicts} * {rate} * (1 - {rate}) + {Z * Z / 4:.4f})"
     wilson = f"({verdicts} * {rate} + {Z * Z / 2:.4f} {{}} {root}) / ({verdicts} + {Z * Z:.4f})"
-    of_scores = f"clamp_min({unit_y2} - 2 * {mean} * {unit_y} + {mean} ^ 2 * {unit_w2}, 0)"
-    half = f"{Z} * sqrt({of_scores} * {unbiased(scored)}) / ({w} > 0)"
+    of_scores = f"clamp_min({y2_w2} - 2 * {mean} * {y_w2} + {mean} ^ 2 * {w2}, 0)"
+    of_unit_scores = f"clamp_min({unit_y2} - 2 * {mean} * {unit_y} + {mean} ^ 2 * {unit_w2}, 0)"
+    half = f"{Z} * sqrt({spread}) / ({w} > 0)"
     return {
         "pass_rate": f"{p} / ({p} + {f} > 0)",
         "variance_apart": f"({f} ^ 2 * {p2} + {p} ^ 2 * {f2}) / ({p} + {f} > 0) ^ 4",
@@ -216,6 +229,9 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
         "pass_rate_low": f"clamp_min({wilson.format('-')}, 0) {shown(answers)}",
         "pass_rate_high": f"clamp_max({wilson.format('+')}, 1) {shown(answers)}",
         "mean_score": f"{y} / ({w} > 0)",
+        "mean_spread_apart": of_scores,
+        "mean_spread_by_unit": f"{of_unit_scores} * {unbiased(scored)}",
+        "mean_spread": f"({spread_by_unit} > {spread_apart}) or {spread_apart}",
         "scores": f"{w} ^ 2 / ({w2} > 0)",
         "mean_score_low": f"clamp_min({mean} - {half}, 0) {shown(scored)}",
         "mean_score_high": f"clamp_max({mean} + {half}, 1) {shown(scored)}",

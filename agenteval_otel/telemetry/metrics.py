@@ -195,6 +195,7 @@ class ResultTotals:
         self.errors: dict[Labels, int] = {}
         self.sums: dict[str, dict[Labels, float]] = {instrument.name: {} for instrument in _SUMS}
         self._units = UnitIncrements()
+        self._of_units: dict[Labels, tuple[float, ...]] = {}
         self.answers: dict[Labels, int] = {}
         self.last_success: float | None = None
         self._begin()
@@ -435,10 +436,24 @@ class ResultTotals:
             amounts = (weight * score, squared * score, squared * score * score)
             self._add_of_agent(_SCORES, amounts, series)
         failed = weight if result.passed is False else 0.0
-        of_unit = self._units.add(series.of_agent, unit, weight, failed, weight * (score or 0.0))
-        self._add_of_agent(_UNITS, of_unit, series)
+        self._add_of_unit(series.of_agent, unit, (weight, failed, weight * (score or 0.0)))
         if result.least_probability is not None:
             self._add_of_agent((names.METRIC_PREFERRED,), (1,), series)
+
+    def _add_of_unit(
+        self, place: Labels, unit: str | None, amounts: tuple[float, float, float]
+    ) -> None:
+        """Add to the sums over units. They have series once a unit has come again: until then each
+        answer is a unit, and the sums of answers say the same.
+        """
+        added = self._units.add(place, unit, *amounts)
+        before = self._of_units.get(place, (0.0,) * len(added))
+        totals = tuple(map(sum, zip(before, added, strict=True)))
+        self._of_units[place] = totals
+        is_new = added[0]
+        if not is_new or place in self.sums[names.METRIC_UNITS.name]:
+            for metric, total in zip(_UNITS, totals, strict=True):
+                self.sums[metric.name][place] = total
 
     def _add_of_agent(
         self, metrics: Iterable[Instrument], amounts: Iterable[float], series: _Series
@@ -458,6 +473,7 @@ class ResultTotals:
         for totals in every:
             totals.clear()
         self._units.clear()
+        self._of_units.clear()
         self.last_success = None
 
 

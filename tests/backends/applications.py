@@ -343,8 +343,6 @@ def counted(
 PROGRAMS = {
     "changing": changing,
     "sharing": sharing,
-
-
     "counted": counted,
     "judged": judged,
     "watched": watched,

@@ -160,9 +160,6 @@ def test_the_judge_sees_what_the_rules_and_the_baseline_choose(
         ("weight", weights),
         ("weighted_score", weights),
         ("weight_squared", sum(1 / item**2 for item, _ in wanted.values())),
-        # Each answer is of a trace of its own.
-        ("unit_weight_squared", sum(1 / item**2 for item, _ in wanted.values())),
-        ("units", len(wanted)),
         ("preferred", sum(reason == "result" for _, reason in wanted.values())),
     ):
         actual = {

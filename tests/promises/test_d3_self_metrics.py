@@ -21,6 +21,7 @@ from agenteval_otel.semconv import (
     METRIC_CONVERSATIONS,
     METRIC_ERRORS,
     METRIC_EVALUATE_REQUESTS,
+    METRIC_PREFERRED,
     METRIC_RESULTS,
     METRIC_SPANS,
     OUTCOMES,
@@ -119,7 +120,7 @@ def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Re
     }
     promise("D3", figure=f"{len(result)} series for 3 agents and 8 criteria under load with faults")
     # No span of another library is read here, and no conversation is evaluated.
-    # No judge is compared with anything here.
+    # No judge is compared with anything here, no answer is preferred, and each is a unit of its own.
     compared = {
         f"agenteval.judge.{word}"
         for word in ("agreement", "untrusted", "drift", "length_correlation", "checks")
@@ -128,6 +129,8 @@ def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Re
         seen
         == {item.name for item in INSTRUMENTS}
         - {METRIC_SPANS.name, METRIC_CONVERSATIONS.name, METRIC_EVALUATE_REQUESTS.name}
+        - {METRIC_PREFERRED.name}
+        - {item.name for item in INSTRUMENTS if item.name.startswith("agenteval.evaluation.unit")}
         - compared
     )
     assert of_judges == {"helpful", "relevant"}

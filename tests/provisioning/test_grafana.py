@@ -155,13 +155,15 @@ def test_grafana_computes_what_intervals_computes(
         },
         **dict(zip((*names, "unit_score_w2"), of_units, strict=True)),
         **{"answers": sums.count, "scored": sums.count, "preferred": 0},
-        **{"weight": sums.w, "score": sums.wy},
+        **{"weight": sums.w, "score": sums.wy, "weight_w2": sums.w2},
+        **{"score_w2": sums.w2y, "score_squared_w2": sums.w2y2},
     }
     rates, means = (
         computed(title, values) for title in ("Pass rate of $agent", "Mean score of $agent")
     )
     assert (rates["rate"], means["mean"]) == pytest.approx((mean.mean, mean.mean))
-    half = 1.96 * (mean.variance if mean.units < mean.scores else mean.between) ** 0.5
+    by_unit = mean.variance if mean.units < mean.scores else mean.between
+    half = 1.96 * max(mean.apart, by_unit) ** 0.5
     wanted = [estimate.low, estimate.high, mean.mean - half, mean.mean + half]
     actual = [of[name] for of in (rates, means) for name in ("lower_end", "upper_end")]
     if estimate.has_interval:

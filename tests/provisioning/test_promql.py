@@ -174,7 +174,8 @@ def expectations() -> dict[str, dict[str, float]]:
     assert there.keys() - shown.keys() == {"all fail", "few conversations", "even"}
     means = {job: mean for job, of in sums.items() if (mean := of.mean()) is not None}
     halves = {
-        job: 1.96 * (item.variance if item.units < item.scores else item.between) ** 0.5
+        job: 1.96
+        * max(item.apart, item.variance if item.units < item.scores else item.between) ** 0.5
         for job, item in means.items()
         if job in shown
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
@@ -17,9 +18,6 @@ SPECIFIED = {
     "gen_ai.evaluation.score": "1", "agenteval.evaluation.results": "{result}", "agenteval.evaluation.weight": "1",
     "agenteval.evaluation.weight_squared": "1", "agenteval.evaluation.weighted_score": "1",
     "agenteval.evaluation.weighted_score_w2": "1", "agenteval.evaluation.weighted_score_squared_w2": "1",
-    "agenteval.evaluation.units": "{unit}", "agenteval.evaluation.unit_weight_squared": "1",
-    "agenteval.evaluation.unit_failed": "1", "agenteval.evaluation.unit_failed_squared": "1",
-    "agenteval.evaluation.unit_score": "1", "agenteval.evaluation.unit_score_squared": "1",
     "agenteval.evaluation.errors": "{error}", "agenteval.evaluation.duration": "s", "agenteval.evaluation.lag": "s",
     "agenteval.responses": "{response}", "agenteval.answers": "{response}", "agenteval.last_success": "s",
     # agenteval.host.loop_lag comes with a host's event loop:
@@ -130,6 +128,27 @@ def test_weights_are_the_inverse_of_the_probability(watch: Watch) -> None:
         actual = points(watch.telemetry, f"agenteval.evaluation.{name}")
         assert actual.keys() == keys
         assert sum(actual.values()) == pytest.approx(each * taken)
+
+
+def test_sums_by_conversation_have_series_once_a_turn_has_come_again(watch: Watch) -> None:
+    """Lone answers need none: their sums are those of answers. From then on all are in them."""
+    made = watch.pipeline([Free(criterion_name="half", value=0.25, threshold=0.5)])
+
+    @monitor(agent="support", pipeline=made)
+    def answer(prompt: str, conversation_id: str) -> str:
+        return prompt
+
+    def sums(name: str) -> list[float]:
+        return list(points(watch.telemetry, f"agenteval.evaluation.{name}").values())
+
+    for conversation in ("a", "b"):
+        watch.call(partial(answer, conversation_id=conversation))
+    assert sums("units") == []
+    watch.call(partial(answer, conversation_id="a"))
+    assert [sums(name) for name in ("units", "unit_weight_squared")] == [[2], [4 + 1]]
+    assert [sums(name) for name in ("unit_failed", "unit_failed_squared")] == [[4 + 1]] * 2
+    assert sums("unit_score") == [0.5 * 2 + 0.25]
+    assert sums("unit_score_squared") == [0.5**2 + 0.25**2]
 
 
 def test_both_verdicts_begin_at_zero_and_a_category_stands_alone(watch: Watch) -> None:

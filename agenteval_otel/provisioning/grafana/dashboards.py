@@ -317,11 +317,16 @@ def _mean_math() -> list[PanelQuery]:
     residuals = (
         "(${unit_score_w2} - 2 * ${mean} * ${unit_score} + ${mean} ** 2 * ${unit_weight_w2})"
     )
-    half = f"{Z} * abs({residuals} * {_unbiased('scored')}) ** 0.5 / ${{weight}} + ${{shown}}"
+    apart = "${score_squared_w2} - 2 * ${mean} * ${score_w2} + ${mean} ** 2 * ${weight_w2}"
+    half = f"{Z} * abs(${{spread}}) ** 0.5 / ${{weight}} + ${{shown}}"
     return [
         *_inputs("weight", "score", "scored", "units", "preferred"),
         *_inputs("unit_weight_w2", "unit_score", "unit_score_w2"),
+        *_inputs("weight_w2", "score_w2", "score_squared_w2"),
         PanelQuery("${score} / ${weight}", "mean", "math"),
+        PanelQuery(apart, "apart", "hidden math"),
+        PanelQuery(f"{residuals} * {_unbiased('scored')}", "by_unit", "hidden math"),
+        PanelQuery(_larger("apart", "by_unit"), "spread", "hidden math"),
         PanelQuery(_shown("scored"), "shown", "hidden math"),
         PanelQuery(half, "half", "hidden math"),
         PanelQuery("${mean} + ${half}", BAND[0], "math"),
