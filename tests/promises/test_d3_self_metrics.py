@@ -152,7 +152,7 @@ def test_it_tells_of_itself_under_load(telemetry: RecordedTelemetry, promise: Re
 def test_text_from_outside_makes_few_series(
     telemetry: RecordedTelemetry, promise: Recorder
 ) -> None:
-    """With made-up models, categories and errors a criterion of an agent has at most 40 series."""
+    """With made-up models, categories and errors a criterion of an agent has at most 47 series."""
     turn = itertools.count()
 
     def hostile(raw: Any) -> Score:
