@@ -331,6 +331,7 @@ class Emitter:
     def _measure(self, emission: Emission) -> None:
         totals, instruments, response = self.totals, self._instruments, emission.response
         totals.add_answer(emission.agent, response.unit_kind)
+        known = totals.series_count
         for result in response.results:
             scores_of = totals.add(
                 result,
@@ -343,6 +344,9 @@ class Emitter:
                 self._guarded(
                     "metrics", instruments.record_score, result, scores_of, emission.context
                 )
+        if totals.series_count > known:
+            # What a counter holds when Prometheus first sees it is in none of its rates.
+            self.providers.collect_soon()
         if instruments is not None:
             self._guarded(
                 "metrics",

@@ -258,6 +258,11 @@ class ResultTotals:
         )
         return agent, (*origin, *own)
 
+    @property
+    def series_count(self) -> int:
+        """Return how many places results count at."""
+        return len(self._series)
+
     def add(
         self,
         result: EvaluationResult,

@@ -57,6 +57,8 @@ from agenteval_otel.telemetry.target import OtlpTarget, RequestSender, SendOutco
 _METRICS_EVERY_MS = 60_000.0
 _FIRST_METRICS_S = 1.0
 """Prometheus counts growth from a counter's first sample on: it should hold few results."""
+_LEAST_BETWEEN_S = 5.0
+"""Between collections for series that are new: names from outside may bring them again and again."""
 _EAGER_ITEMS = 512
 _REST_MAX_S = 0.1
 _BATCH_ITEMS, _BATCH_BYTES = 128, 1024 * 1024
@@ -246,7 +248,7 @@ class Exporter:
             on_over,
         )
         self._collect: Callable[[], None] | None = None
-        self._collect_every_s = self._collect_at = 0.0
+        self._collect_every_s = self._collect_at = self._collected_at = 0.0
         self._exporting = threading.Lock()
         idle_s = 0.1 if PROCESS.is_sidecar else 1.0
         self._worker = Worker(
@@ -275,6 +277,11 @@ class Exporter:
             time.monotonic() + min(every_s, _FIRST_METRICS_S),
         )
         self._worker.start()
+
+    def collect_soon(self) -> None:
+        """Collect one second from now, but not twice within five seconds. Any thread."""
+        soon = time.monotonic() + _FIRST_METRICS_S
+        self._collect_at = min(self._collect_at, max(soon, self._collected_at + _LEAST_BETWEEN_S))
 
     def put(self, name: str, item: Any, size_bytes: int) -> None:
         """Take an item of a signal; never blocks. In a forked child nothing is taken: it has
@@ -345,7 +352,8 @@ class Exporter:
     def _collect_now(self) -> None:
         if self._collect is None:
             return
-        self._collect_at = time.monotonic() + self._collect_every_s
+        self._collected_at = time.monotonic()
+        self._collect_at = self._collected_at + self._collect_every_s
         try:
             with self._exporting:
                 self._collect()

@@ -195,6 +195,11 @@ class Providers:
     def meter(self) -> metrics.Meter | None:
         return self._resolve("METRICS", _meter_of)
 
+    def collect_soon(self) -> None:
+        """Have a private meter provider show new series before its next export is due."""
+        if self._exporter is not None:
+            self._exporter.collect_soon()
+
     def flush(self, timeout_s: float, *, with_metrics: bool = True) -> bool:
         """Have the providers export what they hold, in a thread of its own: the SDK's own time
         limits do not hold.

@@ -214,3 +214,18 @@ def test_its_thread_sends_and_ends(spans: list[Any], no_thread_left: None) -> No
     assert len(receiver.taken) == 600
     exporter.put("TRACES", spans[0], 1_000)
     assert lost == [("traces", "shutdown", 1)]
+
+
+def test_new_series_are_collected_before_the_next_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first collection is soon after the start, the next one as soon as there is new to show."""
+    monkeypatch.setattr("agenteval_otel.telemetry.private._LEAST_BETWEEN_S", 0.1)
+    collected = threading.Semaphore(0)
+    exporter = Exporter(lambda signal, reason, count: None)
+    exporter.collect_with(collected.release, 3_600.0)
+    try:
+        assert collected.acquire(timeout=30.0)
+        exporter.collect_soon()
+        assert collected.acquire(timeout=30.0)
+        assert not collected.acquire(blocking=False), "once"
+    finally:
+        exporter.close()
