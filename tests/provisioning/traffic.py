@@ -21,7 +21,8 @@ from .plans import AWKWARD
 
 __all__ = ["JUDGED", "settings"]
 
-EVERY_S = 0.1
+EVERY_S = 0.03
+"""So often that each agent has enough answers for an interval."""
 JUDGED = "Helpful.v2"
 
 

@@ -69,7 +69,7 @@ def _views(place: Place) -> list[Any]:
             view.skipped,
             view.series.times,
             view.series.counts,
-            [round(end, 6) for end in view.passes.estimate] if view.passes else None,
+            [round(end, 6) for end in view.passes.estimate[:5]] if view.passes else None,
         )
         for view in overview(columns, Window(), {})
     ]
