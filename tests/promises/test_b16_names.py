@@ -48,6 +48,7 @@ OF_CLERK = {
     "agenteval.evaluation.weighted_score_w2",
     "agenteval.evaluation.weighted_score_squared_w2",
     "agenteval.evaluation.lag",
+    "agenteval.answers",
     "agenteval.responses",
 }
 
