@@ -103,7 +103,7 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "13_suite_in_pytest": (
         "1 input",
-        "contains       0.50 (0.05\u20130.95)    0 % (0\u201379)         1     0     0",
+        "contains       0.50 (of 1)    0 % (of 1)       1     0     0",
     ),
     "14_ground_truth": (
         "18 questions, 12 of them for FAQAgent",

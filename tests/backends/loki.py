@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import httpx
 import yaml
 
 from .faults import LOOPBACK
@@ -57,6 +56,8 @@ class Loki(BackendProcess):
         ]
         resource = {"attributes": _attributes({"service.name": service})}
         body = {"resourceLogs": [{"resource": resource, "scopeLogs": [{"logRecords": records}]}]}
+        import httpx  # the oldest SDK's environment has none
+
         reply = httpx.post(f"{self.otlp_endpoint}/v1/logs", json=body, timeout=30.0)
         assert reply.status_code in (200, 204), reply.text
 
