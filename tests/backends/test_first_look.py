@@ -27,10 +27,13 @@ pytestmark = [pytest.mark.backend, pytest.mark.live]
 README = SHIPPED.with_name("README.md").read_text()
 SHOP, CALLS = "first-look", 25
 # The shop asks no judge, has no event loop, no objective (test_incident has one), no spans of other
-# libraries, no conversations, and no requests for an evaluation.
+# libraries, no conversations of several turns (test_counters has them), no answer that sampling
+# prefers, and no requests for an evaluation.
 WITHOUT_TRAFFIC = (
     "agenteval.conversations",
     "agenteval.evaluate.requests",
+    "agenteval.evaluation.preferred",
+    "agenteval.evaluation.unit",
     "agenteval.host.loop_lag",
     "agenteval.judge.",
     "agenteval.objective.",
