@@ -22,7 +22,7 @@ from agenteval_otel.models import (
     SpanReference,
 )
 from agenteval_otel.models.inputs import Annotations, is_blank
-from agenteval_otel.models.results import Late, kind_of_unit, unit_of
+from agenteval_otel.models.results import HasUnit, Late
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction, is_category, without_content
 from agenteval_otel.runtime.log import log
@@ -103,7 +103,7 @@ def aggregate(
 _WORDS = ("label", "reason_code", "error_type", "score")
 
 
-class EvaluatedResponse:
+class EvaluatedResponse(HasUnit):
     """One answer with its results, as telemetry shows them: words that do not read like categories
     are ``_other``.
 
@@ -202,16 +202,6 @@ class EvaluatedResponse:
         if self._span is None:
             self._span = reference_of(self._evaluated)
         return self._span
-
-    @property
-    def unit(self) -> str | None:
-        """What the answer shares with others that are not independent of it (`unit_of`)."""
-        return unit_of(**self._unit_ids)
-
-    @property
-    def unit_kind(self) -> str:
-        """What kind of unit it is (`kind_of_unit`)."""
-        return kind_of_unit(**self._unit_ids)
 
     @property
     def _unit_ids(self) -> dict[str, str | None]:

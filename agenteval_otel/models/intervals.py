@@ -143,7 +143,7 @@ class WeightedSums:
         self.w2y2 += square * score * score
 
     def mean(self) -> UnitMean | None:
-        """Return the weighted mean of the scores; None without any."""
+        """Return the weighted mean of the scores. None without any."""
         if self.count <= 0 or self.w <= 0:
             return None
         mean = min(1.0, max(0.0, self.wy / self.w))
@@ -189,7 +189,7 @@ class UnitSums(WeightedSums):
         *,
         is_baseline: bool = True,
     ) -> None:
-        """Add one score of a unit; without one it is a unit of its own.
+        """Add one score of a unit. Without one it is a unit of its own.
 
         Args:
             score: In [0, 1].
@@ -214,7 +214,7 @@ class UnitSums(WeightedSums):
             self._keep_half()
 
     def mean(self) -> UnitMean | None:
-        """Return the weighted mean of the scores; None without any.
+        """Return the weighted mean of the scores. None without any.
 
         Where not all units are kept, `units`, `between` and `kish_units` are estimates.
         """

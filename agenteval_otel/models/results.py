@@ -68,10 +68,25 @@ def unit_of(*, conversation: str | None, session: str | None, trace: str | None)
     return conversation or session or trace
 
 
-def kind_of_unit(*, conversation: str | None, session: str | None, trace: str | None) -> str:
-    """Return what `unit_of` gives: ``conversation``, ``session``, ``trace``, else ``answer``."""
-    kinds = {"conversation": conversation, "session": session, "trace": trace}
-    return next((kind for kind, value in kinds.items() if value), "answer")
+class HasUnit:
+    """An evaluated answer, which is part of a unit: what may be taken for independent."""
+
+    __slots__ = ()
+
+    @property
+    def _unit_ids(self) -> dict[str, str | None]:
+        """Return the ids of its conversation, session and trace, by these words."""
+        raise NotImplementedError
+
+    @property
+    def unit(self) -> str | None:
+        """Return what the answer shares with others that are not independent of it (`unit_of`)."""
+        return unit_of(**self._unit_ids)
+
+    @property
+    def unit_kind(self) -> str:
+        """Return what the unit is: ``conversation``, ``session``, ``trace``, else ``answer``."""
+        return next((kind for kind, value in self._unit_ids.items() if value), "answer")
 
 
 class EvaluationResult(Value):
@@ -212,7 +227,7 @@ Late: TypeAlias = Literal["off_peak", "ground_truth"]
 """Why a result came later than others of its time."""
 
 
-class AggregatedEvaluationResult(Annotations):
+class AggregatedEvaluationResult(HasUnit, Annotations):
     """All results of one input, with the weighted overall score.
 
     Attributes:
@@ -311,16 +326,6 @@ class AggregatedEvaluationResult(Annotations):
         return (
             self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
         )
-
-    @property
-    def unit(self) -> str | None:
-        """What the answer shares with others that are not independent of it (`unit_of`)."""
-        return unit_of(**self._unit_ids)
-
-    @property
-    def unit_kind(self) -> str:
-        """What kind of unit it is (`kind_of_unit`)."""
-        return kind_of_unit(**self._unit_ids)
 
     @property
     def _unit_ids(self) -> dict[str, str | None]:

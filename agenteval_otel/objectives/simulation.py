@@ -50,7 +50,7 @@ class ParallelEvidence:
 
 
 class SummedEvidence:
-    """What Prometheus's rules make of the sums of several processes: `quality.summing_rules` in Python.
+    """Computes what Prometheus's rules make of the sums of several processes: `quality.summing_rules` in Python.
 
     Args:
         processes: Their sums, all of which began at 0.
@@ -65,7 +65,7 @@ class SummedEvidence:
 
     @property
     def value(self) -> float:
-        """The mean wealth of gamblers who bet differently."""
+        """Return the mean wealth of gamblers who bet differently."""
         return sum(self._wealth) / len(BETS)
 
     def restart(self) -> None:

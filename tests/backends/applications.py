@@ -234,16 +234,16 @@ def reviewed(seconds: str) -> None:
         end()
 
 
-def changing(phases: str, per_second: str, seed: str) -> None:
-    """Its quality changes: `phases` are seconds and the share of answers that pass,
-    ``20:0.98,90:0.3``. Prints each share and when it began. With the same seed the same answers
-    pass.
-    """
-    random = Random(seed)
+def price_named(evaluation_input: EvaluationInput) -> bool:
+    return "EUR" in evaluation_input.response_text
 
-    def price_named(evaluation_input: EvaluationInput) -> bool:
-        return "EUR" in evaluation_input.response_text
 
+def price(passes: bool) -> str:
+    return "It costs 80 EUR." if passes else "It costs eighty."
+
+
+def configure_prices() -> None:
+    """Evaluate every answer by whether it names a price, as 95 of 100 should."""
     configure(
         sample_rate=1.0,
         load_shedding={"enabled": False},
@@ -251,10 +251,16 @@ def changing(phases: str, per_second: str, seed: str) -> None:
         criteria={"default": [{"name": "price_named", "objective": 0.95}]},
     )
 
-    @monitor(agent="flights")
-    def answer(passes: bool) -> str:
-        return "It costs 80 EUR." if passes else "It costs eighty."
 
+def changing(phases: str, per_second: str, seed: str) -> None:
+    """Its quality changes: `phases` are seconds and the share of answers that pass,
+    ``20:0.98,90:0.3``. Prints each share and when it began. With the same seed the same answers
+    pass.
+    """
+    random = Random(seed)
+
+    configure_prices()
+    answer = monitor(agent="flights")(price)
     due, until = time.monotonic(), time.monotonic()
     for seconds, rate in (phase.split(":") for phase in phases.split(",")):
         print(rate, time.time(), flush=True)
@@ -278,20 +284,8 @@ def sharing(
     this one gives every `processes`-th of them.
     """
 
-    def price_named(evaluation_input: EvaluationInput) -> bool:
-        return "EUR" in evaluation_input.response_text
-
-    configure(
-        sample_rate=1.0,
-        load_shedding={"enabled": False},
-        evaluators=[Func.of(price_named)],
-        criteria={"default": [{"name": "price_named", "objective": 0.95}]},
-    )
-
-    def answer(passes: bool) -> str:
-        return "It costs 80 EUR." if passes else "It costs eighty."
-
-    agents = [(monitor(agent=name)(answer), Random(name), rate) for name, rate in SHARED.items()]
+    configure_prices()
+    agents = [(monitor(agent=name)(price), Random(name), rate) for name, rate in SHARED.items()]
     count = int((float(healthy_s) + float(drop_s)) * float(per_second))
     for number in range(count):
         after_s = number / float(per_second)
