@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from agenteval_otel.comparison import ComparedSource, Options, compare, statistics
-from agenteval_otel.comparison.statistics import ALPHA, Clusters, Difference
+from agenteval_otel.comparison.statistics import ALPHA, Difference
 from agenteval_otel.models.intervals import UnitMean
+from agenteval_otel.storage.summaries import ScoreColumns, summarise
 from benchmarks.goals import Goal, at_least, at_most, holds
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
 
@@ -46,8 +47,8 @@ class Traffic(NamedTuple):
     uneven: bool = False
     continuous: bool = False
 
-    def draw(self, rng: np.random.Generator, change: float = 0.0) -> tuple[Clusters, float]:
-        """The clusters that were sampled, in the order of time, and the sum of squared weights."""
+    def draw(self, rng: np.random.Generator, change: float = 0.0) -> ScoreColumns:
+        """Return the scores that were sampled, in the order of time."""
         mean, count = self.mean + change, self.conversations
         lengths = rng.integers(1, 9, count) if self.long else np.ones(count, dtype=int)
         number = np.repeat(np.arange(count), lengths)
@@ -63,12 +64,8 @@ class Traffic(NamedTuple):
             probability = np.where(picked, 0.5, 0.05)
             kept = rng.random(len(number)) < probability
             number, scores, weights = number[kept], scores[kept], 1 / probability[kept]
-        table = [
-            np.bincount(number, values, count)[:, None] for values in (weights, weights * scores)
-        ]
-        seen = table[0][:, 0] > 0
-        counts = np.bincount(number, minlength=count)[:, None]
-        return Clusters(table[0][seen], table[1][seen], counts[seen]), float(weights @ weights)
+        _, number = np.unique(number, return_inverse=True)  # conversations that were sampled
+        return _of_one_criterion(scores, weights, number)
 
 
 _TRAFFIC = (
@@ -84,11 +81,21 @@ _TRAFFIC = (
 )
 
 
-def _pairs(
-    rng: np.random.Generator, traffic: Traffic, change: float = 0.0
-) -> tuple[Clusters, float]:
-    """Pairs of answers to the same inputs: 80 % score the same on both sides, the others by
-    themselves.
+def _of_one_criterion(scores: Array, weights: Array, number: npt.NDArray[np.int64]) -> ScoreColumns:
+    is_baseline, one_group = np.ones(len(scores), np.bool_), np.zeros(len(scores), np.int8)
+    return ScoreColumns(scores, weights, number, is_baseline, one_group)
+
+
+def _mean(scores: ScoreColumns) -> UnitMean:
+    (mean,) = summarise(scores, 1)
+    assert mean is not None  # some answers are sampled
+    return mean
+
+
+def _pairs(rng: np.random.Generator, traffic: Traffic, change: float = 0.0) -> ScoreColumns:
+    """Return the differences of pairs of answers to the same inputs.
+
+    80 % score the same on both sides, the others by themselves.
     """
     rows = traffic._replace(uneven=False)
     count = rows.conversations
@@ -104,17 +111,13 @@ def _pairs(
         rng.random(len(number)) < 0.8, a, rng.random(len(number)) < quality[number]
     ).astype(float)
     b = np.where(rng.random(len(number)) < -change / rows.mean, 0.0, b)
-    sums, weights = np.bincount(number, b - a, count)[:, None], lengths[:, None].astype(float)
-    return Clusters(weights, sums, lengths[:, None]), float(len(number))
+    return _of_one_criterion(b - a, np.ones(len(number)), number)
 
 
 def _unpaired(
     rng: np.random.Generator, traffic: Traffic, change: float
 ) -> tuple[Difference, UnitMean, UnitMean]:
-    a, b = (
-        statistics.mean_of(side, 0, squares)
-        for side, squares in (traffic.draw(rng), traffic.draw(rng, change))
-    )
+    a, b = _mean(traffic.draw(rng)), _mean(traffic.draw(rng, change))
     return statistics.unpaired(a, b), a, b
 
 
@@ -125,17 +128,17 @@ def _coverage(size: Size) -> Numbers:
         drawn = [_unpaired(rng, traffic, -0.05)[0] for _ in range(runs)]
         numbers[traffic.name] = float(np.mean([item.low <= -0.05 <= item.high for item in drawn]))
     for traffic in (_TRAFFIC[1], _TRAFFIC[2]._replace(conversations=200)):
-        gaps = [statistics.paired(*_with_squares(_pairs(rng, traffic, -0.05))) for _ in range(runs)]
+        drawn_pairs = (_pairs(rng, traffic, -0.05) for _ in range(runs))
+        gaps = [
+            statistics.paired(_mean(pairs), statistics.clusters_of(pairs, 1), 0)
+            for pairs in drawn_pairs
+        ]
         truth = float(np.mean([item.value for item in gaps])) if runs > 1_000 else math.nan
         truth = -0.05 if math.isnan(truth) else truth
         numbers[f"pairs of {traffic.name}"] = float(
             np.mean([item.low <= truth <= item.high for item in gaps])
         )
     return numbers
-
-
-def _with_squares(pairs: tuple[Clusters, float]) -> tuple[Clusters, int, float]:
-    return pairs[0], 0, pairs[1]
 
 
 def _tests(size: Size) -> Numbers:
@@ -153,7 +156,10 @@ def _tests(size: Size) -> Numbers:
         for kind, change in (("wrong", 0.0), ("found", -promised)):
             p_values = [
                 statistics.permuted_labels(
-                    traffic.draw(rng)[0], traffic.draw(rng, change)[0], rng, most=_PERMUTATIONS
+                    statistics.clusters_of(traffic.draw(rng), 1),
+                    statistics.clusters_of(traffic.draw(rng, change), 1),
+                    rng,
+                    most=_PERMUTATIONS,
                 )[0]
                 for _ in range(runs)
             ]
@@ -161,7 +167,9 @@ def _tests(size: Size) -> Numbers:
         numbers[f"size {traffic.name}"] = promised
     traffic = _TRAFFIC[1]
     p_values = [
-        statistics.flipped_signs(_pairs(rng, traffic)[0], rng, most=_PERMUTATIONS)[0]
+        statistics.flipped_signs(
+            statistics.clusters_of(_pairs(rng, traffic), 1), rng, most=_PERMUTATIONS
+        )[0]
         for _ in range(runs)
     ]
     return {**numbers, "wrong pairs": float(np.mean(np.array(p_values) <= ALPHA))}
@@ -185,10 +193,10 @@ def _is_called(rng: np.random.Generator, traffic: Traffic, change: float) -> boo
     sides = [traffic.draw(rng), traffic.draw(rng, change)]
     for look in range(1, _LOOKS + 1):
         means = []
-        for clusters, squares in sides:
-            seen = slice(0, max(2, len(clusters.weights) * look // _LOOKS))
-            part = Clusters(*(values[seen] for values in clusters))
-            means.append(statistics.mean_of(part, 0, squares * look / _LOOKS))
+        for scores in sides:
+            conversations = int(scores.units.max()) + 1
+            seen = scores.units < max(2, conversations * look // _LOOKS)
+            means.append(_mean(ScoreColumns(*(values[seen] for values in scores))))
         _, p = statistics.at_any_time(
             statistics.unpaired(*means), min(mean.kish_units for mean in means)
         )

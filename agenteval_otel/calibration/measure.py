@@ -27,7 +27,8 @@ from agenteval_otel.calibration.shift import (
     release_shift,
 )
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.models.intervals import Estimate, UnitMean, UnitSums
+from agenteval_otel.models.intervals import Estimate, UnitMean
+from agenteval_otel.storage.summaries import GatheredScores
 
 _MOST_GROUPS: Final = 50
 _FEWEST_TO_CHOOSE: Final = 10
@@ -197,11 +198,11 @@ def _judged_mean(answers: Sequence[JudgedAnswer], *, by_labels: bool = False) ->
     """Return the share by units. With `by_labels` the answers stand for all of them by the probability
     with which they were labelled, too.
     """
-    sums = UnitSums()
+    scores = GatheredScores()
     for answer in answers:
         weight = answer.weight * (answer.label_weight if by_labels else 1.0)
-        sums.add(float(bool(answer.passed)), weight, _cluster(answer))
-    return sums.mean()
+        scores.add(float(bool(answer.passed)), weight, _cluster(answer))
+    return scores.mean()
 
 
 def _shifts(
@@ -252,7 +253,7 @@ def _shares_by_units(
     others: Sequence[JudgedAnswer],
     has_it: Callable[[JudgedAnswer], bool],
 ) -> Shares:
-    labelled, unlabelled = UnitSums(), UnitSums()
+    labelled, unlabelled = GatheredScores(), GatheredScores()
     for row in rows:
         labelled.add(float(has_it(row)), row.weight * row.label_weight, _cluster(row))
     for row in others:

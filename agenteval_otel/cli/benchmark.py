@@ -17,7 +17,7 @@ from rich.text import Text
 from agenteval_otel.cli import evaluate
 from agenteval_otel.cli.figures import json_for_terminals
 from agenteval_otel.comparison import Answer, ComparedSource, compare
-from agenteval_otel.comparison.answers import answer_of
+from agenteval_otel.comparison.compare import means_of
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.benchmarks import BenchmarkSettings
 from agenteval_otel.config.load import load_settings
@@ -27,7 +27,6 @@ from agenteval_otel.reports.figures import BAD, DASH, GOOD, interval_notes, with
 from agenteval_otel.reports.table import console_for, fitting
 from agenteval_otel.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.storage.read import summarise
 from agenteval_otel.telemetry.spans import own_service_version
 
 DESCRIPTION = (
@@ -202,13 +201,8 @@ def _history(arguments: argparse.Namespace, runs: list[BenchmarkRun]) -> int:
 def _versions(runs: list[BenchmarkRun]) -> Iterator[Version]:
     before: list[Answer] = []
     for each in runs:
-        rows = list(ComparedSource(str(each.path)).rows())
-        answers = [answer_of(row) for row in rows]
-        means = {
-            name: mean
-            for (name,), sums in summarise(rows).items()
-            if (mean := sums.scores.estimate()) is not None
-        }
+        answers = list(ComparedSource(str(each.path)).answers())
+        means = {name: mean.estimate() for name, mean in means_of(answers).items()}
         at = datetime.fromtimestamp(max((answer.at for answer in answers), default=0.0), UTC)
         yield Version(each, at, len(answers), means, _outcomes(before, answers))
         before = answers

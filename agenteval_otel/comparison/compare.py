@@ -12,11 +12,11 @@ import numpy as np
 
 from agenteval_otel.comparison import statistics
 from agenteval_otel.comparison.answers import Answer
-from agenteval_otel.comparison.statistics import ALPHA, Clusters, Difference
+from agenteval_otel.comparison.statistics import ALPHA, Difference, clusters_of
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.models.intervals import Estimate
+from agenteval_otel.models.intervals import Estimate, UnitMean
 from agenteval_otel.semconv import SHADOW
-from agenteval_otel.storage.rows import ScoreOf
+from agenteval_otel.storage.summaries import GatheredScores
 
 Outcome = Literal["drop", "gain", "not significant", "evaluator changed"]
 _SEED = 20
@@ -162,12 +162,18 @@ def compare(
         if not side:
             raise EvaluationError(f"{name}: no answers, so there is nothing to compare")
     sides = _Side(a, options), _Side(b, options)
-    shared = [name for name in sides[0].criteria if name in sides[1].criteria]
+    shared = [name for name in sides[0].scored if name in sides[1].scored]
     if not shared:
-        listed = " and ".join(f"{', '.join(side.criteria) or 'none'}" for side in sides)
+        listed = " and ".join(f"{', '.join(side.scored) or 'none'}" for side in sides)
         figure = "verdicts" if options.pass_rate else "scores"
         raise EvaluationError(f"no criterion has {figure} on both sides: there are {listed}")
     return _Comparing(sides, shared, options, names).result()
+
+
+def means_of(answers: Sequence[Answer]) -> dict[str, UnitMean]:
+    """Return the mean score of each criterion, from 0 to 1, by conversation, trace or answer."""
+    side = _Side(answers, Options())
+    return side.gathered(side.scored).means()
 
 
 def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]:
@@ -197,57 +203,56 @@ def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]
 
 
 class _Side:
-    """The answers of one side with their figures by criterion."""
+    """The answers of one side.
+
+    Attributes:
+        scored: How many answers have a figure of each criterion.
+        by_key: The numbers of the answers to each input.
+    """
 
     def __init__(self, answers: Sequence[Answer], options: Options) -> None:
         self.answers = answers
-        self.figures: list[dict[str, tuple[float, float]]] = [
-            _figures(answer, options) for answer in answers
-        ]
-        self.criteria = list(dict.fromkeys(name for figures in self.figures for name in figures))
+        self._pass_rate = options.pass_rate
         self.versions: dict[str, set[str]] = {}
         self.failed: Counter[str] = Counter(name for answer in answers for name in answer.failed)
-        self._preferred: Counter[str] = Counter()
+        self.scored: Counter[str] = Counter()
         self.by_key: dict[str, list[int]] = {}
-        for index, answer in enumerate(answers):
+        for number, answer in enumerate(answers):
             for name, score in answer.scores.items():
-                self._preferred[name] += not score.is_baseline
+                if self.figure(number, name) is not None:
+                    self.scored[name] += 1
                 # Split the versions of a mean: an evaluator that failed on one answer has not
                 # changed.
                 self.versions.setdefault(name, set()).update(score.version.split(", "))
             if answer.key is not None:
-                self.by_key.setdefault(answer.key, []).append(index)
+                self.by_key.setdefault(answer.key, []).append(number)
 
     @property
     def is_live(self) -> bool:
         return any(answer.is_live for answer in self.answers)
 
-    def scores(self, name: str) -> int:
-        return sum(name in figures for figures in self.figures)
+    def figure(self, number: int, name: str) -> float | None:
+        """Return an answer's score of a criterion, or 1 for a pass. None without one."""
+        score = self.answers[number].scores.get(name)
+        if score is None:
+            return None
+        if not self._pass_rate:
+            return score.value
+        return None if score.passed is None else float(score.passed)
 
-    def baseline(self, name: str) -> int | None:
-        """Return how many scores are of answers that were not preferred. None where all are."""
-        preferred = self._preferred[name]
-        return self.scores(name) - preferred if preferred else None
-
-
-def _figures(answer: Answer, options: Options) -> dict[str, tuple[float, float]]:
-    """The figure of each criterion, and its weight."""
-    return {
-        name: (figure, score.weight)
-        for name, score in answer.scores.items()
-        if (figure := _figure(score, options)) is not None
-    }
-
-
-def _figure(score: ScoreOf, options: Options) -> float | None:
-    return (
-        score.value
-        if not options.pass_rate
-        else None
-        if score.passed is None
-        else float(score.passed)
-    )
+    def gathered(self, criteria: Iterable[str]) -> GatheredScores:
+        """Return the figures of these criteria by conversation, trace or answer."""
+        gathered = GatheredScores(criteria)
+        wanted = set(criteria)
+        for number, answer in enumerate(self.answers):
+            unit = number if answer.cluster is None else answer.cluster
+            for name in wanted & answer.scores.keys():
+                figure, score = self.figure(number, name), answer.scores[name]
+                if figure is not None:
+                    gathered.add(
+                        figure, score.weight, unit, group=name, is_baseline=score.is_baseline
+                    )
+        return gathered
 
 
 class _Comparing:
@@ -326,79 +331,54 @@ class _Comparing:
     # --- as two samples
     # -----------------------------------------------------------------------------------------------
     def _unpaired_rows(self) -> Iterator[CriterionComparison]:
-        clusters = [self._clusters(side) for side in self._sides]
+        of_a, of_b = (side.gathered(self._criteria) for side in self._sides)
+        a_means, b_means = of_a.means(), of_b.means()
         p_values = [1.0] * len(self._criteria)
         if not self._options.sequential:
-            p_values = list(statistics.permuted_labels(clusters[0], clusters[1], self._random))
-        for name, column in self._column.items():
-            a, b = (
-                statistics.mean_of(of_side, column, self._squares(side, name))._replace(
-                    baseline=side.baseline(name)
-                )
-                for of_side, side in zip(clusters, self._sides, strict=True)
-            )
-            difference, p = statistics.unpaired(a, b), float(p_values[column])
+            a, b = (clusters_of(side.columns(), len(self._criteria)) for side in (of_a, of_b))
+            p_values = list(statistics.permuted_labels(a, b, self._random))
+        for name, p_value in zip(self._criteria, p_values, strict=True):
+            mean_a, mean_b = a_means[name], b_means[name]
+            difference, p = statistics.unpaired(mean_a, mean_b), float(p_value)
             if self._options.sequential:
-                difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
-            yield _row(name, a.estimate(), b.estimate(), difference, p)
-
-    def _clusters(self, side: _Side) -> Clusters:
-        rows: dict[str | int, int] = {}
-        numbers = [
-            rows.setdefault(index if answer.cluster is None else answer.cluster, len(rows))
-            for index, answer in enumerate(side.answers)
-        ]
-        table = _Table(len(rows), len(self._criteria))
-        for number, figures in zip(numbers, side.figures, strict=True):
-            for name, (figure, weight) in figures.items():
-                if (column := self._column.get(name)) is not None:
-                    table.add(number, column, figure, weight)
-        return table.clusters()
-
-    @staticmethod
-    def _squares(side: _Side, name: str) -> float:
-        return math.fsum(figures[name][1] ** 2 for figures in side.figures if name in figures)
+                difference, p = statistics.at_any_time(
+                    difference, min(mean_a.kish_units, mean_b.kish_units)
+                )
+            yield _row(name, mean_a.estimate(), mean_b.estimate(), difference, p)
 
     # --- in pairs
     # -----------------------------------------------------------------------------------------------------
     def _paired_rows(self) -> Iterator[CriterionComparison]:
-        clusters: dict[str, int] = {}
-        numbers = [
-            clusters.setdefault(self._cluster_of(key), len(clusters)) for key in self._matched
-        ]
-        gaps, of_a, of_b = (_Table(len(clusters), len(self._criteria)) for _ in range(3))
-        squares, lower, higher, pairs = (np.zeros(len(self._criteria)) for _ in range(4))
-        for number, key in zip(numbers, self._matched, strict=True):
-            for name, column in self._column.items():
+        gaps, of_a, of_b = (GatheredScores(self._criteria) for _ in range(3))
+        lower: Counter[str] = Counter()
+        higher: Counter[str] = Counter()
+        for key in self._matched:
+            cluster = self._cluster_of(key)
+            for name in self._criteria:
                 before, after = (_mean_of(side, side.by_key[key], name) for side in self._sides)
                 if before is None or after is None:
                     continue
                 # nested choices: the smaller probability is that of the pair
                 weight = max(before[1], after[1])
                 gap = after[0] - before[0]
-                gaps.add(number, column, gap, weight)
-                of_a.add(number, column, before[0], weight)
-                of_b.add(number, column, after[0], weight)
-                squares[column] += weight * weight
-                lower[column] += gap < 0
-                higher[column] += gap > 0
-                pairs[column] += 1
-        of_pairs, sides = gaps.clusters(), (of_a.clusters(), of_b.clusters())
-        used = [name for name, column in self._column.items() if pairs[column]]
-        if not used:
+                gaps.add(gap, weight, cluster, group=name)
+                of_a.add(before[0], weight, cluster, group=name)
+                of_b.add(after[0], weight, cluster, group=name)
+                lower[name] += gap < 0
+                higher[name] += gap > 0
+        of_gaps, a_means, b_means = gaps.means(), of_a.means(), of_b.means()
+        if not of_gaps:
             raise EvaluationError("no criterion has scores for one input on both sides")
+        of_pairs = clusters_of(gaps.columns(), len(self._criteria))
         p_values = statistics.flipped_signs(of_pairs, self._random)
-        for name in used:
-            column = self._column[name]
-            a, b = (statistics.mean_of(side, column, squares[column]) for side in sides)
-            difference, p = (
-                statistics.paired(of_pairs, column, squares[column]),
-                float(p_values[column]),
-            )
+        for name, gap_mean in of_gaps.items():
+            column, a, b = self._column[name], a_means[name], b_means[name]
+            difference = statistics.paired(gap_mean, of_pairs, column)
+            p = float(p_values[column])
             if self._options.sequential:
                 difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
             yield _row(name, a.estimate(), b.estimate(), difference, p)._replace(
-                pairs=int(pairs[column]), lower=int(lower[column]), higher=int(higher[column])
+                pairs=gap_mean.scores, lower=lower[name], higher=higher[name]
             )
 
     def _cluster_of(self, key: str) -> str:
@@ -462,13 +442,10 @@ class _Comparing:
         not matched.
         """
         if not self._is_paired:
-            for answer, figures in zip(self._b.answers, self._b.figures, strict=True):
-                if (
-                    item.name in figures
-                    and figures[item.name][0] < item.a.mean
-                    and item.difference.value < 0
-                ):
-                    yield Regression(item.name, None, figures[item.name][0], None, answer)
+            for number, answer in enumerate(self._b.answers if item.difference.value < 0 else ()):
+                figure = self._b.figure(number, item.name)
+                if figure is not None and figure < item.a.mean:
+                    yield Regression(item.name, None, figure, None, answer)
             return
         for key in self._matched:
             before, after = (_mean_of(side, side.by_key[key], item.name) for side in self._sides)
@@ -492,7 +469,7 @@ class _Comparing:
             (self._a, self._b, self._names[0]),
             (self._b, self._a, self._names[1]),
         ):
-            lone = [criterion for criterion in side.criteria if criterion not in other.criteria]
+            lone = [criterion for criterion in side.scored if criterion not in other.scored]
             if lone:
                 yield f"only {name} has scores of {', '.join(lone)}"
             doubled = (
@@ -508,7 +485,7 @@ class _Comparing:
     def _failure_notes(self) -> Iterator[str]:
         for name in self._criteria:
             counts = [
-                (side.failed[name], side.failed[name] + side.scores(name)) for side in self._sides
+                (side.failed[name], side.failed[name] + side.scored[name]) for side in self._sides
             ]
             shares = [failed / total for failed, total in counts]
             pooled = sum(failed for failed, _ in counts) / sum(total for _, total in counts)
@@ -518,20 +495,6 @@ class _Comparing:
                     f"{name}: {shares[0]:.1%} and {shares[1]:.1%} of the evaluations failed; failures are in no mean, "
                     "so the difference may be one of what could be scored"
                 )
-
-
-class _Table:
-    def __init__(self, rows: int, columns: int) -> None:
-        self._weights, self._sums = np.zeros((rows, columns)), np.zeros((rows, columns))
-        self._counts = np.zeros((rows, columns), dtype=np.int64)
-
-    def add(self, row: int, column: int, figure: float, weight: float) -> None:
-        self._weights[row, column] += weight
-        self._sums[row, column] += weight * figure
-        self._counts[row, column] += 1
-
-    def clusters(self) -> Clusters:
-        return Clusters(self._weights, self._sums, self._counts)
 
 
 def _is_known(row: CriterionComparison) -> bool:
@@ -557,7 +520,11 @@ def _row(
 
 def _mean_of(side: _Side, numbers: Sequence[int], name: str) -> tuple[float, float] | None:
     """The mean of the answers to one input, and its weight."""
-    values = [side.figures[number][name] for number in numbers if name in side.figures[number]]
+    values = [
+        (figure, side.answers[number].scores[name].weight)
+        for number in numbers
+        if (figure := side.figure(number, name)) is not None
+    ]
     if len(values) < 2:
         return values[0] if values else None
     total = math.fsum(weight for _, weight in values)
@@ -565,8 +532,10 @@ def _mean_of(side: _Side, numbers: Sequence[int], name: str) -> tuple[float, flo
 
 
 def _lowest(side: _Side, numbers: Sequence[int], name: str) -> Answer:
-    scored = [number for number in numbers if name in side.figures[number]]
-    return side.answers[min(scored, key=lambda number: side.figures[number][name][0])]
+    figures = {
+        number: figure for number in numbers if (figure := side.figure(number, name)) is not None
+    }
+    return side.answers[min(figures, key=figures.__getitem__)]
 
 
 def _unit_weights(side: _Side) -> list[float]:

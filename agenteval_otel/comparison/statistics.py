@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agenteval_otel.models.intervals import Estimate, UnitMean, is_rare, student95
+from agenteval_otel.storage.summaries import ScoreColumns
 
 Array = npt.NDArray[np.float64]
 
@@ -36,13 +37,19 @@ _NOTHING = 1e-12
 
 
 class Clusters(NamedTuple):
-    """Sums over the scores of each cluster: of their weights, and of weight times score; `counts`
-    are the scores.
-    """
+    """Sums over the scores of each cluster: of their weights, and of weight times score."""
 
     weights: Array
     sums: Array
-    counts: npt.NDArray[np.int64]
+
+
+def clusters_of(scores: ScoreColumns, criteria: int) -> Clusters:
+    """Return the sums of each unit of the scores, with a column for each of so many groups."""
+    places = scores.units.astype(np.int64) * criteria + scores.groups
+    length = (int(scores.units.max(initial=-1)) + 1) * criteria
+    weights = np.bincount(places, scores.weights, length).astype(np.float64)
+    sums = np.bincount(places, scores.weights * scores.values, length).astype(np.float64)
+    return Clusters(weights.reshape(-1, criteria), sums.reshape(-1, criteria))
 
 
 class Difference(NamedTuple):
@@ -52,30 +59,6 @@ class Difference(NamedTuple):
     low: float
     high: float
     error: float
-
-
-def mean_of(clusters: Clusters, column: int, squares: float) -> UnitMean:
-    """Return the mean of a criterion by clusters.
-
-    `squares` is the sum of w^2 over its scores. Of the scores within a cluster nothing is known but
-    their sums: `apart` is 0.
-    """
-    weights, sums = clusters.weights[:, column], clusters.sums[:, column]
-    total = weights.sum()
-    mean = sums.sum() / total
-    residuals = sums - mean * weights
-    # Sums of products, and no dot products: those begin threads, which wait for each other on a
-    # busy machine.
-    between = (residuals * residuals).sum() / total**2
-    return UnitMean(
-        float(mean),
-        apart=0.0,
-        between=float(between),
-        kish=float(total**2 / squares),
-        kish_units=float(total**2 / (weights * weights).sum()),
-        units=int((weights > 0).sum()),
-        scores=int(clusters.counts[:, column].sum()),
-    )
 
 
 def unpaired(a: UnitMean, b: UnitMean) -> Difference:
@@ -99,13 +82,12 @@ def unpaired(a: UnitMean, b: UnitMean) -> Difference:
     return _with_interval(value, error, freedom)
 
 
-def paired(pairs: Clusters, column: int, squares: float) -> Difference:
-    """The mean of the differences within pairs, with Student's interval over their clusters.
+def paired(mean: UnitMean, pairs: Clusters, column: int) -> Difference:
+    """Return the mean of the differences within pairs, with Student's interval over their clusters.
 
     Where fewer than five pairs differ, two more of average weight that differ, one in each
     direction, widen it.
     """
-    mean = mean_of(pairs, column, squares)
     if not math.isfinite(mean.variance):
         return Difference(mean.mean, -1.0, 1.0, math.inf)
     differing = pairs.weights[np.abs(pairs.sums[:, column]) > _NOTHING, column]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models.intervals import Estimate, UnitMean
 from agenteval_otel.storage.places import Place
+from agenteval_otel.storage.summaries import ScoreColumns, summarise
 from agenteval_otel.ui.runs import Runs
 
 Rows = NDArray[np.int32]
@@ -42,7 +43,6 @@ evaluated.
 _UNSETTLED_MS: Final = 60_000
 _READ_ALL_S: Final = 900.0
 _REFRESH_S: Final = 0.5
-_DENSE: Final = 4  # so many possible pairs for each value are numbered without a sort
 _HASH: Final = 0xFFFF_FFFF  # of 200,000 conversations five have the hash of another one
 _LAST_MOMENT: Final = 2**32 - 1  # the year 2106
 _TYPES: Final[dict[str, Any]] = {
@@ -267,14 +267,18 @@ class ResultColumns:
         has_value = values >= 0 if rate else ~np.isnan(values)
         kept = has_value & (self["status"][rows] == SCORED)
         rows, values = rows[kept], values[kept]
-        weights = self["weight"][rows].astype(np.float64)
-        units, groups = self.units()[rows], np.zeros(len(rows), np.int8)
-        (mean,) = means_of(values, weights, units, self["is_baseline"][rows], groups, 1)
+        scores = self.scores(rows, values, np.zeros(len(rows), np.int8))
+        (mean,) = summarise(scores, 1)
         if mean is None:
             return None
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
         versions = np.flatnonzero(np.bincount(self["evaluator_version"][rows]))
-        return Figure(mean, float(weights.sum()), unknown, frozenset(versions.tolist()))
+        return Figure(mean, float(scores.weights.sum()), unknown, frozenset(versions.tolist()))
+
+    def scores(self, rows: Rows, values: NDArray[Any], groups: NDArray[Any]) -> ScoreColumns:
+        """Return what `summarise` takes: these values of the rows, with the rows' weights and units."""
+        weights = self["weight"][rows].astype(np.float64)
+        return ScoreColumns(values, weights, self.units()[rows], self["is_baseline"][rows], groups)
 
     def units(self) -> NDArray[Any]:
         """Return the number of each row's conversation or trace, from 0. They are numbered again
@@ -296,77 +300,3 @@ class ResultColumns:
 
 def _in_range(seconds: int | None) -> int:
     return min(max(seconds or 0, 0), _LAST_MOMENT)
-
-
-def means_of(
-    values: NDArray[Any],
-    weights: NDArray[Any],
-    units: NDArray[Any],
-    is_baseline: NDArray[Any],
-    groups: NDArray[Any],
-    count: int,
-) -> list[UnitMean | None]:
-    """Return the weighted mean of each of `count` groups, as `UnitSums` does; None without values.
-
-    `units` and `groups` are whole numbers from 0. All arrays have one for each value.
-    """
-    scored = weights * values
-    pairs, of_unit = _sums_of_pairs(groups, units, count, (weights, scored))
-    total = np.bincount(groups, weights, count)
-    means = np.bincount(groups, scored, count) / np.where(total, total, 1.0)
-    apart = weights * (values - means[groups])
-    between = of_unit[1] - means[pairs] * of_unit[0]
-    columns = (
-        means,
-        np.bincount(groups, apart * apart, count),
-        np.bincount(pairs, between * between, count),
-        np.bincount(groups, weights * weights, count),
-        np.bincount(pairs, of_unit[0] * of_unit[0], count),
-        total * total,
-        np.bincount(pairs, None, count),
-        np.bincount(groups, None, count),
-        np.bincount(groups[is_baseline], None, count),
-    )
-    return [
-        UnitMean(
-            mean=mean,
-            apart=apart / square,
-            between=between / square,
-            kish=square / squares,
-            kish_units=square / squares_of_units,
-            units=unit_count,
-            scores=scores,
-            baseline=None if baseline == scores else baseline,
-        )
-        if scores
-        else None
-        for (
-            mean,
-            apart,
-            between,
-            squares,
-            squares_of_units,
-            square,
-            unit_count,
-            scores,
-            baseline,
-        ) in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-
-
-def _sums_of_pairs(
-    groups: NDArray[Any], units: NDArray[Any], count: int, weights: tuple[NDArray[Any], ...]
-) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-    """Return the group of each pair of group and unit that occurs, and the sums of its weights.
-
-    The first weights are above 0.
-    """
-    most = int(units.max(initial=0)) + 1
-    numbers = groups.astype(np.int64) * most + units
-    if count * most > _DENSE * len(numbers):
-        pairs, numbers = np.unique(numbers, return_inverse=True)
-    else:  # without a sort
-        pairs = np.arange(count * most)
-    sums = [np.bincount(numbers, of_value, len(pairs)) for of_value in weights]
-    occurs = sums[0] > 0
-    return pairs[occurs] // most, [of_pair[occurs] for of_pair in sums]

@@ -23,7 +23,8 @@ from agenteval_otel.calibration.shift import (
     release_shift,
 )
 from agenteval_otel.models.intervals import UnitMean
-from agenteval_otel.ui.columns import NONE, SCORED, ResultColumns, Rows, means_of
+from agenteval_otel.storage.summaries import summarise
+from agenteval_otel.ui.columns import NONE, SCORED, ResultColumns, Rows
 
 _MOST_LABELS: Final = 5_000
 _MOST_OTHERS: Final = 20_000
@@ -119,8 +120,8 @@ def _release_by_columns(
 
 
 def _share_of_rows(columns: ResultColumns, rows: Rows, has_it: NDArray[Any]) -> UnitMean | None:
-    weights = columns["weight"][rows].astype(np.float64)
-    units, one_group = columns.units()[rows], np.zeros(len(rows), np.int8)
-    is_baseline = np.ones(len(rows), np.bool_)  # a share of what is stored, whatever it stands for
-    (mean,) = means_of(has_it.astype(np.float64), weights, units, is_baseline, one_group, 1)
+    scores = columns.scores(rows, has_it.astype(np.float64), np.zeros(len(rows), np.int8))
+    # a share of what is stored, whatever it stands for
+    scores = scores._replace(is_baseline=np.ones(len(rows), np.bool_))
+    (mean,) = summarise(scores, 1)
     return mean

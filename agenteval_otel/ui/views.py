@@ -14,6 +14,7 @@ import numpy as np
 from agenteval_otel.comparison.compare import CriterionComparison, Outcome
 from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
 from agenteval_otel.reports.figures import count_of, interval_notes, with_interval
+from agenteval_otel.storage.summaries import summarise
 from agenteval_otel.ui.columns import (
     FAILED,
     NONE,
@@ -23,7 +24,6 @@ from agenteval_otel.ui.columns import (
     Figure,
     ResultColumns,
     Rows,
-    means_of,
 )
 
 WINDOWS: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "all": 0}
@@ -424,13 +424,11 @@ def series(columns: ResultColumns, rows: Rows, span: Span, *, rate: bool) -> Ser
     values = (columns["passed"] if rate else columns["normalized"])[rows].astype(np.float64)
     kept = (columns["status"][rows] == SCORED) & ((values >= 0) if rate else ~np.isnan(values))
     rows, values = rows[kept], values[kept]
-    weights = columns["weight"][rows].astype(np.float64)
     steps = (columns.seconds(rows, span.by) - start) // step
     length = max(1, (span.end - 1 - start) // step + 1)
     times = [start + step * index for index in range(length)]
     result = Series(times, [], [], [], [], start + step * length)
-    units, is_baseline = columns.units()[rows], columns["is_baseline"][rows]
-    for mean in means_of(values, weights, units, is_baseline, steps, length):
+    for mean in summarise(columns.scores(rows, values, steps), length):
         estimate = None if mean is None else mean.estimate()
         result.counts.append(0 if mean is None else mean.scores)
         for place, name in ((result.mean, "mean"), (result.low, "low"), (result.high, "high")):

@@ -139,7 +139,8 @@ def test_an_estimate_of_clusters_is_as_wide_as_they_are_few() -> None:
         for n, answer in enumerate(one_each)
     ]
     plain, clustered = clustered_estimate(one_each), clustered_estimate(in_tens)
-    assert plain == estimate_of((float(bool(answer.passed)), 1.0) for answer in one_each)
+    expected = estimate_of((float(bool(answer.passed)), 1.0) for answer in one_each)
+    assert plain == pytest.approx(expected)
     assert plain is not None
     assert clustered is not None
     assert clustered.mean == pytest.approx(plain.mean)

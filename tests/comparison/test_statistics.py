@@ -12,23 +12,32 @@ from hypothesis import strategies as st
 from agenteval_otel.comparison import statistics
 from agenteval_otel.comparison.statistics import Array, Clusters, Difference
 from agenteval_otel.models.intervals import UnitMean
+from agenteval_otel.storage.summaries import ScoreColumns, summarise
 
 
-def clusters(scores: list[float] | Array, weights: list[float] | Array | None = None) -> Clusters:
-    """Clusters of one score each."""
+def scores_of(
+    scores: list[float] | Array, weights: list[float] | Array | None = None
+) -> ScoreColumns:
+    """Return scores of one criterion, a cluster each."""
     values = np.array(scores, dtype=float)
     own = np.ones(len(values)) if weights is None else np.array(weights, dtype=float)
-    return Clusters(
-        own[:, None], (own * values)[:, None], np.ones((len(values), 1), dtype=np.int64)
-    )
+    numbers = np.arange(len(values))
+    return ScoreColumns(values, own, numbers, np.ones(len(values), np.bool_), numbers * 0)
 
 
-def mean_of(scores: list[float]) -> UnitMean:
-    return statistics.mean_of(clusters(scores), 0, float(len(scores)))
+def clusters(scores: list[float] | Array) -> Clusters:
+    """Clusters of one score each."""
+    return statistics.clusters_of(scores_of(scores), 1)
+
+
+def mean_of(scores: ScoreColumns) -> UnitMean:
+    (mean,) = summarise(scores, 1)
+    assert mean is not None
+    return mean
 
 
 def rate(passes: int, trials: int) -> UnitMean:
-    return mean_of([1.0] * passes + [0.0] * (trials - passes))
+    return mean_of(scores_of([1.0] * passes + [0.0] * (trials - passes)))
 
 
 def test_the_published_interval_of_a_rare_rate() -> None:
@@ -47,7 +56,7 @@ def test_an_interval_of_many_is_students() -> None:
     """Of 40 and 60 scores: Welch's interval, as textbooks compute it."""
     random = np.random.default_rng(1)
     a, b = random.uniform(0.2, 0.9, 40), random.uniform(0.1, 0.7, 60)
-    difference = statistics.unpaired(mean_of(list(a)), mean_of(list(b)))
+    difference = statistics.unpaired(mean_of(scores_of(a)), mean_of(scores_of(b)))
     error = np.sqrt(a.var(ddof=1) / 40 + b.var(ddof=1) / 60)
     assert difference.error == pytest.approx(error)
     # t of 78 degrees
@@ -56,11 +65,9 @@ def test_an_interval_of_many_is_students() -> None:
 
 def test_a_conversation_counts_as_one_draw() -> None:
     """Eight equal answers in each conversation make the interval no narrower than one."""
-    single = mean_of([1.0, 0.0] * 20)
-    table = np.repeat(np.array([[1.0], [0.0]] * 20), 1, axis=1)
-    together = statistics.mean_of(
-        Clusters(table * 0 + 8, table * 8, (table * 0 + 8).astype(np.int64)), 0, 320.0
-    )
+    single = mean_of(scores_of([1.0, 0.0] * 20))
+    turns = scores_of([1.0, 0.0] * 160)
+    together = mean_of(turns._replace(units=turns.units % 40))
     assert (together.mean, together.variance) == pytest.approx((single.mean, single.variance))
     assert together.kish_units == single.kish_units == 40
 
@@ -77,8 +84,7 @@ def test_uneven_sampling_is_undone() -> None:
             scores = (random.random(4_000) < share).astype(float)
             probability = np.where(scores == 1, 0.05, 0.5)
             seen = random.random(4_000) < probability
-            sampled = clusters(scores[seen], 1 / probability[seen])
-            means.append(statistics.mean_of(sampled, 0, float((1 / probability[seen] ** 2).sum())))
+            means.append(mean_of(scores_of(scores[seen], 1 / probability[seen])))
         difference = statistics.unpaired(*means)
         held += difference.low <= -0.1 <= difference.high
     assert 0.91 <= held / 300 <= 0.985
@@ -120,7 +126,7 @@ def test_labels_of_few_are_exact() -> None:
 def test_no_spread_is_no_claim(a: list[float], b: list[float]) -> None:
     """Equal scores, and one score a side, give a p-value and an interval that say nothing."""
     p = statistics.permuted_labels(clusters(a), clusters(b), np.random.default_rng(1))
-    difference = statistics.unpaired(mean_of(a), mean_of(b))
+    difference = statistics.unpaired(mean_of(scores_of(a)), mean_of(scores_of(b)))
     assert p[0] == 1.0
     assert difference.low < 0 < difference.high or difference.error == 0
 

@@ -21,7 +21,7 @@ from agenteval_otel.models import AggregatedEvaluationResult, SpanReference
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.line_files import LineFiles
 from agenteval_otel.storage.places import Place, Query
-from agenteval_otel.storage.read import database_of, place_of, summarise
+from agenteval_otel.storage.read import database_of, place_of
 from agenteval_otel.storage.rows import AnswerRow, UnreadableRows, row_of
 from tests.storage.samples import aggregated, failed, save, scored, skipped
 
@@ -108,18 +108,6 @@ def test_a_query_filters_rows_and_whole_results(
     query = Query(**filters)  # type: ignore[arg-type]
     assert sorted(row.labels["prompt_version"] for row in place.rows(query)) == versions
     assert sorted(result.prompt_version or "" for _, result in place.results(query)) == versions
-
-
-def test_sums_of_groups(place: Place) -> None:
-    """Scores are weighted, failures are counted apart, and answers of one conversation are a unit."""
-    sums = summarise(place.rows(), ("criterion", "agent"))
-    assert set(sums) == {("tone", "support"), ("length", "support")}
-    tone = sums["tone", "support"].scores.mean()
-    assert tone is not None
-    assert (tone.scores, tone.units) == (4, 2)
-    assert sums["length", "support"].failed == 4
-    by_version = summarise(place.rows(), ("prompt_version", "criterion"))
-    assert by_version["2", "tone"].passes.count == 1
 
 
 def test_what_belongs_to_an_answer_is_found(place: Place) -> None:

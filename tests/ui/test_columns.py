@@ -18,16 +18,16 @@ from agenteval_otel.database.target import Target
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.intervals import UnitMean, UnitSums, estimate_of
 from agenteval_otel.storage.sql_database import add_missing_indices
+from agenteval_otel.storage.summaries import ScoreColumns, summarise
 from agenteval_otel.ui import columns as module
-from agenteval_otel.ui.columns import ResultColumns, means_of
+from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.views import Window, groups_of, overview, rows_in, worst
 from tests.ui.stored import answer, score, store
 
 
 def _mean(values: Any, weights: Any, units: Any) -> UnitMean:
-    (mean,) = means_of(
-        values, weights, units, np.ones(len(values), np.bool_), np.zeros(len(values), np.int64), 1
-    )
+    is_baseline, groups = np.ones(len(values), np.bool_), np.zeros(len(values), np.int64)
+    (mean,) = summarise(ScoreColumns(values, weights, units, is_baseline, groups), 1)
     assert mean is not None
     return mean
 
@@ -254,39 +254,3 @@ def test_an_estimate_without_scores_is_none(tmp_path: Path) -> None:
     columns = ResultColumns(store(tmp_path / "a.db", [answer(result)]))
     columns.refresh()
     assert columns.figure(rows_in(columns, Window()), rate=True) is None
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.floats(0, 1),
-            st.floats(1, 20),
-            st.integers(0, 6),
-            st.booleans(),
-            st.integers(0, 3),
-        ),
-        min_size=1,
-        max_size=60,
-    )
-)
-def test_means_of_groups_are_those_of_their_scores(
-    scores: list[tuple[float, float, int, bool, int]],
-) -> None:
-    """However many pairs of group and unit there are, and where a group has no score at all."""
-    values, weights, units, is_baseline, groups = (
-        np.array(part) for part in zip(*scores, strict=True)
-    )
-    expected = []
-    for group in range(5):
-        sums = UnitSums()
-        for value, weight, unit, baseline, own in scores:
-            if own == group:
-                sums.add(value, weight, unit, is_baseline=baseline)
-        expected.append(sums.mean())
-    for spread in (1, 1_000):
-        means = means_of(values, weights, units * spread, is_baseline, groups, 5)
-        for mean, of_sums in zip(means, expected, strict=True):
-            assert (mean is None) == (of_sums is None)
-            if mean is not None and of_sums is not None:
-                assert mean[:-1] == pytest.approx(of_sums[:-1], abs=1e-6)
-                assert mean.baseline == of_sums.baseline

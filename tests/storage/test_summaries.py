@@ -1,0 +1,65 @@
+"""The one sum of stored scores gives the figures of the running sums of a process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agenteval_otel.models.intervals import UnitMean, UnitSums
+from agenteval_otel.storage.summaries import GatheredScores, ScoreColumns, summarise
+
+scores_of_groups = st.lists(
+    st.tuples(
+        st.floats(0, 1), st.floats(1, 20), st.integers(0, 6), st.booleans(), st.integers(0, 3)
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+def _equal(mean: UnitMean | None, of_sums: UnitMean | None) -> bool:
+    if mean is None or of_sums is None:
+        return mean is of_sums
+    return mean.baseline == of_sums.baseline and mean[:-1] == pytest.approx(of_sums[:-1], abs=1e-6)
+
+
+@given(scores_of_groups)
+def test_means_of_groups_are_those_of_their_scores(
+    scores: list[tuple[float, float, int, bool, int]],
+) -> None:
+    """However many pairs of group and unit there are, and where a group has no score at all."""
+    values, weights, units, is_baseline, groups = (
+        np.array(part) for part in zip(*scores, strict=True)
+    )
+    expected = []
+    for group in range(5):
+        sums = UnitSums()
+        for value, weight, unit, baseline, own in scores:
+            if own == group:
+                sums.add(value, weight, unit, is_baseline=baseline)
+        expected.append(sums.mean())
+    for spread in (1, 1_000):
+        columns = ScoreColumns(values, weights, units * spread, is_baseline, groups)
+        assert all(map(_equal, summarise(columns, 5), expected))
+
+
+@given(scores_of_groups)
+def test_gathered_scores_are_numbered(scores: list[tuple[float, float, int, bool, int]]) -> None:
+    """Groups and units by any name; a score without a unit is one of its own."""
+    gathered = GatheredScores(["never"])
+    sums = {f"group {number}": UnitSums() for *_, number in scores}
+    for value, weight, unit, is_baseline, group in scores:
+        name = f"group {group}"
+        own_unit = f"conversation {unit}" if unit else None
+        gathered.add(value, weight, own_unit, group=name, is_baseline=is_baseline)
+        sums[name].add(value, weight, own_unit, is_baseline=is_baseline)
+    means = gathered.means()
+    assert list(means) == list(sums)
+    assert all(_equal(means[name], sums[name].mean()) for name in sums)
+
+
+def test_nothing_gathered_has_no_mean() -> None:
+    assert GatheredScores().mean() is None
+    assert GatheredScores(["tone"]).means() == {}
