@@ -13,6 +13,7 @@ from agenteval_otel.models.intervals import (
     Estimate,
     UnitSums,
     WeightedSums,
+    agresti_coull_interval,
     estimate_of,
     wilson_interval,
 )
@@ -45,9 +46,19 @@ def test_the_published_intervals_of_one_rate(
     digit.
     """
     assert wilson_interval(passes / trials, trials) == pytest.approx((low, high), abs=5e-5)
-    result = estimated(passes, trials)
-    assert (result.low, result.high) == pytest.approx((low, high), abs=5e-5)
-    assert result.effective == pytest.approx(trials)
+
+
+def test_the_interval_of_a_rate_is_wilsons_and_wider_where_one_side_is_rare() -> None:
+    """With ten on the rarer side it is Wilson's. With nine it is Agresti's and Coull's, which has the
+    same centre, and reaches a rate of 99 % from 48 of 50 (Wilson's ends at 98.9 %).
+    """
+    often, rarely, rarest = estimated(40, 50), estimated(41, 50), estimated(48, 50)
+    assert (often.low, often.high) == pytest.approx(wilson_interval(0.8, 50))
+    low, high = wilson_interval(0.82, 50)
+    assert rarely.low + rarely.high == pytest.approx(low + high)
+    assert (rarely.low, rarely.high) == pytest.approx((0.68976, 0.90458), abs=5e-5)
+    assert rarest.high > 0.99 > wilson_interval(0.96, 50)[1]
+    assert rarely.effective == pytest.approx(50)
 
 
 def test_uneven_sampling_is_undone() -> None:
@@ -90,7 +101,7 @@ def test_only_the_ratio_of_weights_matters(
 def test_of_nothing_there_is_no_estimate() -> None:
     """No scores, no mean; of no trials nothing is known."""
     assert estimate_of([]) is None
-    assert wilson_interval(0.5, 0) == (0.0, 1.0)
+    assert wilson_interval(0.5, 0) == agresti_coull_interval(0.5, 0) == (0.0, 1.0)
     assert repr(WeightedSums()) == "<WeightedSums count=0 w=0 wy=0>"
 
 

@@ -175,8 +175,9 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
     that by units, sum(F_u - (1-m) W_u)^2 / (P+F)^2 with the bias of few units removed, and at least
     the one of answers that stand alone, (F^2 P2 + P^2 F2)/(P+F)^4 with the squares P2 and F2. Its
     ends are those of Wilson's 95 % interval with m(1-m)/variance results. Where fewer than ten
-    results are on the rarer side that variance is a guess, and the number is at most Kish's
-    (P+F)^2/(P2+F2). The ends of the mean are `Z` times the root of sum(Y_u - m W_u)^2 / sum(W)^2
+    results are on the rarer side that variance is a guess: the number is at most Kish's
+    (P+F)^2/(P2+F2), and the ends are Agresti's and Coull's, whose root has n z^2 (m - 1/2)^2 /
+    (n + z^2) more. The ends of the mean are `Z` times the root of sum(Y_u - m W_u)^2 / sum(W)^2
     away, or of the same over answers where that is more, within 0 and 1.
 
     A process has series of sums over units once one of its units has come again. Until then, and
@@ -211,11 +212,15 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
     residuals = f"({unit_f2} - 2 * (1 - {rate}) * {unit_f} + (1 - {rate}) ^ 2 * {unit_w2})"
     exact = f"{rate} * (1 - {rate}) / ({variance} > 0)"
     enough = f"{{0}} * ({p} + {f}) / ({p2} + {f2}) >= {FEW}"
+    few = f"{{0}} * ({p} + {f}) / ({p2} + {f2}) < bool {FEW}"
+    is_rare = f"clamp_max(({few.format(p)}) + ({few.format(f)}), 1)"
     of_answers, of_units = (
         f"({p} + {f}) ^ 2 / ({squares} > 0)" for squares in (f"{p2} + {f2}", unit_w2)
     )
-    root = f"{Z} * sqrt({verdicts} * {rate} * (1 - {rate}) + {Z * Z / 4:.4f})"
-    wilson = f"({verdicts} * {rate} + {Z * Z / 2:.4f} {{}} {root}) / ({verdicts} + {Z * Z:.4f})"
+    total = f"({verdicts} + {Z * Z:.4f})"
+    wider = f"{is_rare} * {Z * Z:.4f} * {verdicts} * ({rate} - 0.5) ^ 2 / {total}"
+    root = f"{Z} * sqrt({verdicts} * {rate} * (1 - {rate}) + {Z * Z / 4:.4f} + {wider})"
+    end = f"({verdicts} * {rate} + {Z * Z / 2:.4f} {{}} {root}) / {total}"
     of_scores = f"clamp_min({y2_w2} - 2 * {mean} * {y_w2} + {mean} ^ 2 * {w2}, 0)"
     of_unit_scores = f"clamp_min({unit_y2} - 2 * {mean} * {unit_y} + {mean} ^ 2 * {unit_w2}, 0)"
     half = f"{Z} * sqrt({spread}) / ({w} > 0)"
@@ -226,8 +231,8 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
         "variance": f"({by_unit} > {apart}) or {apart}",
         "kish": f"({of_units} < {of_answers}) or {of_answers}",
         "verdicts": f"({exact} and {enough.format(p)} and {enough.format(f)}) or ({exact} < {kish}) or {kish}",
-        "pass_rate_low": f"clamp_min({wilson.format('-')}, 0) {shown(answers)}",
-        "pass_rate_high": f"clamp_max({wilson.format('+')}, 1) {shown(answers)}",
+        "pass_rate_low": f"clamp_min({end.format('-')}, 0) {shown(answers)}",
+        "pass_rate_high": f"clamp_max({end.format('+')}, 1) {shown(answers)}",
         "mean_score": f"{y} / ({w} > 0)",
         "mean_spread_apart": of_scores,
         "mean_spread_by_unit": f"{of_unit_scores} * {unbiased(scored)}",

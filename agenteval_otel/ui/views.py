@@ -197,7 +197,7 @@ def explained(figure: Figure, *, rate: bool) -> str:
         if rate
         else "weighted mean of the normalized scores, 0 to 1"
     )
-    shown = ", with its 95 % Wilson interval" if estimate.has_interval else ""
+    shown = ", with its 95 % interval" if estimate.has_interval else ""
     parts = [
         f"{what}{shown}: {with_interval(estimate, rate=rate)}",
         f"from {count_of(estimate.scores, 'scored answer')}, standing for {figure.represents:,.0f} (1 / probability)",

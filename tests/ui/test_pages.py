@@ -35,7 +35,7 @@ def test_every_figure_says_how_it_was_estimated(open_pages: Open) -> None:
     for words in (
         "helpfulness",
         "weighted share of passing answers",
-        "95 % Wilson interval",
+        "95 % interval",
         "1 / probability",
         "objective 90.0 %: met",
         "worse",

@@ -284,13 +284,13 @@ def _pass_rate_math() -> list[PanelQuery]:
         f"(${{{side}}} * {both} / {squares} >= {FEW})" for side in ("passed", "failed")
     )
     exact = "(${rate} * (1 - ${rate}) + 1e-9) / (${variance} + 1e-18)"  # of no variance: very many
-    root = f"{Z} * (${{verdicts}} * ${{rate}} * (1 - ${{rate}}) + {Z * Z / 4:.4f}) ** 0.5"
+    total = f"(${{verdicts}} + {Z * Z:.4f})"
+    wider = f"(1 - ${{enough}}) * {Z * Z:.4f} * ${{verdicts}} * (${{rate}} - 0.5) ** 2 / {total}"
+    spread = f"${{verdicts}} * ${{rate}} * (1 - ${{rate}}) + {Z * Z / 4:.4f} + {wider}"
+    root = f"{Z} * ({spread}) ** 0.5"
 
-    def wilson(sign: str) -> str:
-        return (
-            f"(${{verdicts}} * ${{rate}} + {Z * Z / 2:.4f} {sign} {root}) / "
-            f"(${{verdicts}} + {Z * Z:.4f}) + ${{shown}}"
-        )
+    def end(sign: str) -> str:
+        return f"(${{verdicts}} * ${{rate}} + {Z * Z / 2:.4f} {sign} {root}) / {total} + ${{shown}}"
 
     return [
         *_inputs("passed", "failed", "passed_w2", "failed_w2", "answers", "units"),
@@ -307,8 +307,8 @@ def _pass_rate_math() -> list[PanelQuery]:
         PanelQuery(_smaller("exact", "kish"), "fewer", "hidden math"),
         PanelQuery("${enough} * ${exact} + (1 - ${enough}) * ${fewer}", "verdicts", "hidden math"),
         PanelQuery(_shown("answers"), "shown", "hidden math"),
-        PanelQuery(wilson("+"), BAND[0], "math"),
-        PanelQuery(wilson("-"), BAND[1], "math"),
+        PanelQuery(end("+"), BAND[0], "math"),
+        PanelQuery(end("-"), BAND[1], "math"),
         PanelQuery(promql.verdict_count(OF_CRITERION, WINDOW), COUNT),
     ]
 
