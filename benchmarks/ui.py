@@ -63,7 +63,7 @@ def _answer(number: int, count: int, chance: random.Random, began_ns: int) -> An
 
 def _store(path: Path, results: int) -> None:
     """A database as the provider writes it, with ids as old as its results."""
-    from agenteval_otel.database.target import Target
+    from agenteval_otel.components.database.target import Target
     from agenteval_otel.storage.sql_database import Database
     from agenteval_otel.storage.sql_rows import rows_of
 
@@ -85,7 +85,7 @@ def _store(path: Path, results: int) -> None:
 def _pages(size: Size) -> Numbers:
     import resource
 
-    from agenteval_otel.database.target import Target
+    from agenteval_otel.components.database.target import Target
     from agenteval_otel.storage.read import database_of
     from agenteval_otel.ui.app import Pages, UiSettings
     from agenteval_otel.ui.assets import HERE, VENDOR

@@ -26,6 +26,7 @@ from agenteval_otel.components import Component
 from agenteval_otel.config import AgentSettings, Criterion, Settings
 from agenteval_otel.config.schema import json_schema, summary_of, writable_fields, writable_types
 from agenteval_otel.embedders import Embedder
+from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.evaluators import Evaluator, LLMJudge, RuleCheck
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES
 from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names, rubric_fields, scales_of
@@ -36,7 +37,6 @@ from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.redaction import Redactor
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.sampling.trace import SamplingSettings
-from agenteval_otel.scoring import Aggregation
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry import reference
 from agenteval_otel.telemetry.reference import Explanation

@@ -26,7 +26,7 @@ from starlette.testclient import TestClient  # noqa: E402
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluations_sync  # noqa: E402
 from agenteval_otel.cli.demo.agent import DemoTurn, plan_turns  # noqa: E402
 from agenteval_otel.cli.demo.scores import OBJECTIVES, demo_criteria, demo_evaluators  # noqa: E402
-from agenteval_otel.database.target import Target  # noqa: E402
+from agenteval_otel.components.database.target import Target  # noqa: E402
 from agenteval_otel.models import AggregatedEvaluationResult  # noqa: E402
 from agenteval_otel.storage.read import database_of  # noqa: E402
 from agenteval_otel.storage.sql_database import Database  # noqa: E402

@@ -19,8 +19,8 @@ from agenteval_otel import EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.evaluators import Coherence, LLMJudge
 from agenteval_otel.ground_truth import FileGroundTruthStore
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.scoring import passed_of
-from agenteval_otel.scoring.scales import rating_of
+from agenteval_otel.models.scoring import passed_of
+from agenteval_otel.models.scoring.scales import rating_of
 from agenteval_otel.testing import ScriptedJudge
 from tests.golden import GOLDEN, vectors
 

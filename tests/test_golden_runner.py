@@ -18,10 +18,11 @@ from agenteval_otel import (
     EvaluationRunConfig,
     run_evaluation_sync,
 )
+from agenteval_otel.engine.aggregation import overall_score
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage
 from agenteval_otel.models import Score
-from agenteval_otel.scoring import AgentDockCriteria, overall_score
+from agenteval_otel.models.scoring import AgentDockCriteria
 from tests.golden import same, vectors
 from tests.testing.doubles import Keeping, Raw
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.sampling.trace import Upstream
-from agenteval_otel.scoring.probability import (
+from agenteval_otel.models.scoring.probability import (
     independent,
     known,
     nested,
@@ -19,6 +18,7 @@ from agenteval_otel.scoring.probability import (
     union,
     weight,
 )
+from agenteval_otel.sampling.trace import Upstream
 
 PROBABILITIES = st.floats(1e-6, 1.0)
 MAYBE = st.none() | PROBABILITIES

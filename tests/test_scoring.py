@@ -9,17 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.components.loading import resolve
+from agenteval_otel.engine.aggregation import Aggregation, Scored, overall_score
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.scoring import (
+from agenteval_otel.models.scoring import (
     AgentDockCriteria,
-    Aggregation,
-    Scored,
     check_criteria,
     label_of,
     normalize,
     off_scale,
-    overall_score,
     passed_of,
 )
 from agenteval_otel.testing import check_component

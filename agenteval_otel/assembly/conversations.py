@@ -16,8 +16,8 @@ from pydantic import Field
 
 from agenteval_otel.components.explained import FrozenSettings
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.scoring.probability import nested
 from agenteval_otel.runtime.memory import MemoryPart, kept_bytes
-from agenteval_otel.scoring.probability import nested
 
 End = Literal["marked", "idle", "turn_limit", "no_room", "shutdown", "reload"]
 _HEAD: Final = struct.Struct(">Q16s8sB")  # start in nanoseconds, trace id, span id, trace flags

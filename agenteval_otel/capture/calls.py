@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext
 
     from agenteval_otel.models.inputs import ResponseForm
-    from agenteval_otel.scoring.probability import SamplingDecision
+    from agenteval_otel.models.scoring.probability import SamplingDecision
     from agenteval_otel.semconv import CaptureReason
 
 STREAM_CHARS: Final = 256 * 1024

@@ -14,10 +14,10 @@ from typing import Any
 
 from agenteval_otel.cli.figures import number_between
 from agenteval_otel.cli.lines import say
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import configure, default_pipeline, shutdown
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.database.target import Target
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.reports.figures import count_of
 from agenteval_otel.storage.read import database_of

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
+from agenteval_otel.components.database.target import database_at
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.database.target import database_at
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, Message
 from agenteval_otel.runtime.masking import mask_text

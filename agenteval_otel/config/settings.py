@@ -31,6 +31,7 @@ from agenteval_otel.engine.agent_settings import (
     SharedFields,
     load_within,
 )
+from agenteval_otel.engine.aggregation import Aggregation, WeightedMean
 from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
@@ -38,6 +39,7 @@ from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.ground_truth.base import load_store
 from agenteval_otel.judge_health import JudgeHealthSettings
+from agenteval_otel.models.scoring import check_criteria
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
@@ -46,7 +48,6 @@ from agenteval_otel.redaction.redactor import load_redactors
 from agenteval_otel.runtime.masking import mask, mask_text
 from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.trace import SamplingSettings
-from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.semconv import MAX_DIMENSIONS
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
 from agenteval_otel.telemetry.names import MAX_NAMES, MAX_SERIES

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from agenteval_otel.components.http_client.client import Attempts, HostedModel
+from agenteval_otel.components.http_client.replies import count_of, encodable
 from agenteval_otel.embedders.base import Embedder, EmbedderUsage, unit_rows
 from agenteval_otel.errors import ModelError
-from agenteval_otel.http_client.client import Attempts, HostedModel
-from agenteval_otel.http_client.replies import count_of, encodable
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,11 +15,11 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models.scoring import check_criteria
 from agenteval_otel.models.value import refuse_truth_value
 from agenteval_otel.sampling import RatioSampler, Sampler
 from agenteval_otel.sampling.base import expect_before_results
 from agenteval_otel.sampling.escalation import Escalation, load_escalation
-from agenteval_otel.scoring import check_criteria
 from agenteval_otel.semconv import wrong_criterion_name
 
 MONTH_S: Final = 30 * 86_400

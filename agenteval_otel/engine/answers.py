@@ -10,8 +10,8 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, find_criterion
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
-from agenteval_otel.scoring.probability import independent, known
+from agenteval_otel.models.scoring import label_of, normalize, off_scale, passed_of
+from agenteval_otel.models.scoring.probability import independent, known
 
 
 def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:

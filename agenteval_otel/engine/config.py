@@ -29,6 +29,7 @@ from agenteval_otel.compat import load_entries, load_evaluators
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import FriendlyErrors, explain_validation, known_choices
 from agenteval_otel.components.loading import import_plugins, resolve
+from agenteval_otel.engine.aggregation import Aggregation, WeightedMean
 from agenteval_otel.engine.handler import StorageLike, check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -37,12 +38,12 @@ from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.ground_truth.base import load_store
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
+from agenteval_otel.models.scoring import check_criteria
 from agenteval_otel.models.value import snapshot_of
 from agenteval_otel.redaction import Redactor, default_redactors
 from agenteval_otel.redaction.redactor import load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import Escalation
-from agenteval_otel.scoring import Aggregation, WeightedMean, check_criteria
 from agenteval_otel.storage import EvaluationStorageProvider
 
 

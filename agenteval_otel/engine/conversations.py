@@ -22,9 +22,9 @@ from agenteval_otel.assembly.conversations import (
 )
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.scoring.probability import SamplingDecision, probability_of
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.scoring.probability import SamplingDecision, probability_of
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 

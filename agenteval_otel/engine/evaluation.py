@@ -27,9 +27,9 @@ from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.models.results import Late
+from agenteval_otel.models.scoring.probability import with_least_probability
+from agenteval_otel.models.scoring.scales import off_scale_in
 from agenteval_otel.runtime.log import log
-from agenteval_otel.scoring.probability import with_least_probability
-from agenteval_otel.scoring.scales import off_scale_in
 from agenteval_otel.semconv import EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emission, score_attributes

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.engine.agent_settings import AgentSettings
+from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.engine.run import EvaluationRunner, own_criteria, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -18,6 +19,7 @@ from agenteval_otel.evaluators.shadow import declared_criteria, harmless
 from agenteval_otel.execution import Executor
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
+from agenteval_otel.models.scoring.scales import wrong_threshold
 from agenteval_otel.objectives import Objective
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
@@ -26,8 +28,6 @@ from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, Sampli
 from agenteval_otel.sampling.escalation import ResultSampler
 from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.trace import CallSampling, SamplingSettings
-from agenteval_otel.scoring import Aggregation
-from agenteval_otel.scoring.scales import wrong_threshold
 from agenteval_otel.semconv import (
     DISABLED,
     EVALUATION_CRITERIA,

@@ -36,12 +36,12 @@ from agenteval_otel.models import (
     EvaluationResult,
     RunError,
 )
+from agenteval_otel.models.scoring import AgentDockCriteria
 from agenteval_otel.models.value import copy_with, snapshot_of
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.loop import blocking
 from agenteval_otel.runtime.masking import message_of
-from agenteval_otel.scoring import AgentDockCriteria
 
 T = TypeVar("T")
 _LINE_EVERY_S = 10.0

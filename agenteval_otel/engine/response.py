@@ -11,6 +11,7 @@ from opentelemetry.trace import SpanContext, get_tracer_provider
 
 from agenteval_otel.assembly.conversations import Conversation
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import WEIGHTED_MEAN, EvaluationRunner, RunOutcome, combined
 from agenteval_otel.mappers.forwarded import Sampled
@@ -23,6 +24,7 @@ from agenteval_otel.models import (
 )
 from agenteval_otel.models.inputs import Annotations, is_blank
 from agenteval_otel.models.results import HasUnit, Late
+from agenteval_otel.models.scoring.probability import probability_of
 from agenteval_otel.models.value import construct, copy_with
 from agenteval_otel.redaction.outgoing import Redaction, is_category, without_content
 from agenteval_otel.runtime.log import log
@@ -36,8 +38,6 @@ from agenteval_otel.sampling.trace import (
     head_ratio_of,
     upstream_of,
 )
-from agenteval_otel.scoring import Aggregation
-from agenteval_otel.scoring.probability import probability_of
 from agenteval_otel.semconv import OTHER, SCOPE_RECEIVED, TAG, UPSTREAM_TOO_SMALL
 from agenteval_otel.telemetry.accounting import Accounting
 from agenteval_otel.telemetry.spans import own_service_version, reference_of

@@ -12,6 +12,7 @@ from time import perf_counter_ns, thread_time, time_ns
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.text import clean
+from agenteval_otel.engine.aggregation import Aggregation, WeightedMean, overall_score
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import (
@@ -25,6 +26,7 @@ from agenteval_otel.evaluators.shadow import asked_criteria, declared_criteria, 
 from agenteval_otel.execution import Executor
 from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE, EvaluatorState
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
+from agenteval_otel.models.scoring.probability import independent, nested
 from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.masking import message_of
@@ -32,8 +34,6 @@ from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.escalation import Escalation, EscalationDecider
 from agenteval_otel.sampling.key import FIXED_KEY, SamplingKey
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
-from agenteval_otel.scoring import Aggregation, WeightedMean, overall_score
-from agenteval_otel.scoring.probability import independent, nested
 from agenteval_otel.semconv import MAX_CRITERIA_PER_SPAN, wrong_criterion_name
 
 NOT_ESCALATED: Final = "not_escalated"

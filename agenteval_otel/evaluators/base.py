@@ -27,10 +27,10 @@ from agenteval_otel.models import (
     ScoreLike,
     ScoreValue,
 )
+from agenteval_otel.models.scoring import label_of, normalize, off_scale, passed_of
+from agenteval_otel.models.scoring.scales import wrong_threshold
 from agenteval_otel.models.value import construct, number_of, refuse_truth_value
 from agenteval_otel.runtime.named_modules import naming
-from agenteval_otel.scoring import label_of, normalize, off_scale, passed_of
-from agenteval_otel.scoring.scales import wrong_threshold
 from agenteval_otel.semconv import SHADOW
 
 Execution = Literal["inline", "thread", "process", "async"]

@@ -22,10 +22,10 @@ from agenteval_otel.models import (
     ScoreValue,
 )
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH, references_of
+from agenteval_otel.models.scoring import AgentDockCriteria
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.runtime.text import composed
-from agenteval_otel.scoring import AgentDockCriteria
 
 _TWO_VALUED = ("binary", "pass/fail")
 _NOTHING = -math.inf

@@ -22,8 +22,8 @@ from agenteval_otel.evaluators.built_in import (
 )
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH
+from agenteval_otel.models.scoring import AgentDockCriteria
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.scoring import AgentDockCriteria
 
 _SHOWN_CHARACTERS = 80
 _IMPOSSIBLE = math.inf

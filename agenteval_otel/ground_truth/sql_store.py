@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 from pydantic import Field, model_validator
 from pydantic_core import from_json, to_json
 
-from agenteval_otel.database.target import Target, target_of
+from agenteval_otel.components.database.target import Target, target_of
 from agenteval_otel.errors import GroundTruthError
 from agenteval_otel.ground_truth.base import GroundTruth, GroundTruthStore
 from agenteval_otel.models import EvaluationInput
@@ -167,7 +167,9 @@ class CachedLookups:
             idle_s=_IDLE_S,
             on_idle=lambda: self._lookups.close(),
         )
-        from agenteval_otel.database.lookups import Lookups  # loads SQLAlchemy and the driver
+        from agenteval_otel.components.database.lookups import (
+            Lookups,  # loads SQLAlchemy and the driver
+        )
 
         self._lookups = Lookups(target, statement, timeout_s=timeout_s, connections=connections)
         self._reset()

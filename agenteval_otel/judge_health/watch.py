@@ -30,6 +30,8 @@ from agenteval_otel.judge_health.settings import (
 )
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.results import unit_of
+from agenteval_otel.models.scoring.probability import has_weight
+from agenteval_otel.models.scoring.probability import weight as weight_of
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock, reset_in_child
@@ -37,8 +39,6 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 from agenteval_otel.runtime.worker import Worker, new_loop
 from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
-from agenteval_otel.scoring.probability import has_weight
-from agenteval_otel.scoring.probability import weight as weight_of
 from agenteval_otel.telemetry.accounting import Labels
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import attach_marked

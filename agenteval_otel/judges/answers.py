@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from agenteval_otel.components.http_client.replies import encodable
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.http_client.replies import encodable
 from agenteval_otel.models.judge_calls import JudgeUsage
 from agenteval_otel.models.value import Value
 from agenteval_otel.redaction import PatternRedactor

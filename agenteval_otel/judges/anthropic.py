@@ -10,9 +10,20 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from agenteval_otel.components.http_client.client import (
+    client_for,
+    no_connection,
+    not_written,
+    quietly,
+)
+from agenteval_otel.components.http_client.replies import (
+    Reply,
+    count_of,
+    encodable,
+    error_of,
+    joined,
+)
 from agenteval_otel.errors import JudgeError, ModelError
-from agenteval_otel.http_client.client import client_for, no_connection, not_written, quietly
-from agenteval_otel.http_client.replies import Reply, count_of, encodable, error_of, joined
 from agenteval_otel.judges.answers import JudgeRequest, Verdict, constrained_form, with_form
 from agenteval_otel.judges.hosted import HostedJudge, check_finished, unfinished
 from agenteval_otel.models.judge_calls import JudgeUsage

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agenteval_otel.components.database.sqlite_store import SqliteStore, erasing
 from agenteval_otel.components.explained import IS_FILE, FriendlyErrors
-from agenteval_otel.database.sqlite_store import SqliteStore, erasing
 from agenteval_otel.judges.answers import Verdict
 from agenteval_otel.runtime.fork import ForkSafeLock
 from agenteval_otel.runtime.log import log

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
+from agenteval_otel.components.http_client.client import Attempts, HostedModel
+from agenteval_otel.components.http_client.replies import Reply, count_of, encodable, joined
 from agenteval_otel.errors import JudgeError, ModelError
-from agenteval_otel.http_client.client import Attempts, HostedModel
-from agenteval_otel.http_client.replies import Reply, count_of, encodable, joined
 from agenteval_otel.judges.answers import (
     JudgeRequest,
     Verdict,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from agenteval_otel.database.sqlite_store import SqliteStore
+from agenteval_otel.components.database.sqlite_store import SqliteStore
 from agenteval_otel.runtime.fork import ForkSafeLock
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from agenteval_otel import semconv as names
 from agenteval_otel.capture.fields import short
 from agenteval_otel.mappers.span import ReadEvent
 from agenteval_otel.models import EvaluationInput, Message, ToolCall, Usage
-from agenteval_otel.scoring.probability import known
+from agenteval_otel.models.scoring.probability import known
 
 Attributes = dict[str, "str | int | list[str]"]
 

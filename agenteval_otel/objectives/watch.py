@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models.scoring.probability import least_probability_of
 from agenteval_otel.objectives.crossings import (
     Callback,
     Callbacks,
@@ -25,7 +26,6 @@ from agenteval_otel.objectives.track import (
 )
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.scoring.probability import least_probability_of
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED
 from agenteval_otel.telemetry.metrics import SharedState
 from agenteval_otel.telemetry.names import NameTable

@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import FriendlyErrors
+from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.runtime.fork import RANDOM, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.base import threshold_of
-from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import SHED
 
 LEVELS: Final = ("full", "reduced", "no model calls", "off")

@@ -18,7 +18,9 @@ from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.reasons import REASONS, CaptureError
 from agenteval_otel.components.blocking import running_part
+from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.engine.agent_settings import AgentSettings, load_set, merged
+from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.handler import (
     AgentSpan,
@@ -63,7 +65,6 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.trace import SamplingSettings
-from agenteval_otel.scoring import Aggregation
 from agenteval_otel.semconv import (
     CAPTURE_FAILED,
     DROPPED_QUEUE_FULL,
@@ -71,7 +72,7 @@ from agenteval_otel.semconv import (
     EVALUATED,
     OTHER,
 )
-from agenteval_otel.storage.base import DeliveryError, FanOutStorage
+from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.storage.erasure import Erasure
 
 FEEDBACK = SamplingDecision(True, None, "feedback")

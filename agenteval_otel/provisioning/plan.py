@@ -10,11 +10,11 @@ from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.evaluators import Evaluator, Func
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models.scoring import normalize
+from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES
 from agenteval_otel.models.value import Value
 from agenteval_otel.objectives import BreachSettings
 from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.scoring import normalize
-from agenteval_otel.scoring.scales import BOOLEAN_SCALES
 from agenteval_otel.semconv import ENVIRONMENT, SHADOW
 
 _EVERY_OTHER = ""

@@ -15,8 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-from agenteval_otel.errors import ConfigurationError, ModelError, StorageError
-from agenteval_otel.http_client.client import (
+from agenteval_otel.components.http_client.client import (
     ResponseTooLong,
     client_for,
     load_clients,
@@ -25,6 +24,7 @@ from agenteval_otel.http_client.client import (
     quietly,
     wait_before,
 )
+from agenteval_otel.errors import ConfigurationError, ModelError, StorageError
 from agenteval_otel.mappers.span import ReadSpan, spans_of_otlp
 from agenteval_otel.replay.recorded import RecordedAnswer, Selection, answers_of
 from agenteval_otel.sidecar.body import OtlpMessages, request_of_json

@@ -18,8 +18,8 @@ from agenteval_otel.models import (
     EvaluationResult,
     SpanReference,
 )
+from agenteval_otel.models.scoring.scales import normalize
 from agenteval_otel.models.value import construct, copy_with
-from agenteval_otel.scoring.scales import normalize
 
 _PREFIX: Final = "gen_ai.evaluation."
 _VERDICTS: Final = {names.LABEL_PASS: True, names.LABEL_FAIL: False}

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
-from agenteval_otel.database.target import database_at
+from agenteval_otel.components.database.target import database_at
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.replay.recorded import RecordedAnswer, Scores, Selection

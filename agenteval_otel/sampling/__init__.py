@@ -1,5 +1,6 @@
 """Samplers: whether an answer is evaluated, and with what probability."""
 
+from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext
 from agenteval_otel.sampling.combined import ConversationSampler, FirstOfSampler
 from agenteval_otel.sampling.escalation import Escalation, ResultSampler
@@ -13,7 +14,6 @@ from agenteval_otel.sampling.rules import (
     RuleSampler,
     SlowSampler,
 )
-from agenteval_otel.scoring.probability import SamplingDecision
 
 __all__ = [
     "AgentSampler", "AnnotationSampler", "AnswerFacts", "ConversationSampler", "ErrorSampler", "Escalation",

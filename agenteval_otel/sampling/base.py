@@ -13,8 +13,8 @@ from typing import ClassVar, NamedTuple
 from agenteval_otel.components import Component
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
+from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.sampling.key import FIXED_KEY, SamplingKey
-from agenteval_otel.scoring.probability import SamplingDecision
 
 RANDOMNESS_RANGE = 1 << 64
 

@@ -11,10 +11,10 @@ from pydantic import Field, SerializeAsAny, field_validator
 from agenteval_otel.components import ListOf
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.sampling.base import Sampler, SamplingContext, expect_before_results
 from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.ratio import RatioSampler
-from agenteval_otel.scoring.probability import SamplingDecision
 
 _MAX_CHARS, _BEGINNING = 512, 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)

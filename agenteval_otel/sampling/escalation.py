@@ -26,15 +26,15 @@ from agenteval_otel.components.explained import ComponentError, FriendlyErrors, 
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
-from agenteval_otel.sampling.key import FIXED_KEY, LOW_64, SamplingKey
-from agenteval_otel.sampling.rules import RuleSampler
-from agenteval_otel.scoring.probability import (
+from agenteval_otel.models.scoring.probability import (
     BASELINE,
     SamplingDecision,
     probability_of,
     union,
 )
+from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
+from agenteval_otel.sampling.key import FIXED_KEY, LOW_64, SamplingKey
+from agenteval_otel.sampling.rules import RuleSampler
 
 
 class Escalation(BaseModel, metaclass=FriendlyErrors):

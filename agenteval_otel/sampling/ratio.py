@@ -10,8 +10,8 @@ from typing import ClassVar, NamedTuple
 
 from pydantic import Field
 
+from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
-from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import RATE_LIMITED
 
 # aiming a little below the ceiling keeps most of the limiting in the ratio, instead of in losses

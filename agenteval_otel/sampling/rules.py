@@ -19,10 +19,10 @@ from agenteval_otel.components import ListOf
 from agenteval_otel.components.explained import suggestion
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.models.value import number_of
 from agenteval_otel.runtime.patterns import check_flags, compile_pattern
 from agenteval_otel.sampling.base import AnswerFacts, Sampler, SamplingContext, threshold_of
-from agenteval_otel.scoring.probability import SamplingDecision
 from agenteval_otel.semconv import ANNOTATIONS, CRITERION_NAME, FORMER_NAMES, TAG
 
 

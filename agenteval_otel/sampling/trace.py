@@ -21,17 +21,17 @@ from opentelemetry.trace import SpanContext
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from agenteval_otel.components.explained import FriendlyErrors
-from agenteval_otel.runtime.fork import RANDOM
-from agenteval_otel.sampling.base import RANDOMNESS_RANGE, SamplingContext
-from agenteval_otel.sampling.key import LOW_64, SamplingKey
-from agenteval_otel.sampling.ratio import ThresholdRule
-from agenteval_otel.scoring.probability import (
+from agenteval_otel.models.scoring.probability import (
     SamplingDecision,
     independent,
     known,
     nested,
     of_threshold,
 )
+from agenteval_otel.runtime.fork import RANDOM
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE, SamplingContext
+from agenteval_otel.sampling.key import LOW_64, SamplingKey
+from agenteval_otel.sampling.ratio import ThresholdRule
 from agenteval_otel.semconv import UPSTREAM_NOT_KEPT, UPSTREAM_TOO_SMALL
 
 Trust = Literal["trace_id", "tracestate"]

@@ -12,39 +12,9 @@ from typing import Any
 from agenteval_otel.capture.text import plain
 from agenteval_otel.components import Component
 from agenteval_otel.components.blocking import part_of, stepwise
-from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.runtime.worker import Worker, new_loop
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure
-
-
-class DeliveryError(StorageError):
-    """Why a value was not sent, in our own words: neither content nor secrets.
-
-    Args:
-        message: What happened.
-        error_type: Which way it failed, in a word of a closed list.
-        status: The receiver's, where it answered.
-        retryable: Whether sending again may help.
-        retry_after_s: How long the receiver asks to wait.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        error_type: str,
-        status: int | None = None,
-        retryable: bool = False,
-        retry_after_s: float | None = None,
-    ) -> None:
-        self.error_type, self.status, self.retryable, self.retry_after_s = (
-            error_type,
-            status,
-            retryable,
-            retry_after_s,
-        )
-        super().__init__(message)
 
 
 class EvaluationStorageProvider(Component, contract="storage"):

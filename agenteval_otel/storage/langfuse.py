@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import SecretStr
 
-from agenteval_otel.storage.base import DeliveryError
+from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.storage.scores import Requests, ScoreStorageProvider, SpanScore, in_parts
 
 _ENVIRONMENT: Final = re.compile(r"(?!langfuse)[a-z0-9_-]{1,40}")

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import SecretStr
 
-from agenteval_otel.storage.base import DeliveryError
-from agenteval_otel.storage.delivery import NOT_THERE_YET
+from agenteval_otel.components.delivery import NOT_THERE_YET, DeliveryError
 from agenteval_otel.storage.scores import Requests, ScoreStorageProvider, SpanScore
 
 _AT_ONCE: Final = 8

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 
 from pydantic import SecretStr
 
-from agenteval_otel.storage.base import DeliveryError
+from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.storage.scores import Requests, ScoreStorageProvider, SpanScore, in_parts
 
 _KINDS: Final = {"llm_judge": "LLM", "human": "HUMAN"}

@@ -5,7 +5,7 @@ Every part that needs what was stored asks here, whichever the place is.
 
 from __future__ import annotations
 
-from agenteval_otel.database.target import Target, database_at, is_sqlite
+from agenteval_otel.components.database.target import Target, database_at, is_sqlite
 from agenteval_otel.errors import StorageError
 from agenteval_otel.storage.line_files import LineFiles
 from agenteval_otel.storage.places import Place

@@ -17,8 +17,8 @@ from pydantic.alias_generators import to_camel
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.results import unit_of
+from agenteval_otel.models.scoring.probability import known, weight
 from agenteval_otel.runtime.log import log
-from agenteval_otel.scoring.probability import known, weight
 from agenteval_otel.storage.base import without_objects
 
 LABELS: Final = (

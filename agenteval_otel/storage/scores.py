@@ -20,9 +20,9 @@ from pydantic import Field, SecretStr, SerializationInfo, field_validator, model
 from pydantic import field_serializer as serializer
 
 from agenteval_otel.capture.text import cap
+from agenteval_otel.components.delivery import BatchDelivery, BatchSender, DeliveryError
 from agenteval_otel.components.explained import ComponentError
-from agenteval_otel.errors import ConfigurationError, ModelError
-from agenteval_otel.http_client.client import (
+from agenteval_otel.components.http_client.client import (
     can_be_sent,
     client_for,
     load_clients,
@@ -30,12 +30,12 @@ from agenteval_otel.http_client.client import (
     problem_of,
     quietly,
 )
-from agenteval_otel.http_client.replies import Reply, error_of, object_of
+from agenteval_otel.components.http_client.replies import Reply, error_of, object_of
+from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.runtime.masking import mask_text
 from agenteval_otel.runtime.text import sanitise
-from agenteval_otel.storage.base import DeliveryError, EvaluationStorageProvider
-from agenteval_otel.storage.delivery import BatchDelivery, BatchSender
+from agenteval_otel.storage.base import EvaluationStorageProvider
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure
 
 _NAME_CHARS: Final = 256

@@ -11,7 +11,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from agenteval_otel.database.target import Target, target_of
+from agenteval_otel.components.database.target import Target, target_of
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.batcher import BatchedStorageProvider, Sink
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure

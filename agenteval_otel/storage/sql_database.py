@@ -21,14 +21,14 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
-from agenteval_otel.database.engines import (
+from agenteval_otel.components.database.engines import (
     error_of,
     is_database_failure,
     server_engine,
     sqlite_engine,
 )
-from agenteval_otel.database.sqlite_store import open_sqlite
-from agenteval_otel.database.target import Target
+from agenteval_otel.components.database.sqlite_store import open_sqlite
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset_in_child
 from agenteval_otel.runtime.log import log

@@ -11,9 +11,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from agenteval_otel.database.engines import error_of
-from agenteval_otel.database.sqlite_store import open_sqlite
-from agenteval_otel.database.target import Target
+from agenteval_otel.components.database.engines import error_of
+from agenteval_otel.components.database.sqlite_store import open_sqlite
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.errors import StorageError
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure, without_person
 from agenteval_otel.storage.files import lock_of, open_locked

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from agenteval_otel.database.target import Target
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.places import Place, Query, Stored
 from agenteval_otel.storage.rows import (

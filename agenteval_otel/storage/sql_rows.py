@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.inputs import Annotations
+from agenteval_otel.models.scoring.probability import weight
 from agenteval_otel.models.value import Value
 from agenteval_otel.runtime.text import sanitise
-from agenteval_otel.scoring.probability import weight
 from agenteval_otel.storage.base import without_objects
 
 _NAME_CHARS = 256

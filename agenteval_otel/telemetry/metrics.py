@@ -22,8 +22,8 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from agenteval_otel import semconv as names
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.judge_calls import JudgeCall
-from agenteval_otel.scoring.probability import has_weight
-from agenteval_otel.scoring.probability import weight as weight_of
+from agenteval_otel.models.scoring.probability import has_weight
+from agenteval_otel.models.scoring.probability import weight as weight_of
 from agenteval_otel.semconv import Instrument
 from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.names import Names, NameTable

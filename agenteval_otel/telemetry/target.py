@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
-from agenteval_otel.http_client.replies import retry_after_of
+from agenteval_otel.components.http_client.replies import retry_after_of
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import split_address
 from agenteval_otel.runtime.version import scope_version

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import Field, PrivateAttr
 
+from agenteval_otel.components.http_client.replies import RETRYABLE
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.http_client.replies import RETRYABLE
 from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.judges.answers import parse_answer
 from agenteval_otel.judges.base import ERROR_TYPES

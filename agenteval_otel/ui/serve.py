@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from agenteval_otel.database.target import Target, database_at, is_sqlite
+from agenteval_otel.components.database.target import Target, database_at, is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.read import database_of

@@ -235,7 +235,7 @@ def test_stored_results_give_their_inputs(tmp_path: Path, monkeypatch: pytest.Mo
         connection.execute("CREATE TABLE a (b)")
     assert "no such table: agenteval_schema" in problems(foreign)[0]
     monkeypatch.setattr(
-        "agenteval_otel.database.target.importlib.util.find_spec", lambda name: None
+        "agenteval_otel.components.database.target.importlib.util.find_spec", lambda name: None
     )
     assert 'needs the extra sql: pip install "agenteval-otel[sql]"' in problems(foreign)[0]
 

@@ -9,7 +9,7 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, monitor
 from agenteval_otel.config import current_pipeline
-from agenteval_otel.scoring import Aggregation
+from agenteval_otel.engine.aggregation import Aggregation
 from tests.config.support import configured
 from tests.testing.doubles import Free, Keeping
 

@@ -225,7 +225,7 @@ def test_connections_of_an_embedder_that_goes_away_are_closed() -> None:
     program = """
 import asyncio, gc
 from agenteval_otel.embedders import OpenAICompatibleEmbedder
-from agenteval_otel.http_client.client import _OPEN
+from agenteval_otel.components.http_client.client import _OPEN
 from agenteval_otel.testing import ModelReply, ModelServer
 
 async def several(embedder):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel.engine.aggregation import Aggregation, Scored
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import (
     CriterionEvaluator,
@@ -22,7 +23,6 @@ from agenteval_otel.evaluators import (
     RuleBased,
 )
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
-from agenteval_otel.scoring import Aggregation, Scored
 from tests.testing.doubles import Fixed, Free, Keeping, Thinking, config_of
 
 INPUT = EvaluationInput(response="Paris is the capital of France.")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.engine.aggregation import AllMustPass
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluation_sync, run_evaluations_sync
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
@@ -29,7 +30,6 @@ from agenteval_otel.sampling import Escalation, FunctionSampler, ResultSampler, 
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import second_randomness
 from agenteval_otel.sampling.rules import RuleSampler
-from agenteval_otel.scoring.aggregation import AllMustPass
 from tests.execution.support import forever
 from tests.testing.doubles import Fixed, Free, Raw, Thinking, config_of
 

@@ -14,7 +14,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, ToolUsage
 from agenteval_otel.execution.wire import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
-from agenteval_otel.scoring import AgentDockCriteria
+from agenteval_otel.models.scoring import AgentDockCriteria
 from tests.evaluators.support import results_of
 
 SEARCH = {

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, monitor
+from agenteval_otel.components.http_client.client import _OPEN
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
-from agenteval_otel.http_client.client import _OPEN
 from agenteval_otel.judges import (
     AnthropicJudge,
     Judge,

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.database.sqlite_store import SqliteStore
+from agenteval_otel.components.database.sqlite_store import SqliteStore
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
 from agenteval_otel.judges import JudgeUsage
 from agenteval_otel.judges import budget as budgets

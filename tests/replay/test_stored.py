@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from agenteval_otel.database.target import target_of
+from agenteval_otel.components.database.target import target_of
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,

@@ -15,7 +15,7 @@ import pytest
 
 import agenteval_otel
 from agenteval_otel import EvaluationInput
-from agenteval_otel.database.target import target_of
+from agenteval_otel.components.database.target import target_of
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, SpanReference
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider

@@ -20,6 +20,7 @@ import pytest
 from langfuse.api import LangfuseAPI, ScoreDataType
 from langfuse.api.scores import CreateScoreRequest
 
+from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.results import SpanReference
 from agenteval_otel.runtime.memory import MEMORY
@@ -28,7 +29,6 @@ from agenteval_otel.storage import (
     MlflowStorageProvider,
     PhoenixStorageProvider,
 )
-from agenteval_otel.storage.base import DeliveryError
 from agenteval_otel.storage.scores import ScoreStorageProvider, scores_of
 from tests.backends.faults import free_ports
 from tests.storage.receiver import (

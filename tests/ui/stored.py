@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agenteval_otel.database.target import Target
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,

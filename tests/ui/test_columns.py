@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.database.target import Target
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.intervals import UnitMean, UnitSums, estimate_of
 from agenteval_otel.storage.sql_database import add_missing_indices

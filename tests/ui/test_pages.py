@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel import cli
-from agenteval_otel.database.target import Target
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.ui import assets
 from agenteval_otel.ui.serve import opened, prepare

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.database.target import target_of
+from agenteval_otel.components.database.target import target_of
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import Database

@@ -17,9 +17,9 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.inputs import Annotations
-from agenteval_otel.scoring import passed_of
-from agenteval_otel.scoring.probability import weight
-from agenteval_otel.scoring.scales import BOOLEAN_WORDS
+from agenteval_otel.models.scoring import passed_of
+from agenteval_otel.models.scoring.probability import weight
+from agenteval_otel.models.scoring.scales import BOOLEAN_WORDS
 
 
 class Labelled(NamedTuple):

@@ -28,9 +28,9 @@ from agenteval_otel.capture.build import history_fields, last_question
 from agenteval_otel.capture.messages import all_turns, is_message
 from agenteval_otel.capture.reading import Reading
 from agenteval_otel.cli.file_kinds import foreign_kind
+from agenteval_otel.components.database.target import is_sqlite
 from agenteval_otel.components.explained import explain_validation, known_choices
 from agenteval_otel.config import Problem, SettingsError
-from agenteval_otel.database.target import is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.storage.erasure import ERASED

@@ -57,8 +57,8 @@ from agenteval_otel.judges.adapter import CallableJudge, JudgeField, as_judge
 from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.models.judge_calls import BATCH
+from agenteval_otel.models.scoring.scales import rating_of
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.scoring.scales import rating_of
 
 _RUBRIC_PASSES = 0.7
 _OWN_CRITERION = {"description", "scale", "levels", "rubric"}

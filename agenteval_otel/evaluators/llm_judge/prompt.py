@@ -24,7 +24,7 @@ from agenteval_otel.evaluators.llm_judge.rubric import (
 from agenteval_otel.judges.answers import JudgeRequest
 from agenteval_otel.judges.prompt import CaseText, JudgePrompt, neutral_json, render, visible
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
-from agenteval_otel.scoring.scales import BOOLEAN_SCALES
+from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES
 
 ReplyForm = Literal["evidence", "score", "lines", "number"]
 

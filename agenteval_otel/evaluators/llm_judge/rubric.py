@@ -25,7 +25,7 @@ from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.built_in import NESTED, NotBlank
 from agenteval_otel.evaluators.llm_judge.case import CaseField, CaseFields
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
-from agenteval_otel.scoring.scales import BOOLEAN_SCALES, BOOLEAN_WORDS, bounds_of
+from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES, BOOLEAN_WORDS, bounds_of
 
 # The catalogue: criteria with rubrics of our own, which are read when they are first used. A file
 # has the fields of a `Rubric`, and beside them `group` and `direction` for readers, and `tags` for

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
 
-from agenteval_otel.http_client.client import wait_before
+from agenteval_otel.components.http_client.client import wait_before
+from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.worker import Worker, new_loop
-from agenteval_otel.storage.base import DeliveryError
 
 NOT_THERE_YET = "not_there_yet"
 """The error type of what the receiver may take later, such as a score of a trace that it has not
@@ -35,6 +35,35 @@ _IDLE_S = 10.0  # after which the connections are closed and the thread ends
 _FIRST_RETRY_S, _LATE_S, _LATEST_S = 0.5, 1.0, 8.0
 _HURRIED_S = 0.25
 _LOOK_AGAIN_S = 0.02
+
+
+class DeliveryError(StorageError):
+    """Why a value was not sent, in our own words: neither content nor secrets.
+
+    Args:
+        message: What happened.
+        error_type: Which way it failed, in a word of a closed list.
+        status: The receiver's, where it answered.
+        retryable: Whether sending again may help.
+        retry_after_s: How long the receiver asks to wait.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        error_type: str,
+        status: int | None = None,
+        retryable: bool = False,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.error_type, self.status, self.retryable, self.retry_after_s = (
+            error_type,
+            status,
+            retryable,
+            retry_after_s,
+        )
+        super().__init__(message)
 
 
 class BatchSender(Protocol):

@@ -31,8 +31,14 @@ from pydantic import (
 
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import ComponentError
+from agenteval_otel.components.http_client.replies import (
+    Reply,
+    error_of,
+    object_of,
+    status_of,
+    unreadable,
+)
 from agenteval_otel.errors import ConfigurationError, ModelError
-from agenteval_otel.http_client.replies import Reply, error_of, object_of, status_of, unreadable
 from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock
 
 if TYPE_CHECKING:

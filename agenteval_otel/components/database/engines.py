@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DatabaseError, DataError, DBAPIError, IntegrityError, InterfaceError
 from sqlalchemy.pool import NullPool
 
-from agenteval_otel.database.sqlite_store import open_sqlite
-from agenteval_otel.database.target import Target
+from agenteval_otel.components.database.sqlite_store import open_sqlite
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.errors import StorageError
 
 _BUSY_S = 0.25

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError, TimeoutError
 from sqlalchemy.pool import QueuePool
 
-from agenteval_otel.database.engines import error_of, server_engine, sqlite_engine
-from agenteval_otel.database.target import Target
+from agenteval_otel.components.database.engines import error_of, server_engine, sqlite_engine
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.errors import GroundTruthError
 from agenteval_otel.runtime.fork import reset_in_child
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from agenteval_otel.components import Component
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES, normalize, passed_of
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.scoring.scales import BOOLEAN_SCALES, normalize, passed_of
 
 
 class Scored(NamedTuple):
