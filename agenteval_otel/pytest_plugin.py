@@ -17,7 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from agenteval_otel import AggregatedEvaluationResult, EvaluationRunConfig, Settings
-    from agenteval_otel.judges import Judge
+    from agenteval_otel.evaluators.judges import Judge
 
 _RESULTS = pytest.StashKey[list[dict[str, Any]]]()
 _KEPT: Any = {
@@ -90,7 +90,7 @@ def agenteval_config(pytestconfig: pytest.Config, agenteval_settings: Any) -> Ev
     from agenteval_otel.config import Settings
     from agenteval_otel.config.process import build, run_fields
     from agenteval_otel.engine.config import EvaluationRunConfig
-    from agenteval_otel.judges import Judge
+    from agenteval_otel.evaluators.judges import Judge
 
     settings = (
         agenteval_settings
@@ -278,7 +278,7 @@ def _place(config: pytest.Config, option: str) -> Path | None:
 
 
 def _recorded(config: pytest.Config, judge: Any, path: Path) -> Judge:
-    from agenteval_otel.judges.adapter import as_judge
+    from agenteval_otel.evaluators.judges.adapter import as_judge
     from agenteval_otel.testing.cassette import CassetteJudge
 
     loaded = as_judge(judge)

@@ -62,7 +62,7 @@ def _raw(size: Size) -> Numbers:
     """The SDK by itself, 64 at a time, with the same question and the same form of the answer."""
     import anthropic
 
-    from agenteval_otel.judges.answers import constrained_form
+    from agenteval_otel.evaluators.judges.answers import constrained_form
     from agenteval_otel.models import EvaluationInput
 
     total = size.of(*_WAVES) * _AT_ONCE

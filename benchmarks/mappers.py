@@ -286,8 +286,8 @@ def _traces(size: Size) -> Numbers:
     """
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+    from agenteval_otel.capture.spans.span import spans_of_otlp
     from agenteval_otel.mappers import read_trace
-    from agenteval_otel.mappers.span import spans_of_otlp
 
     repeats = size.of(50, 400)
     numbers = {}

@@ -18,7 +18,7 @@ CODE = sorted((ROOT / "agenteval_otel").rglob("*.py"))
 # What a judge reads: the wording is measured.
 PROMPTS = {
     ROOT / "agenteval_otel/evaluators/llm_judge/prompt.py",
-    ROOT / "agenteval_otel/judges/prompt.py",
+    ROOT / "agenteval_otel/evaluators/judges/prompt.py",
 }
 DOCUMENTS = sorted(
     path

@@ -10,8 +10,8 @@ import pytest
 from agenteval_otel.capture.answers import read_answer
 from agenteval_otel.capture.build import history_fields
 from agenteval_otel.capture.messages import call_of, part_calls, part_results
+from agenteval_otel.capture.spans.dialects.gen_ai import turn_of_parts
 from agenteval_otel.evaluators.tools.calls import calls_of, has_failed
-from agenteval_otel.mappers.dialects.gen_ai import turn_of_parts
 from agenteval_otel.models import EvaluationInput, Message, ToolCall
 
 ARGUMENTS, RESULT = {"city": "Paris"}, {"degrees": 21}

@@ -15,7 +15,7 @@ from typing import Any, Final
 from agenteval_otel.capture.detached import Detached, NamedList, Unreadable
 from agenteval_otel.capture.ownership import is_own, module_of
 from agenteval_otel.capture.reasons import CaptureError
-from agenteval_otel.redaction import PatternRedactor
+from agenteval_otel.capture.redaction import PatternRedactor
 from agenteval_otel.runtime.text import sanitise
 
 CAP_CHARS: Final = 256 * 1024

@@ -28,8 +28,8 @@ from agenteval_otel.comparison.answers import label_of
 from agenteval_otel.comparison.pairwise import QUESTION, notes_of, with_preferences
 from agenteval_otel.engine.offline import Progress
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.judges.adapter import as_judge
-from agenteval_otel.judges.cache import CacheSettings
+from agenteval_otel.evaluators.judges.adapter import as_judge
+from agenteval_otel.evaluators.judges.cache import CacheSettings
 from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.reports.totals import JudgeTotals
 from agenteval_otel.runtime.masking import printable

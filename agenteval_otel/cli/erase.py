@@ -184,7 +184,7 @@ def _journal(settings: Settings, erasure: Erasure) -> Iterator[ErasedPlace]:
     folder = settings.sidecar.durable
     if folder is None or not Path(folder).is_dir():
         return
-    from agenteval_otel.sidecar.body import OtlpMessages
+    from agenteval_otel.capture.otlp.body import OtlpMessages
     from agenteval_otel.sidecar.erasure import erase_from_journal
     from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
     from agenteval_otel.sidecar.quarantine import Quarantine

@@ -13,10 +13,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from agenteval_otel.compat.agentdock import AGENT_ID, BLOCK
 from agenteval_otel.components.database.target import SQLITE_BEGINS
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.compat.agentdock import AGENT_ID, BLOCK
 from agenteval_otel.models import EvaluationInput
 
 _HEAD_BYTES: Final = 64 * 1024

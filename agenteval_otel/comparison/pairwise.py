@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.comparison.answers import Answer
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.judges.answers import JudgeRequest
-from agenteval_otel.judges.base import Guarded, Judge
-from agenteval_otel.judges.prompt import CaseText, render, shortened
+from agenteval_otel.evaluators.judges.answers import JudgeRequest
+from agenteval_otel.evaluators.judges.base import Guarded, Judge
+from agenteval_otel.evaluators.judges.prompt import CaseText, render, shortened
 from agenteval_otel.storage.rows import ScoreOf
 
 PREFERRED: Final = "preferred"

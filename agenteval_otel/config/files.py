@@ -12,9 +12,10 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agenteval_otel.compat.agentdock import AGENT_ID, BLOCK, ENTRIES
 from agenteval_otel.config.tree import MAX_DEPTH, MAX_VALUES, Tree, path_of, paths_of
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.compat.agentdock import AGENT_ID, BLOCK, ENTRIES
+from agenteval_otel.runtime.text import without_duplicates
 
 MAX_BYTES = 256 * 1024
 _WORDS = {
@@ -261,16 +262,6 @@ def _load_json(text: str, name: str) -> tuple[Any, dict[str, str]]:
 
 
 _LOADERS = {".yaml": load_yaml, ".yml": load_yaml, ".toml": _load_toml, ".json": _load_json}
-
-
-def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, for `json.loads`. Raises `ValueError` where a key comes twice."""
-    mapping: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in mapping:
-            raise ValueError(f"the key {key[:40]!r} appears twice")
-        mapping[key] = value
-    return mapping
 
 
 def _with_origins(values: Any, name: str) -> tuple[Any, dict[str, str]]:

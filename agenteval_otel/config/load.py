@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agenteval_otel.compat.agentdock import ENTRIES, SETTINGS_OF, check_one_form, marked
 from agenteval_otel.components.explained import known_choices, suggestion
 from agenteval_otel.config.settings import Problems, Settings
 from agenteval_otel.config.tree import EXCLUSIVE, Tree, map_texts, merge, paths_of
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.compat.agentdock import ENTRIES, SETTINGS_OF, check_one_form, marked
 from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_text
 
 _PREFIX = "AGENTEVAL_"

@@ -14,7 +14,9 @@ from pydantic import Field, SerializeAsAny, TypeAdapter, ValidationInfo
 from pydantic.functional_validators import field_validator, model_validator
 from pydantic.json_schema import WithJsonSchema
 
-from agenteval_otel.assembly.conversations import ConversationSettings
+from agenteval_otel.capture.assembly.conversations import ConversationSettings
+from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.capture.redaction.redactor import load_redactors
 from agenteval_otel.components.explained import (
     ComponentError,
     FrozenSettings,
@@ -36,15 +38,13 @@ from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
-from agenteval_otel.ground_truth import GroundTruthStore
-from agenteval_otel.ground_truth.base import load_store
+from agenteval_otel.evaluators.ground_truth import GroundTruthStore
+from agenteval_otel.evaluators.ground_truth.base import load_store
 from agenteval_otel.judge_health import JudgeHealthSettings
 from agenteval_otel.models.scoring import check_criteria
 from agenteval_otel.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
 from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
-from agenteval_otel.redaction import Redactor, default_redactors
-from agenteval_otel.redaction.redactor import load_redactors
 from agenteval_otel.runtime.masking import mask, mask_text
 from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.trace import SamplingSettings

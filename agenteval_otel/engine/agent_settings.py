@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import ConfigDict, Field, ValidationInfo
 from pydantic.functional_validators import field_validator, model_validator
 
-from agenteval_otel.compat import load_evaluators
 from agenteval_otel.components.explained import ComponentError, FriendlyErrors, FrozenSettings
 from agenteval_otel.components.loading import import_function, load_each, resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.compat import load_evaluators
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.scoring import check_criteria

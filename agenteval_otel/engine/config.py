@@ -25,7 +25,8 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from agenteval_otel.compat import load_entries, load_evaluators
+from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.capture.redaction.redactor import load_redactors
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import FriendlyErrors, explain_validation, known_choices
 from agenteval_otel.components.loading import import_plugins, resolve
@@ -34,14 +35,13 @@ from agenteval_otel.engine.handler import StorageLike, check_escalation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.compat import load_entries, load_evaluators
 from agenteval_otel.evaluators.func import EvaluatorLike
-from agenteval_otel.ground_truth import GroundTruthStore
-from agenteval_otel.ground_truth.base import load_store
+from agenteval_otel.evaluators.ground_truth import GroundTruthStore
+from agenteval_otel.evaluators.ground_truth.base import load_store
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.scoring import check_criteria
 from agenteval_otel.models.value import snapshot_of
-from agenteval_otel.redaction import Redactor, default_redactors
-from agenteval_otel.redaction.redactor import load_redactors
 from agenteval_otel.runtime.masking import mask
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.storage import EvaluationStorageProvider

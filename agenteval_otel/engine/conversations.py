@@ -13,7 +13,7 @@ from typing import Any
 
 from opentelemetry.trace import SpanContext
 
-from agenteval_otel.assembly.conversations import (
+from agenteval_otel.capture.assembly.conversations import (
     Conversation,
     ConversationAssembler,
     ConversationKey,

@@ -24,7 +24,7 @@ from agenteval_otel.engine.window import begin_batch
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Schedule
-from agenteval_otel.ground_truth.base import with_ground_truth
+from agenteval_otel.evaluators.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.models.results import Late
 from agenteval_otel.models.scoring.probability import with_least_probability

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.spans.forwarded import Attributes, Sampled, attributes_of
 from agenteval_otel.engine.live import Done, Engine
-from agenteval_otel.mappers.forwarded import Attributes, Sampled, attributes_of
 from agenteval_otel.semconv import PIPELINE_FAILED, SENT
 from agenteval_otel.telemetry.forward import EventStream
 

@@ -15,6 +15,7 @@ from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.capture.build import build_input
 from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall, new_call_id
 from agenteval_otel.capture.reasons import CaptureError
+from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.evaluation import Evaluation
@@ -25,7 +26,6 @@ from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.objectives import Objectives
-from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED

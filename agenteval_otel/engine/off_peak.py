@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.redaction.outgoing import Redaction
+from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.components.database.sqlite_store import SqliteStore, erasing
 from agenteval_otel.engine.handler import HandlerSettings, judges_of
 from agenteval_otel.engine.off_peak_batches import (
@@ -27,12 +29,10 @@ from agenteval_otel.engine.off_peak_batches import (
 from agenteval_otel.engine.off_peak_batches import SCHEMA as BATCH_SCHEMA
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.engine.window import OffPeakSettings, Waited
-from agenteval_otel.judges.batches import BatchAnswers
-from agenteval_otel.mappers.forwarded import Sampled
+from agenteval_otel.evaluators.judges.batches import BatchAnswers
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.memory import kept_bytes
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.sampling.trace import Upstream

@@ -15,8 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges.answers import JudgeRequest, Verdict
-from agenteval_otel.judges.batches import (
+from agenteval_otel.evaluators.judges.answers import JudgeRequest, Verdict
+from agenteval_otel.evaluators.judges.batches import (
     BATCHED,
     BatchQuestion,
     answer_of_json,

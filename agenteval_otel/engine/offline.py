@@ -22,14 +22,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
+from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.text import CAP_CHARS, cap
 from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, as_input
 from agenteval_otel.engine.response import aggregate
 from agenteval_otel.engine.run import EvaluationRunner, combined, own_criteria
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.ground_truth.base import with_ground_truth
 from agenteval_otel.execution import Executor
-from agenteval_otel.ground_truth.base import with_ground_truth
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,
@@ -38,7 +39,6 @@ from agenteval_otel.models import (
 )
 from agenteval_otel.models.scoring import AgentDockCriteria
 from agenteval_otel.models.value import copy_with, snapshot_of
-from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.loop import blocking
 from agenteval_otel.runtime.masking import message_of

@@ -9,12 +9,13 @@ from typing import Any, Protocol
 
 from opentelemetry.trace import SpanContext, get_tracer_provider
 
-from agenteval_otel.assembly.conversations import Conversation
+from agenteval_otel.capture.assembly.conversations import Conversation
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.redaction.outgoing import Redaction, is_category, without_content
+from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import WEIGHTED_MEAN, EvaluationRunner, RunOutcome, combined
-from agenteval_otel.mappers.forwarded import Sampled
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,
@@ -26,7 +27,6 @@ from agenteval_otel.models.inputs import Annotations, is_blank
 from agenteval_otel.models.results import HasUnit, Late
 from agenteval_otel.models.scoring.probability import probability_of
 from agenteval_otel.models.value import construct, copy_with
-from agenteval_otel.redaction.outgoing import Redaction, is_category, without_content
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
 from agenteval_otel.sampling.trace import (

@@ -11,6 +11,7 @@ from functools import partial
 from time import perf_counter_ns, thread_time, time_ns
 from typing import Any, Final, NamedTuple
 
+from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.aggregation import Aggregation, WeightedMean, overall_score
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
@@ -28,7 +29,6 @@ from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE, EvaluatorState
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.scoring.probability import independent, nested
 from agenteval_otel.models.value import completed, copy_with
-from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.escalation import Escalation, EscalationDecider

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_validator
 
 from agenteval_otel.components.explained import ComponentError
-from agenteval_otel.embedders import Embedder, HashingEmbedder
-from agenteval_otel.embedders.base import EmbedderUsage, as_embedder
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped, ModelError
 from agenteval_otel.evaluators.base import EvaluatorKind, Execution
 from agenteval_otel.evaluators.built_in import BuiltInEvaluator
+from agenteval_otel.evaluators.embedders import Embedder, HashingEmbedder
+from agenteval_otel.evaluators.embedders.base import EmbedderUsage, as_embedder
 from agenteval_otel.models import (
     EvaluationCriteria,
     EvaluationInput,

@@ -17,7 +17,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
-from agenteval_otel.assembly.traces import AssembledTrace, TraceAssembler
+from agenteval_otel.capture.assembly.traces import AssembledTrace, TraceAssembler
 from agenteval_otel.capture.calls import (
     CURRENT,
     EVALUATING,
@@ -25,13 +25,13 @@ from agenteval_otel.capture.calls import (
     call_id_of_span,
 )
 from agenteval_otel.capture.reasons import CaptureError
+from agenteval_otel.capture.spans.answer import environment_of
+from agenteval_otel.capture.spans.forwarded import ForwardedAnswer
+from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan, span_of_sdk
+from agenteval_otel.capture.spans.trace import Mapped, TraceReading, read_traces
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline, follow
 from agenteval_otel.instrumentation.handler import Handler
-from agenteval_otel.mappers.answer import environment_of
-from agenteval_otel.mappers.forwarded import ForwardedAnswer
-from agenteval_otel.mappers.span import ReadEvent, ReadSpan, span_of_sdk
-from agenteval_otel.mappers.trace import Mapped, TraceReading, read_traces
 from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.pipeline.exit import watch_exit

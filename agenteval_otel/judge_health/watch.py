@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel import semconv as names
+from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import find_criterion, result_of
@@ -33,7 +34,6 @@ from agenteval_otel.models.results import unit_of
 from agenteval_otel.models.scoring.probability import has_weight
 from agenteval_otel.models.scoring.probability import weight as weight_of
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock, reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import EvaluationThread

@@ -10,11 +10,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.assembly.conversations import packed, unpacked
+from agenteval_otel.capture.assembly.conversations import packed, unpacked
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import RunOutcome
-from agenteval_otel.ground_truth.index import NormalizedQuery
+from agenteval_otel.evaluators.ground_truth.index import NormalizedQuery
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH, is_blank
 from agenteval_otel.models.value import copy_with

@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from agenteval_otel.assembly.conversations import ConversationSettings
 from agenteval_otel.capture.annotations import hashed
+from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.reasons import REASONS, CaptureError
+from agenteval_otel.capture.redaction import Redactor, default_redactors
+from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.components.blocking import running_part
 from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.engine.agent_settings import AgentSettings, load_set, merged
@@ -36,8 +38,8 @@ from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.ground_truth import GroundTruthStore
 from agenteval_otel.execution import Executor
-from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.objectives import Objectives, ObjectiveSettings
@@ -59,8 +61,6 @@ from agenteval_otel.pipeline.load_shedding import (
 from agenteval_otel.pipeline.pending import PendingAnswers
 from agenteval_otel.pipeline.pool import PoolDispatcher
 from agenteval_otel.pipeline.unsampled import UnsampledCalls
-from agenteval_otel.redaction import Redactor, default_redactors
-from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler

@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
+from agenteval_otel.capture.otlp.body import OtlpMessages, request_of_json
+from agenteval_otel.capture.spans.span import ReadSpan, spans_of_otlp
 from agenteval_otel.components.http_client.client import (
     ResponseTooLong,
     client_for,
@@ -25,9 +27,7 @@ from agenteval_otel.components.http_client.client import (
     wait_before,
 )
 from agenteval_otel.errors import ConfigurationError, ModelError, StorageError
-from agenteval_otel.mappers.span import ReadSpan, spans_of_otlp
 from agenteval_otel.replay.recorded import RecordedAnswer, Selection, answers_of
-from agenteval_otel.sidecar.body import OtlpMessages, request_of_json
 
 LIMIT: Final = 200
 """How many traces a search asks for."""

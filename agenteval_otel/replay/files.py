@@ -14,14 +14,13 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
+from agenteval_otel.capture.otlp.body import LOGS, TRACES, OtlpMessages
+from agenteval_otel.capture.otlp.files import requests_in
+from agenteval_otel.capture.otlp.json import spans_of_json
+from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan, event_of_log, spans_of_otlp
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.mappers.otlp_json import spans_of_json
-from agenteval_otel.mappers.span import ReadEvent, ReadSpan, event_of_log, spans_of_otlp
 from agenteval_otel.replay.recorded import RecordedAnswer, answers_of
 from agenteval_otel.runtime.masking import printable
-from agenteval_otel.sidecar.body import OtlpMessages
-from agenteval_otel.sidecar.files import requests_in
-from agenteval_otel.sidecar.journal import LOGS, TRACES
 
 _MAX_SPANS: Final = 10_000  # of a trace, and events of it
 _CACHE_KIB: Final = 16_384

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.calls import call_id_of_span
+from agenteval_otel.capture.spans.span import ReadSpan
+from agenteval_otel.capture.spans.trace import read_trace
 from agenteval_otel.instrumentation.spans import place_of, without_evaluations
-from agenteval_otel.mappers.span import ReadSpan
-from agenteval_otel.mappers.trace import read_trace
 from agenteval_otel.models import (
     EvaluationCriteria,
     EvaluationInput,

@@ -78,3 +78,13 @@ class _LazyPattern:
         value = getattr(re.compile(self._source, self._flags), name)
         self.__dict__[name] = value
         return value
+
+
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON, for `json.loads`. Raises `ValueError` where a key comes twice."""
+    mapping: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise ValueError(f"the key {key[:40]!r} appears twice")
+        mapping[key] = value
+    return mapping

@@ -6,11 +6,11 @@ import hmac
 from collections.abc import Mapping
 from typing import Final
 
+from agenteval_otel.capture.otlp.body import Refusal
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.runtime.local_names import LocalNames
 from agenteval_otel.runtime.log import log
-from agenteval_otel.sidecar.body import Refusal
 
 _OF_A_PAGE: Final = Refusal(
     403, "not from a page in a browser: send it from a program, or set sidecar.token"

@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from agenteval_otel.capture.otlp.body import BodyError, OtlpMessages, strict_json
+from agenteval_otel.capture.spans.span import event_of_log, span_of_otlp
 from agenteval_otel.config.erasure import erase_waiting
 from agenteval_otel.errors import AgentEvalError, StorageError
 from agenteval_otel.instrumentation.spans import trace_is_concerned
-from agenteval_otel.mappers.span import event_of_log, span_of_otlp
-from agenteval_otel.sidecar.body import BodyError, OtlpMessages, strict_json
 from agenteval_otel.sidecar.journal import TRACES, Journal, JournalEntry
 from agenteval_otel.storage.erasure import Erasure
 

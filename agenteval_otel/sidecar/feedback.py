@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from agenteval_otel.capture.otlp.body import BodyError, Full, strict_json
 from agenteval_otel.errors import AgentEvalError
 from agenteval_otel.feedback.payload import OfAnswer, OfApplication, OfPerson, OfTruth
 from agenteval_otel.feedback.recorder import RECORDER
-from agenteval_otel.sidecar.body import BodyError, Full, strict_json
 
 MAX_BYTES: Final = 1024 * 1024
 _MAX_ITEMS: Final = 1_000

@@ -8,10 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from agenteval_otel.config.sidecar import SidecarSettings
-from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sidecar.access import RequestAccess, counted
-from agenteval_otel.sidecar.body import (
+from agenteval_otel.capture.otlp.body import (
     NO_ROOM,
     PATIENCE_S,
     Decoding,
@@ -20,6 +17,9 @@ from agenteval_otel.sidecar.body import (
     decoded,
     unpacked,
 )
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.sidecar.access import RequestAccess, counted
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
 

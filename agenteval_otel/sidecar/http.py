@@ -12,12 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.config.sidecar import SidecarSettings
-from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.version import scope_version
-from agenteval_otel.sidecar.access import RequestAccess
-from agenteval_otel.sidecar.body import (
+from agenteval_otel.capture.otlp.body import (
     NO_ROOM,
     PACKINGS,
     PATIENCE_S,
@@ -30,6 +25,11 @@ from agenteval_otel.sidecar.body import (
     decoded_json,
     unpacked,
 )
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.version import scope_version
+from agenteval_otel.sidecar.access import RequestAccess
 from agenteval_otel.sidecar.erasure import MAX_BYTES as ERASURE_BYTES
 from agenteval_otel.sidecar.erasure import take_erasure
 from agenteval_otel.sidecar.evaluate import MAX_BYTES as EVALUATE_BYTES

@@ -13,27 +13,9 @@ from pathlib import Path
 from sys import getsizeof
 from typing import Any, Final, NamedTuple, NoReturn
 
-from agenteval_otel.assembly.traces import AssembledTrace, TraceAssembler
+from agenteval_otel.capture.assembly.traces import AssembledTrace, TraceAssembler
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
-from agenteval_otel.config.process import default_pipeline, deliver, export_results, follow
-from agenteval_otel.config.sidecar import SidecarSettings
-from agenteval_otel.errors import StorageError
-from agenteval_otel.instrumentation.spans import SpanEvaluation, trace_is_concerned
-from agenteval_otel.mappers.base import role_of
-from agenteval_otel.mappers.forwarded import ForwardedAnswer
-from agenteval_otel.mappers.span import (
-    ReadEvent,
-    ReadSpan,
-    event_of_log,
-    plain_attributes,
-    spans_of_otlp,
-)
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart, kept_bytes
-from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.semconv import EVENT_ANSWER, EVENT_ANSWER_FORMER, EVENT_RESULT, SCOPE_NAME
-from agenteval_otel.sidecar.body import (
+from agenteval_otel.capture.otlp.body import (
     SPAN_BYTES,
     BodyError,
     Full,
@@ -41,6 +23,24 @@ from agenteval_otel.sidecar.body import (
     Room,
     Unavailable,
 )
+from agenteval_otel.capture.spans.base import role_of
+from agenteval_otel.capture.spans.forwarded import ForwardedAnswer
+from agenteval_otel.capture.spans.span import (
+    ReadEvent,
+    ReadSpan,
+    event_of_log,
+    plain_attributes,
+    spans_of_otlp,
+)
+from agenteval_otel.config.process import default_pipeline, deliver, export_results, follow
+from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.errors import StorageError
+from agenteval_otel.instrumentation.spans import SpanEvaluation, trace_is_concerned
+from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart, kept_bytes
+from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.semconv import EVENT_ANSWER, EVENT_ANSWER_FORMER, EVENT_RESULT, SCOPE_NAME
 from agenteval_otel.sidecar.erasure import erase_from_journal, keep_traces
 from agenteval_otel.sidecar.journal import (
     LOGS,

@@ -18,14 +18,13 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+from agenteval_otel.capture.otlp.body import LOGS, TRACES
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sidecar.attempts import Item, RequestAttempts
 from agenteval_otel.sidecar.segments import (
     DONE,
-    LOGS,
     OVERHEAD_BYTES,
-    TRACES,
     Damage,
     Record,
     SegmentWriter,

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from agenteval_otel.compat import ENTRIES
+from agenteval_otel.capture.otlp.body import REFUSAL_CHARS, Refusal
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.engine.config import EvaluationRunConfig, as_input
 from agenteval_otel.engine.offline import run_evaluation
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution
+from agenteval_otel.evaluators.compat import ENTRIES
 from agenteval_otel.evaluators.sentiment import AFINN, BUILTIN
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
@@ -30,7 +31,6 @@ from agenteval_otel.models import (
     EvaluationResult,
 )
 from agenteval_otel.runtime.reentrancy import PROCESS
-from agenteval_otel.sidecar.body import REFUSAL_CHARS, Refusal
 
 TYPES: Final = frozenset({
     "CompletedWithin", "Contains", "CostWithin", "DefinedTools", "ErrorRecovery", "ExactMatch", "KeywordCoverage",

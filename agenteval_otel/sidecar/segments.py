@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import BinaryIO, Final, NamedTuple
 
-TRACES: Final = 1
-LOGS: Final = 2
+from agenteval_otel.capture.otlp.body import LOGS, TRACES
+
 DONE: Final = 3
-"""Kinds of records: requests with spans or with log records, and notes of what is done."""
+"""The kind of records that note what is done, beside those of requests."""
 _KINDS: Final = frozenset({TRACES, LOGS, DONE})
 
 _MAGIC: Final = b"agenteval journal 2\n"

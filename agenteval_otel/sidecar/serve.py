@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
+from agenteval_otel.capture.otlp.body import BodyError, Decoding, Full
+from agenteval_otel.capture.otlp.files import requests_in
 from agenteval_otel.config.process import default_pipeline, reload, shutdown
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sidecar.body import BodyError, Decoding, Full
 from agenteval_otel.sidecar.evaluate import Evaluations
-from agenteval_otel.sidecar.files import requests_in
 from agenteval_otel.sidecar.grpc import GrpcReceiver, cannot_bind
 from agenteval_otel.sidecar.http import EventLoop, HttpReceiver, HttpServer
 from agenteval_otel.sidecar.intake import Intake

@@ -15,11 +15,11 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import to_json
 
 from agenteval_otel.capture.annotations import hashed
+from agenteval_otel.capture.redaction.outgoing import is_category, without_content
 from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.redaction.outgoing import is_category, without_content
 from agenteval_otel.semconv import OTHER
 
 ERASED: Final = {"erased": True}

@@ -12,8 +12,8 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator
 
 from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.errors import ConfigurationError, JudgeError
-from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
-from agenteval_otel.judges.adapter import as_judge
+from agenteval_otel.evaluators.judges import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.evaluators.judges.adapter import as_judge
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.fork import ForkSafeLock
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from agenteval_otel.components import Component
 from agenteval_otel.components.loading import resolve
-from agenteval_otel.embedders import Embedder
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.ground_truth import GroundTruth, GroundTruthStore
+from agenteval_otel.evaluators.embedders import Embedder
+from agenteval_otel.evaluators.ground_truth import GroundTruth, GroundTruthStore
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.sampling import AnswerFacts, Sampler, SamplingContext, SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE

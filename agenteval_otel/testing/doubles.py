@@ -21,9 +21,9 @@ from pydantic import Field, PrivateAttr
 
 from agenteval_otel.components.http_client.replies import RETRYABLE
 from agenteval_otel.errors import JudgeError
-from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
-from agenteval_otel.judges.answers import parse_answer
-from agenteval_otel.judges.base import ERROR_TYPES
+from agenteval_otel.evaluators.judges import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.evaluators.judges.answers import parse_answer
+from agenteval_otel.evaluators.judges.base import ERROR_TYPES
 from agenteval_otel.runtime.fork import ForkSafeLock
 from agenteval_otel.storage import OtlpStorageProvider
 

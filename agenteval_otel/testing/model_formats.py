@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from agenteval_otel.embedders import HashingEmbedder
+from agenteval_otel.evaluators.embedders import HashingEmbedder
 from agenteval_otel.models.value import Value
 
 _CREATED = 1_750_000_000

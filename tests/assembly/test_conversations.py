@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from agenteval_otel.assembly.conversations import (
+from agenteval_otel.capture.assembly.conversations import (
     Conversation,
     ConversationAssembler,
     ConversationKey,

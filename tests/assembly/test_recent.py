@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 
-from agenteval_otel.assembly.recent import ANY_SPAN, WHOLE_TRACE, RecentSpans
+from agenteval_otel.capture.assembly.recent import ANY_SPAN, WHOLE_TRACE, RecentSpans
 
 
 def test_a_span_is_known_for_the_window() -> None:

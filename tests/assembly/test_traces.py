@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from agenteval_otel.assembly.traces import TraceAssembler
-from agenteval_otel.mappers.span import ReadEvent, ReadSpan
-from agenteval_otel.mappers.trace import read_trace
+from agenteval_otel.capture.assembly.traces import TraceAssembler
+from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan
+from agenteval_otel.capture.spans.trace import read_trace
 from agenteval_otel.sampling.key import SamplingKey
 from tests.mappers.support import AGENT_NAMES, read_recording, spans_of
 

@@ -21,8 +21,8 @@ import pytest
 import yaml
 from opentelemetry.trace import StatusCode
 
-from agenteval_otel.mappers.span import ReadSpan
-from agenteval_otel.mappers.trace import read_trace
+from agenteval_otel.capture.spans.span import ReadSpan
+from agenteval_otel.capture.spans.trace import read_trace
 from tests.mappers.support import NAMES, recording, spans_in, spans_of
 
 from .collector import Collector

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.capture.otlp.body import OtlpMessages
+from agenteval_otel.evaluators.judges.cache import VerdictCache
 from agenteval_otel.judges import CacheSettings, Verdict
-from agenteval_otel.judges.cache import VerdictCache
-from agenteval_otel.sidecar.body import OtlpMessages
 from agenteval_otel.sidecar.journal import TRACES, Journal
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from tests.cli.conftest import CommandLine

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, EvaluationResult
-from agenteval_otel.compat.agentdock import load_evaluator
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, LLMJudge
+from agenteval_otel.evaluators.compat.agentdock import load_evaluator
 
 
 def entry(kind: str, **config: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.compat.agentdock import flat_rules
-from agenteval_otel.compat.javascript import python_pattern
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Length, RuleBased
+from agenteval_otel.evaluators.compat.agentdock import flat_rules
+from agenteval_otel.evaluators.compat.javascript import python_pattern
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.patterns import compile_pattern
 

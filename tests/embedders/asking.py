@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from agenteval_otel.embedders import OpenAICompatibleEmbedder
-from agenteval_otel.embedders.base import EmbedderUsage
 from agenteval_otel.errors import ModelError
+from agenteval_otel.evaluators.embedders.base import EmbedderUsage
 from agenteval_otel.testing import ModelReply, ModelServer
 
 __all__ = ["CANARY", "TEXTS", "embedded", "embedding_reply", "failure", "hosted"]

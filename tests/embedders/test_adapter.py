@@ -10,8 +10,8 @@ import pytest
 
 from agenteval_otel import EvaluationRunConfig
 from agenteval_otel.embedders import HashingEmbedder
-from agenteval_otel.embedders.base import CallableEmbedder, as_embedder
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.embedders.base import CallableEmbedder, as_embedder
 
 
 def lengths(texts: list[str]) -> list[list[float]]:

@@ -13,8 +13,8 @@ import pytest
 
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.embedders import Embedder, OpenAICompatibleEmbedder
-from agenteval_otel.embedders.base import EmbedderUsage
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.embedders.base import EmbedderUsage
 from agenteval_otel.testing import ModelReply, ModelServer, check_component, check_embedder
 from tests.embedders.asking import CANARY, TEXTS, embedded, embedding_reply, failure, hosted
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, Settings, annotate, monitor
-from agenteval_otel.assembly.conversations import ConversationSettings
+from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.config.process import build
 from agenteval_otel.errors import ConfigurationError

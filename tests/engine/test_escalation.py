@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.engine.aggregation import AllMustPass
 from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.offline import run_evaluation_sync, run_evaluations_sync
@@ -25,7 +26,6 @@ from agenteval_otel.models import (
     Score,
 )
 from agenteval_otel.redaction import default_redactors
-from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.sampling import Escalation, FunctionSampler, ResultSampler, SamplingContext
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import second_randomness

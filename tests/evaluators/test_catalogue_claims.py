@@ -10,9 +10,9 @@ import pytest
 from agenteval_otel import EvaluationCriteria, EvaluationInput
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import LLMJudge, Rubric
+from agenteval_otel.evaluators.judges.prompt import CaseText
 from agenteval_otel.evaluators.llm_judge.replies import CriterionReply, claims_reply
 from agenteval_otel.evaluators.llm_judge.rubric import Claims
-from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.testing import ScriptedJudge
 from tests.evaluators.catalogue import FULL, built, results
 

@@ -9,8 +9,8 @@ import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationResult
 from agenteval_otel.evaluators import Groundedness, LLMJudge
+from agenteval_otel.evaluators.judges.cache import SqliteVerdicts
 from agenteval_otel.judges import CacheSettings, SpendLimits
-from agenteval_otel.judges.cache import SqliteVerdicts
 from agenteval_otel.testing import ScriptedJudge
 
 INPUT = EvaluationInput(prompt="When is it due?", response="It is due on Tuesday.")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.evaluators.ground_truth.file_store import IndexedFile
+from agenteval_otel.evaluators.ground_truth.index import QuestionIndex
 from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruthStore
-from agenteval_otel.ground_truth.file_store import IndexedFile
-from agenteval_otel.ground_truth.index import QuestionIndex
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.testing import ManualClock
 from agenteval_otel.testing.checks import check_component

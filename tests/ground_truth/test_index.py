@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.ground_truth.index import (
+from agenteval_otel.evaluators.ground_truth.index import (
     NormalizedQuery,
     QuestionIndex,
     SubstringIndex,

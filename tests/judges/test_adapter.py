@@ -12,8 +12,8 @@ import pytest
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.evaluators.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.judges import CacheSettings, JudgeRequest
-from agenteval_otel.judges.adapter import CallableJudge, as_judge
 from agenteval_otel.testing import ScriptedJudge
 from tests.judges.asking import GOOD, QUESTION, ask, failure, outcomes, types_of
 

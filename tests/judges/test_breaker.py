@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
-from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
+from agenteval_otel.evaluators.judges.breaker import BreakerSettings, CircuitBreaker, breaker_of
 from agenteval_otel.testing import ManualClock
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.evaluators.judges.cache import CacheSettings, SqliteVerdicts, VerdictCache
 from agenteval_otel.judges import Verdict
-from agenteval_otel.judges.cache import CacheSettings, SqliteVerdicts, VerdictCache
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import verdict
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import JudgeError
+from agenteval_otel.evaluators.judges.base import ERROR_TYPES
 from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
-from agenteval_otel.judges.base import ERROR_TYPES
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, ask, failure, hosted
 from tests.judges.asking import outcomes as outcomes_of

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
+from agenteval_otel.evaluators.judges.base import Guarded
+from agenteval_otel.evaluators.judges.breaker import BreakerSettings, CircuitBreaker
+from agenteval_otel.evaluators.judges.budget import BudgetLimiter, Price, SpendLimits
+from agenteval_otel.evaluators.judges.cache import CacheSettings, VerdictCache
+from agenteval_otel.evaluators.judges.ledger import MemoryLedger
 from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, Verdict
-from agenteval_otel.judges.base import Guarded
-from agenteval_otel.judges.breaker import BreakerSettings, CircuitBreaker
-from agenteval_otel.judges.budget import BudgetLimiter, Price, SpendLimits
-from agenteval_otel.judges.cache import CacheSettings, VerdictCache
-from agenteval_otel.judges.ledger import MemoryLedger
 from agenteval_otel.models.judge_calls import JudgeCall, observed_by
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted

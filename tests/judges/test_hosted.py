@@ -17,6 +17,8 @@ from agenteval_otel import EvaluationInput, monitor
 from agenteval_otel.components.http_client.client import _OPEN
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.evaluators.judges.adapter import as_judge
+from agenteval_otel.evaluators.judges.answers import constrained_form
 from agenteval_otel.judges import (
     AnthropicJudge,
     Judge,
@@ -24,8 +26,6 @@ from agenteval_otel.judges import (
     JudgeUsage,
     OpenAICompatibleJudge,
 )
-from agenteval_otel.judges.adapter import as_judge
-from agenteval_otel.judges.answers import constrained_form
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import CANARY, FORM, GOOD, QUESTION, ask, hosted
 from tests.promises.bench import pipeline_of

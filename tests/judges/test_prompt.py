@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.judges.prompt import (
+from agenteval_otel.evaluators.judges.prompt import (
     CaseText,
     JudgePrompt,
     neutral_json,

@@ -14,9 +14,9 @@ from google.protobuf.json_format import ParseDict
 from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from agenteval_otel.mappers.base import role_of
-from agenteval_otel.mappers.span import ReadSpan, event_of_log, spans_of_otlp
-from agenteval_otel.mappers.trace import Mapped, TraceReading, read_trace
+from agenteval_otel.capture.spans.base import role_of
+from agenteval_otel.capture.spans.span import ReadSpan, event_of_log, spans_of_otlp
+from agenteval_otel.capture.spans.trace import Mapped, TraceReading, read_trace
 
 RECORDED = Path(__file__).parent / "recorded"
 NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agenteval_otel.capture.spans.base import MAPPERS
+from agenteval_otel.capture.spans.values import MAX_JSON_CHARS, numbered, structured
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.mappers import ReadEvent, ReadSpan, read_trace
-from agenteval_otel.mappers.base import MAPPERS
-from agenteval_otel.mappers.values import MAX_JSON_CHARS, numbered, structured
 from agenteval_otel.models import EvaluationInput
 from tests.mappers.support import NAMES, spans_of
 

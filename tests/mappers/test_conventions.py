@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.capture.spans.trace import Mapped
 from agenteval_otel.mappers import ReadEvent, ReadSpan, TraceReading, read_trace
-from agenteval_otel.mappers.trace import Mapped
 
 QUESTION = [{"role": "user", "parts": [{"type": "text", "content": "When?"}]}]
 ANSWER = [{"role": "assistant", "parts": [{"type": "text", "content": "At nine."}]}]

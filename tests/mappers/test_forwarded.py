@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from agenteval_otel import EvaluationInput
-from agenteval_otel.mappers.forwarded import ForwardedAnswer, Sampled, attributes_of
-from agenteval_otel.mappers.span import event_of_log
+from agenteval_otel.capture.spans.forwarded import ForwardedAnswer, Sampled, attributes_of
+from agenteval_otel.capture.spans.span import event_of_log
 from agenteval_otel.models import MemoryStats, Message, ToolCall, Usage
 from agenteval_otel.telemetry.forward import _EventSignal
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.mappers.otlp_json import spans_of_json
-from agenteval_otel.mappers.span import ReadSpan, spans_of_otlp
-from agenteval_otel.sidecar.body import OtlpMessages, request_of_json
+from agenteval_otel.capture.otlp.body import OtlpMessages, request_of_json
+from agenteval_otel.capture.otlp.json import spans_of_json
+from agenteval_otel.capture.spans.span import ReadSpan, spans_of_otlp
 
 MESSAGES = OtlpMessages("trace")
 text = st.text(st.characters(codec="utf-8"), max_size=6)

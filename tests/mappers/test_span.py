@@ -19,8 +19,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from pydantic_ai import Agent
 from pydantic_ai.models.instrumented import InstrumentationSettings
 
-from agenteval_otel.mappers import read_trace
-from agenteval_otel.mappers.span import (
+from agenteval_otel.capture.spans.span import (
     ReadSpan,
     event_of_log,
     plain_attributes,
@@ -28,6 +27,7 @@ from agenteval_otel.mappers.span import (
     span_of_sdk,
     spans_of_otlp,
 )
+from agenteval_otel.mappers import read_trace
 from agenteval_otel.semconv import AGENT_NAME
 from tests.capture.support import ANSWER, CALLING
 from tests.capture.test_pydantic_ai import with_agent

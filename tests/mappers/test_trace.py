@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.capture.spans.base import MAPPERS, role_of
+from agenteval_otel.capture.spans.span import ReadEvent
+from agenteval_otel.capture.spans.trace import MAX_SPANS, read_traces
 from agenteval_otel.mappers import ReadSpan, SpanMapper, read_trace, span_mapper
-from agenteval_otel.mappers.base import MAPPERS, role_of
-from agenteval_otel.mappers.span import ReadEvent
-from agenteval_otel.mappers.trace import MAX_SPANS, read_traces
 from tests.mappers.support import AGENT_NAMES, spans_of
 
 

@@ -18,11 +18,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 
 from agenteval_otel import configure, flush, monitor
+from agenteval_otel.capture.spans.forwarded import Sampled, attributes_of
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation.asgi import AgentEvalMiddleware
-from agenteval_otel.mappers.forwarded import Sampled, attributes_of
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.objectives.crossings import ObjectiveCrossing
 from agenteval_otel.semconv import AGENT_NAME, EVENT_ANSWER, METRIC_WEIGHT, SCOPE_NAME

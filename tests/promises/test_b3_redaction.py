@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.text import CAP_CHARS, cap
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.redaction import PatternRedactor, Redactor
-from agenteval_otel.redaction.outgoing import Redaction
 from agenteval_otel.testing import RecordedTelemetry
 from tests.capture.support import read_chunks
 from tests.promises.bench import pipeline_of

@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import EvaluationSkipped
+from agenteval_otel.evaluators.judges.base import Guarded
+from agenteval_otel.evaluators.judges.budget import NANO, BudgetLimiter
+from agenteval_otel.evaluators.judges.ledger import Amount, LedgerEntry, LedgerKey, MemoryLedger
 from agenteval_otel.judges import (
     AnthropicJudge,
     Judge,
@@ -26,9 +29,6 @@ from agenteval_otel.judges import (
     OpenAICompatibleJudge,
     SpendLimits,
 )
-from agenteval_otel.judges.base import Guarded
-from agenteval_otel.judges.budget import NANO, BudgetLimiter
-from agenteval_otel.judges.ledger import Amount, LedgerEntry, LedgerKey, MemoryLedger
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import GOOD, QUESTION, hosted
 from tests.judges.doubles import CountingJudge, request_of, verdict

@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.errors import JudgeError
+from agenteval_otel.evaluators.judges.base import Guarded
+from agenteval_otel.evaluators.judges.breaker import CircuitBreaker
 from agenteval_otel.judges import (
     AnthropicJudge,
     BreakerSettings,
@@ -24,8 +26,6 @@ from agenteval_otel.judges import (
     JudgeRequest,
     OpenAICompatibleJudge,
 )
-from agenteval_otel.judges.base import Guarded
-from agenteval_otel.judges.breaker import CircuitBreaker
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
 from tests.judges.asking import FORM, hosted
 from tests.promises.figures import Recorder, sized

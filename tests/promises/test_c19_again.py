@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from agenteval_otel.assembly.traces import TraceAssembler
-from agenteval_otel.mappers.span import ReadSpan
+from agenteval_otel.capture.assembly.traces import TraceAssembler
+from agenteval_otel.capture.spans.span import ReadSpan
 from agenteval_otel.semconv import METRIC_RESPONSES, OUTCOME
 from tests.promises.figures import Recorder, sized
 from tests.promises.receiver import Receiver

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.evaluators import LLMJudge
+from agenteval_otel.evaluators.judges.base import ERROR_TYPES
 from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
-from agenteval_otel.judges.base import ERROR_TYPES
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.judges.asking import hosted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from agenteval_otel.capture.redaction.outgoing import FAILED, Redaction
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationCriteria,
@@ -12,7 +13,6 @@ from agenteval_otel.models import (
     RunError,
 )
 from agenteval_otel.redaction import PatternRedactor, Redactor
-from agenteval_otel.redaction.outgoing import FAILED, Redaction
 
 MAIL = "jane@mail.example"
 REDACTION = Redaction((PatternRedactor(),))

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agenteval_otel.capture.redaction.redactor import KINDS, load_redactors
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.redaction import PatternRedactor, Redactor
-from agenteval_otel.redaction.redactor import KINDS, load_redactors
 from agenteval_otel.testing.checks import check_component
 
 REDACTOR = PatternRedactor()

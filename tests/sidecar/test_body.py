@@ -11,8 +11,7 @@ import zlib
 import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
-from agenteval_otel.mappers.span import spans_of_otlp
-from agenteval_otel.sidecar.body import (
+from agenteval_otel.capture.otlp.body import (
     BodyError,
     Decoding,
     Full,
@@ -24,6 +23,7 @@ from agenteval_otel.sidecar.body import (
     decoded_json,
     unpacked,
 )
+from agenteval_otel.capture.spans.span import spans_of_otlp
 from tests.promises.served import add_span, new_trace_id, trace_request
 
 MIB = 1024 * 1024

@@ -13,7 +13,7 @@ import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from agenteval_otel import accounting, annotate, evaluation_reference, flush, monitor
-from agenteval_otel.assembly.conversations import ConversationSettings
+from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.cli import main
 from agenteval_otel.config.process import build
 from agenteval_otel.config.settings import Settings

@@ -20,12 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
+from agenteval_otel.capture.otlp.body import Refusal, attempt
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.evaluators import Evaluator, LLMJudge
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.sidecar import evaluate, http
-from agenteval_otel.sidecar.body import Refusal, attempt
 from agenteval_otel.sidecar.evaluate import MAX_BYTES, checked
 from agenteval_otel.sidecar.requested import TYPES
 from agenteval_otel.testing import ScriptedJudge

@@ -22,11 +22,11 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_s
 from pydantic import Field
 
 from agenteval_otel import Settings, accounting, annotate, configure, flush, monitor, reload
+from agenteval_otel.capture.spans.forwarded import Sampled, attributes_of
 from agenteval_otel.config import current_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Contains, Evaluator
-from agenteval_otel.mappers.forwarded import Sampled, attributes_of
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RatioSampler

@@ -16,18 +16,18 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from agenteval_otel import accounting, configure, flush, record_feedback, shutdown
+from agenteval_otel.capture.otlp.body import BodyError, Full
+from agenteval_otel.capture.spans.span import spans_of_otlp
 from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.mappers import base
-from agenteval_otel.mappers.span import spans_of_otlp
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_RESPONSES, METRIC_RESULTS
-from agenteval_otel.sidecar.body import BodyError, Full
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
 from agenteval_otel.sidecar.quarantine import Quarantine
@@ -216,7 +216,7 @@ def test_a_mapper_that_raises_costs_its_own_spans(
 
 
 def _read(request: Any) -> Iterator[Any]:
-    from agenteval_otel.mappers.span import spans_of_otlp
+    from agenteval_otel.capture.spans.span import spans_of_otlp
 
     return spans_of_otlp(request.resource_spans)
 

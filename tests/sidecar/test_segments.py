@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agenteval_otel.capture.otlp.body import LOGS, TRACES
 from agenteval_otel.sidecar.segments import (
     DONE,
-    LOGS,
-    TRACES,
     Damage,
     Record,
     SegmentWriter,

@@ -11,8 +11,8 @@ import pytest
 
 from agenteval_otel import monitor, semconv
 from agenteval_otel.evaluators import CriterionEvaluator, LLMJudge
+from agenteval_otel.evaluators.judges.base import Guarded
 from agenteval_otel.judges import AnthropicJudge, JudgeUsage
-from agenteval_otel.judges.base import Guarded
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.models.judge_calls import JudgeCall
 from agenteval_otel.telemetry.metrics import JudgeCounters, ResultTotals

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BaseModel, WithJsonSchema
 
 from agenteval_otel.capture.text import plain
+from agenteval_otel.evaluators.judges.prompt import CaseText, shortened, without_hidden
 from agenteval_otel.evaluators.tools.calls import DEFINITIONS, tool_definitions
-from agenteval_otel.judges.prompt import CaseText, shortened, without_hidden
 from agenteval_otel.models import EvaluationInput, Message
 from agenteval_otel.models.inputs import conversation_fields
 from agenteval_otel.models.value import copy_with

@@ -22,6 +22,9 @@ from agenteval_otel.evaluators.base import (
     skipped_of,
 )
 from agenteval_otel.evaluators.built_in import NotBlank
+from agenteval_otel.evaluators.judges import JudgeRequest, Verdict
+from agenteval_otel.evaluators.judges.adapter import CallableJudge, JudgeField, as_judge
+from agenteval_otel.evaluators.judges.prompt import CaseText
 from agenteval_otel.evaluators.llm_judge.case import (
     CaseFields,
     case_of,
@@ -52,9 +55,6 @@ from agenteval_otel.evaluators.llm_judge.replies import (
     worst_of,
 )
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, slug_of
-from agenteval_otel.judges import JudgeRequest, Verdict
-from agenteval_otel.judges.adapter import CallableJudge, JudgeField, as_judge
-from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.models.judge_calls import BATCH
 from agenteval_otel.models.scoring.scales import rating_of

@@ -11,6 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from agenteval_otel.components.explained import known_choices
+from agenteval_otel.evaluators.judges.answers import JudgeRequest
+from agenteval_otel.evaluators.judges.prompt import (
+    CaseText,
+    JudgePrompt,
+    neutral_json,
+    render,
+    visible,
+)
 from agenteval_otel.evaluators.llm_judge.case import FIELDS
 from agenteval_otel.evaluators.llm_judge.rubric import (
     AnswerScale,
@@ -21,8 +29,6 @@ from agenteval_otel.evaluators.llm_judge.rubric import (
     bounds_of_levels,
     with_bounds,
 )
-from agenteval_otel.judges.answers import JudgeRequest
-from agenteval_otel.judges.prompt import CaseText, JudgePrompt, neutral_json, render, visible
 from agenteval_otel.models import EvaluationCriteria, ScoreValue
 from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped, JudgeError
+from agenteval_otel.evaluators.judges import JudgeUsage, Verdict
+from agenteval_otel.evaluators.judges.answers import without_thinking
+from agenteval_otel.evaluators.judges.prompt import CaseText
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES, CriterionTask, ReplyForm
 from agenteval_otel.evaluators.llm_judge.rubric import Claims
-from agenteval_otel.judges import JudgeUsage, Verdict
-from agenteval_otel.judges.answers import without_thinking
-from agenteval_otel.judges.prompt import CaseText
 from agenteval_otel.models import EvaluationResult, ScoreValue
 from agenteval_otel.models.judge_calls import Judgement
 

@@ -1,0 +1,369 @@
+"""Traces put together from spans: complete when an answer's span has arrived and its trace was
+quiet; bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from agenteval_otel.capture.assembly.recent import ANY_SPAN, WHOLE_TRACE, RecentSpans
+from agenteval_otel.capture.spans.base import mapper_of, role_of
+from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan
+from agenteval_otel.semconv import SPANS_NOT_UNDERSTOOD, SPANS_OURS, SPANS_WITHOUT_ANSWER
+
+
+class AssembledTrace(NamedTuple):
+    """The spans of one trace that belong together, in the order of their arrival."""
+
+    spans: list[ReadSpan]
+    size_bytes: int
+
+
+class _Trace:
+    __slots__ = (
+        "events",
+        "has_finished",
+        "last_s",
+        "n_events",
+        "size_bytes",
+        "spans",
+        "waited_s",
+    )
+
+    def __init__(self, now_s: float, *, has_finished: bool) -> None:
+        self.spans: list[ReadSpan] = []
+        # an answer of the same trace was finished lately: its spans are looked for
+        self.has_finished = has_finished
+        self.events: dict[int, list[ReadEvent]] | None = None
+        self.size_bytes = self.n_events = 0
+        self.last_s = now_s
+        self.waited_s = 0.0  # for a parent, before this process
+
+
+class TraceAssembler:
+    """Puts spans together by trace. Not thread-safe: one thread adds spans and takes traces. Raises
+    nothing.
+
+    A trace is complete when it was quiet for `quiet_s` and has the span of an agent, or of a model
+    call whose parent is there or that has none. Where the parent of a model call has not come, an
+    agent may still be at work above it: such a trace waits for `parent_wait_s`. A trace without any
+    such span is let go; one that is never quiet is taken as it is once it is `max_age_s` old.
+
+    The spans of a trace that was taken are remembered for a while. One that comes again, or that
+    comes later and is below one of them, is late, and not evaluated as a trace of its own.
+
+    Args:
+        quiet_s: How long no span of a trace may have come: what an SDK's batch processor waits, and
+            a second.
+        parent_wait_s: How long a model call waits for a parent that was not seen.
+        max_age_s: How long a trace may wait, whatever comes.
+        max_spans: Spans and events that wait, of all traces.
+        max_bytes: The sum of their `size_bytes`.
+        max_trace_spans: Spans of one trace, and events of it; further ones are left out. Of spans
+            that mappers understand it may have twice as many: the agent's own comes last.
+        is_mark: Says whether a value in the trace state is the mark of a trace (see
+            `ReadSpan.is_marked`); without it no span is marked.
+        remember_s: How long the spans of a trace that was taken are remembered.
+        remember_bytes: The memory for that. 9 to 12 bytes a span of an agent, model or tool, and a
+            trace.
+
+    Attributes:
+        late: Spans that came when their answer was on its way already, or came again.
+        left_out: Spans beyond `max_trace_spans`.
+        unread: Spans of traces in which nothing is evaluated, by their outcome (`SPANS_OUTCOMES`)
+            and scope.
+    """
+
+    def __init__(
+        self,
+        *,
+        quiet_s: float = 6.0,
+        parent_wait_s: float = 60.0,
+        max_age_s: float = 3_600.0,
+        max_spans: int = 100_000,
+        max_bytes: int = 64 * 1024 * 1024,
+        max_trace_spans: int = 1_000,
+        is_mark: Callable[[str, int], bool] | None = None,
+        remember_s: float = 300.0,
+        remember_bytes: int = 4 * 1024 * 1024,
+    ) -> None:
+        self._is_mark = is_mark
+        self._quiet_s, self._parent_wait_s, self._max_age_s = quiet_s, parent_wait_s, max_age_s
+        self._max_spans, self._max_bytes, self._max_trace_spans = (
+            max_spans,
+            max_bytes,
+            max_trace_spans,
+        )
+        # All are emptied from the front, where a plain dictionary is slow. The first two are in the
+        # order of their last span; traces in `_waiting` were quiet, but a parent span has not
+        # arrived.
+        self._active: OrderedDict[int, _Trace] = OrderedDict()
+        self._waiting: OrderedDict[int, _Trace] = OrderedDict()
+        # of both, in the order of their first span
+        self._begun: OrderedDict[int, float] = OrderedDict()
+        self._finished = RecentSpans(remember_s, remember_bytes)
+        self._late_noted = 0
+        self.spans = self.size_bytes = 0
+        self.late = self.left_out = 0
+        self.unread: Counter[tuple[str, str]] = Counter()
+
+    def __repr__(self) -> str:
+        return f"<TraceAssembler traces={self.traces} spans={self.spans}>"
+
+    def add(self, span: ReadSpan, size_bytes: int, now_s: float) -> bool:
+        """Take a span; False where there is no room for it. `now_s` never goes back."""
+        if not self._has_room(size_bytes):
+            return False
+        if self._is_mark is not None and span.trace_state:
+            span.check_mark(self._is_mark)
+        has_finished = self._has_finished(span.trace_id)
+        if has_finished and not span.is_evaluation and self._comes_late(span):
+            self.late += 1
+            return True
+        trace = self._trace(span.trace_id, now_s, has_finished=has_finished)
+        if (count := len(trace.spans)) >= self._max_trace_spans and (
+            count >= 2 * self._max_trace_spans or role_of(span) is None
+        ):
+            self.left_out += 1
+            return True
+        trace.spans.append(span)
+        self._count(trace, size_bytes)
+        return True
+
+    def add_event(
+        self, event: ReadEvent, trace_id: int, span_id: int, size_bytes: int, now_s: float
+    ) -> bool:
+        """Take an event that came apart from its span, as a log record; False where there is no
+        room for it.
+        """
+        if not self._has_room(size_bytes):
+            return False
+        has_finished = self._has_finished(trace_id)
+        if has_finished and (
+            self._finished.knows(trace_id, span_id) or self._finished.knows(trace_id, WHOLE_TRACE)
+        ):
+            self.late += 1
+            return True
+        trace = self._trace(trace_id, now_s, has_finished=has_finished)
+        events = trace.events = trace.events or {}
+        if trace.n_events >= self._max_trace_spans:
+            self.left_out += 1
+            return True
+        trace.n_events += 1
+        events.setdefault(span_id, []).append(event)
+        self._count(trace, size_bytes)
+        return True
+
+    def know(self, trace_id: int, span_id: int) -> None:
+        """Note a span whose answer was evaluated before: by an earlier process."""
+        self._know(trace_id, {span_id})
+
+    def shorten_wait(self, seconds: float) -> None:
+        """Let the traces that are here wait so much less for a parent, unless another span comes:
+        they have waited in an earlier process.
+        """
+        for trace in (*self._active.values(), *self._waiting.values()):
+            trace.waited_s = seconds
+
+    def close(self, trace_ids: Iterable[int]) -> None:
+        """Take no further span of these traces: what comes while they are remembered is late."""
+        for trace_id in trace_ids:
+            self._know(trace_id, {WHOLE_TRACE})
+
+    @property
+    def remembered_bytes(self) -> int:
+        """The memory of what is remembered."""
+        return self._finished.size_bytes
+
+    @property
+    def forgotten(self) -> int:
+        """Spans of finished answers that were forgotten before their time, for lack of memory."""
+        return self._finished.forgotten
+
+    @property
+    def traces(self) -> int:
+        """How many wait."""
+        return len(self._begun)
+
+    def trace_ids(self) -> set[int]:
+        """The traces that wait."""
+        return set(self._begun)
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return self.spans < self._max_spans and self.size_bytes + size_bytes <= self._max_bytes
+
+    def _open(self, trace_id: int) -> _Trace | None:
+        return self._active.get(trace_id) or self._waiting.get(trace_id)
+
+    def _has_finished(self, trace_id: int) -> bool:
+        """Whether an answer of the trace was finished lately; asked once a trace, as it takes time."""
+        trace = self._open(trace_id)
+        if trace is not None:
+            return trace.has_finished
+        return self._finished.knows(trace_id, ANY_SPAN)
+
+    def _comes_late(self, span: ReadSpan) -> bool:
+        """Whether it was taken before, or is below a span that was; then that one stays known."""
+        finished, trace_id = self._finished, span.trace_id
+        if finished.knows(trace_id, WHOLE_TRACE):
+            return True
+        known = span.span_id
+        if not finished.knows(trace_id, known):
+            if span.parent_id is None or not finished.knows(trace_id, span.parent_id):
+                return False
+            known = span.parent_id
+            # What comes below it is late too. Bounded: late spans push out what was evaluated.
+            if self._late_noted < 2 * self._max_trace_spans:
+                self._late_noted += 1
+                finished.note(trace_id, span.span_id)
+        finished.note(trace_id, known)
+        finished.note(trace_id, ANY_SPAN)
+        return True
+
+    def _trace(self, trace_id: int, now_s: float, *, has_finished: bool) -> _Trace:
+        trace = self._active.get(trace_id)
+        if trace is not None:
+            self._active.move_to_end(trace_id)
+        else:
+            trace = self._waiting.pop(trace_id, None)
+            if trace is None:
+                trace = _Trace(now_s, has_finished=has_finished)
+                self._begun[trace_id] = now_s
+            self._active[trace_id] = trace
+        trace.last_s = now_s
+        trace.waited_s = 0.0
+        return trace
+
+    def _count(self, trace: _Trace, size_bytes: int) -> None:
+        trace.size_bytes += size_bytes
+        self.spans += 1
+        self.size_bytes += size_bytes
+
+    def take(
+        self, now_s: float, *, quiet_s: float | None = None, max_age_s: float | None = None
+    ) -> Iterator[AssembledTrace]:
+        """Take the traces that are complete; `quiet_s` and `max_age_s` replace those of the
+        assembler.
+        """
+        self._finished.advance(now_s)
+        for trace_id, trace in _quiet(
+            self._active, now_s - (self._quiet_s if quiet_s is None else quiet_s)
+        ):
+            known, waits = _roles(trace.spans)
+            if waits and self._parent_wait_s > self._quiet_s:
+                self._waiting[trace_id] = trace
+            elif (taken := self._finish(trace_id, trace, known)) is not None:
+                yield taken
+        for trace_id, trace in _quiet(self._waiting, now_s - self._parent_wait_s, is_waiting=True):
+            if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
+                yield taken
+        yield from self._take_begun(now_s - (self._max_age_s if max_age_s is None else max_age_s))
+
+    def take_all(self) -> Iterator[AssembledTrace]:
+        """Take every trace as it is: before the end."""
+        yield from self._take_begun(math.inf)
+
+    def remove(
+        self, is_concerned: Callable[[int, Sequence[ReadSpan], Sequence[ReadEvent]], bool]
+    ) -> list[int]:
+        """Remove the traces that are concerned by their id, spans and events, and return their ids.
+
+        They are forgotten: spans that are sent again are put together as if they were new. An
+        erasure calls `close` besides.
+        """
+        removed = []
+        for trace_id in list(self._begun):
+            trace = self._active.get(trace_id) or self._waiting[trace_id]
+            events = [event for several in (trace.events or {}).values() for event in several]
+            if is_concerned(trace_id, trace.spans, events):
+                (self._active if trace_id in self._active else self._waiting).pop(trace_id)
+                del self._begun[trace_id]
+                self.spans -= len(trace.spans) + trace.n_events
+                self.size_bytes -= trace.size_bytes
+                removed.append(trace_id)
+        return removed
+
+    def _take_begun(self, until_s: float) -> Iterator[AssembledTrace]:
+        """Take as they are the traces that began by then."""
+        while self._begun:
+            trace_id, first_s = next(iter(self._begun.items()))
+            if first_s > until_s:
+                return
+            trace = self._active.pop(trace_id, None) or self._waiting.pop(trace_id)
+            if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
+                yield taken
+
+    def _finish(self, trace_id: int, trace: _Trace, known: set[int]) -> AssembledTrace | None:
+        del self._begun[trace_id]
+        self.spans -= len(trace.spans) + trace.n_events
+        self.size_bytes -= trace.size_bytes
+        # a client that tried again may have sent one twice
+        spans = {span.span_id: span for span in trace.spans}
+        if len(spans) < len(trace.spans):
+            trace.spans[:] = spans.values()
+        if trace.events is not None:
+            for span in trace.spans:
+                if span.span_id in trace.events:
+                    span.events = [*span.events, *trace.events.pop(span.span_id)]
+        if not known:
+            self.unread.update(map(_unread, trace.spans))
+            return None
+        self._know(trace_id, known)
+        return AssembledTrace(trace.spans, trace.size_bytes)
+
+    def _know(self, trace_id: int, span_ids: Iterable[int]) -> None:
+        finished, trace = self._finished, self._open(trace_id)
+        if trace is not None:
+            trace.has_finished = True
+        finished.note(trace_id, ANY_SPAN)
+        for span_id in span_ids:
+            finished.note(trace_id, span_id)
+        self._late_noted = 0
+
+
+def _unread(span: ReadSpan) -> tuple[str, str]:
+    if span.is_evaluation:
+        return SPANS_OURS, ""
+    return (
+        (SPANS_NOT_UNDERSTOOD, span.scope)
+        if mapper_of(span) is None
+        else (SPANS_WITHOUT_ANSWER, "")
+    )
+
+
+def _quiet(
+    traces: OrderedDict[int, _Trace], since_s: float, *, is_waiting: bool = False
+) -> Iterator[tuple[int, _Trace]]:
+    """Take the first traces out, as far as they had no span since then."""
+    while traces:
+        trace_id, trace = next(iter(traces.items()))
+        if trace.last_s - (trace.waited_s if is_waiting else 0.0) > since_s:
+            return
+        del traces[trace_id]
+        yield trace_id, trace
+
+
+def _roles(spans: list[ReadSpan]) -> tuple[set[int], bool]:
+    """The ids of the spans of answers, none where nothing is evaluated; and whether to wait for a
+    parent.
+    """
+    roles = {
+        span.span_id: role
+        for span in spans
+        if (role := role_of(span)) is not None and not span.is_evaluation
+    }
+    answers = roles.values()
+    if not {"agent", "workflow", "model"}.intersection(answers):
+        return set(), False
+    if "agent" in answers or "workflow" in answers:
+        return set(roles), False
+    ids = {span.span_id for span in spans}
+    waits = any(
+        span.parent_id is not None and span.parent_id not in ids
+        for span in spans
+        if span.span_id in roles
+    )
+    return set(roles), waits

@@ -1,0 +1,1 @@
+"""OTLP as it comes in: bodies of requests, files, and its JSON form."""

@@ -1,0 +1,465 @@
+"""An answer from its spans: the evaluated span, and below it model calls, tools, retrieval and
+nested agents.
+
+Every fact is read from the evaluated span, else from the model calls: these contain what a dialect
+leaves out of an agent's span. Where they disagree, the evaluated span takes precedence.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.capture.annotations import clean_annotation, flag_of
+from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED, history_fields, last_question
+from agenteval_otel.capture.fields import MAX_ITEMS, short
+from agenteval_otel.capture.messages import Call, Result, Turn
+from agenteval_otel.capture.reading import plain_calls
+from agenteval_otel.capture.spans.base import Role, SpanMapper
+from agenteval_otel.capture.spans.span import ReadSpan
+from agenteval_otel.capture.spans.values import first_choice, has_text, structured
+from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain
+from agenteval_otel.models import EvaluationInput, Message, ToolCall, Usage
+from agenteval_otel.models.value import construct
+from agenteval_otel.semconv import AS_JSON, ENVIRONMENT, ERROR_TYPE
+
+_CONVERSATION_ENDS: Final = "agenteval.conversation.ends"  # the application's word
+_ENVIRONMENTS: Final = (ENVIRONMENT, "deployment.environment")
+_ENDS: Final = frozenset({"stop", "end_turn", "length", "max_tokens", "stop_sequence"})
+_TOKENS: Final = tuple(Usage.model_fields)
+_ANNOTATIONS: Final = ("prompt_name", "prompt_version", "experiment", "arm")
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A span in its trace; `mapper` and `role` are None for spans of no known dialect."""
+
+    span: ReadSpan
+    mapper: SpanMapper | None = None
+    role: Role | None = None
+    children: list[Node] = field(default_factory=list)
+    _facts: dict[str, Any] | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What its attributes say, read once."""
+        if self._facts is None:
+            self._facts = {} if self.mapper is None else self.mapper.facts_of(self.span)
+        return self._facts
+
+    def conversation(self) -> tuple[list[Turn], list[Turn]]:
+        """What the span shows of the conversation before the answer, and of the answer."""
+        if self.mapper is None:
+            return [], []
+        before, turns = self.mapper.conversation(self.span)
+        return before, first_choice(turns) if self.role == "model" else turns
+
+    def before(self) -> list[Turn]:
+        return [] if self.mapper is None else self.mapper.before(self.span)
+
+    def answer(self) -> list[Turn]:
+        turns = [] if self.mapper is None else self.mapper.answer(self.span)
+        return first_choice(turns) if self.role == "model" else turns
+
+
+class SpanAnswer:
+    """The spans of an answer by what they are for.
+
+    Attributes:
+        models: Model calls below no other model call, each response once, by their start; those of
+            nested agents too.
+        own_models, tools: Of the evaluated agent itself; those of all agents, where it calls no
+            model itself.
+        aliases: Agent spans below the evaluated one that stand for the same agent.
+        agents: Nested agents with a name of their own.
+        started_ns: Start of the evaluated span, or of the first of the `steps`: earlier model calls
+            of one loop.
+        before, turns: The conversation before the answer, and what was answered; by
+            `read_conversation`.
+        calls: The agent's tool calls; by `read_calls`.
+        history, tool_calls: `before` and `calls` as values; by `make_values`.
+    """
+
+    def __init__(self, root: Node, steps: Sequence[Node] = ()) -> None:
+        self.root = root
+        self.name = short(root.facts.get("agent"))
+        self.started_ns = min(node.span.start_ns for node in (*steps, root))
+        self.aliases: list[Node] = []
+        self.agents: list[Node] = []
+        self.retrievals: list[Node] = []
+        self.spans = 0
+        self.before: list[Turn] = []
+        self.turns: list[Turn] = []
+        self.calls: list[Call] = []
+        self.tool_calls: list[ToolCall] = []
+        self.history: list[Message] = []
+        by_kind: list[tuple[Node, bool]] = []
+        for start in (*steps, root):
+            by_kind += self._walk(start)
+        by_kind.sort(key=lambda item: item[0].span.start_ns)
+        models = [item for item in by_kind if item[0].role == "model"]
+        has_own = any(not nested for _, nested in models) and root.role != "workflow"
+        self.models = list(_each_response_once(node for node, _ in models))
+        known = set(map(id, self.models))
+        self.own_models = [
+            node for node, nested in models if not (nested and has_own) and id(node) in known
+        ]
+        self.tools = [
+            node for node, nested in by_kind if node.role == "tool" and not (nested and has_own)
+        ]
+
+    def _walk(self, root: Node) -> Iterator[tuple[Node, bool]]:
+        """Model calls and tools, each below no other of its kind, and whether they belong to a
+        nested agent.
+        """
+        stack = [(root, False, False, False)]
+        while stack:
+            node, nested, in_model, in_tool = stack.pop()
+            self.spans += 1
+            role = node.role
+            if role == "agent" and node is not self.root:
+                name = short(node.facts.get("agent"))
+                if name is None or name == self.name:
+                    self.aliases.append(node)
+                else:
+                    self.agents.append(node)
+                    nested = True
+            elif role == "retrieval":
+                self.retrievals.append(node)
+            elif role == "plan":
+                nested = True  # the user saw nothing of it
+            elif role == "model" and not in_model:
+                yield node, nested or in_tool  # a model call in a tool is the tool's
+                in_model = True
+            elif role == "tool" and not in_tool:
+                yield node, nested
+                in_tool = True
+            stack += [(child, nested, in_model, in_tool) for child in node.children]
+
+    def read_conversation(self) -> None:
+        self.before, self.turns = _conversation(self)
+
+    def read_calls(self) -> None:
+        """After the conversation."""
+        self.calls = _calls(self)
+
+    def make_values(self) -> None:
+        """After the calls, of which the history may have further results."""
+        self.history = [_message(message) for message in history_fields(self.before)]
+        self.tool_calls = [
+            construct(ToolCall, call) for call in plain_calls(self.calls, PlainCopy()) or ()
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """Facts of the evaluated span, of those that stand for it, and of its model calls, the
+        first one's first.
+        """
+        facts: dict[str, Any] = {}
+        for node in (*reversed(self.own_models), *reversed(self.aliases), self.root):
+            facts |= node.facts
+        return facts
+
+    def facts_of_last(self) -> dict[str, Any]:
+        """Facts of the evaluated span and of its model calls, the last one's first: what belongs to
+        the response.
+        """
+        facts: dict[str, Any] = {}
+        for node in (self.root, *self.own_models):
+            facts |= node.facts
+        return facts
+
+
+def _each_response_once(models: Iterable[Node]) -> Iterator[Node]:
+    """A client and its instrumentation may both have a span for one response."""
+    ids: set[str] = set()
+    for node in models:
+        id = node.facts.get("response_id")
+        if isinstance(id, str):
+            if id in ids:
+                continue
+            ids.add(id)
+        yield node
+
+
+class ReadInput(NamedTuple):
+    """An evaluation input, and what is known beside it.
+
+    Attributes:
+        user_id: As the application wrote it.
+        has_content: Some content was captured.
+        is_unread: The answer has parts, of which none is text.
+    """
+
+    input: EvaluationInput
+    user_id: str | None
+    has_content: bool
+    is_unread: bool
+
+
+def input_of(answer: SpanAnswer) -> ReadInput:
+    """Return the evaluation input of an answer whose spans have been read."""
+    root, facts, last = answer.root, answer.facts(), answer.facts_of_last()
+    before, turns, calls = answer.before, answer.turns, answer.calls
+    last_turn = next((turn for turn in reversed(turns) if turn.text or turn.calls), None)
+    text = None if last_turn is None else last_turn.text
+    is_unread = not text and not calls and any(turn.has_unread_parts for turn in turns)
+    question = last_question(before) if before else None
+    has_content = bool(text or question) or any(call.arguments is not None for call in calls)
+    error_type = error_type_of(root.span)
+    agent = answer.name or _name_of(answer)
+    fields: dict[str, Any] = {
+        "response": clean(text or "") if has_content else None,
+        "timestamp": root.span.end_ns // 1_000_000,
+        "duration_s": max(0, root.span.end_ns - answer.started_ns) / 1e9,
+        "turns": len(answer.own_models) or None,
+        "error_type": error_type,
+        "agent": agent,
+        "agent_id": short(facts.get("agent_id")) or agent,
+        "conversation_id": short(facts.get("conversation_id")),
+        "session_id": short(facts.get("session_id")),
+        "model": short(last.get("model")),
+        "response_id": short(last.get("response_id")),
+        "finish_reason": _word(last.get("finish_reason")),
+        "context": _context(answer),
+        "agent_config": _agent_config(answer),
+        "usage": _usage(answer),
+        "cost": _cost(answer),
+    }
+    if has_content and before:
+        fields["prompt"] = question
+        fields["message_history"] = answer.history
+    if calls:
+        fields["tool_calls"] = answer.tool_calls or None
+    if last_turn is not None and last_turn.is_json:
+        fields["response_form"] = AS_JSON
+    if facts.get("streamed") is True:
+        fields["stream_end"] = "error" if error_type else "completed"
+    if text and len(text) > CAP_CHARS:
+        fields["metadata"] = {SNAPSHOT: TRUNCATED}
+    fields |= _annotations(answer, facts)
+    user_id = facts.get("user_id")
+    return ReadInput(
+        construct(EvaluationInput, fields),
+        None if user_id is None else clean(str(user_id), 512),
+        has_content,
+        is_unread,
+    )
+
+
+def _message(fields: dict[str, Any]) -> Message:
+    """A message from clean fields."""
+    if "tool_calls" in fields:
+        fields["tool_calls"] = [construct(ToolCall, call) for call in fields["tool_calls"]]
+    return construct(Message, fields)
+
+
+def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
+    """The conversation before the answer, and what was answered, of the evaluated span and its
+    model calls.
+
+    An agent's span often has only the question; the first model call also has the instructions and
+    earlier messages, which are used if they contain the question. The answer's text is the agent's,
+    else the last model call's; the tool calls of all models count.
+    """
+    before, turns = answer.root.conversation()
+    for node in answer.aliases:
+        if before and has_text(turns):
+            break
+        more_before, more_turns = node.conversation()
+        before, turns = before or more_before, turns if has_text(turns) else more_turns
+    models = [node for node in answer.own_models if node is not answer.root]
+    if models and not any(turn.role == "system" for turn in before):
+        question, earlier = last_question(before) if before else None, models[0].before()
+        if not question or question in (turn.text for turn in earlier if turn.role == "user"):
+            before = earlier or before
+    if not any(turn.text for turn in turns):
+        return before, turns + [turn for node in models for turn in node.answer()]
+    # Where an agent shows its answer, texts of its models are steps before it.
+    steps = [
+        turn
+        for node in models
+        if not _only_says(node)
+        for turn in node.answer()
+        if turn.calls or turn.results
+    ]
+    return before, [*(Turn(turn.role, None, turn.calls, turn.results) for turn in steps), *turns]
+
+
+def _only_says(model: Node) -> bool:
+    """Whether a model's response has no tool calls, by its finish reason: it need not be read for
+    them.
+    """
+    reason = _word(model.facts.get("finish_reason"))
+    return reason in _ENDS
+
+
+def _calls(answer: SpanAnswer) -> list[Call]:
+    """The agent's tool calls: as models made them, completed by the spans of the tools and by their
+    messages.
+    """
+    before, turns = answer.before, answer.turns
+    calls: list[Call] = []
+    by_id: dict[str, Call] = {}
+    results: dict[str, Result] = {}
+    # A lone model call may be the last step of a loop; the steps before it follow the user's last
+    # message.
+    last_user = max(
+        (index for index, turn in enumerate(before) if turn.role == "user"), default=len(before)
+    )
+    steps = before[last_user + 1 :] if answer.root.role == "model" else []
+    for turn in (*steps, *turns):
+        results.update({result.id: result for result in turn.results if result.id})
+        for call in turn.calls:
+            known = by_id.get(call.id) if call.id else None
+            if known is None and len(calls) < MAX_ITEMS:
+                calls.append(call)
+                if call.id:
+                    by_id[call.id] = call
+            elif known is not None and known.arguments is None:
+                known.arguments = call.arguments
+    _add_runs(calls, by_id, answer.tools)
+    open_calls = [call for call in calls if call.result is None and call.error is None]
+    if any(call.id not in results for call in open_calls) and len(answer.own_models) > 1:
+        last = answer.own_models[-1].before()
+        results |= {result.id: result for turn in last for result in turn.results if result.id}
+    for call in open_calls:
+        result = results.get(call.id or "")
+        if result is not None:
+            call.result, call.error = result.value, result.error
+    return calls
+
+
+def _add_runs(calls: list[Call], by_id: dict[str, Call], tools: list[Node]) -> None:
+    """Complete calls by the tools' spans: by their id, else the first call of that name that no
+    span stands for.
+    """
+    by_name: dict[str, deque[Call]] = {}
+    for call in calls:
+        by_name.setdefault(call.name, deque()).append(call)
+    for node in tools:
+        run = None if node.mapper is None else node.mapper.tool_call(node.span)
+        if run is None:
+            continue
+        run.duration_s = node.span.duration_s
+        run.error = run.error or _error_of(node.span)
+        same_name = by_name.get(run.name)
+        known = by_id.get(run.id) if run.id else same_name.popleft() if same_name else None
+        if known is not None:
+            known.result = known.result if run.result is None else run.result
+            known.arguments = run.arguments if known.arguments is None else known.arguments
+            known.error, known.duration_s = run.error, run.duration_s
+        elif len(calls) < MAX_ITEMS:
+            calls.append(run)
+
+
+def _error_of(span: ReadSpan) -> str | None:
+    if not span.is_error and ERROR_TYPE not in span.attributes:
+        return None
+    return span.status_message or error_type_of(span)
+
+
+def error_type_of(span: ReadSpan) -> str | None:
+    """The class name of the exception, or the error's code; ``error`` where a failed span does not
+    say.
+    """
+    value = span.attributes.get(ERROR_TYPE)
+    if value is None:
+        if not span.is_error:
+            return None
+        raised = (
+            event.attributes.get("exception.type")
+            for event in span.events
+            if event.name == "exception"
+        )
+        value = next((name for name in raised if name), "error")
+    return (short(str(value)) or "error").rpartition(".")[2] or "error"
+
+
+def _usage(answer: SpanAnswer) -> Usage | None:
+    """Tokens of all model calls, of nested agents too; where none reports any, those of the
+    evaluated span.
+    """
+    for nodes in (answer.models, (answer.root,)):
+        totals: dict[str, int] = {}
+        for facts in (node.facts for node in nodes):
+            for name in _TOKENS:
+                count = facts.get(name)
+                if count is not None and type(count) in (int, float) and 0 <= count < 1 << 53:
+                    totals[name] = totals.get(name, 0) + int(count)
+        if any(totals.values()):
+            return construct(Usage, totals)
+    return None
+
+
+def _cost(answer: SpanAnswer) -> float | None:
+    for nodes in (answer.models, (answer.root,)):
+        costs = [cost for node in nodes if isinstance(cost := node.facts.get("cost"), int | float)]
+        known = [float(cost) for cost in costs if 0 <= cost < float("inf")]
+        if known:
+            return sum(known)
+    return None
+
+
+def _context(answer: SpanAnswer) -> dict[str, Any] | None:
+    nodes = sorted(answer.retrievals, key=lambda node: node.span.start_ns)
+    documents = [item for node in nodes if node.mapper for item in node.mapper.documents(node.span)]
+    return {"documents": plain(documents[:MAX_ITEMS])} if documents else None
+
+
+def _agent_config(answer: SpanAnswer) -> dict[str, Any] | None:
+    for node in (answer.root, *answer.own_models):
+        tools = node.mapper.tool_definitions(node.span) if node.mapper else None
+        if tools:
+            return {"tools": tools}
+    return None
+
+
+def _annotations(answer: SpanAnswer, facts: dict[str, Any]) -> dict[str, Any]:
+    values: dict[str, Any] = {name: facts[name] for name in _ANNOTATIONS if name in facts}
+    if values.keys().isdisjoint(("experiment", "arm")):
+        values |= flag_of(answer.root.span.events)
+    values["environment"] = environment_of(answer.root.span.resource)
+    mapper = answer.root.mapper
+    values["tags"] = dict(mapper.tags(answer.root.span)) if mapper else {}
+    known = [(name, value) for name, value in values.items() if value not in (None, "", {})]
+    cleaned = {name: clean_annotation(name, value, str, _ignored) for name, value in known}
+    ends = (
+        {"conversation_ends": True}
+        if answer.root.span.attributes.get(_CONVERSATION_ENDS) is True
+        else {}
+    )
+    return {name: value for name, value in cleaned.items() if value} | ends
+
+
+def environment_of(resource: Mapping[str, Any]) -> Any:
+    """The environment of a process, from its resource; the attribute had another name before."""
+    return next((resource[name] for name in _ENVIRONMENTS if resource.get(name)), None)
+
+
+def _ignored(why: str) -> None:
+    """A tag or version of another library that does not fit is left out."""
+
+
+def _name_of(answer: SpanAnswer) -> str | None:
+    """An agent's or workflow's name, where its span does not say it: of the first agent below it,
+    else the span's.
+    """
+    if answer.root.role == "model":
+        return None
+    agents = (
+        sorted(answer.agents, key=lambda node: node.span.start_ns)
+        if answer.root.role == "agent"
+        else []
+    )
+    return short(agents[0].facts.get("agent") if agents else answer.root.span.name)
+
+
+def _word(value: Any) -> str | None:
+    """The text, or the first of a list of texts: finish reasons come as a list, or as its JSON."""
+    if isinstance(value, str) and value.startswith("["):
+        value = structured(value)
+    if isinstance(value, list | tuple):
+        value = value[0] if value else None
+    return short(value) or None

@@ -1,0 +1,206 @@
+"""The contract of span mappers: a span's role and its content; with a registry like that of
+response formats.
+
+A mapper reads one span. `mappers.trace` puts the spans of an answer together, so a trace may mix
+dialects: an agent of one library whose model calls another library has instrumented.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Final, Literal, TypeVar
+
+from agenteval_otel.capture.annotations import FLAG_KEY, FLAG_VARIANTS
+from agenteval_otel.capture.messages import Call, Turn
+from agenteval_otel.capture.spans.span import ReadSpan
+from agenteval_otel.semconv import (
+    AGENT_NAME,
+    CONVERSATION_ID,
+    EXPERIMENT_ARM,
+    EXPERIMENT_NAME,
+    FORMER_NAMES,
+    PROMPT_NAME,
+    PROMPT_VERSION,
+    TAG,
+    USER_ID,
+)
+
+Role = Literal["agent", "workflow", "model", "tool", "retrieval", "plan"]
+"""What a span stands for. A plan is what an agent thinks out before it answers: its tokens count,
+what it says does not. A workflow is a chain or graph around model calls and agents: where it
+shows an answer of its own, it is evaluated as an agent is; otherwise what lies below it."""
+
+Names = tuple[str, ...]
+
+
+_FORMER: Final = {present: former for former, present in FORMER_NAMES.items()}
+COMMON: Final[Mapping[str, Names]] = {
+    "agent": (AGENT_NAME,),
+    "conversation_id": (CONVERSATION_ID,),
+    "session_id": ("session.id",),
+    "user_id": (USER_ID, "enduser.id"),
+    "prompt_name": (PROMPT_NAME, _FORMER[PROMPT_NAME]),
+    "prompt_version": (PROMPT_VERSION, _FORMER[PROMPT_VERSION]),
+    "experiment": (EXPERIMENT_NAME, FLAG_KEY),
+    "arm": (EXPERIMENT_ARM, *FLAG_VARIANTS),
+}
+"""Attributes that mean the same in every dialect, ours among them."""
+
+
+class SpanMapper:
+    """How the spans of one dialect are read. A dialect is a subclass, registered with
+    `span_mapper`, without state.
+
+    All methods run on a background thread. What one raises fails that answer alone and is counted
+    under `name`.
+
+    Attributes:
+        name: The dialect; a mapper registered under the same name replaces it.
+        content_switch: How the dialect's content is switched on, as a hint beside "no content
+            captured".
+        kind: The attribute that every span of the dialect has and that says what the span is. Left
+            out if the dialect is known by other things: `reads` and `role` are then its own.
+        roles: The role by the value of `kind`.
+        facts: Attributes by the fact that they hold, the best one first: ``agent``, ``agent_id``,
+            ``model``, ``response_id``, ``finish_reason``, ``conversation_id``, ``session_id``,
+            ``user_id``, ``prompt_name``, ``prompt_version``, ``experiment``, ``arm``, ``cost`` in
+            USD, ``streamed``.
+        tokens: Attributes by the field of `Usage`; the input's tokens include those of the cache.
+        workflows_ask_models: A workflow without a model call and an agent below it is a function of
+            the application that is traced, and no answer.
+    """
+
+    name: ClassVar[str] = ""
+    content_switch: ClassVar[str] = ""
+    kind: ClassVar[str] = ""
+    roles: ClassVar[Mapping[str, Role]] = {}
+    facts: ClassVar[Mapping[str, Names]] = COMMON
+    tokens: ClassVar[Mapping[str, Names]] = {}
+    workflows_ask_models: ClassVar[bool] = False
+
+    def reads(self, span: ReadSpan) -> bool:
+        """Tell whether the span is of this dialect: by its scope, or by one attribute. Called often:
+        keep it cheap.
+        """
+        if not self.kind:
+            raise NotImplementedError
+        return self.kind in span.attributes
+
+    def role(self, span: ReadSpan) -> Role | None:
+        """Return what the span stands for. None for spans of the dialect that an answer is not read
+        from.
+        """
+        if not self.kind:
+            raise NotImplementedError
+        return self.roles.get(str(span.attributes[self.kind]))
+
+    def before(self, span: ReadSpan) -> list[Turn]:
+        """What an agent, workflow or model was asked: the conversation before the answer, system
+        instructions first.
+        """
+        return []
+
+    def answer(self, span: ReadSpan) -> list[Turn]:
+        """What it answered, with the calls and results of tools on the way as far as its own span
+        shows them.
+        """
+        return []
+
+    def conversation(self, span: ReadSpan) -> tuple[list[Turn], list[Turn]]:
+        """Both, for a dialect that has them in one place."""
+        return self.before(span), self.answer(span)
+
+    def tool_call(self, span: ReadSpan) -> Call | None:
+        """The call that a tool span ran, with its result."""
+        return None
+
+    def documents(self, span: ReadSpan) -> list[Any]:
+        """What a retrieval span found: texts, or mappings with the text and its source."""
+        return []
+
+    def tool_definitions(self, span: ReadSpan) -> Any:
+        """The tools that a model or an agent may call, as the provider takes them; None where they
+        are not shown.
+        """
+        return None
+
+    def tags(self, span: ReadSpan) -> Mapping[str, Any]:
+        """The application's own tags; by default attributes below ``agenteval.tag.``."""
+        return {
+            name[len(TAG) :]: value
+            for name, value in span.attributes.items()
+            if name.startswith(TAG)
+        }
+
+    def facts_of(self, span: ReadSpan) -> dict[str, Any]:
+        """What `facts` and `tokens` name, as far as the span has it."""
+        places = self._places
+        values: dict[str, Any] = {}
+        ranks: dict[str, int] = {}
+        for attribute in places.keys() & span.attributes.keys():
+            value = span.attributes[attribute]
+            for name, rank in places[attribute] if value is not None and value != "" else ():
+                if ranks.get(name, rank) >= rank:
+                    values[name], ranks[name] = value, rank
+        return values
+
+    @cached_property
+    def _places(self) -> dict[str, list[tuple[str, int]]]:
+        """By attribute: which facts it holds, and for each how many attributes are better."""
+        places: dict[str, list[tuple[str, int]]] = {}
+        for name, attributes in {**self.facts, **self.tokens}.items():
+            for rank, attribute in enumerate(attributes):
+                places.setdefault(attribute, []).append((name, rank))
+        return places
+
+
+def names_below(prefix: str, *names: str) -> Names:
+    """Return the attributes of these names below a prefix, such as that of metadata."""
+    return tuple(prefix + name for name in names)
+
+
+MAPPERS: Final[dict[str, SpanMapper]] = {}
+
+M = TypeVar("M", bound=type[SpanMapper])
+
+
+def span_mapper(mapper: M) -> M:
+    """Register a mapper's class. The mapper registered last is asked first; the built-in
+    conventions are asked last.
+    """
+    earlier = {name: known for name, known in MAPPERS.items() if name != mapper.name}
+    MAPPERS.clear()
+    MAPPERS.update({mapper.name: mapper()} | earlier)
+    return mapper
+
+
+def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper | None:
+    """The mapper that reads the span; None for a span of no known dialect. Mappers that raise are
+    counted, and the next one is tried. Unless one raised, the span keeps its mapper for later
+    calls.
+    """
+    known: SpanMapper | None = span.mapper
+    if known is not None:
+        return known
+    has_raised = False
+    for mapper in MAPPERS.values():
+        try:
+            if mapper.reads(span):
+                span.mapper = None if has_raised else mapper
+                return mapper
+        except Exception as error:
+            has_raised = True
+            if failed is not None:
+                failed[f"{mapper.name}: {type(error).__name__}"] += 1
+    return None
+
+
+def role_of(span: ReadSpan) -> Role | None:
+    """What a span stands for; None for spans of no known dialect too, and where the mapper raises."""
+    mapper = mapper_of(span)
+    try:
+        return None if mapper is None else mapper.role(span)
+    except Exception:  # it raises again, and is counted, when the trace is read
+        return None

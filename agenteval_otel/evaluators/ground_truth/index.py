@@ -1,0 +1,259 @@
+"""Finds the row of a table that answers a question, in a time that hardly grows with the number of
+rows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import accumulate, islice
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
+
+from agenteval_otel.evaluators.ground_truth.base import GroundTruth
+from agenteval_otel.models.inputs import is_blank
+from agenteval_otel.runtime.text import composed
+
+_MAX_PARTIAL_CHARACTERS = 16_384  # a longer prompt finds only the same question
+# rows, or stretches of the prompt, that a partial match looks at: about a millisecond
+_MAX_CANDIDATES = 5_000
+# rows times characters of the prompt that ``matching: original`` looks at
+_MAX_SCANNED = 20_000_000
+# Scripts without spaces between words: each character counts as a word.
+_SPACELESS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_WORD = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
+
+
+class TableRow(NamedTuple):
+    """A row of a table, as it was written."""
+
+    prompt: str
+    answer: Any
+    category: str | None = None
+    module: str | None = None
+
+
+class NormalizedQuery(NamedTuple):
+    """A text as it is compared: composed (NFC), case folded, each run of whitespace one space; and
+    its words.
+
+    The phrase has a space around each word. A text that is too long for a partial match has no
+    words.
+    """
+
+    text: str
+    words: list[str]
+    phrase: str
+
+    @classmethod
+    def of(cls, text: str) -> NormalizedQuery:
+        normalized = _normalized(text)
+        words = _words_of(normalized) if len(text) <= _MAX_PARTIAL_CHARACTERS else []
+        return cls(normalized, words, f" {' '.join(words)} ")
+
+
+class _Entry(NamedTuple):
+    row: TableRow
+    phrase: str
+    length: int
+    module: str | None
+
+    def applies_to(self, module: str | None) -> bool:
+        return module is None or self.module is None or self.module == module
+
+
+_Match = tuple[_Entry | None, Literal["exact", "partial"], float]
+# the first row of each module for a text, in the order of the file
+_Firsts = dict[str, tuple[_Entry, ...]]
+
+
+class QuestionIndex:
+    """Rows, and the way to the one that answers a prompt. Immutable; any thread may use it.
+
+    The same question comes first. Otherwise the nearest row that the prompt contains, or that
+    contains the prompt, as whole words: the one with the largest share. Of equal shares a row
+    inside the prompt wins, then the first one.
+    """
+
+    def __init__(
+        self, rows: Iterable[TableRow], *, min_words: int = 1, min_share: float = 1.0
+    ) -> None:
+        self.rows = tuple(rows)
+        self._min_words, self._min_share = min_words, min_share
+        self._modules = {name for row in self.rows if (name := _module_key(row.module))}
+        self._same: _Firsts = {}
+        self._entries = [self._entry(row) for row in self.rows]
+        self._build()
+
+    def of_module(self, module: str) -> tuple[TableRow, ...]:
+        """The rows of a module, in the order of the file, ignoring the case of its name."""
+        return tuple(
+            row
+            for row in self.rows
+            if row.module and _module_key(row.module) == _module_key(module)
+        )
+
+    def find(self, prompt: str | None, module: str | None = None) -> GroundTruth | None:
+        """The answer to a prompt, from the module's rows and those without a module; of all where
+        it has no rows.
+        """
+        if not prompt or not prompt.strip():
+            return None
+        name = _module_key(module)
+        entry, match, share = self._match(prompt, name if name in self._modules else None)
+        if entry is None or is_blank(entry.row.answer):
+            return None
+        return GroundTruth(**entry.row._asdict(), match=match, share=share)
+
+    def _entry(self, row: TableRow) -> _Entry:
+        query = NormalizedQuery.of(row.prompt)
+        entry = _Entry(row, query.phrase, len(query.words), _module_key(row.module))
+        _add(self._same, query.text, entry)
+        return entry
+
+    def _build(self) -> None:
+        self._by_phrase: _Firsts = {}
+        # By word: the positions, in order of length, of the rows that contain it.
+        self._positions: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
+        self._entries = sorted(
+            (
+                entry
+                for entry in self._entries
+                if entry.length >= self._min_words and _add(self._by_phrase, entry.phrase, entry)
+            ),
+            key=attrgetter("length"),
+        )
+        self._lengths = sorted({entry.length for entry in self._entries}, reverse=True)
+        for position, entry in enumerate(self._entries):
+            for word in set(entry.phrase.split()):
+                self._positions[word].append(position)
+
+    def _match(self, prompt: str, module: str | None) -> _Match:
+        query = NormalizedQuery.of(prompt)
+        same = _first(self._same, query.text, module)
+        if same is not None:
+            return same, "exact", 1.0
+        count = len(query.words)
+        if count < self._min_words:
+            return None, "partial", 0.0
+        inside, around = self._inside(query, module), self._around(query, module)
+        share_inside = inside.length / count if inside else 0.0
+        share_around = count / around.length if around else 0.0
+        return (
+            (inside, "partial", share_inside)
+            if share_inside >= share_around
+            else (around, "partial", share_around)
+        )
+
+    def _inside(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
+        """The longest row that the prompt contains."""
+        count = len(query.words)
+        shortest = max(self._min_words, math.ceil(self._min_share * count))
+        # Where the space before each word is, and the one after the last.
+        starts = [0, *accumulate(len(word) + 1 for word in query.words)]
+        stretches = (
+            query.phrase[starts[at] : starts[at + length] + 1]
+            for length in self._lengths
+            if shortest <= length <= count
+            for at in range(count - length + 1)
+        )
+        entries = (
+            _first(self._by_phrase, stretch, module)
+            for stretch in islice(stretches, _MAX_CANDIDATES)
+        )
+        return next(filter(None, entries), None)
+
+    def _around(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
+        """The shortest row that contains the prompt, looked for among the rows of its rarest word."""
+        count = len(query.words)
+        if not all(word in self._positions for word in query.words):
+            return None
+        rarest = min((self._positions[word] for word in query.words), key=len)
+        begin = bisect_left(rarest, count, key=lambda position: self._entries[position].length)
+        for position in rarest[begin : begin + _MAX_CANDIDATES]:
+            entry = self._entries[position]
+            if entry.length > int(count / self._min_share):
+                break
+            if query.phrase in entry.phrase and entry.applies_to(module):
+                return entry
+        return None
+
+
+class SubstringIndex(QuestionIndex):
+    """Finds what the Partnership Agent finds: any substring, ignoring only case, the first row of
+    the file.
+    """
+
+    def _entry(self, row: TableRow) -> _Entry:
+        upper = _upper(row.prompt)
+        entry = _Entry(row, upper, 0, _module_key(row.module))
+        _add(self._same, upper, entry)
+        return entry
+
+    def _build(self) -> None:
+        """Every row is looked at: there is nothing to build."""
+
+    def _match(self, prompt: str, module: str | None) -> _Match:
+        text = _upper(prompt)
+        same = _first(self._same, text, module)
+        if same is not None:
+            return same, "exact", 1.0
+        for entry in self._entries if len(text) * len(self._entries) <= _MAX_SCANNED else ():
+            if entry.applies_to(module) and (text in entry.phrase or entry.phrase in text):
+                counts = [
+                    max(1, len(_words_of(_normalized(either))))
+                    for either in (prompt, entry.row.prompt)
+                ]
+                return entry, "partial", min(counts) / max(counts)
+        return None, "partial", 0.0
+
+
+def _normalized(text: str) -> str:
+    if text.isascii():
+        return " ".join(text.lower().split())
+    return composed(" ".join(composed(text).casefold().split()))
+
+
+def _words_of(text: str) -> list[str]:
+    words: list[str] = (_ASCII_WORD if text.isascii() else _WORD).findall(text)
+    return words
+
+
+def _module_key(module: str | None) -> str | None:
+    return ((module or "").strip().casefold()) or None
+
+
+def _add(firsts: _Firsts, text: str, entry: _Entry) -> bool:
+    """Whether it is the first row of its module for this text."""
+    known = firsts.get(text, ())
+    is_first = all(other.module != entry.module for other in known)
+    if is_first:
+        firsts[text] = (*known, entry)
+    return is_first
+
+
+def _first(firsts: _Firsts, text: str, module: str | None) -> _Entry | None:
+    return next((entry for entry in firsts.get(text, ()) if entry.applies_to(module)), None)
+
+
+def _upper(text: str) -> str:
+    """Each character in upper case by itself, and no other character becomes ASCII: .NET's ordinal
+    comparison.
+    """
+    upper = text.upper()
+    if len(upper) == len(text) and not ("\u0131" in text or "\u017f" in text):
+        return upper
+    return "".join(
+        [
+            big if len(big := char.upper()) == 1 and not big < "\x80" <= char else char
+            for char in text
+        ]
+    )

@@ -1,0 +1,291 @@
+"""CallableJudge: an object that generates text, by the method names of several libraries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+
+from pydantic import Field, SerializeAsAny, model_validator
+
+from agenteval_otel.capture.redaction import PatternRedactor
+from agenteval_otel.components.explained import suggestion
+from agenteval_otel.components.loading import resolve_or_wrap
+from agenteval_otel.errors import ConfigurationError, JudgeError
+from agenteval_otel.evaluators.judges.answers import JudgeRequest, Verdict, parse_answer
+from agenteval_otel.evaluators.judges.base import Judge
+from agenteval_otel.runtime.masking import message_of
+
+_METHODS: Final = ("generate", "generate_text", "complete", "ainvoke", "invoke", "ask", "judge")
+_MAX_CHARS: Final = 262_144
+_MAX_CAUSE_CHARS: Final = 240
+_MAX_HUNG: Final = 16
+_MALFORMED: Final = "malformed_answer"
+_FORMS: Final = (
+    "write 'anthropic:<model>', 'openai:<model>' or 'openai_compatible:<model>@http://<host>/v1'"
+)
+_TEXT_NAMES: Final = ("text", "content", "output", "message")
+
+
+class _Generates(Protocol):
+    @property
+    def generate(self) -> Callable[..., Any]: ...
+
+
+class _Invokes(Protocol):
+    @property
+    def invoke(self) -> Callable[..., Any]: ...
+
+
+JudgeLike: TypeAlias = Judge | str | Mapping[str, Any] | Callable[..., Any] | _Generates | _Invokes
+"""A judge, ``type:model``, ``{"type": ...}`` with its settings, or a function or object that
+generates text.
+"""
+
+if TYPE_CHECKING:
+
+    class JudgeField:
+        """A field that takes what `as_judge` does, and is a `Judge`."""
+
+        def __get__(self, instance: object, owner: Any = None) -> Judge: ...
+        def __set__(self, instance: object, value: JudgeLike) -> None: ...
+else:
+    JudgeField = SerializeAsAny[Judge]
+
+
+class CallableJudge(Judge):
+    """An object of the program's that generates text, as a judge. Limits and retries are left to
+    the object.
+
+    An ``async def`` runs on the loop, a plain function or method on a thread of its own. After 16
+    calls that never return, further calls fail at once (``timeout``) until one of them returns.
+
+    Attributes:
+        name: Names the object in the fingerprint of the evaluator that uses it.
+        target: A function of the prompt, or an object with one of ``generate``, ``generate_text``,
+            ``complete``, ``ainvoke``, ``invoke``, ``ask``, ``judge``. It gets the prompt, with the
+            instruction before it or in its parameter ``system`` (``system_prompt``,
+            ``systemPrompt``), or both as ``messages``, or all of it as ``request``; it returns a
+            text, or something with ``text`` or ``content``. Left out of dumps.
+        deadline_s: Seconds until a call is given up; the thread of a plain function goes on.
+    """
+
+    name: str = ""
+    target: Any = Field(exclude=True)
+    deadline_s: float = Field(default=30.0, gt=0, le=600)
+
+    @model_validator(mode="after")
+    def _is_known_by_name(self) -> Self:
+        if self.cache is not None and self.cache.path is not None and not self.name:
+            raise ValueError(
+                "a cache file needs a 'name' here: it separates its verdicts from those of other objects"
+            )
+        return self
+
+    @classmethod
+    def of(cls, target: Any) -> Self:
+        """The object as a judge, named after its class; a function, after itself."""
+        kind = target if inspect.isroutine(target) else type(target)
+        return cls(name=f"{kind.__module__}.{kind.__qualname__}", target=target)
+
+    async def judge(self, request: JudgeRequest) -> Verdict:
+        """The object's answer. Raises `JudgeError` for whatever it raises."""
+        started = time.monotonic()
+        positional, named = _arguments(self._method, request)
+        try:
+            async with asyncio.timeout(self.deadline_s):
+                if inspect.iscoroutinefunction(self._method):
+                    result = await self._method(*positional, **named)
+                else:
+                    result = await self._on_a_thread(lambda: self._method(*positional, **named))
+                    result = await result if inspect.isawaitable(result) else result
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # SystemExit would end the loop, and every evaluation on it
+            raise _failure_of(error) from None
+        if isinstance(result, Verdict):
+            return result
+        text = _text_of(result)
+        if len(text) > _MAX_CHARS:
+            raise JudgeError(
+                f"the judge's answer is longer than {_MAX_CHARS} characters", error_type=_MALFORMED
+            )
+        if not text.strip():
+            raise JudgeError("the judge's answer is empty", error_type="empty_answer")
+        answer = parse_answer(text) if request.answer_form else {}
+        return Verdict(
+            answer=answer, raw=text, model=self.model, duration_s=time.monotonic() - started
+        )
+
+    async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
+        """Run the function in the caller's context on a new daemon thread; the loop's executor has
+        few threads.
+        """
+        self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
+        if len(self._hung) >= _MAX_HUNG:
+            raise JudgeError(f"{_MAX_HUNG} calls of the model never returned", error_type="timeout")
+        context, done = contextvars.copy_context(), Future[Any]()
+
+        def call() -> None:
+            try:
+                done.set_result(context.run(function))
+            except (
+                BaseException
+            ) as error:  # as a result: asyncio logs an exception that is never retrieved
+                done.set_result(_failure_of(error))
+
+        thread = threading.Thread(target=call, name="agenteval-judge")
+        # else it has inherited the mark of our evaluations (`runtime.reentrancy`)
+        if not thread.daemon:
+            thread.daemon = True
+        thread.start()
+        try:
+            result = await asyncio.shield(asyncio.wrap_future(done))
+        except asyncio.CancelledError:
+            self._hung.add(thread)
+            raise
+        if isinstance(result, JudgeError):
+            raise result
+        return result
+
+    @cached_property
+    def _hung(self) -> set[threading.Thread]:
+        return set()
+
+    @cached_property
+    def _method(self) -> Callable[..., Any]:
+        return _method_of(self.target) or self.target
+
+
+def as_judge(value: Any, *, path: str | None = None) -> Judge:
+    """A judge from what a caller or a configuration may write.
+
+    A `Judge` stays as it is; a mapping is resolved by its ``type``; ``type:model`` and
+    ``type:model@address`` name a model; a type's name or a judge's class becomes one with default
+    settings; an object or a function that generates text becomes a `CallableJudge`.
+
+    Raises:
+        ConfigurationError: None of these, an unknown type, or wrong settings.
+    """
+
+    def wrapped(target: Any) -> CallableJudge | None:
+        method = _method_of(target)
+        if method is None:
+            return None
+        _expect_parameters(method, path)
+        return CallableJudge.of(target)
+
+    if isinstance(value, str):
+        value = _named(value, path)
+    expected = "a judge, an object or a function that generates text"
+    return resolve_or_wrap(Judge, value, wrap=wrapped, path=path, expected=expected)
+
+
+def _expect_parameters(method: Callable[..., Any], path: str | None) -> None:
+    positional, named = _arguments(method, JudgeRequest(prompt=""))
+    try:
+        signature = inspect.signature(method)
+    except (TypeError, ValueError):  # of a C function
+        return
+    try:
+        signature.bind(*positional, **named)
+    except TypeError:
+        wanted = "(prompt), (prompt, system), (messages), (request) or (**kwargs)"
+        wrong = f"expected the parameters {wanted}, others with defaults, found {signature}"
+        raise ConfigurationError(wrong[:300], path=path) from None
+
+
+def _named(words: str, path: str | None) -> dict[str, str]:
+    """The settings that a text names: ``type``, ``type:model`` or ``type:model@address``."""
+    name, _, rest = words.strip().partition(":")
+    # a model's name may hold colons, and an @ before a version
+    model, at, address = rest.partition("@http")
+    settings = {"type": name, "model": model, "base_url": f"http{address}" if at else ""}
+    if name not in Judge.registry:
+        wrong = f"unknown judge {name[:64]!r}{suggestion(name, Judge.registry)}"
+    else:
+        fields = Judge.registry[name].model_fields
+        needed = {"model": "model", "base_url": "address"}.items()
+        missing = [
+            word
+            for field, word in needed
+            if not settings[field] and field in fields and fields[field].is_required()
+        ]
+        if not missing:
+            return {field: value for field, value in settings.items() if value}
+        wrong = f"the judge {name!r} lacks its {' and its '.join(missing)}"
+    raise ConfigurationError(
+        f"{wrong}: {_FORMS}; known types: {', '.join(sorted(Judge.registry))}", path=path
+    )
+
+
+def _method_of(target: Any) -> Callable[..., Any] | None:
+    if inspect.isroutine(target):
+        return target
+    methods = (*(getattr(target, name, None) for name in _METHODS), target)
+    return next(filter(callable, methods), None)
+
+
+def _failure_of(error: BaseException) -> JudgeError:
+    """Return what the object raised, with its cause: live it is shown only where content is."""
+    if isinstance(error, JudgeError):
+        return error
+    kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
+    error_type = next(
+        (name for kind, name in kinds.items() if isinstance(error, kind)), "server_error"
+    )
+    words = f"the model raised {PatternRedactor().redact(message_of(error))[:_MAX_CAUSE_CHARS]}"
+    failure = JudgeError(words, error_type=error_type)
+    # An error with a status is a refusal by the provider; other failed calls may have been charged.
+    failure.may_be_charged = not isinstance(getattr(error, "status_code", None), int)
+    return failure
+
+
+def _arguments(
+    method: Callable[..., Any], request: JudgeRequest
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The request as keyword arguments that the method takes, else as one text."""
+    whole = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
+    try:
+        parameters = inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        return (whole,), {}
+    if "request" in parameters:
+        return (), {"request": request}
+    if "messages" in parameters:
+        messages = [("system", request.system), ("user", request.prompt)]
+        return (), {
+            "messages": [{"role": role, "content": text} for role, text in messages if text]
+        }
+    named = {
+        name: request.system
+        for name in ("system", "system_prompt", "systemPrompt")
+        if name in parameters
+    }
+    prompt = request.prompt if named else whole
+    takes_names_only = {parameter.kind for parameter in parameters.values()} == {
+        inspect.Parameter.VAR_KEYWORD
+    }
+    if "prompt" in parameters or takes_names_only:
+        return (), {"prompt": prompt, **named}
+    return (prompt,), named
+
+
+def _text_of(reply: Any) -> str:
+    for _ in range(3):
+        if isinstance(reply, str):
+            return reply
+        fields = (
+            reply
+            if isinstance(reply, Mapping)
+            else {name: getattr(reply, name, None) for name in _TEXT_NAMES}
+        )
+        reply = next((fields[name] for name in _TEXT_NAMES if fields.get(name) is not None), None)
+    raise JudgeError("the model returned no text", error_type=_MALFORMED)

@@ -1,0 +1,74 @@
+"""Answers of judges that come through a provider's batch API, at half the price and hours later.
+
+An evaluation runs twice. The first time its judges have no answers: they note their questions, and
+its results are left out. When the batch has ended it runs again, with the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from agenteval_otel.errors import JudgeError
+from agenteval_otel.evaluators.judges.answers import JudgeRequest, Verdict
+from agenteval_otel.evaluators.judges.budget import Price, Reservation
+from agenteval_otel.evaluators.judges.ledger import Amount, LedgerEntry, LedgerKey
+
+PRICE_SHARE: Final = 0.5
+"""Share of the usual price that a provider charges in a batch."""
+BATCHED: Final = "batched"
+"""The ``error_type`` while a request waits; never in a result."""
+
+
+class BatchQuestion(NamedTuple):
+    """A question that waits for a batch, its judge with its guards, and what is charged for it so
+    far.
+    """
+
+    judge: Any
+    request: JudgeRequest
+    reservation: Reservation
+
+
+class BatchAnswers:
+    """What the judges of one evaluation are answered, by the key of the question; and what is not
+    answered yet.
+    """
+
+    def __init__(self, answers: Mapping[str, Verdict | JudgeError]) -> None:
+        self.answers, self.missing = dict(answers), dict[str, BatchQuestion]()
+
+    def __repr__(self) -> str:
+        return f"<BatchAnswers {len(self.answers)}, missing {len(self.missing)}>"
+
+
+def reservation_to_json(reservation: Reservation) -> dict[str, Any]:
+    entry, price = reservation.entry, reservation.price
+    return {
+        "entry": None
+        if entry is None
+        else [entry.entry_id, entry.keys, entry.amount, entry.expires],
+        "price": None if price is None else price.model_dump(),
+        "probability": reservation.probability,
+    }
+
+
+def reservation_of_json(value: Mapping[str, Any]) -> Reservation:
+    entry, price = value["entry"], value["price"]
+    if entry is not None:
+        entry = LedgerEntry(
+            entry[0], tuple(LedgerKey(*key) for key in entry[1]), Amount(*entry[2]), entry[3]
+        )
+    return Reservation(entry, None if price is None else Price(**price), value["probability"])
+
+
+def answer_to_json(answer: Verdict | JudgeError) -> dict[str, Any]:
+    if isinstance(answer, JudgeError):
+        return {"error": str(answer), "error_type": answer.error_type}
+    return {"verdict": answer.model_dump(mode="json")}
+
+
+def answer_of_json(value: Mapping[str, Any]) -> Verdict | JudgeError:
+    if "error" in value:
+        return JudgeError(value["error"], error_type=value["error_type"])
+    return Verdict.model_validate(value["verdict"])
