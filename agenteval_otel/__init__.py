@@ -40,8 +40,12 @@ if TYPE_CHECKING:
     )
     from agenteval_otel.engine.run import EvaluationRunner
     from agenteval_otel.engine.suite import Suite, SuiteResult
-    from agenteval_otel.feedback import record_feedback, record_ground_truth, record_score
     from agenteval_otel.instrumentation import annotate, evaluation_reference, monitor
+    from agenteval_otel.instrumentation.feedback import (
+        record_feedback,
+        record_ground_truth,
+        record_score,
+    )
     from agenteval_otel.models import (
         AggregatedEvaluationResult,
         EvaluationCriteria,
@@ -73,7 +77,7 @@ _PACKAGES = {
         "shutdown",
     ),
     "config.erasure": ("erase",),
-    "feedback": ("record_feedback", "record_ground_truth", "record_score"),
+    "instrumentation.feedback": ("record_feedback", "record_ground_truth", "record_score"),
     "instrumentation": ("annotate", "evaluation_reference", "monitor"),
     "models": (
         "AggregatedEvaluationResult",

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from itertools import islice
 from statistics import median
 
-from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.objectives.evidence import Evidence, UnitSize
-from agenteval_otel.objectives.shared_evidence import SharedEvidence, SharedSums
-from agenteval_otel.objectives.simulation import SummedEvidence
-from agenteval_otel.objectives.track import ObjectiveVerdict, Track
+from agenteval_otel.engine.objectives import BreachSettings
+from agenteval_otel.engine.objectives.evidence import Evidence, UnitSize
+from agenteval_otel.engine.objectives.shared_evidence import SharedEvidence, SharedSums
+from agenteval_otel.engine.objectives.simulation import SummedEvidence
+from agenteval_otel.engine.objectives.track import ObjectiveVerdict, Track
 from benchmarks.turns import Traffic, Verdict
 
 OBJECTIVE = 0.95

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.objectives.evidence import BLOCK, SLACK
-from agenteval_otel.objectives.simulation import ParallelEvidence
+from agenteval_otel.engine.objectives import BreachSettings
+from agenteval_otel.engine.objectives.evidence import BLOCK, SLACK
+from agenteval_otel.engine.objectives.simulation import ParallelEvidence
 
 Array = npt.NDArray[np.float64]
 Draw = Callable[[np.random.Generator], tuple[npt.NDArray[np.bool_], Array, Array]]

@@ -27,13 +27,13 @@ from agenteval_otel.config import AgentSettings, Criterion, Settings
 from agenteval_otel.config.schema import json_schema, summary_of, writable_fields, writable_types
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.engine.aggregation import Aggregation
+from agenteval_otel.engine.pipeline import Dispatcher
+from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.evaluators import Evaluator, LLMJudge, RuleCheck
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES
 from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names, rubric_fields, scales_of
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
-from agenteval_otel.pipeline import Dispatcher
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.redaction import Redactor
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.sampling.trace import SamplingSettings

@@ -5,7 +5,7 @@ uv run python examples/16_thresholds.py
 """
 
 from agenteval_otel import configure, flush, monitor
-from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing
+from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing
 
 
 def page(crossing: ObjectiveCrossing) -> None:

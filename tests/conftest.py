@@ -11,7 +11,7 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.config import process, set_current_pipeline
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.fixtures import (

@@ -25,11 +25,11 @@ from agenteval_otel.config.load import (
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.handler import problems_of
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.run import EvaluationRunner, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.provisioning.former_names import former_uses

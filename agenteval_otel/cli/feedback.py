@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.feedback.payload import OfPerson, OfTruth
+from agenteval_otel.instrumentation.feedback.payload import OfPerson, OfTruth
 
 DESCRIPTION = (
     "Send what a person says of an answer to the sidecar, as POST /v1/feedback: a thumb, a score from 0 to 1, a "

@@ -14,9 +14,9 @@ from agenteval_otel.cli.check import checked_plan
 from agenteval_otel.cli.figures import number_between
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded
+from agenteval_otel.engine.objectives import Objective
+from agenteval_otel.engine.objectives.simulation import allowed_failures
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.objectives import Objective
-from agenteval_otel.objectives.simulation import allowed_failures
 from agenteval_otel.provisioning import (
     ALL,
     TARGETS,

@@ -18,11 +18,11 @@ from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings, enabled_by_variable
 from agenteval_otel.engine.handler import prepare_models
+from agenteval_otel.engine.judge_health import JudgeHealthSettings
+from agenteval_otel.engine.objectives import BreachSettings, ObjectiveSettings
+from agenteval_otel.engine.pipeline import Pipeline, handle_sigterm
+from agenteval_otel.engine.pipeline.exit import living, wish_for_sigterm
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.judge_health import JudgeHealthSettings
-from agenteval_otel.objectives import BreachSettings, ObjectiveSettings
-from agenteval_otel.pipeline import Pipeline, handle_sigterm
-from agenteval_otel.pipeline.exit import living, wish_for_sigterm
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY

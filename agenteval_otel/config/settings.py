@@ -35,16 +35,16 @@ from agenteval_otel.engine.agent_settings import (
 )
 from agenteval_otel.engine.aggregation import Aggregation, WeightedMean
 from agenteval_otel.engine.handler import check_escalation
+from agenteval_otel.engine.judge_health import JudgeHealthSettings
+from agenteval_otel.engine.objectives import BreachSettings, Callback, load_callback
+from agenteval_otel.engine.pipeline import Dispatcher, PoolDispatcher
+from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.evaluators.ground_truth import GroundTruthStore
 from agenteval_otel.evaluators.ground_truth.base import load_store
-from agenteval_otel.judge_health import JudgeHealthSettings
 from agenteval_otel.models.scoring import check_criteria
-from agenteval_otel.objectives import BreachSettings, Callback, load_callback
-from agenteval_otel.pipeline import Dispatcher, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.runtime.masking import mask, mask_text
 from agenteval_otel.sampling.escalation import Escalation
 from agenteval_otel.sampling.trace import SamplingSettings

@@ -13,15 +13,15 @@ from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.aggregation import Aggregation
+from agenteval_otel.engine.execution import Executor
+from agenteval_otel.engine.objectives import Objective
 from agenteval_otel.engine.run import EvaluationRunner, own_criteria, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.ground_truth import GroundTruthStore
 from agenteval_otel.evaluators.shadow import declared_criteria, harmless
-from agenteval_otel.execution import Executor
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
 from agenteval_otel.models.scoring.scales import wrong_threshold
-from agenteval_otel.objectives import Objective
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sampling import Escalation, Sampler, SamplingContext, SamplingDecision

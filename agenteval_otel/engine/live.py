@@ -20,12 +20,12 @@ from agenteval_otel.components.blocking import part_of
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.evaluation import Evaluation
 from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.objectives import Objectives
 from agenteval_otel.engine.response import EvaluatedResponse, ResultWatch, SamplingRecord
 from agenteval_otel.errors import ConfigurationError, EvaluationError, GroundTruthError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.objectives import Objectives
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, OUTCOMES, PIPELINE_FAILED

@@ -26,11 +26,11 @@ from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.text import CAP_CHARS, cap
 from agenteval_otel.engine.answers import facts_of
 from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, as_input
+from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.response import aggregate
 from agenteval_otel.engine.run import EvaluationRunner, combined, own_criteria
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.ground_truth.base import with_ground_truth
-from agenteval_otel.execution import Executor
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,

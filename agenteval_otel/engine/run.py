@@ -15,6 +15,8 @@ from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.text import clean
 from agenteval_otel.engine.aggregation import Aggregation, WeightedMean, overall_score
 from agenteval_otel.engine.answers import corrections, criteria_of, facts_of
+from agenteval_otel.engine.execution import Executor
+from agenteval_otel.engine.execution.jobs import CHEAP_S, INLINE_SAMPLE, EvaluatorState
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import (
     CriterionEvaluator,
@@ -24,8 +26,6 @@ from agenteval_otel.evaluators.base import (
     result_at_once,
 )
 from agenteval_otel.evaluators.shadow import asked_criteria, declared_criteria, shadow_results
-from agenteval_otel.execution import Executor
-from agenteval_otel.execution.jobs import CHEAP_S, INLINE_SAMPLE, EvaluatorState
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
 from agenteval_otel.models.scoring.probability import independent, nested
 from agenteval_otel.models.value import completed, copy_with

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, overload
 if TYPE_CHECKING:
     from agenteval_otel.capture import Facts
     from agenteval_otel.engine.handler import StorageLike
+    from agenteval_otel.engine.pipeline import Pipeline
     from agenteval_otel.evaluators.func import EvaluatorLike
-    from agenteval_otel.pipeline import Pipeline
     from agenteval_otel.sampling import Escalation, Sampler
 
 P = ParamSpec("P")

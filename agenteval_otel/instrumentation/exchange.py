@@ -27,12 +27,12 @@ from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.settings import load_storage
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.handler import StorageLike
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.instrumentation.wrappers import check_agent, check_function, written_in_code
 from agenteval_otel.models import StreamEnd
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import kept_bytes, most_parsed_bytes
 from agenteval_otel.sampling import Sampler

@@ -24,9 +24,9 @@ from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments, Capture
 from agenteval_otel.capture.detached import Unreadable
 from agenteval_otel.config.process import follow
 from agenteval_otel.engine.handler import HandlerSettings, prepare_models
+from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.engine.pipeline.pipeline import OPEN_SPAN_BYTES
 from agenteval_otel.instrumentation.scope import PLAIN, SCOPE, SPAN_KEY, Scope, current_context
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.pipeline.pipeline import OPEN_SPAN_BYTES
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import THREAD, under_evaluation

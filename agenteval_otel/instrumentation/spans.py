@@ -31,10 +31,10 @@ from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan, span_of_sdk
 from agenteval_otel.capture.spans.trace import Mapped, TraceReading, read_traces
 from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline, follow
+from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.engine.pipeline.exit import watch_exit
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models.value import completed, copy_with
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.pipeline.exit import watch_exit
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY, kept_bytes

@@ -40,10 +40,10 @@ from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.settings import load_storage
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.handler import check_escalation
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.semconv import PIPELINE_FAILED

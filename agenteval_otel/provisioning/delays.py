@@ -9,8 +9,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.objectives import Objective
-from agenteval_otel.objectives.simulation import allowed_failures, by_chance, verdicts_to_alarm
+from agenteval_otel.engine.objectives import Objective
+from agenteval_otel.engine.objectives.simulation import (
+    allowed_failures,
+    by_chance,
+    verdicts_to_alarm,
+)
 from agenteval_otel.provisioning.files import MARK
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agenteval_otel.calibration.record import CalibrationRecord, CalibrationRecords
 from agenteval_otel.engine.handler import changed_criteria, judges_of
+from agenteval_otel.engine.objectives import BreachSettings
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.evaluators import Evaluator, Func
 from agenteval_otel.evaluators.shadow import declared_criteria
@@ -13,8 +15,6 @@ from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.scoring import normalize
 from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES
 from agenteval_otel.models.value import Value
-from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.semconv import ENVIRONMENT, SHADOW
 
 _EVERY_OTHER = ""

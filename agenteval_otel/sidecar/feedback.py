@@ -6,8 +6,13 @@ from typing import Any, Final
 
 from agenteval_otel.capture.otlp.body import BodyError, Full, strict_json
 from agenteval_otel.errors import AgentEvalError
-from agenteval_otel.feedback.payload import OfAnswer, OfApplication, OfPerson, OfTruth
-from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback.payload import (
+    OfAnswer,
+    OfApplication,
+    OfPerson,
+    OfTruth,
+)
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 
 MAX_BYTES: Final = 1024 * 1024
 _MAX_ITEMS: Final = 1_000

@@ -34,9 +34,9 @@ from agenteval_otel.capture.spans.span import (
 )
 from agenteval_otel.config.process import default_pipeline, deliver, export_results, follow
 from agenteval_otel.config.sidecar import SidecarSettings
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import StorageError
 from agenteval_otel.instrumentation.spans import SpanEvaluation, trace_is_concerned
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart, kept_bytes
 from agenteval_otel.runtime.worker import Worker

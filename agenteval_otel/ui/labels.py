@@ -10,9 +10,9 @@ import numpy as np
 from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
 from agenteval_otel.calibration.shift import Shifts
 from agenteval_otel.config.process import flush
-from agenteval_otel.feedback.answers import RecentAnswer
-from agenteval_otel.feedback.payload import OfPerson
-from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback.answers import RecentAnswer
+from agenteval_otel.instrumentation.feedback.payload import OfPerson
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label

@@ -40,9 +40,9 @@ from agenteval_otel import (
     shutdown,
 )
 from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import Coherence, Func, ResponseHealth, RuleBased
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, CacheSettings, SpendLimits
-from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.testing import ModelReply, ModelServer
 
 EVERY_S = 0.25

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from agenteval_otel import EvaluationInput, monitor
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.evaluators import Repetition, ToolLoops
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 

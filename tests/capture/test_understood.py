@@ -20,8 +20,8 @@ from agenteval_otel import annotate, monitor
 from agenteval_otel.capture.ownership import is_own, module_of
 from agenteval_otel.capture.reasons import REASONS
 from agenteval_otel.capture.text import CAP_CHARS
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import CAPTURE_REASONS
 from agenteval_otel.telemetry.reference import explanation_of_failure

@@ -17,8 +17,8 @@ import agenteval_otel
 from agenteval_otel import monitor
 from agenteval_otel.cli.counts import counts_of
 from agenteval_otel.cli.explain import report
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.storage import OtlpStorageProvider

@@ -15,8 +15,8 @@ import yaml
 
 from agenteval_otel.config import SettingsError, load_settings
 from agenteval_otel.config.schema import json_schema, writable_types
+from agenteval_otel.engine.pipeline import Dispatcher
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.pipeline import Dispatcher
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 from tests.cli.conftest import CommandLine

@@ -9,9 +9,9 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, flush, monitor, shutdown
 from agenteval_otel.config import build, default_pipeline
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
-from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider

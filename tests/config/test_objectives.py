@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import Settings
+from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing
 from tests.config.support import load, wrong
 
 MODULE = """

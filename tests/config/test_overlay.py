@@ -10,7 +10,7 @@ import pytest
 
 from agenteval_otel import Settings
 from agenteval_otel.config import SettingsError, load_settings
-from agenteval_otel.pipeline import PoolDispatcher
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import (
     ConsoleStorageProvider,

@@ -16,8 +16,8 @@ from typing import Any
 
 from agenteval_otel import EvaluationInput
 from agenteval_otel.embedders import Embedder, HashingEmbedder, SentenceTransformerEmbedder
+from agenteval_otel.engine.execution import Executor
 from agenteval_otel.evaluators import NLPAccuracy
-from agenteval_otel.execution import Executor
 from agenteval_otel.testing import check_component, check_embedder
 from tests.testing.evaluations import evaluate
 

@@ -17,11 +17,11 @@ from agenteval_otel import EvaluationInput, Settings, annotate, monitor
 from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.config.process import build
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
+from agenteval_otel.engine.pipeline.unsampled import FEEDBACK
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func, Repetition, ResponseHealth, TaskAdherence, ToolLoops
 from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.unsampled import FEEDBACK
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import ConversationSampler, RateLimitSampler, RatioSampler
 from agenteval_otel.storage import JsonFileStorageProvider

@@ -19,10 +19,10 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 from agenteval_otel import accounting, annotate, configure, flush, monitor
 from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import InlineDispatcher, PoolDispatcher
 from agenteval_otel.sampling import Escalation, FunctionSampler, ResultSampler
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import second_randomness

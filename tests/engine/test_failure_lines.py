@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func, LLMJudge
-from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.promises.bench import pipeline_of

@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import pipeline_of
 from tests.testing.doubles import Free

@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, Suite, monitor, run_evaluation_sync
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.evaluators import LLMJudge
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.runtime.loop import blocking
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import ModelServer

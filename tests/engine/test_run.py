@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
-from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from tests.testing.doubles import Fixed, Free, Raw, Thinking

@@ -22,6 +22,7 @@ from agenteval_otel.capture.build import FACTS
 from agenteval_otel.cli import main
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.aggregation import overall_score
+from agenteval_otel.engine.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import (
     CriterionEvaluator,
@@ -40,7 +41,6 @@ from agenteval_otel.models import (
     EvaluationInput,
     EvaluationResult,
 )
-from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher
 from tests.golden import lines, same, vectors
 from tests.promises.bench import pipeline_of
 from tests.test_golden_runner import TYPES, entry_of

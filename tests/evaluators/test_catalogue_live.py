@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from agenteval_otel import EvaluationResult, configure, monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.evaluators import LLMJudge
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.testing import ScriptedJudge
 from tests.evaluators.catalogue import reply_for
 from tests.ground_truth.support import written

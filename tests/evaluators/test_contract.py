@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.components.loading import resolve
+from agenteval_otel.engine.execution.wire import load_evaluator, serialize_evaluator
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.execution.wire import load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.testing import check_component, check_evaluator
 from tests.evaluators.support import results_of

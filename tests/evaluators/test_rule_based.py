@@ -10,9 +10,9 @@ import pytest
 
 from agenteval_otel import EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.components.loading import resolve
+from agenteval_otel.engine.execution.wire import load_evaluator, serialize_evaluator
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Length, Regex, RuleBased, RuleCheck
-from agenteval_otel.execution.wire import load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from agenteval_otel.testing import check_component
 from tests.evaluators.support import results_of

@@ -16,9 +16,9 @@ from agenteval_otel import (
     run_evaluation_sync,
 )
 from agenteval_otel.embedders import Embedder
+from agenteval_otel.engine.execution.wire import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import NLPAccuracy
-from agenteval_otel.execution.wire import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import Message
 from tests.evaluators.support import result_of
 

@@ -10,9 +10,9 @@ import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
 from agenteval_otel.components.loading import resolve
+from agenteval_otel.engine.execution.wire import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, ToolUsage
-from agenteval_otel.execution.wire import NotPortable, load_evaluator, serialize_evaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.scoring import AgentDockCriteria
 from tests.evaluators.support import results_of

@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from agenteval_otel.engine.execution import Executor
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.evaluators.base import Execution
-from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
 from tests.testing.evaluations import evaluate
 

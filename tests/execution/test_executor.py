@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.engine.execution import MAX_STRIKES, Executor
+from agenteval_otel.engine.execution.threads import MAX_THREADS, Threads
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
-from agenteval_otel.execution import MAX_STRIKES, Executor
-from agenteval_otel.execution.threads import MAX_THREADS, Threads
 from agenteval_otel.models import EvaluationInput, Score
 from tests.execution.support import alone, forever, outcome, outcomes, run, with_executor
 from tests.testing.computing import Computing
@@ -71,7 +71,7 @@ def test_an_evaluator_that_exits_or_cancels_itself_has_failed() -> None:
 
 def test_the_time_limit_begins_with_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     # no other thread takes it
-    monkeypatch.setattr("agenteval_otel.execution.threads.LOOK_AHEAD_S", 60.0)
+    monkeypatch.setattr("agenteval_otel.engine.execution.threads.LOOK_AHEAD_S", 60.0)
     entered, leave = threading.Event(), threading.Event()
     slow = Fixed(action=lambda _: enter_and_wait(entered, leave) or Score(value=1.0), timeout_s=10)
 
@@ -170,7 +170,7 @@ def test_an_answer_does_not_wait_behind_a_long_one() -> None:
 
 
 def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agenteval_otel.execution.executor.MAX_WAITING", 15)
+    monkeypatch.setattr("agenteval_otel.engine.execution.executor.MAX_WAITING", 15)
 
     async def work(executor: Executor) -> list[str]:
         evaluator = Fixed()

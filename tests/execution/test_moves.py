@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.engine.execution import Executor
+from agenteval_otel.engine.execution.threads import CPU_SHARE
 from agenteval_otel.evaluators import Evaluator, Func
-from agenteval_otel.execution import Executor
-from agenteval_otel.execution.threads import CPU_SHARE
 from agenteval_otel.models import EvaluationInput
 from tests.execution.support import run
 from tests.testing import computing

@@ -23,6 +23,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agenteval_otel.engine.execution import Executor, wire
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.evaluators import (
     Evaluator,
@@ -32,7 +33,6 @@ from agenteval_otel.evaluators import (
     RuleBased,
     ToolUse,
 )
-from agenteval_otel.execution import Executor, wire
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
 from tests.execution.support import facts, fork_server_of, outcome, run
 from tests.execution.support import with_executor as with_any_executor
@@ -257,7 +257,7 @@ PROGRAM = """
     import asyncio, atexit, os, sys
     sys.path[:0] = sys.argv[2:]
     from agenteval_otel.models import EvaluationInput
-    from agenteval_otel.execution import Executor
+    from agenteval_otel.engine.execution import Executor
     from tests.testing.computing import Computing, Troubled
     from tests.testing.evaluations import evaluate
 
@@ -326,7 +326,7 @@ def test_nothing_stays_when_the_host_ends(how: str, code: int, tmp_path: Path) -
 CONFIGURING = """
     import asyncio
     from agenteval_otel.evaluators import Func
-    from agenteval_otel.execution import Executor
+    from agenteval_otel.engine.execution import Executor
     from agenteval_otel.models import EvaluationInput
     from tests.testing.configuring import is_inert
     from tests.testing.evaluations import evaluate

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.engine.execution import Executor, supervisor
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func
-from agenteval_otel.execution import Executor, supervisor
 from agenteval_otel.models import EvaluationInput, ToolCall
 from tests.execution.support import Starting, facts, run
 from tests.execution.test_processes import with_executor

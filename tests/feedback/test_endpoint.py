@@ -14,8 +14,8 @@ import pytest
 from agenteval_otel import configure, evaluation_reference, flush, monitor
 from agenteval_otel.cli import main
 from agenteval_otel.config.sidecar import SidecarSettings
-from agenteval_otel.feedback.recorder import RECORDER
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.sidecar import http
 from agenteval_otel.sidecar.serve import Sidecar
 from agenteval_otel.testing import RecordedTelemetry

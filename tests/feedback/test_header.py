@@ -9,8 +9,8 @@ from fastapi.testclient import TestClient
 
 from agenteval_otel import configure, flush, record_feedback
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.instrumentation import asgi, wsgi
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.testing import RecordedTelemetry
 
 

@@ -25,8 +25,8 @@ from agenteval_otel import (
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import ExactMatch, LexicalSimilarity, ResponseHealth, TrajectoryMatch
-from agenteval_otel.feedback import recorder
-from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback import recorder
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY

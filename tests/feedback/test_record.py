@@ -25,7 +25,7 @@ from agenteval_otel import (
 )
 from agenteval_otel.capture.reference import Reference, read_reference
 from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage import SqliteStorageProvider
 from agenteval_otel.testing import RecordedTelemetry

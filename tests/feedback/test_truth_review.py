@@ -27,8 +27,8 @@ from agenteval_otel import (
 from agenteval_otel.cli import main
 from agenteval_otel.evaluators.ground_truth.additions import add, read_known
 from agenteval_otel.evaluators.ground_truth.index import TableRow
-from agenteval_otel.feedback.recorder import RECORDER
 from agenteval_otel.ground_truth import FileGroundTruthStore
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import RecordedTelemetry

@@ -19,7 +19,7 @@ from agenteval_otel import (
     shutdown,
 )
 from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.testing import RecordedTelemetry
 

@@ -24,10 +24,10 @@ from agenteval_otel import (
     run_evaluation_sync,
 )
 from agenteval_otel.config import SettingsError, default_pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import ExactMatch, Func
 from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruth, GroundTruthStore
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
 from tests.ground_truth.support import written

@@ -10,8 +10,8 @@ from typing import Any
 from pydantic import Field
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from tests.testing.doubles import Free
 

@@ -14,8 +14,8 @@ import pytest
 from opentelemetry import trace
 
 from agenteval_otel import annotate, monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import (
     ConversationSampler,
     ErrorSampler,

@@ -22,9 +22,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, StreamingRespon
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.instrumentation import asgi, wsgi
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 
 WORDS = ["It ", "is ", "due."]

@@ -23,8 +23,8 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.testclient import TestClient
 
 from agenteval_otel import annotate
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.instrumentation import asgi, wsgi
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.testing import RecordedTelemetry
 from tests.instrumentation.middleware import Reply, asgi_app, replies, wsgi_app
 from tests.instrumentation.support import Seen

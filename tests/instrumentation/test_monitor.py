@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel import accounting, configure, monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from tests.instrumentation.support import Seen

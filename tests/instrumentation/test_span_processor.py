@@ -18,10 +18,10 @@ from opentelemetry.trace import (
 )
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.evaluators import Contains, Func
 from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry

@@ -7,12 +7,12 @@ from random import Random
 from typing import Any
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
+from agenteval_otel.engine.objectives.track import ObjectiveVerdict, Track
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
-from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
-from agenteval_otel.objectives.track import ObjectiveVerdict, Track
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.objectives import ObjectiveCrossing
-from agenteval_otel.objectives.crossings import MAX_WAITING, Callbacks
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.engine.objectives import ObjectiveCrossing
+from agenteval_otel.engine.objectives.crossings import MAX_WAITING, Callbacks
+from agenteval_otel.engine.pipeline import Pipeline
 
 CROSSING = ObjectiveCrossing(
     kind="breached",

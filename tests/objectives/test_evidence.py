@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.models import SpanReference
-from agenteval_otel.objectives import BreachSettings, Objective
-from agenteval_otel.objectives.simulation import ParallelEvidence
-from agenteval_otel.objectives.track import (
+from agenteval_otel.engine.objectives import BreachSettings, Objective
+from agenteval_otel.engine.objectives.simulation import ParallelEvidence
+from agenteval_otel.engine.objectives.track import (
     Evidence,
     LeastProbability,
     ObjectiveVerdict,
     Track,
     Tracks,
 )
+from agenteval_otel.models import SpanReference
 from agenteval_otel.telemetry.names import NameTable
 from tests.objectives.support import FAIL, PASS, QUICK, Stream, adaptive, answers, plain, until
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.models import EvaluationCriteria
-from agenteval_otel.models.intervals import estimate_of
-from agenteval_otel.objectives import BreachSettings, Objective
-from agenteval_otel.objectives.simulation import (
+from agenteval_otel.engine.objectives import BreachSettings, Objective
+from agenteval_otel.engine.objectives.simulation import (
     ParallelLast,
     allowed_failures,
     by_chance,
     verdicts_to_alarm,
 )
-from agenteval_otel.objectives.track import LastVerdicts, ObjectiveVerdict, Track
+from agenteval_otel.engine.objectives.track import LastVerdicts, ObjectiveVerdict, Track
+from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.models.intervals import estimate_of
 from agenteval_otel.testing import RecordedTelemetry
 from tests.objectives.support import FAIL, PASS, Kept, adaptive, answers, pipeline_of
 

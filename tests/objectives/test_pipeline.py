@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel.engine.agent_settings import AgentSettings
+from agenteval_otel.engine.objectives import BreachSettings, Objective, ObjectiveCrossing
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria
-from agenteval_otel.objectives import BreachSettings, Objective, ObjectiveCrossing
-from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.sampling import (
     Escalation,
     FirstOfSampler,

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.objectives import BreachSettings, Objective
-from agenteval_otel.objectives.evidence import BETS, RUN_S
-from agenteval_otel.objectives.shared_evidence import (
+from agenteval_otel.engine.objectives import BreachSettings, Objective
+from agenteval_otel.engine.objectives.evidence import BETS, RUN_S
+from agenteval_otel.engine.objectives.shared_evidence import (
     LONGEST_S,
     SHORTEST_S,
     SharedEvidence,
     SharedSums,
 )
-from agenteval_otel.objectives.simulation import SummedEvidence
-from agenteval_otel.objectives.track import MAX_SHARED, ObjectiveVerdict, Tracks
+from agenteval_otel.engine.objectives.simulation import SummedEvidence
+from agenteval_otel.engine.objectives.track import MAX_SHARED, ObjectiveVerdict, Tracks
 from tests.objectives.test_units import OBJECTIVE, Turns
 
 PROCESSES = 8

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.objectives.evidence import BETS, RUN_S, Evidence, UnitSize
-from agenteval_otel.objectives.track import ObjectiveVerdict, Track
+from agenteval_otel.engine.objectives import BreachSettings
+from agenteval_otel.engine.objectives.evidence import BETS, RUN_S, Evidence, UnitSize
+from agenteval_otel.engine.objectives.track import ObjectiveVerdict, Track
 
 OBJECTIVE = 0.95
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agenteval_otel.pipeline import PoolDispatcher, process_each
-from agenteval_otel.pipeline.dispatcher import Stall
+from agenteval_otel.engine.pipeline import PoolDispatcher, process_each
+from agenteval_otel.engine.pipeline.dispatcher import Stall
 from agenteval_otel.semconv import EVALUATED
 
 __all__ = ["Record", "eventually", "pool_of"]

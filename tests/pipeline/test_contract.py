@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.pipeline import Dispatcher, InlineDispatcher, PoolDispatcher, process_each
+from agenteval_otel.engine.pipeline import (
+    Dispatcher,
+    InlineDispatcher,
+    PoolDispatcher,
+    process_each,
+)
 from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.testing import check_component
 from tests.pipeline.support import Record

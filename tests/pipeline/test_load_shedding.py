@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import Settings
-from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.pipeline.load_shedding import (
+from agenteval_otel.engine.pipeline.load_shedding import (
     FULL,
     NO_MODEL_CALLS,
     OFF,
@@ -25,6 +24,7 @@ from agenteval_otel.pipeline.load_shedding import (
     Work,
     thinned,
 )
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of

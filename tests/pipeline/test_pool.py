@@ -13,10 +13,10 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.engine.live import Done, Taken
+from agenteval_otel.engine.pipeline import PoolDispatcher, process_each
+from agenteval_otel.engine.pipeline.background_thread import BackgroundThread
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import PoolDispatcher, process_each
-from agenteval_otel.pipeline.background_thread import BackgroundThread
 from tests.pipeline.support import Record, eventually, pool_of
 from tests.promises.bench import pipeline_of
 from tests.testing.doubles import enter_and_wait
@@ -165,7 +165,7 @@ def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(
         monkeypatch.setattr(thread, "start", start_and_be_held_up)
         return thread
 
-    monkeypatch.setattr("agenteval_otel.pipeline.pool.BackgroundThread", started_slowly)
+    monkeypatch.setattr("agenteval_otel.engine.pipeline.pool.BackgroundThread", started_slowly)
     assert pool.submit("a", 1)
     assert eventually(lambda: record.outcome_of("b") == "evaluated")
     assert pool.shutdown(10)

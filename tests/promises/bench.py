@@ -8,10 +8,10 @@ import math
 from typing import Any
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_ERRORS, METRIC_RESULTS, METRIC_SCORE
 from agenteval_otel.testing import RecordedTelemetry

@@ -16,6 +16,8 @@ from agenteval_otel.capture import calls
 from agenteval_otel.capture.calls import Arguments
 from agenteval_otel.engine import evaluation, live, response
 from agenteval_otel.engine.live import Engine
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline.load_shedding import LoadShedder
 from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.run import Run
 from agenteval_otel.evaluators import ResponseHealth
@@ -24,8 +26,6 @@ from agenteval_otel.instrumentation import scope as scopes
 from agenteval_otel.instrumentation import wrappers
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
-from agenteval_otel.pipeline.load_shedding import LoadShedder
 from agenteval_otel.runtime import fork
 from agenteval_otel.runtime import log as logging
 from agenteval_otel.runtime.memory import MemoryPart

@@ -19,7 +19,7 @@ PROGRAM = """
     scenario, shape, calls, watched = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "watched"
     from agenteval_otel import monitor
     from agenteval_otel.evaluators import Func, ResponseHealth
-    from agenteval_otel.pipeline import InlineDispatcher, PoolDispatcher
+    from agenteval_otel.engine.pipeline import InlineDispatcher, PoolDispatcher
     from agenteval_otel.sampling.trace import SamplingSettings
     from agenteval_otel.testing import RecordedTelemetry
     from tests.promises.bench import pipeline_of
@@ -258,7 +258,7 @@ def test_an_inline_evaluation_leaves_the_hosts_loop_set() -> None:
     source = """
         import asyncio
         from agenteval_otel import configure, monitor
-        from agenteval_otel.pipeline import InlineDispatcher
+        from agenteval_otel.engine.pipeline import InlineDispatcher
         from agenteval_otel.testing import RecordedTelemetry
         loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)

@@ -15,8 +15,8 @@ from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.evaluators import Func, ResponseHealth
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder

@@ -19,7 +19,7 @@ PROGRAM = """
     kind, rounds, folder, target = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     from agenteval_otel import accounting, configure, flush, monitor, reload
     from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
-    from agenteval_otel.pipeline import Pipeline
+    from agenteval_otel.engine.pipeline import Pipeline
     from agenteval_otel.sampling import RatioSampler
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
     from tests.promises.programs import children

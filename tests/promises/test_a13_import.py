@@ -193,7 +193,7 @@ def test_nothing_is_changed(step: str, python: str) -> None:
     assert any(SIGTERM in line for line in after.changed) == called
     assert [line for line in changed if not is_new_logger(line)] == []
     exit_handlers = [name for name in after.registered if name.startswith("agenteval_otel")]
-    assert exit_handlers == (["agenteval_otel.pipeline.exit._at_exit"] if called else [])
+    assert exit_handlers == (["agenteval_otel.engine.pipeline.exit._at_exit"] if called else [])
     if called:
         assert {"agenteval-background"} <= {*after.threads} <= {"MainThread", *OURS}
         return

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import accounting, configure, disable, enable, flush, monitor
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import Func
-from agenteval_otel.pipeline import PoolDispatcher
 from tests.promises.figures import Recorder
 from tests.promises.programs import together
 from tests.testing.doubles import Free, Keeping

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel import accounting, configure, flush, monitor, reload
 from agenteval_otel.config import SettingsError, build, load_settings
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import written_settings
 from tests.promises.figures import Recorder

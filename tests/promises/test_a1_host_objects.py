@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from tests.instrumentation.support import Seen
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder

@@ -19,9 +19,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation import scope as scopes
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry

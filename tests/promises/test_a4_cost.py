@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.evaluators import Func
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder

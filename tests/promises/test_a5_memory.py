@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from agenteval_otel.pipeline import PoolDispatcher
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from tests.promises.figures import Recorder, sized
 from tests.promises.programs import run_program
 
@@ -17,7 +17,7 @@ PROGRAM = """
     kind, calls = sys.argv[1], int(sys.argv[2])
     from agenteval_otel import accounting, annotate, configure, monitor
     from agenteval_otel.storage import JsonFileStorageProvider
-    from agenteval_otel.pipeline import PoolDispatcher
+    from agenteval_otel.engine.pipeline import PoolDispatcher
     from pydantic import BaseModel
     from tests.promises.programs import rss
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agenteval_otel.pipeline import EXIT_TIMEOUT_S
+from agenteval_otel.engine.pipeline import EXIT_TIMEOUT_S
 from tests.backends.collector import Collector
 from tests.backends.faults import BlackHole
 from tests.promises.figures import Recorder
@@ -23,7 +23,7 @@ PROGRAM = """
     fault, end, target, calls = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
     atexit.register(lambda: print("ours_ended", time.monotonic(), flush=True))  # the first runs last
     from agenteval_otel import configure, monitor, flush, accounting
-    from agenteval_otel.pipeline import PoolDispatcher
+    from agenteval_otel.engine.pipeline import PoolDispatcher
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
 
     never = threading.Event()

@@ -18,7 +18,7 @@ PROGRAM = """
     import faulthandler, json, multiprocessing, os, sys, threading, time
     how, target, forks, child_calls = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     from agenteval_otel import accounting, configure, flush, monitor
-    from agenteval_otel.pipeline import PoolDispatcher
+    from agenteval_otel.engine.pipeline import PoolDispatcher
     from agenteval_otel.storage import JsonFileStorageProvider
     from agenteval_otel.evaluators import Func, ResponseHealth
 

@@ -16,7 +16,7 @@ SETTING = """
     import contextvars, faulthandler, gc, itertools, json, logging, signal, sys, threading, time
     from agenteval_otel import monitor
     from agenteval_otel.evaluators import Func
-    from agenteval_otel.pipeline import PoolDispatcher
+    from agenteval_otel.engine.pipeline import PoolDispatcher
     from agenteval_otel.sampling import RatioSampler
     from tests.promises import bench
     from tests.promises.programs import together

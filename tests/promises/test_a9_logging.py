@@ -23,8 +23,8 @@ from opentelemetry.sdk._logs import LoggerProvider, LoggingHandler
 from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, SimpleLogRecordProcessor
 
 from agenteval_otel import annotate, monitor
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.evaluators import Func, ResponseHealth
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.runtime.log import _EVERY_S, _Log
 from agenteval_otel.sampling import RatioSampler, SamplingContext, SamplingDecision
 from agenteval_otel.storage import OtlpStorageProvider

@@ -30,10 +30,10 @@ PROGRAM = r"""
     from agenteval_otel.errors import AgentEvalError
     from agenteval_otel.evaluators import Evaluator, KeywordCoverage, ResponseHealth
     from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
-    from agenteval_otel.execution.wire import answer_of, decoded
+    from agenteval_otel.engine.execution.wire import answer_of, decoded
     from agenteval_otel.capture.build import build_input
     from agenteval_otel import monitor
-    from agenteval_otel.pipeline import InlineDispatcher
+    from agenteval_otel.engine.pipeline import InlineDispatcher
     from tests.promises.bench import pipeline_of
     count, folder = int(sys.argv[1]), pathlib.Path(sys.argv[2])
     dice = random.Random(10)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge, ResponseHealth
 from agenteval_otel.judges import (
@@ -20,7 +21,6 @@ from agenteval_otel.judges import (
     OpenAICompatibleJudge,
     SpendLimits,
 )
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.testing import ModelReply, ModelServer, ScriptedJudge
 from tests.embedders.asking import failure as embedder_failure

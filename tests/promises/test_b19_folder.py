@@ -48,7 +48,7 @@ FILES = {
         "    criterion_name: str = 'named'\n"
         "    def score(self, evaluation_input):\n"
         "        import sys, beside_later\n"
-        "        is_worker = 'agenteval_otel.execution.fork_server' in sys.modules\n"
+        "        is_worker = 'agenteval_otel.engine.execution.fork_server' in sys.modules\n"
         "        return Score(value=beside_later.VALUE if is_worker else 1.0)\n"
     ),
     "beside_later.py": "VALUE = 0.25\n",

@@ -14,9 +14,9 @@ from opentelemetry import baggage
 from opentelemetry import context as otel_context
 
 from agenteval_otel import annotate, monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.storage import (
     ConsoleStorageProvider,
     JsonFileStorageProvider,

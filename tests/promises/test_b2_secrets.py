@@ -24,10 +24,10 @@ from pydantic import Field
 
 from agenteval_otel import Settings, monitor
 from agenteval_otel.components.loading import resolve
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError, ModelError
 from agenteval_otel.evaluators import Func, LLMJudge
 from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.runtime.masking import is_secret, mask, mask_known, mask_text, split_address
 from agenteval_otel.storage import EvaluationStorageProvider, JsonFileStorageProvider
 from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry

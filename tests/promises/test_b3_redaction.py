@@ -20,8 +20,8 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.text import CAP_CHARS, cap
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.redaction import PatternRedactor, Redactor
 from agenteval_otel.testing import RecordedTelemetry
 from tests.capture.support import read_chunks

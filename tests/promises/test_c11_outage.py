@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.pipeline import InlineDispatcher
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.promises.bench import pipeline_of

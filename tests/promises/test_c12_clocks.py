@@ -33,7 +33,7 @@ PROGRAM = """
     time.time_ns, time.time = time_ns, lambda: time_ns() / NS
 
     from agenteval_otel import accounting, annotate, configure, flush, monitor
-    from agenteval_otel.pipeline import PoolDispatcher
+    from agenteval_otel.engine.pipeline import PoolDispatcher
     from agenteval_otel.evaluators import Func, ResponseHealth
     from agenteval_otel.storage import OtlpStorageProvider
     from agenteval_otel.testing import RecordedTelemetry

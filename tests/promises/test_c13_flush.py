@@ -15,8 +15,8 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.backends.faults import BlackHole, grpc_server
 from tests.promises.bench import pipeline_of

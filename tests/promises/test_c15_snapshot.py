@@ -15,8 +15,8 @@ import pytest
 
 from agenteval_otel import monitor
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import PoolDispatcher
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.testing.doubles import Fixed

@@ -22,8 +22,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.trace import StatusCode
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.evaluators import Func
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Sampler, SamplingContext, SamplingDecision
 from tests.promises.figures import Recorder

@@ -22,10 +22,10 @@ from opentelemetry.sdk.metrics.view import View
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from agenteval_otel import annotate, monitor, semconv
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler, SamplingDecision
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry

@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from pydantic import Field
 
 from agenteval_otel import annotate, monitor
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.redaction import Redactor
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.semconv import CONVERSATION_ID

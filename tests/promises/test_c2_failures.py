@@ -15,10 +15,10 @@ import numpy
 import pytest
 from pydantic import Field
 
+from agenteval_otel.engine.execution.wire import answer_of
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func
 from agenteval_otel.evaluators.base import Execution
-from agenteval_otel.execution.wire import answer_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
 from tests.promises.bench import Bench, assert_average, assert_emitted, assert_one_of_three
 from tests.promises.figures import sized

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput
+from agenteval_otel.engine.execution import MAX_STRIKES, Executor
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, LLMJudge
-from agenteval_otel.execution import MAX_STRIKES, Executor
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, Judge, OpenAICompatibleJudge
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import hosted

@@ -14,11 +14,11 @@ import pytest
 from pydantic import Field
 
 from agenteval_otel import annotate, monitor
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.models import EvaluationInput, Score
-from agenteval_otel.pipeline import PoolDispatcher
 from agenteval_otel.storage import (
     EvaluationStorageProvider,
     JsonFileStorageProvider,

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.pipeline import PoolDispatcher
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.files import lock_of, open_locked
 from agenteval_otel.testing import RecordedTelemetry

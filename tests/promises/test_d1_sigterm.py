@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.pipeline import EXIT_TIMEOUT_S
+from agenteval_otel.engine.pipeline import EXIT_TIMEOUT_S
 from tests.backends.faults import free_ports
 from tests.backends.process import bare_environment
 from tests.promises.figures import Recorder
@@ -245,7 +245,7 @@ ENDS = """
         threading.Timer(0.5, os.kill, (pid, signal.SIGTERM)).start()
     ended()
 """
-OURS = "agenteval_otel.pipeline.exit"
+OURS = "agenteval_otel.engine.pipeline.exit"
 
 
 @pytest.mark.parametrize(

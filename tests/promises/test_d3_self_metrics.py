@@ -11,10 +11,10 @@ from collections import Counter
 from typing import Any
 
 from agenteval_otel import Score, annotate, monitor
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator, Func, LLMJudge, ResponseHealth
 from agenteval_otel.judges import BreakerSettings, SpendLimits
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.semconv import (
     INSTRUMENTS,
     MAX_SERIES,

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
+from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.evaluators import Func
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import (
     METRIC_QUEUE_DRAIN_TIME,

@@ -6,8 +6,8 @@ import pytest
 import yaml
 
 from agenteval_otel.config import Settings, build
-from agenteval_otel.objectives import Objective
-from agenteval_otel.objectives.simulation import by_chance
+from agenteval_otel.engine.objectives import Objective
+from agenteval_otel.engine.objectives.simulation import by_chance
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.delays import false_pages
 

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from agenteval_otel import semconv as names
-from agenteval_otel.objectives import BreachSettings
+from agenteval_otel.engine.objectives import BreachSettings
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import alerts_of, files_of
 from agenteval_otel.provisioning.prometheus.quality import burn_limit, burn_verdicts

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from agenteval_otel import semconv
-from agenteval_otel.objectives import BreachSettings
-from agenteval_otel.objectives.simulation import verdicts_to_alarm
+from agenteval_otel.engine.objectives import BreachSettings
+from agenteval_otel.engine.objectives.simulation import verdicts_to_alarm
 from agenteval_otel.provisioning.prometheus import Alert, alerts_of, files_of
 from agenteval_otel.provisioning.prometheus.quality import burn_limit
 

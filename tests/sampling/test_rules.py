@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from agenteval_otel import monitor
 from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.components.loading import resolve
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline import InlineDispatcher
 from agenteval_otel.sampling import (
     AgentSampler,
     AnnotationSampler,

@@ -17,6 +17,7 @@ from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.cli import main
 from agenteval_otel.config.process import build
 from agenteval_otel.config.settings import Settings
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import (
     ExactMatch,
     Repetition,
@@ -25,8 +26,7 @@ from agenteval_otel.evaluators import (
     TurnsToResolution,
     UnansweredQuestions,
 )
-from agenteval_otel.feedback.recorder import RECORDER
-from agenteval_otel.pipeline import PoolDispatcher
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.sampling import ConversationSampler
 from agenteval_otel.sidecar.journal import TRACES
 from agenteval_otel.testing import RecordedTelemetry

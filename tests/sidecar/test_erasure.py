@@ -17,7 +17,7 @@ from agenteval_otel.capture.otlp.body import OtlpMessages
 from agenteval_otel.cli import main
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
-from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.sidecar.serve import Sidecar
 from agenteval_otel.testing import RecordedTelemetry
 

@@ -21,11 +21,11 @@ from agenteval_otel.capture.spans.span import spans_of_otlp
 from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.engine.agent_settings import AgentSettings
+from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
-from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.mappers import base
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_RESPONSES, METRIC_RESULTS
 from agenteval_otel.sidecar.intake import Intake

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider
 from agenteval_otel.storage.base import FanOutStorage

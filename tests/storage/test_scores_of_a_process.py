@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel import configure, monitor
 from agenteval_otel.config import default_pipeline
-from agenteval_otel.pipeline import Pipeline
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import (

@@ -8,7 +8,7 @@ from typing import Any
 from opentelemetry import trace
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS
 from agenteval_otel.testing import RecordedTelemetry

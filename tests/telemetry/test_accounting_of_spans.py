@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import MAX_SCOPE_CHARS, MAX_SCOPES, METRIC_SPANS, OTHER, SPANS_LOST
 from agenteval_otel.telemetry import Accounting

@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace.export import (
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import monitor
-from agenteval_otel.pipeline import PoolDispatcher
+from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.providers import (
     Backpressure,

@@ -11,10 +11,10 @@ import pytest
 from opentelemetry import _logs, metrics, trace
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider

@@ -25,6 +25,7 @@ def is_inert(evaluation_input: EvaluationInput) -> bool:
     """Whether nothing is set up in this process, and the settings are those that were asked for."""
     handler("q")
     is_unused = (
-        PIPELINE is None and getattr(SIGTERM, "__module__", "") != "agenteval_otel.pipeline.exit"
+        PIPELINE is None
+        and getattr(SIGTERM, "__module__", "") != "agenteval_otel.engine.pipeline.exit"
     )
     return is_unused and threading.active_count() == 1 and SETTINGS.sample_rate == 1.0

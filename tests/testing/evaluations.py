@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from time import thread_time
 from typing import Any
 
+from agenteval_otel.engine.execution import Executor
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.execution import Executor
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 
 __all__ = ["evaluate"]

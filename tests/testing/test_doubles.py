@@ -7,7 +7,7 @@ from opentelemetry import _logs, metrics, trace
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from agenteval_otel import configure, monitor
-from agenteval_otel.pipeline import InlineDispatcher
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.testing import ManualClock, RecordedTelemetry
 
 

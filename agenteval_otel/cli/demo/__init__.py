@@ -27,10 +27,10 @@ from agenteval_otel.cli.demo.screen import (
 )
 from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
+from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, SlowSampler
 from agenteval_otel.storage import OtlpStorageProvider, SqlStorageProvider
 from agenteval_otel.telemetry.target import is_endpoint, sdk_disabled

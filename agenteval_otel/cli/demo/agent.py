@@ -17,9 +17,9 @@ from agenteval_otel import semconv as names
 from agenteval_otel.capture.build import FACTS, Facts
 from agenteval_otel.cli.evaluate.dataset import input_of, lines_of, named_values
 from agenteval_otel.config import Problem, SettingsError
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import Message
-from agenteval_otel.pipeline import Pipeline
 
 _SYSTEM = "You are the support agent of a small shop. Be brief, name what was asked about, say what happens next."
 _STREAMED, _SLOW, _TOOL_FAILS, _GOES_ON = 0.3, 0.05, 0.05, 0.5

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, Score
+from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.intervals import Estimate, estimate_of
-from agenteval_otel.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
 from agenteval_otel.reports.figures import setting
 from agenteval_otel.reports.totals import TargetOutcome, Totals
 

@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agenteval_otel.cli.demo.scores import Scores
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.pipeline import Pipeline
 from agenteval_otel.reports.figures import (
     BAD,
     DOWN,

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from agenteval_otel import semconv as names
-from agenteval_otel.objectives.evidence import BETS
-from agenteval_otel.objectives.simulation import MOST_AT_ONCE
+from agenteval_otel.engine.objectives.evidence import BETS
+from agenteval_otel.engine.objectives.simulation import MOST_AT_ONCE
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus.rules import (
     GROUP,

@@ -17,14 +17,14 @@ from agenteval_otel.capture.reference import Reference, read_reference
 from agenteval_otel.capture.text import clean
 from agenteval_otel.components.explained import ComponentError, FrozenSettings
 from agenteval_otel.config.process import default_pipeline
+from agenteval_otel.engine.pipeline.pending import LateTruth
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import EvaluatorKind, result_of
-from agenteval_otel.feedback.recorder import Feedback
+from agenteval_otel.instrumentation.feedback.recorder import Feedback
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult, Score, ScoreValue
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.models.results import plain_score
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.pipeline.pending import LateTruth
 from agenteval_otel.semconv import wrong_criterion_name
 
 _MAX_TEXT = 4_096

@@ -16,11 +16,11 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import FriendlyErrors
+from agenteval_otel.engine.objectives.crossings import ObjectiveCrossing
+from agenteval_otel.engine.objectives.evidence import Evidence, LeastProbability, UnitSize
+from agenteval_otel.engine.objectives.shared_evidence import SharedEvidence, SharedSums
 from agenteval_otel.models import SpanReference
 from agenteval_otel.models.intervals import Estimate, UnitSums
-from agenteval_otel.objectives.crossings import ObjectiveCrossing
-from agenteval_otel.objectives.evidence import Evidence, LeastProbability, UnitSize
-from agenteval_otel.objectives.shared_evidence import SharedEvidence, SharedSums
 from agenteval_otel.telemetry.names import NameTable
 
 MAX_TRACKS = 1_024

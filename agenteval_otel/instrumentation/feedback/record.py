@@ -9,8 +9,13 @@ from typing import Literal
 
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.errors import AgentEvalError
-from agenteval_otel.feedback.payload import OfAnswer, OfApplication, OfPerson, OfTruth
-from agenteval_otel.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback.payload import (
+    OfAnswer,
+    OfApplication,
+    OfPerson,
+    OfTruth,
+)
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.models import ScoreValue
 from agenteval_otel.runtime.log import log
 

@@ -16,9 +16,9 @@ from pydantic import Field
 
 from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Taken
+from agenteval_otel.engine.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry
+from agenteval_otel.engine.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry
-from agenteval_otel.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import EvaluationThread, in_sub_interpreter

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.objectives.evidence import BETS
-from agenteval_otel.objectives.shared_evidence import SharedSums
-from agenteval_otel.objectives.track import BreachSettings, Objective
+from agenteval_otel.engine.objectives.evidence import BETS
+from agenteval_otel.engine.objectives.shared_evidence import SharedSums
+from agenteval_otel.engine.objectives.track import BreachSettings, Objective
 
 _LIMIT = 1e280
 MOST_AT_ONCE = 300.0

@@ -16,10 +16,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agenteval_otel.capture.calls import CURRENT, EVALUATING
+from agenteval_otel.engine.execution.jobs import Awaits, result_of_plain
+from agenteval_otel.engine.execution.wire import (
+    encode_answer,
+    line,
+    load_evaluator,
+    with_environment,
+)
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator
-from agenteval_otel.execution.jobs import Awaits, result_of_plain
-from agenteval_otel.execution.wire import encode_answer, line, load_evaluator, with_environment
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.named_modules import find_in

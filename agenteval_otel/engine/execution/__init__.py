@@ -2,7 +2,7 @@
 or ``async``.
 """
 
-from agenteval_otel.execution.executor import Executor
-from agenteval_otel.execution.jobs import MAX_STRIKES
+from agenteval_otel.engine.execution.executor import Executor
+from agenteval_otel.engine.execution.jobs import MAX_STRIKES
 
 __all__ = ["MAX_STRIKES", "Executor"]

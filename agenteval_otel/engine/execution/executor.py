@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agenteval_otel.engine.execution.jobs import Awaits, EvaluatorState, Job, Outcome
+from agenteval_otel.engine.execution.supervisor import Supervisor, Unavailable
+from agenteval_otel.engine.execution.threads import Threads
+from agenteval_otel.engine.execution.wire import NotPortable, RunsHere
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, Execution
-from agenteval_otel.execution.jobs import Awaits, EvaluatorState, Job, Outcome
-from agenteval_otel.execution.supervisor import Supervisor, Unavailable
-from agenteval_otel.execution.threads import Threads
-from agenteval_otel.execution.wire import NotPortable, RunsHere
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log

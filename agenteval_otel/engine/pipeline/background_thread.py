@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from agenteval_otel.pipeline.dispatcher import DaemonExecutor, Process
+from agenteval_otel.engine.pipeline.dispatcher import DaemonExecutor, Process
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import EVALUATION, PROCESS, EvaluationScope, EvaluationThread
 from agenteval_otel.runtime.worker import new_loop

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from agenteval_otel.engine.execution.jobs import Job
+from agenteval_otel.engine.execution.wire import Gone, Lines, NotPortable, RunsHere, answer_of, line
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.execution.jobs import Job
-from agenteval_otel.execution.wire import Gone, Lines, NotPortable, RunsHere, answer_of, line
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.masking import is_secret
 from agenteval_otel.runtime.named_modules import folder_of_named_modules
@@ -46,7 +46,7 @@ _OWN = {"AGENTEVAL_ENABLED": "false", "OTEL_SDK_DISABLED": "true"}
 _BOOT = (
     "import json, os, sys; os.closerange(3, 65536); os.nice(10); "
     "sys.path[:], later, folder = json.loads(sys.argv.pop()); "
-    "from agenteval_otel.execution.fork_server import main; os.environ.update(later); main(folder)"
+    "from agenteval_otel.engine.execution.fork_server import main; os.environ.update(later); main(folder)"
 )
 _PYTHON = re.compile(r"(?i)(python|pypy)[\d.]*w?(\.exe)?")
 _BOOT_S, _LOADING_S, _FORKING_S = 60.0, 120.0, 30.0

@@ -2,9 +2,9 @@
 back.
 """
 
-from agenteval_otel.objectives.crossings import Callback, ObjectiveCrossing, load_callback
-from agenteval_otel.objectives.track import BreachSettings, Objective
-from agenteval_otel.objectives.watch import Objectives, ObjectiveSettings
+from agenteval_otel.engine.objectives.crossings import Callback, ObjectiveCrossing, load_callback
+from agenteval_otel.engine.objectives.track import BreachSettings, Objective
+from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 
 __all__ = [
     "BreachSettings",

@@ -7,10 +7,15 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from agenteval_otel.judge_health.scores import Counts, ScoreWindow
-from agenteval_otel.judge_health.settings import CANARY, DRIFT, Check, JudgeHealthSettings
+from agenteval_otel.engine.judge_health.scores import Counts, ScoreWindow
+from agenteval_otel.engine.judge_health.settings import CANARY, DRIFT, Check, JudgeHealthSettings
+from agenteval_otel.engine.objectives.track import (
+    BreachSettings,
+    LastVerdicts,
+    ObjectiveVerdict,
+    Track,
+)
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.objectives.track import BreachSettings, LastVerdicts, ObjectiveVerdict, Track
 
 _RECOVER_AFTER = 50
 _LOOK_EVERY = 50

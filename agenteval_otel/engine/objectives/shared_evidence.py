@@ -20,7 +20,7 @@ from collections.abc import Hashable
 from math import log
 from typing import Final
 
-from agenteval_otel.objectives.evidence import BETS, RUN_S, UnitSize
+from agenteval_otel.engine.objectives.evidence import BETS, RUN_S, UnitSize
 
 SHORTEST_S: Final = 60.0
 """A unit is settled so long after it began."""

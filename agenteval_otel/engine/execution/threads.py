@@ -10,8 +10,8 @@ import threading
 import time
 from typing import Any
 
+from agenteval_otel.engine.execution.jobs import Job, Outcome, result_of_plain
 from agenteval_otel.errors import EvaluationError
-from agenteval_otel.execution.jobs import Job, Outcome, result_of_plain
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 
 LOOK_AHEAD_S = 0.25

@@ -16,10 +16,10 @@ from opentelemetry.trace import SpanContext
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.config.process import current_pipeline, default_pipeline, follow
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.feedback.answers import RecentAnswer, RecentAnswers, Seen
+from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.engine.pipeline.pending import LateTruth
+from agenteval_otel.instrumentation.feedback.answers import RecentAnswer, RecentAnswers, Seen
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.pipeline import Pipeline
-from agenteval_otel.pipeline.pending import LateTruth
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY, kept_bytes
 from agenteval_otel.runtime.worker import Worker

@@ -8,22 +8,22 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from agenteval_otel.models import EvaluationResult
-from agenteval_otel.models.scoring.probability import least_probability_of
-from agenteval_otel.objectives.crossings import (
+from agenteval_otel.engine.objectives.crossings import (
     Callback,
     Callbacks,
     ObjectiveCrossing,
     attributes_of,
 )
-from agenteval_otel.objectives.evidence import BETS
-from agenteval_otel.objectives.track import (
+from agenteval_otel.engine.objectives.evidence import BETS
+from agenteval_otel.engine.objectives.track import (
     LEAST_COUNTED,
     BreachSettings,
     Objective,
     ObjectiveVerdict,
     Tracks,
 )
+from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models.scoring.probability import least_probability_of
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import EVENT_BREACHED, EVENT_RECOVERED

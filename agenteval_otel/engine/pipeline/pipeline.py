@@ -24,6 +24,7 @@ from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.engine.agent_settings import AgentSettings, load_set, merged
 from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.engine.conversations import Conversations
+from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.handler import (
     AgentSpan,
     HandlerSettings,
@@ -33,34 +34,33 @@ from agenteval_otel.engine.handler import (
     judges_of,
     resolve,
 )
+from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.engine.live import Engine, Taken
-from agenteval_otel.engine.response import SamplingRecord
-from agenteval_otel.engine.window import OffPeakSettings
-from agenteval_otel.errors import ConfigurationError, StorageError
-from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.evaluators.ground_truth import GroundTruthStore
-from agenteval_otel.execution import Executor
-from agenteval_otel.judge_health import JudgeHealth, JudgeHealthSettings
-from agenteval_otel.models import EvaluationCriteria
-from agenteval_otel.objectives import Objectives, ObjectiveSettings
-from agenteval_otel.pipeline.dispatcher import Dispatcher
-from agenteval_otel.pipeline.exit import (
+from agenteval_otel.engine.objectives import Objectives, ObjectiveSettings
+from agenteval_otel.engine.pipeline.dispatcher import Dispatcher
+from agenteval_otel.engine.pipeline.exit import (
     EXIT_TIMEOUT_S,
     LIVE,
     WATCHED,
     watch_answer,
     watch_exit,
 )
-from agenteval_otel.pipeline.load_shedding import (
+from agenteval_otel.engine.pipeline.load_shedding import (
     LOOK_EVERY_S,
     CostMeter,
     LoadShedder,
     LoadSheddingSettings,
     Work,
 )
-from agenteval_otel.pipeline.pending import PendingAnswers
-from agenteval_otel.pipeline.pool import PoolDispatcher
-from agenteval_otel.pipeline.unsampled import UnsampledCalls
+from agenteval_otel.engine.pipeline.pending import PendingAnswers
+from agenteval_otel.engine.pipeline.pool import PoolDispatcher
+from agenteval_otel.engine.pipeline.unsampled import UnsampledCalls
+from agenteval_otel.engine.response import SamplingRecord
+from agenteval_otel.engine.window import OffPeakSettings
+from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.ground_truth import GroundTruthStore
+from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import Escalation, Sampler

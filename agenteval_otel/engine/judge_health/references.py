@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from agenteval_otel.engine.judge_health.scores import BINS, Counts
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.judge_health.scores import BINS, Counts
 
 Key = tuple[str, str, str | None]
 """Criterion, model of the judge, version of the evaluator."""

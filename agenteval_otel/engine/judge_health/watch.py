@@ -14,14 +14,11 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.redaction.outgoing import Redaction
-from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
-from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.evaluators.base import find_criterion, result_of
-from agenteval_otel.judge_health.canaries import Canary, read_canaries
-from agenteval_otel.judge_health.pairs import Change, JudgedCriterion, agree
-from agenteval_otel.judge_health.references import Key, read_references, write_references
-from agenteval_otel.judge_health.scores import Counts, ScoreWindow
-from agenteval_otel.judge_health.settings import (
+from agenteval_otel.engine.judge_health.canaries import Canary, read_canaries
+from agenteval_otel.engine.judge_health.pairs import Change, JudgedCriterion, agree
+from agenteval_otel.engine.judge_health.references import Key, read_references, write_references
+from agenteval_otel.engine.judge_health.scores import Counts, ScoreWindow
+from agenteval_otel.engine.judge_health.settings import (
     CANARY,
     PEOPLE,
     POSITION,
@@ -29,6 +26,9 @@ from agenteval_otel.judge_health.settings import (
     Check,
     JudgeHealthSettings,
 )
+from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
+from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.base import find_criterion, result_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.results import unit_of
 from agenteval_otel.models.scoring.probability import has_weight
