@@ -31,15 +31,7 @@ if TYPE_CHECKING:
         shutdown,
     )
     from agenteval_otel.config.erasure import erase
-    from agenteval_otel.engine.config import EvaluationRunConfig
-    from agenteval_otel.engine.offline import (
-        run_evaluation,
-        run_evaluation_sync,
-        run_evaluations,
-        run_evaluations_sync,
-    )
     from agenteval_otel.engine.run import EvaluationRunner
-    from agenteval_otel.engine.suite import Suite, SuiteResult
     from agenteval_otel.instrumentation import annotate, evaluation_reference, monitor
     from agenteval_otel.instrumentation.feedback import (
         record_feedback,
@@ -53,7 +45,15 @@ if TYPE_CHECKING:
         EvaluationResult,
         Score,
     )
-    from agenteval_otel.reports.report import report
+    from agenteval_otel.offline.config import EvaluationRunConfig
+    from agenteval_otel.offline.reports.report import report
+    from agenteval_otel.offline.run import (
+        run_evaluation,
+        run_evaluation_sync,
+        run_evaluations,
+        run_evaluations_sync,
+    )
+    from agenteval_otel.offline.suite import Suite, SuiteResult
 
 __all__ = [
     "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "EvaluationRunConfig",
@@ -86,16 +86,16 @@ _PACKAGES = {
         "EvaluationResult",
         "Score",
     ),
-    "engine.config": ("EvaluationRunConfig",),
-    "engine.offline": (
+    "offline.config": ("EvaluationRunConfig",),
+    "offline.run": (
         "run_evaluation",
         "run_evaluation_sync",
         "run_evaluations",
         "run_evaluations_sync",
     ),
     "engine.run": ("EvaluationRunner",),
-    "engine.suite": ("Suite", "SuiteResult"),
-    "reports.report": ("report",),
+    "offline.suite": ("Suite", "SuiteResult"),
+    "offline.reports.report": ("report",),
 }
 _OTHER_NAMES = {
     "aevaluate": "run_evaluation",

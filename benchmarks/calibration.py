@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agenteval_otel import EvaluationRunConfig, run_evaluations_sync
-from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
-from agenteval_otel.calibration.measure import JudgedAnswer, clustered_estimate
 from agenteval_otel.models.intervals import Estimate
+from agenteval_otel.offline.calibration.agreement import Agreement, LabelledRow, agreement_of
+from agenteval_otel.offline.calibration.measure import JudgedAnswer, clustered_estimate
 
 # beside the project
 XSTEST = Path(__file__).resolve().parents[2] / "shared/data/xstest_refusal_sample.jsonl"

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.comparison import ComparedSource, Options, compare, statistics
-from agenteval_otel.comparison.statistics import ALPHA, Difference
 from agenteval_otel.models.intervals import UnitMean
+from agenteval_otel.offline.comparison import ComparedSource, Options, compare, statistics
+from agenteval_otel.offline.comparison.statistics import ALPHA, Difference
 from agenteval_otel.storage.summaries import ScoreColumns, summarise
 from benchmarks.goals import Goal, at_least, at_most, holds
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone

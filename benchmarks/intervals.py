@@ -14,7 +14,7 @@ from itertools import islice
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.intervals import Estimate, UnitSums
-from agenteval_otel.reports.totals import Totals
+from agenteval_otel.offline.reports.totals import Totals
 from benchmarks.turns import Traffic
 
 RATES = 0.5, 0.9, 0.99

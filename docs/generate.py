@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from agenteval_otel import EvaluationInput, evaluators, semconv
-from agenteval_otel.calibration.record import NOT_MEASURED
 from agenteval_otel.components import Component
 from agenteval_otel.config import AgentSettings, Criterion, Settings
 from agenteval_otel.config.schema import json_schema, summary_of, writable_fields, writable_types
@@ -34,6 +33,7 @@ from agenteval_otel.evaluators.llm_judge.prompt import NAMES
 from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names, rubric_fields, scales_of
 from agenteval_otel.ground_truth import GroundTruthStore
 from agenteval_otel.judges import Judge, JudgeRequest
+from agenteval_otel.offline.calibration.record import NOT_MEASURED
 from agenteval_otel.redaction import Redactor
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.sampling.trace import SamplingSettings

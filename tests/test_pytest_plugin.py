@@ -95,7 +95,7 @@ def test_a_run_that_does_not_use_it_pays_for_nothing(pytester: pytest.Pytester, 
     takes the fixtures away."""
     pytester.makepyfile(
         plain="import sys\n\ndef test_plain():\n    ours = {name for name in sys.modules if name[:9] == 'agenteval'}\n"
-        "    assert ours <= {'agenteval_otel', 'agenteval_otel.pytest_plugin'}\n",
+        "    assert ours <= {'agenteval_otel', 'agenteval_otel.testing.pytest_plugin'}\n",
         uses="def test_uses(assert_evaluation): ...\n",
     )
     unused = run("plain.py")

@@ -16,16 +16,16 @@ from rich.text import Text
 
 from agenteval_otel.cli import evaluate
 from agenteval_otel.cli.figures import json_for_terminals
-from agenteval_otel.comparison import Answer, ComparedSource, compare
-from agenteval_otel.comparison.compare import means_of
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.benchmarks import BenchmarkSettings
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import BAD, DASH, GOOD, interval_notes, with_interval
-from agenteval_otel.reports.table import console_for, fitting
-from agenteval_otel.reports.totals import estimate_json
+from agenteval_otel.offline.comparison import Answer, ComparedSource, compare
+from agenteval_otel.offline.comparison.compare import means_of
+from agenteval_otel.offline.reports.figures import BAD, DASH, GOOD, interval_notes, with_interval
+from agenteval_otel.offline.reports.table import console_for, fitting
+from agenteval_otel.offline.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.telemetry.spans import own_service_version
 

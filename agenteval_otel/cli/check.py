@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agenteval_otel.calibration.record import load_records
 from agenteval_otel.cli.counts import Counts, capture_reasons, counts_from
 from agenteval_otel.components import Component
 from agenteval_otel.components.explained import known_choices, suggestion
@@ -30,10 +29,11 @@ from agenteval_otel.engine.run import EvaluationRunner, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.offline.calibration.record import load_records
+from agenteval_otel.offline.reports.figures import count_of, setting
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.provisioning.former_names import former_uses
-from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, NOT_WANTED, OTHER

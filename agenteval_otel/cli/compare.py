@@ -14,7 +14,11 @@ from pathlib import Path
 
 from agenteval_otel.cli.figures import json_for_terminals, number_between, whole_number
 from agenteval_otel.cli.file_kinds import check_kinds
-from agenteval_otel.comparison import (
+from agenteval_otel.errors import ConfigurationError, EvaluationError
+from agenteval_otel.evaluators.judges.adapter import as_judge
+from agenteval_otel.evaluators.judges.cache import CacheSettings
+from agenteval_otel.models.judge_calls import observed_by
+from agenteval_otel.offline.comparison import (
     Answer,
     ComparedSource,
     Comparison,
@@ -24,14 +28,10 @@ from agenteval_otel.comparison import (
     compare,
     shadow_sides,
 )
-from agenteval_otel.comparison.answers import label_of
-from agenteval_otel.comparison.pairwise import QUESTION, notes_of, with_preferences
-from agenteval_otel.engine.offline import Progress
-from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.evaluators.judges.adapter import as_judge
-from agenteval_otel.evaluators.judges.cache import CacheSettings
-from agenteval_otel.models.judge_calls import observed_by
-from agenteval_otel.reports.totals import JudgeTotals
+from agenteval_otel.offline.comparison.answers import label_of
+from agenteval_otel.offline.comparison.pairwise import QUESTION, notes_of, with_preferences
+from agenteval_otel.offline.reports.totals import JudgeTotals
+from agenteval_otel.offline.run import Progress
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.rows import LABELS
 
@@ -218,8 +218,8 @@ def write(
     comparison: Comparison, report: str, output: str | None, *, answers: bool = False
 ) -> None:
     """Write the comparison as a table, Markdown or JSON, to the file or to standard output."""
-    from agenteval_otel.comparison.report import json_of, markdown_of, tables_of
-    from agenteval_otel.reports.table import console_for
+    from agenteval_otel.offline.comparison.report import json_of, markdown_of, tables_of
+    from agenteval_otel.offline.reports.table import console_for
 
     with (
         open(output, "w", encoding="utf-8")

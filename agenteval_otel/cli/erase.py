@@ -25,7 +25,7 @@ from agenteval_otel.config.erasure import (
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.errors import AgentEvalError, ConfigurationError
-from agenteval_otel.reports.figures import count_of
+from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure
 

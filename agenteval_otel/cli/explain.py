@@ -18,7 +18,7 @@ from agenteval_otel.cli.counts import OF_CAPTURE, Counts, capture_reasons, count
 from agenteval_otel.cli.figures import number_between
 from agenteval_otel.components.explained import suggestion
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.reports.figures import percent
+from agenteval_otel.offline.reports.figures import percent
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.nearest import nearest
 from agenteval_otel.telemetry import reference

@@ -10,9 +10,9 @@ import textwrap
 from agenteval_otel.cli import calibrate, judge_status
 from agenteval_otel.cli.evaluate import configuration_of
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.llm_judge.rubric import names
+from agenteval_otel.offline.config import EvaluationRunConfig
 
 DESCRIPTION = "Measure judges against people, and show whether they are trusted."
 _MOST_ROWS = 100

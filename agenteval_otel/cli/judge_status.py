@@ -14,7 +14,7 @@ from agenteval_otel import semconv as names
 from agenteval_otel.cli.counts import is_of, samples_of, text_from
 from agenteval_otel.engine.judge_health.settings import AGREEMENTS
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.reports.figures import DASH, count_of, percent
+from agenteval_otel.offline.reports.figures import DASH, count_of, percent
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.text import aligned
 

@@ -17,6 +17,7 @@ from agenteval_otel.config.process import build_loaded
 from agenteval_otel.engine.objectives import Objective
 from agenteval_otel.engine.objectives.simulation import allowed_failures
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.offline.reports.figures import count_of, setting
 from agenteval_otel.provisioning import (
     ALL,
     TARGETS,
@@ -28,7 +29,6 @@ from agenteval_otel.provisioning import (
 from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.provisioning.files import differing, left_over, write
 from agenteval_otel.provisioning.former_names import former_uses
-from agenteval_otel.reports.figures import count_of, setting
 from agenteval_otel.runtime.masking import printable
 
 DESCRIPTION = (

@@ -26,19 +26,19 @@ from agenteval_otel.cli.file_kinds import check_kinds
 from agenteval_otel.cli.lines import note
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded, run_fields
-from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.models.intervals import Estimate
 from agenteval_otel.models.judge_calls import observed_by
-from agenteval_otel.replay.backends import Backend, Jaeger, Tempo
-from agenteval_otel.replay.files import OtlpFiles
-from agenteval_otel.replay.recorded import RecordedSource, Selection
-from agenteval_otel.replay.results_file import ResultsFile
-from agenteval_otel.replay.run import Replay
-from agenteval_otel.replay.side_by_side import RescoredCriterion
-from agenteval_otel.replay.stored import StoredAnswers
-from agenteval_otel.reports.figures import DASH, count_of, frequencies, percent
-from agenteval_otel.reports.table import console_for, fitting, grid_of, tables_of
+from agenteval_otel.offline.config import EvaluationRunConfig
+from agenteval_otel.offline.replay.backends import Backend, Jaeger, Tempo
+from agenteval_otel.offline.replay.files import OtlpFiles
+from agenteval_otel.offline.replay.recorded import RecordedSource, Selection
+from agenteval_otel.offline.replay.results_file import ResultsFile
+from agenteval_otel.offline.replay.run import Replay
+from agenteval_otel.offline.replay.side_by_side import RescoredCriterion
+from agenteval_otel.offline.replay.stored import StoredAnswers
+from agenteval_otel.offline.reports.figures import DASH, count_of, frequencies, percent
+from agenteval_otel.offline.reports.table import console_for, fitting, grid_of, tables_of
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.storage.otlp import OtlpStorageProvider

@@ -15,7 +15,7 @@ from agenteval_otel.cli.lines import say
 from agenteval_otel.cli.ui import PORT, open_beside
 from agenteval_otel.config.process import accounting, configure, default_pipeline, reload
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.reports.figures import count_of
+from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.runtime.masking import mask_text
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sidecar.serve import SettingsWatch, Sidecar, evaluate_files, kept_key

@@ -18,7 +18,7 @@ from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.ground_truth.additions import Known, add, read_known
 from agenteval_otel.evaluators.ground_truth.index import TableRow
-from agenteval_otel.reports.figures import count_of
+from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.corrections import Correction, read_corrections
 from agenteval_otel.storage.files import lock_of, open_locked

@@ -19,7 +19,7 @@ from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import configure, default_pipeline, shutdown
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.reports.figures import count_of
+from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.storage.read import database_of
 
 PORT = number_between(0, 65_535, "a port, 0 to 65535", int)

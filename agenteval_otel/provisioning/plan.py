@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from agenteval_otel.calibration.record import CalibrationRecord, CalibrationRecords
 from agenteval_otel.engine.handler import changed_criteria, judges_of
 from agenteval_otel.engine.objectives import BreachSettings
 from agenteval_otel.engine.pipeline import Pipeline
@@ -15,6 +14,7 @@ from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.scoring import normalize
 from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES
 from agenteval_otel.models.value import Value
+from agenteval_otel.offline.calibration.record import CalibrationRecord, CalibrationRecords
 from agenteval_otel.semconv import ENVIRONMENT, SHADOW
 
 _EVERY_OTHER = ""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from agenteval_otel import semconv
-from agenteval_otel.calibration.agreement import Agreement
 from agenteval_otel.models.intervals import FEWEST_BASELINE, FEWEST_UNITS, Z95
+from agenteval_otel.offline.calibration.agreement import Agreement
 from agenteval_otel.provisioning.plan import PlannedCriterion
 
 

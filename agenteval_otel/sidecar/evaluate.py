@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.otlp.body import BodyError, Decoding, Refusal, strict_json, unpacked
 from agenteval_otel.config.process import current_settings, default_pipeline, run_fields
-from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.execution import Executor
-from agenteval_otel.engine.offline import OfflineRun
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.compat import ENTRIES
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.offline.config import EvaluationRunConfig
+from agenteval_otel.offline.run import OfflineRun
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.loop import LoopThread
 from agenteval_otel.sidecar.requested import (

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from agenteval_otel.capture.otlp.body import REFUSAL_CHARS, Refusal
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.engine.config import EvaluationRunConfig, as_input
-from agenteval_otel.engine.offline import run_evaluation
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Execution
@@ -30,6 +28,8 @@ from agenteval_otel.models import (
     EvaluationInput,
     EvaluationResult,
 )
+from agenteval_otel.offline.config import EvaluationRunConfig, as_input
+from agenteval_otel.offline.run import run_evaluation
 from agenteval_otel.runtime.reentrancy import PROCESS
 
 TYPES: Final = frozenset({

@@ -7,20 +7,40 @@ recorded verdicts. The ``check_*`` functions check your own parts against their 
 `assert_evaluation` come from the pytest plugin: docs/pytest.md.
 """
 
-from agenteval_otel.testing.cassette import CassetteJudge
-from agenteval_otel.testing.checks import (
-    check_component,
-    check_embedder,
-    check_evaluator,
-    check_ground_truth,
-    check_sampler,
-    check_storage,
-)
-from agenteval_otel.testing.doubles import ManualClock, RecordedTelemetry, ScriptedJudge
-from agenteval_otel.testing.model_formats import ModelReply
-from agenteval_otel.testing.model_server import ModelServer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from agenteval_otel.runtime.lazy import importing
+
+if TYPE_CHECKING:
+    from agenteval_otel.testing.cassette import CassetteJudge
+    from agenteval_otel.testing.checks import (
+        check_component,
+        check_embedder,
+        check_evaluator,
+        check_ground_truth,
+        check_sampler,
+        check_storage,
+    )
+    from agenteval_otel.testing.doubles import ManualClock, RecordedTelemetry, ScriptedJudge
+    from agenteval_otel.testing.model_formats import ModelReply
+    from agenteval_otel.testing.model_server import ModelServer
 
 __all__ = [
     "CassetteJudge", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry", "ScriptedJudge",
     "check_component", "check_embedder", "check_evaluator", "check_ground_truth", "check_sampler", "check_storage",
 ]  # fmt: skip
+
+# Each is imported when it is first used: the pytest plugin beside them loads with every run of pytest.
+_PARTS = {
+    "cassette": ("CassetteJudge",),
+    "checks": tuple(name for name in __all__ if name.startswith("check_")),
+    "doubles": ("ManualClock", "RecordedTelemetry", "ScriptedJudge"),
+    "model_formats": ("ModelReply",),
+    "model_server": ("ModelServer",),
+}
+__getattr__ = importing(
+    globals(),
+    {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names},
+)

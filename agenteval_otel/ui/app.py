@@ -25,8 +25,8 @@ from starlette.staticfiles import StaticFiles
 
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import AgentEvalError, ConfigurationError, StorageError
-from agenteval_otel.reports.figures import count_of, percent, with_interval
-from agenteval_otel.reports.label_shifts import shift_sentences
+from agenteval_otel.offline.reports.figures import count_of, percent, with_interval
+from agenteval_otel.offline.reports.label_shifts import shift_sentences
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui import views
 from agenteval_otel.ui.access import Access

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from agenteval_otel import semconv as names
-from agenteval_otel.reports.figures import percent
+from agenteval_otel.offline.reports.figures import percent
 from agenteval_otel.semconv import Instrument
 
 Metrics = Mapping[Instrument, Mapping[tuple[tuple[str, str], ...], float]]

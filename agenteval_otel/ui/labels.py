@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
-from agenteval_otel.calibration.shift import Shifts
 from agenteval_otel.config.process import flush
 from agenteval_otel.instrumentation.feedback.answers import RecentAnswer
 from agenteval_otel.instrumentation.feedback.payload import OfPerson
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.offline.calibration.agreement import Agreement, LabelledRow, agreement_of
+from agenteval_otel.offline.calibration.shift import Shifts
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label
 from agenteval_otel.ui.columns import SCORED, By, Figure, ResultColumns, Rows

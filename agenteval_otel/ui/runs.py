@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from agenteval_otel.comparison import Answer, Comparison, Options, compare
-from agenteval_otel.comparison.answers import answer_of
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.offline.comparison import Answer, Comparison, Options, compare
+from agenteval_otel.offline.comparison.answers import answer_of
 from agenteval_otel.storage.line_files import LineFiles
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from agenteval_otel.calibration.shift import (
+from agenteval_otel.models.intervals import UnitMean
+from agenteval_otel.offline.calibration.shift import (
     MOST_VALUES,
     NO_SHIFTS,
     QUARTERS,
@@ -22,7 +23,6 @@ from agenteval_otel.calibration.shift import (
     rate_shift,
     release_shift,
 )
-from agenteval_otel.models.intervals import UnitMean
 from agenteval_otel.storage.summaries import summarise
 from agenteval_otel.ui.columns import NONE, SCORED, ResultColumns, Rows
 

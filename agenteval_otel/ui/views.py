@@ -11,9 +11,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from agenteval_otel.comparison.compare import CriterionComparison, Outcome
-from agenteval_otel.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
-from agenteval_otel.reports.figures import count_of, interval_notes, with_interval
+from agenteval_otel.offline.comparison.compare import CriterionComparison, Outcome
+from agenteval_otel.offline.comparison.statistics import ALPHA, Difference, holm, p_value, unpaired
+from agenteval_otel.offline.reports.figures import count_of, interval_notes, with_interval
 from agenteval_otel.storage.summaries import summarise
 from agenteval_otel.ui.columns import (
     FAILED,

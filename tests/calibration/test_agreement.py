@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.calibration.agreement import Agreement, LabelledRow, agreement_of
 from agenteval_otel.models.intervals import Estimate, estimate_of, wilson_interval
+from agenteval_otel.offline.calibration.agreement import Agreement, LabelledRow, agreement_of
 from benchmarks.calibration import Judge, coverage, rows_of
 
 

@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from agenteval_otel.calibration.measure import JudgedAnswer, clustered_estimate, measure
-from agenteval_otel.calibration.next_labels import next_labels
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.intervals import estimate_of
+from agenteval_otel.offline.calibration.measure import JudgedAnswer, clustered_estimate, measure
+from agenteval_otel.offline.calibration.next_labels import next_labels
 
 
 def answers(count: int, labelled: int, seed: int = 0) -> list[JudgedAnswer]:

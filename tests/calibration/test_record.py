@@ -11,8 +11,12 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.calibration.record import CalibrationRecord, CalibrationRecords, load_records
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.offline.calibration.record import (
+    CalibrationRecord,
+    CalibrationRecords,
+    load_records,
+)
 from tests.calibration.test_agreement import agreement_of, rows
 
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agenteval_otel.calibration.measure import JudgedAnswer, Measurement, measure
-from agenteval_otel.calibration.shift import Shifts
-from agenteval_otel.reports.label_shifts import shift_sentences
+from agenteval_otel.offline.calibration.measure import JudgedAnswer, Measurement, measure
+from agenteval_otel.offline.calibration.shift import Shifts
+from agenteval_otel.offline.reports.label_shifts import shift_sentences
 
 DAY_S = 86_400.0
 NEW_S = datetime(2026, 11, 20, tzinfo=UTC).timestamp()

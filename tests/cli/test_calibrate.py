@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from agenteval_otel import AggregatedEvaluationResult, EvaluationInput, report, run_evaluations_sync
-from agenteval_otel.calibration.measure import measure
-from agenteval_otel.calibration.record import CalibrationRecords, load_records
 from agenteval_otel.cli.calibrate import record_of
 from agenteval_otel.cli.calibrate.collected import Collected, labelled_row
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges import JudgeRequest
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.results import SpanReference
+from agenteval_otel.offline.calibration.measure import measure
+from agenteval_otel.offline.calibration.record import CalibrationRecords, load_records
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.testing import ScriptedJudge
 from tests.cli.conftest import CommandLine

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import annotate, configure, monitor, shutdown
-from agenteval_otel.comparison import ComparedSource
 from agenteval_otel.evaluators import Contains
+from agenteval_otel.offline.comparison import ComparedSource
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.testing import ModelServer
 from tests.cli.conftest import CommandLine

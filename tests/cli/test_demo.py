@@ -28,9 +28,9 @@ from rich.console import Console
 from agenteval_otel.cli.demo.agent import Agent, DemoTurn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import DemoDelivery, DemoRun, print_summary, render
-from agenteval_otel.comparison import ComparedSource
 from agenteval_otel.engine.objectives import ObjectiveCrossing
 from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.offline.comparison import ComparedSource
 from agenteval_otel.sampling import RatioSampler
 from tests.backends.collector import Collector
 from tests.backends.faults import black_hole, refused_port

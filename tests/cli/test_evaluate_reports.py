@@ -19,10 +19,10 @@ from agenteval_otel import EvaluationCriteria, EvaluationInput
 from agenteval_otel.cli.evaluate.dataset import DatasetRow
 from agenteval_otel.cli.evaluate.reports import KINDS
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, targets_of
-from agenteval_otel.engine.offline import Progress
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
-from agenteval_otel.reports.table import console_for, fitting, grid_of
-from agenteval_otel.reports.totals import Totals
+from agenteval_otel.offline.reports.table import console_for, fitting, grid_of
+from agenteval_otel.offline.reports.totals import Totals
+from agenteval_otel.offline.run import Progress
 
 EVIL = "a\0\x1b\ud800\ufffe]]>&<b>\"'|`\n@all"
 

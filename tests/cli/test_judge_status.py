@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.cli import main
-from agenteval_otel.reports.figures import DASH
+from agenteval_otel.offline.reports.figures import DASH
 
 PAGE = """\
 # TYPE agenteval_judge_agreement gauge

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from agenteval_otel.comparison import Answer
-from agenteval_otel.comparison.answers import answer_of
+from agenteval_otel.offline.comparison import Answer
+from agenteval_otel.offline.comparison.answers import answer_of
 from agenteval_otel.storage.rows import row_of_record
 
 __all__ = ["answer", "answer_of_record", "answers", "record"]

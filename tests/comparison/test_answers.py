@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel import EvaluationInput
-from agenteval_otel.comparison import ComparedSource, Filters, answer_of_result, arms_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, SpanReference
+from agenteval_otel.offline.comparison import ComparedSource, Filters, answer_of_result, arms_of
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from tests.comparison.support import answer_of_record, record
 from tests.storage.samples import aggregated, failed, save, scored, skipped

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.comparison import Answer, Options, compare, shadow_sides
 from agenteval_otel.errors import EvaluationError
+from agenteval_otel.offline.comparison import Answer, Options, compare, shadow_sides
 from tests.comparison.support import answer, answer_of_record, answers, record
 
 GOOD = [1.0] * 45 + [0.0] * 5

@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.comparison import Answer, Options, compare
-from agenteval_otel.comparison.pairwise import PREFERRED, Preferences, notes_of, with_preferences
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.judges import JudgeRequest
+from agenteval_otel.offline.comparison import Answer, Options, compare
+from agenteval_otel.offline.comparison.pairwise import (
+    PREFERRED,
+    Preferences,
+    notes_of,
+    with_preferences,
+)
 from agenteval_otel.testing import ScriptedJudge
 from tests.comparison.support import answer
 

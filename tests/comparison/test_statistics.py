@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.comparison import statistics
-from agenteval_otel.comparison.statistics import Array, Clusters, Difference
 from agenteval_otel.models.intervals import UnitMean
+from agenteval_otel.offline.comparison import statistics
+from agenteval_otel.offline.comparison.statistics import Array, Clusters, Difference
 from agenteval_otel.storage.summaries import ScoreColumns, summarise
 
 

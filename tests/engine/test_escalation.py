@@ -11,10 +11,8 @@ import pytest
 
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.engine.aggregation import AllMustPass
-from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.execution.wire import answer_of, encode_answer
-from agenteval_otel.engine.offline import run_evaluation_sync, run_evaluations_sync
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -25,6 +23,8 @@ from agenteval_otel.models import (
     EvaluationResult,
     Score,
 )
+from agenteval_otel.offline.config import EvaluationRunConfig
+from agenteval_otel.offline.run import run_evaluation_sync, run_evaluations_sync
 from agenteval_otel.redaction import default_redactors
 from agenteval_otel.sampling import Escalation, FunctionSampler, ResultSampler, SamplingContext
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE

@@ -14,10 +14,10 @@ import pytest
 from agenteval_otel import EvaluationInput, Score, Suite, monitor
 from agenteval_otel.config.process import build
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.engine.offline import run_evaluation_sync
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import KeywordCoverage, RuleBased
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.offline.run import run_evaluation_sync
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.grafana.texts import criterion_text
 from agenteval_otel.provisioning.prometheus import alerts_of

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, Score, Suite, SuiteResult
-from agenteval_otel.engine.suite import SuiteScore
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Contains, CostWithin, Func, KeywordCoverage, RuleBased
 from agenteval_otel.models import EvaluationCriteria
+from agenteval_otel.offline.suite import SuiteScore
 from tests.testing.doubles import Thinking
 
 ANSWER = EvaluationInput(response="It is due on Monday.")

@@ -10,12 +10,12 @@ import re
 import pytest
 import yaml
 
-from agenteval_otel.calibration.agreement import LabelledRow, agreement_of
-from agenteval_otel.calibration.record import CalibrationRecord, CalibrationRecords
 from agenteval_otel.config import Settings
 from agenteval_otel.config.process import build
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.models.intervals import Estimate
+from agenteval_otel.offline.calibration.agreement import LabelledRow, agreement_of
+from agenteval_otel.offline.calibration.record import CalibrationRecord, CalibrationRecords
 from agenteval_otel.provisioning import MonitoringPlan, promql
 from agenteval_otel.provisioning.grafana import files_of as dashboards_of
 from agenteval_otel.provisioning.prometheus import files_of

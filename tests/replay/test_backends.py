@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.replay import backends
+from agenteval_otel.offline.replay import backends
 from tests.cli.conftest import CommandLine
 
 from . import recordings as rec

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agenteval_otel.cli.evaluate.dataset import Dataset
-from agenteval_otel.replay.results_file import REPLAY
+from agenteval_otel.offline.replay.results_file import REPLAY
 from tests.cli.conftest import CommandLine
 from tests.promises.served import new_trace_id, trace_request
 

@@ -18,7 +18,7 @@ import pytest
 
 from agenteval_otel import semconv
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.replay.results_file import REPLAY, ResultsFile, line_of
+from agenteval_otel.offline.replay.results_file import REPLAY, ResultsFile, line_of
 from tests.cli.conftest import CommandLine
 from tests.promises.receiver import Receiver, Reply
 

@@ -18,7 +18,7 @@ from agenteval_otel.cli import main
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationResult, RunError
-from agenteval_otel.reports.report import Report
+from agenteval_otel.offline.reports.report import Report
 from tests.testing.doubles import config_of
 
 

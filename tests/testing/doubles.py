@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agenteval_otel.engine.config import EvaluationRunConfig
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
@@ -19,6 +18,7 @@ from agenteval_otel.models import (
     EvaluationResult,
     Score,
 )
+from agenteval_otel.offline.config import EvaluationRunConfig
 
 __all__ = ["Fixed", "Free", "Keeping", "Raw", "Thinking", "config_of", "enter_and_wait"]
 

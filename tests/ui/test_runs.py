@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from agenteval_otel import cli
-from agenteval_otel.comparison.statistics import Difference
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import with_interval
+from agenteval_otel.offline.comparison.statistics import Difference
+from agenteval_otel.offline.reports.figures import with_interval
 from agenteval_otel.ui.views import points
 from tests.promises.test_b14_pages import HOSTILE, PLAIN, everywhere
 from tests.ui.served import Structure, client_of, served

@@ -12,14 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agenteval_otel.calibration.measure import Measurement, measure
-from agenteval_otel.calibration.next_labels import next_labels
-from agenteval_otel.calibration.record import (
-    DEFAULT_PATH,
-    CalibrationRecord,
-    CalibrationRecords,
-    load_records,
-)
 from agenteval_otel.cli.calibrate.collected import Collected
 from agenteval_otel.cli.calibrate.reports import REPORTS
 from agenteval_otel.cli.calibrate.sources import PROBABILITY, ROUND, USER_FEEDBACK, collect
@@ -29,7 +21,15 @@ from agenteval_otel.config.load import load_settings
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.evaluators.base import Evaluator
-from agenteval_otel.reports.figures import count_of
+from agenteval_otel.offline.calibration.measure import Measurement, measure
+from agenteval_otel.offline.calibration.next_labels import next_labels
+from agenteval_otel.offline.calibration.record import (
+    DEFAULT_PATH,
+    CalibrationRecord,
+    CalibrationRecords,
+    load_records,
+)
+from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.runtime.masking import printable
 
 DESCRIPTION = (

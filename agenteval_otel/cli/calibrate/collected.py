@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agenteval_otel.calibration.measure import JudgedAnswer, digest
-from agenteval_otel.calibration.shift import RELEASES
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import Evaluator
@@ -20,6 +18,8 @@ from agenteval_otel.models.inputs import Annotations
 from agenteval_otel.models.scoring import passed_of
 from agenteval_otel.models.scoring.probability import weight
 from agenteval_otel.models.scoring.scales import BOOLEAN_WORDS
+from agenteval_otel.offline.calibration.measure import JudgedAnswer, digest
+from agenteval_otel.offline.calibration.shift import RELEASES
 
 
 class Labelled(NamedTuple):

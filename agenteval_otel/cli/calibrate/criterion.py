@@ -4,12 +4,12 @@ measured.
 
 from __future__ import annotations
 
-from agenteval_otel.calibration.record import DEFAULT_PATH, NOT_MEASURED, load_records
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.evaluators.llm_judge.rubric import names, rubric_fields
-from agenteval_otel.reports.figures import with_interval
+from agenteval_otel.offline.calibration.record import DEFAULT_PATH, NOT_MEASURED, load_records
+from agenteval_otel.offline.reports.figures import with_interval
 
 _MEASURE = "`agenteval-otel judge check` measures it on a hundred labelled rows, `agenteval-otel calibrate` on all"
 

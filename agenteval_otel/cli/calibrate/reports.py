@@ -6,15 +6,21 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from agenteval_otel.calibration.agreement import Agreement
-from agenteval_otel.calibration.measure import Group, Measurement
-from agenteval_otel.calibration.record import CalibrationRecord
-from agenteval_otel.calibration.shift import Shifts
 from agenteval_otel.cli.calibrate.collected import Collected
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import DASH, count_of, frequencies, markdown_text, with_interval
-from agenteval_otel.reports.label_shifts import shift_sentences
-from agenteval_otel.reports.totals import estimate_json
+from agenteval_otel.offline.calibration.agreement import Agreement
+from agenteval_otel.offline.calibration.measure import Group, Measurement
+from agenteval_otel.offline.calibration.record import CalibrationRecord
+from agenteval_otel.offline.calibration.shift import Shifts
+from agenteval_otel.offline.reports.figures import (
+    DASH,
+    count_of,
+    frequencies,
+    markdown_text,
+    with_interval,
+)
+from agenteval_otel.offline.reports.label_shifts import shift_sentences
+from agenteval_otel.offline.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.text import aligned
 

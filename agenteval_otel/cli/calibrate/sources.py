@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
-from agenteval_otel.calibration.measure import digest
 from agenteval_otel.cli.calibrate.collected import (
     Collected,
     Labelled,
@@ -25,8 +24,6 @@ from agenteval_otel.cli.evaluate import configuration_of
 from agenteval_otel.cli.evaluate.dataset import Dataset, columns_of, is_database
 from agenteval_otel.cli.file_kinds import Kind, check_kinds, kind_of
 from agenteval_otel.components.explained import known_choices
-from agenteval_otel.engine.config import EvaluationRunConfig
-from agenteval_otel.engine.offline import run_evaluations
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.evaluators.base import Evaluator
 from agenteval_otel.evaluators.shadow import declared_criteria
@@ -36,6 +33,9 @@ from agenteval_otel.models import (
     EvaluationInput,
     EvaluationResult,
 )
+from agenteval_otel.offline.calibration.measure import digest
+from agenteval_otel.offline.config import EvaluationRunConfig
+from agenteval_otel.offline.run import run_evaluations
 from agenteval_otel.storage.read import place_of
 
 PROBABILITY, ROUND = "label_probability", "label_round"

@@ -14,8 +14,8 @@ from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.intervals import Estimate, estimate_of
-from agenteval_otel.reports.figures import setting
-from agenteval_otel.reports.totals import TargetOutcome, Totals
+from agenteval_otel.offline.reports.figures import setting
+from agenteval_otel.offline.reports.totals import TargetOutcome, Totals
 
 OBJECTIVES = {
     "response_health": 0.8,

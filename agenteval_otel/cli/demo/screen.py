@@ -19,7 +19,7 @@ from rich.text import Text
 from agenteval_otel.cli.demo.scores import Scores
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import (
+from agenteval_otel.offline.reports.figures import (
     BAD,
     DOWN,
     GOOD,
@@ -29,7 +29,7 @@ from agenteval_otel.reports.figures import (
     setting,
     with_interval,
 )
-from agenteval_otel.reports.table import criteria_table, grid_of
+from agenteval_otel.offline.reports.table import criteria_table, grid_of
 from agenteval_otel.semconv import NOT_SAMPLED
 
 _DRAWN_PER_S, _PROGRESS_S = 4, 4.0

@@ -15,7 +15,6 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any, get_args
 
-from agenteval_otel.calibration.record import CalibrationRecords, load_records
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.cli.evaluate.answering import Answering
 from agenteval_otel.cli.evaluate.baseline import EarlierRun
@@ -33,16 +32,17 @@ from agenteval_otel.config.files import read_file
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.process import build_loaded, run_fields
 from agenteval_otel.config.tree import Tree
-from agenteval_otel.engine.config import EvaluationRunConfig
-from agenteval_otel.engine.offline import ANSWER, run_evaluations
 from agenteval_otel.errors import ConfigurationError, EvaluationError
 from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.judges import CacheSettings, Judge
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.judge_calls import observed_by
-from agenteval_otel.reports.figures import count_of
-from agenteval_otel.reports.totals import TargetOutcome, Totals
+from agenteval_otel.offline.calibration.record import CalibrationRecords, load_records
+from agenteval_otel.offline.config import EvaluationRunConfig
+from agenteval_otel.offline.reports.figures import count_of
+from agenteval_otel.offline.reports.totals import TargetOutcome, Totals
+from agenteval_otel.offline.run import ANSWER, run_evaluations
 from agenteval_otel.semconv import SHADOW
 from agenteval_otel.storage.otlp import OtlpStorageProvider
 

@@ -6,9 +6,15 @@ import os
 
 from agenteval_otel.cli.evaluate.dataset import DatasetRow
 from agenteval_otel.cli.evaluate.reports import ReportWriter
-from agenteval_otel.comparison import Answer, ComparedSource, Comparison, answer_of_result, compare
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.offline.comparison import (
+    Answer,
+    ComparedSource,
+    Comparison,
+    answer_of_result,
+    compare,
+)
 
 
 class EarlierRun(ReportWriter):

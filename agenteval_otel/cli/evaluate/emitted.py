@@ -13,12 +13,12 @@ from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.cli.evaluate.dataset import DatasetRow
 from agenteval_otel.cli.evaluate.reports import ReportWriter
 from agenteval_otel.cli.evaluate.totals import Summary
-from agenteval_otel.engine.offline import ANSWER
 from agenteval_otel.engine.response import outgoing_words
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.reports.figures import count_of
+from agenteval_otel.offline.reports.figures import count_of
+from agenteval_otel.offline.run import ANSWER
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.semconv import TEST_CASE, TEST_CASE_STATUS, TEST_SUITE, CaseStatus, SuiteStatus
 from agenteval_otel.storage.otlp import OtlpStorageProvider

@@ -19,13 +19,13 @@ from agenteval_otel.capture.text import plain
 from agenteval_otel.cli.evaluate.dataset import DatasetRow
 from agenteval_otel.cli.evaluate.totals import Summary
 from agenteval_otel.cli.figures import json_for_terminals
-from agenteval_otel.comparison.report import json_of, markdown_of
-from agenteval_otel.comparison.report import tables_of as comparison_tables
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
-from agenteval_otel.reports.figures import DASH, count_of, markdown_text, with_interval
-from agenteval_otel.reports.table import console_for, tables_of
+from agenteval_otel.offline.comparison.report import json_of, markdown_of
+from agenteval_otel.offline.comparison.report import tables_of as comparison_tables
+from agenteval_otel.offline.reports.figures import DASH, count_of, markdown_text, with_interval
+from agenteval_otel.offline.reports.table import console_for, tables_of
 from agenteval_otel.storage.base import without_objects
 
 _STDOUT = "-"

@@ -6,12 +6,12 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from agenteval_otel.comparison import Comparison
 from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import exactly, setting
-from agenteval_otel.reports.totals import ROUNDING, CriterionTotals, TargetOutcome, Totals
+from agenteval_otel.offline.comparison import Comparison
+from agenteval_otel.offline.reports.figures import exactly, setting
+from agenteval_otel.offline.reports.totals import ROUNDING, CriterionTotals, TargetOutcome, Totals
 
 
 class FailUnder(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agenteval_otel.engine.execution.jobs import Awaits, EvaluatorState, Job, Outcome
-from agenteval_otel.engine.execution.supervisor import Supervisor, Unavailable
+from agenteval_otel.engine.execution.supervisor import NoWorkerProcess, Supervisor
 from agenteval_otel.engine.execution.threads import Threads
 from agenteval_otel.engine.execution.wire import NotPortable, RunsHere
 from agenteval_otel.errors import EvaluationError
@@ -168,12 +168,12 @@ class Executor:
             self._submit(job, state.mode)
             return
         # it has ended a process: not in this one
-        if isinstance(outcome, Unavailable) and state.strikes:
+        if isinstance(outcome, NoWorkerProcess) and state.strikes:
             outcome = EvaluationError(str(outcome), error_type="crashed")
         if isinstance(outcome, RunsHere):
             if isinstance(outcome, NotPortable):
                 state.leave_process(str(outcome))
-            elif isinstance(outcome, Unavailable):
+            elif isinstance(outcome, NoWorkerProcess):
                 reason = f"{outcome}: evaluations run in a thread of this process meanwhile"
                 log.warning("worker_process_unavailable", reason=reason)
             self._submit(job, "thread")

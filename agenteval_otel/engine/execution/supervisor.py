@@ -53,7 +53,7 @@ _BOOT_S, _LOADING_S, _FORKING_S = 60.0, 120.0, 30.0
 _SLICE_S = 0.25
 
 
-class Unavailable(RunsHere):
+class NoWorkerProcess(RunsHere):
     """No worker process can be used here or now; the text says why."""
 
 
@@ -130,7 +130,7 @@ class Supervisor:
                 self._load(server, jobs)
                 if jobs:
                     self._exchange(server, self._worker_for(server, jobs), jobs)
-            except Unavailable as error:
+            except NoWorkerProcess as error:
                 while jobs:
                     jobs.popleft().deliver(error)
             except Exception:  # mostly `Gone`: the fork server has ended
@@ -140,12 +140,12 @@ class Supervisor:
     def _running_server(self) -> ForkServerClient:
         if self.server is None:
             if time.monotonic() < self._not_before:
-                raise Unavailable("no worker process could be started; it is tried again later")
+                raise NoWorkerProcess("no worker process could be started; it is tried again later")
             try:
                 self.server = ForkServerClient()
             except OSError as error:  # the machine is short of something, which passes
                 self._pause()
-                raise Unavailable(
+                raise NoWorkerProcess(
                     f"no process can be started at present ({type(error).__name__})"
                 ) from None
             self.server.wait_until_up()
@@ -415,7 +415,7 @@ def _python() -> str:
     Python).
     """
     if not (hasattr(os, "fork") and hasattr(os, "posix_spawn")):
-        raise Unavailable("this platform cannot fork")
+        raise NoWorkerProcess("this platform cannot fork")
     own = sys.executable or ""
     if _PYTHON.fullmatch(os.path.basename(own)):
         return own
@@ -423,7 +423,7 @@ def _python() -> str:
         other = os.path.join(folder, "bin", f"python{sys.version_info[0]}.{sys.version_info[1]}")
         if os.access(other, os.X_OK):
             return other
-    raise Unavailable("no Python interpreter is known that could be started")
+    raise NoWorkerProcess("no Python interpreter is known that could be started")
 
 
 def _spawn(python: str, descriptor: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agenteval_otel.calibration.record import NOT_MEASURED
 from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES
+from agenteval_otel.offline.calibration.record import NOT_MEASURED
 from agenteval_otel.provisioning.plan import PlannedCriterion
 
 

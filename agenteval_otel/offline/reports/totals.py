@@ -6,12 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from agenteval_otel.calibration.record import NOT_MEASURED, CalibrationRecord, CalibrationRecords
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.intervals import Estimate, UnitSums
 from agenteval_otel.models.judge_calls import CACHED, JudgeCall
 from agenteval_otel.models.scoring.probability import weight
-from agenteval_otel.reports.figures import frequencies, interval_notes, with_interval
+from agenteval_otel.offline.calibration.record import (
+    NOT_MEASURED,
+    CalibrationRecord,
+    CalibrationRecords,
+)
+from agenteval_otel.offline.reports.figures import frequencies, interval_notes, with_interval
 
 ROUNDING = 1e-9  # a mean of 0.8 reaches a limit of 0.8, whatever its sum was rounded to
 _MAX_KEYS = 32

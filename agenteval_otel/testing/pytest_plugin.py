@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from agenteval_otel import AggregatedEvaluationResult, EvaluationRunConfig, Settings
+    from agenteval_otel.config import Settings
     from agenteval_otel.evaluators.judges import Judge
+    from agenteval_otel.models import AggregatedEvaluationResult
+    from agenteval_otel.offline.config import EvaluationRunConfig
 
 _RESULTS = pytest.StashKey[list[dict[str, Any]]]()
 _KEPT: Any = {
@@ -89,8 +91,8 @@ def agenteval_config(pytestconfig: pytest.Config, agenteval_settings: Any) -> Ev
     """
     from agenteval_otel.config import Settings
     from agenteval_otel.config.process import build, run_fields
-    from agenteval_otel.engine.config import EvaluationRunConfig
     from agenteval_otel.evaluators.judges import Judge
+    from agenteval_otel.offline.config import EvaluationRunConfig
 
     settings = (
         agenteval_settings
@@ -151,7 +153,9 @@ def assert_evaluation(request: pytest.FixtureRequest) -> Callable[..., Aggregate
         **fields: Any,
     ) -> AggregatedEvaluationResult:
         __tracebackhide__ = True
-        from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync
+        from agenteval_otel.models import EvaluationInput
+        from agenteval_otel.offline.config import EvaluationRunConfig
+        from agenteval_otel.offline.run import run_evaluation_sync
         from agenteval_otel.testing.expectations import check_expected
 
         config = request.getfixturevalue("agenteval_config") if evaluators is None else evaluators
@@ -194,8 +198,8 @@ class Summary:
         self._wrong: str | None = None
         path = config.getoption("agenteval_baseline")
         if path is not None and self._prints:
-            from agenteval_otel.comparison import ComparedSource
             from agenteval_otel.errors import AgentEvalError
+            from agenteval_otel.offline.comparison import ComparedSource
 
             try:
                 self._baseline = path, list(ComparedSource(path).answers())
@@ -222,9 +226,9 @@ class Summary:
                     session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _compare(self, name: str, before: list[Any]) -> None:
-        from agenteval_otel.comparison import Options, compare
-        from agenteval_otel.comparison.answers import answer_of
         from agenteval_otel.errors import AgentEvalError
+        from agenteval_otel.offline.comparison import Options, compare
+        from agenteval_otel.offline.comparison.answers import answer_of
         from agenteval_otel.storage.rows import row_of_record
 
         try:
@@ -243,7 +247,7 @@ class Summary:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.results:
             return
-        from agenteval_otel.reports.report import Report
+        from agenteval_otel.offline.reports.report import Report
         from agenteval_otel.storage.rows import result_of_record
 
         results = [result_of_record(result) for _, result in self.results]
@@ -252,7 +256,7 @@ class Summary:
         terminalreporter.write_sep("=", "evaluations")
         terminalreporter.write_line(report.text(width=writer.fullwidth, colour=writer.hasmarkup))
         if self._comparison is not None:
-            from agenteval_otel.comparison.report import text_of
+            from agenteval_otel.offline.comparison.report import text_of
 
             terminalreporter.write_sep("=", "evaluations against the baseline")
             terminalreporter.write_line(

@@ -2,14 +2,14 @@
 evaluators.
 """
 
-from agenteval_otel.comparison.answers import (
+from agenteval_otel.offline.comparison.answers import (
     Answer,
     ComparedSource,
     Filters,
     answer_of_result,
     arms_of,
 )
-from agenteval_otel.comparison.compare import Comparison, Options, compare, shadow_sides
+from agenteval_otel.offline.comparison.compare import Comparison, Options, compare, shadow_sides
 
 __all__ = [
     "Answer",

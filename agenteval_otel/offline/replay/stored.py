@@ -11,7 +11,7 @@ from typing import Final
 from agenteval_otel.components.database.target import database_at
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.replay.recorded import RecordedAnswer, Scores, Selection
+from agenteval_otel.offline.replay.recorded import RecordedAnswer, Scores, Selection
 from agenteval_otel.storage.places import Query
 from agenteval_otel.storage.read import database_of
 

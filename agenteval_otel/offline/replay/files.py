@@ -19,7 +19,7 @@ from agenteval_otel.capture.otlp.files import requests_in
 from agenteval_otel.capture.otlp.json import spans_of_json
 from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan, event_of_log, spans_of_otlp
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.replay.recorded import RecordedAnswer, answers_of
+from agenteval_otel.offline.replay.recorded import RecordedAnswer, answers_of
 from agenteval_otel.runtime.masking import printable
 
 _MAX_SPANS: Final = 10_000  # of a trace, and events of it

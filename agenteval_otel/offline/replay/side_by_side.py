@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.reports.totals import ROUNDING, CriterionTotals, estimate_json
+from agenteval_otel.offline.reports.totals import ROUNDING, CriterionTotals, estimate_json
 
 _MAX_VERSIONS: Final = 8
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import AliasChoices, Field, SerializeAsAny, field_validator, model_validator
 
 from agenteval_otel.capture.redaction import Redactor, default_redactors
-from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, RunModel, as_input
-from agenteval_otel.engine.offline import run_evaluation
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.compat import load_evaluators
@@ -21,6 +19,8 @@ from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.value import Value, copy_with
+from agenteval_otel.offline.config import EvaluationRunConfig, InputLike, RunModel, as_input
+from agenteval_otel.offline.run import run_evaluation
 from agenteval_otel.runtime.loop import blocking
 from agenteval_otel.runtime.text import brief
 

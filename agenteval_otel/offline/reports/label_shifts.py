@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from agenteval_otel.calibration.shift import AgeShift, ReleaseShift, Shifts
-from agenteval_otel.reports.figures import percent, with_interval
+from agenteval_otel.offline.calibration.shift import AgeShift, ReleaseShift, Shifts
+from agenteval_otel.offline.reports.figures import percent, with_interval
 from agenteval_otel.runtime.masking import printable
 
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Any, Literal
 
-from agenteval_otel.calibration.record import CalibrationRecords, load_records
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import DASH, count_of, frequencies, with_interval
-from agenteval_otel.reports.totals import Totals
+from agenteval_otel.offline.calibration.record import CalibrationRecords, load_records
+from agenteval_otel.offline.reports.figures import DASH, count_of, frequencies, with_interval
+from agenteval_otel.offline.reports.totals import Totals
 from agenteval_otel.runtime.masking import printable
 
 _COLUMNS = ("criterion", "mean", "pass rate", "scored", "skipped", "failed")
@@ -78,13 +78,13 @@ class Report:
     __repr__ = __str__
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        from agenteval_otel.reports.table import tables_of
+        from agenteval_otel.offline.reports.table import tables_of
 
         yield from tables_of(self._heading, self.totals, width=options.max_width)
 
     def text(self, *, width: int | None = None, colour: bool = False) -> str:
         """The table for a terminal of this width; None: of the width of the present one."""
-        from agenteval_otel.reports.table import console_for
+        from agenteval_otel.offline.reports.table import console_for
 
         file = io.StringIO()
         console_for(file, width=width, colour=colour).print(self)

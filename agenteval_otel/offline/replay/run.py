@@ -7,15 +7,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from agenteval_otel.engine.config import EvaluationRunConfig
-from agenteval_otel.engine.offline import OfflineRun, Progress
 from agenteval_otel.engine.response import outgoing_words
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, RunError
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.replay.recorded import RecordedAnswer, RecordedSource, Selection, completed
-from agenteval_otel.replay.results_file import REPLAY, ResultsFile
-from agenteval_otel.replay.side_by_side import SideBySide
-from agenteval_otel.reports.totals import Totals
+from agenteval_otel.offline.config import EvaluationRunConfig
+from agenteval_otel.offline.replay.recorded import (
+    RecordedAnswer,
+    RecordedSource,
+    Selection,
+    completed,
+)
+from agenteval_otel.offline.replay.results_file import REPLAY, ResultsFile
+from agenteval_otel.offline.replay.side_by_side import SideBySide
+from agenteval_otel.offline.reports.totals import Totals
+from agenteval_otel.offline.run import OfflineRun, Progress
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.telemetry.emitter import Emitter, score_attributes
 from agenteval_otel.telemetry.spans import span_context_of

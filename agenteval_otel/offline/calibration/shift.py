@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from statistics import NormalDist
 from typing import Final, NamedTuple, TypeAlias
 
-from agenteval_otel.calibration.agreement import FEWEST
 from agenteval_otel.models.intervals import Z95, Estimate, UnitMean
+from agenteval_otel.offline.calibration.agreement import FEWEST
 
 RELEASES: Final = ("prompt_version", "service_version", "evaluator_version", "model")
 """What tells one release of an application, or of its judge, from another."""

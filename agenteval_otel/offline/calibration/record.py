@@ -19,9 +19,9 @@ from typing import Any, Final, Self
 
 from pydantic import Field, ValidationError
 
-from agenteval_otel.calibration.agreement import Agreement
 from agenteval_otel.components.explained import explain_validation
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.offline.calibration.agreement import Agreement
 
 FORMAT: Final = 1
 DEFAULT_PATH: Final = "agenteval-calibration.json"

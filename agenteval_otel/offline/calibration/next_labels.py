@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from agenteval_otel.calibration.measure import JudgedAnswer
+from agenteval_otel.offline.calibration.measure import JudgedAnswer
 
 _ENOUGH: Final = 30  # labels of a slice
 _FLOOR: Final = 0.2  # of the mean size: every answer can be picked

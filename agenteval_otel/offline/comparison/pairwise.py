@@ -8,11 +8,11 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from agenteval_otel.comparison.answers import Answer
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.judges.answers import JudgeRequest
 from agenteval_otel.evaluators.judges.base import Guarded, Judge
 from agenteval_otel.evaluators.judges.prompt import CaseText, render, shortened
+from agenteval_otel.offline.comparison.answers import Answer
 from agenteval_otel.storage.rows import ScoreOf
 
 PREFERRED: Final = "preferred"

@@ -10,11 +10,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from agenteval_otel.comparison import statistics
-from agenteval_otel.comparison.answers import Answer
-from agenteval_otel.comparison.statistics import ALPHA, Difference, clusters_of
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.models.intervals import Estimate, UnitMean
+from agenteval_otel.offline.comparison import statistics
+from agenteval_otel.offline.comparison.answers import Answer
+from agenteval_otel.offline.comparison.statistics import ALPHA, Difference, clusters_of
 from agenteval_otel.semconv import SHADOW
 from agenteval_otel.storage.summaries import GatheredScores
 

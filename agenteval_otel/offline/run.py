@@ -25,7 +25,6 @@ from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.text import CAP_CHARS, cap
 from agenteval_otel.engine.answers import facts_of
-from agenteval_otel.engine.config import EvaluationRunConfig, InputLike, as_input
 from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.response import aggregate
 from agenteval_otel.engine.run import EvaluationRunner, combined, own_criteria
@@ -39,6 +38,7 @@ from agenteval_otel.models import (
 )
 from agenteval_otel.models.scoring import AgentDockCriteria
 from agenteval_otel.models.value import copy_with, snapshot_of
+from agenteval_otel.offline.config import EvaluationRunConfig, InputLike, as_input
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.loop import blocking
 from agenteval_otel.runtime.masking import message_of

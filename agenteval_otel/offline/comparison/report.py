@@ -10,10 +10,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from agenteval_otel.comparison.answers import Answer
-from agenteval_otel.comparison.compare import Comparison, CriterionComparison, Regression
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import (
+from agenteval_otel.offline.comparison.answers import Answer
+from agenteval_otel.offline.comparison.compare import Comparison, CriterionComparison, Regression
+from agenteval_otel.offline.reports.figures import (
     BAD,
     DASH,
     GOOD,
@@ -22,8 +22,8 @@ from agenteval_otel.reports.figures import (
     markdown_text,
     with_interval,
 )
-from agenteval_otel.reports.table import console_for, fitting, grid_of
-from agenteval_otel.reports.totals import estimate_json
+from agenteval_otel.offline.reports.table import console_for, fitting, grid_of
+from agenteval_otel.offline.reports.totals import estimate_json
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.text import brief
 

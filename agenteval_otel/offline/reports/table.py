@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agenteval_otel.models.intervals import Estimate
-from agenteval_otel.reports.figures import BAD, DASH, GOOD, with_interval
-from agenteval_otel.reports.totals import TargetOutcome, Totals
+from agenteval_otel.offline.reports.figures import BAD, DASH, GOOD, with_interval
+from agenteval_otel.offline.reports.totals import TargetOutcome, Totals
 from agenteval_otel.runtime.masking import printable
 
 _WIDE = 76

@@ -12,8 +12,15 @@ from itertools import chain
 from statistics import median
 from typing import Final, NamedTuple
 
-from agenteval_otel.calibration.agreement import FEWEST, Agreement, LabelledRow, agreement_of
-from agenteval_otel.calibration.shift import (
+from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models.intervals import Estimate, UnitMean
+from agenteval_otel.offline.calibration.agreement import (
+    FEWEST,
+    Agreement,
+    LabelledRow,
+    agreement_of,
+)
+from agenteval_otel.offline.calibration.shift import (
     MOST_VALUES,
     NO_SHIFTS,
     QUARTERS,
@@ -26,8 +33,6 @@ from agenteval_otel.calibration.shift import (
     rate_shift,
     release_shift,
 )
-from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.models.intervals import Estimate, UnitMean
 from agenteval_otel.storage.summaries import GatheredScores
 
 _MOST_GROUPS: Final = 50

@@ -1,0 +1,1 @@
+"""Runs, suites, comparison, calibration, replay and reports: what works on recorded answers."""
