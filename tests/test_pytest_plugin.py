@@ -91,11 +91,14 @@ def test_a_failure_names_the_criteria_and_the_run_ends_with_a_table(
 
 
 def test_a_run_that_does_not_use_it_pays_for_nothing(pytester: pytest.Pytester, run: Run) -> None:
-    """Nothing of the package is imported but the plugin, and no table is printed; `-p no:agenteval`
-    takes the fixtures away."""
+    """Nothing of the package is imported but the plugin and its folder, whose names are imported late,
+    and no table is printed; `-p no:agenteval` takes the fixtures away.
+    """
     pytester.makepyfile(
         plain="import sys\n\ndef test_plain():\n    ours = {name for name in sys.modules if name[:9] == 'agenteval'}\n"
-        "    assert ours <= {'agenteval_otel', 'agenteval_otel.testing.pytest_plugin'}\n",
+        "    lazy = {'agenteval_otel.runtime', 'agenteval_otel.runtime.lazy'}\n"
+        "    plugin = {'agenteval_otel.testing', 'agenteval_otel.testing.pytest_plugin'}\n"
+        "    assert ours <= {'agenteval_otel', *lazy, *plugin}\n",
         uses="def test_uses(assert_evaluation): ...\n",
     )
     unused = run("plain.py")
