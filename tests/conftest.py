@@ -12,6 +12,7 @@ import pytest
 from agenteval_otel import monitor
 from agenteval_otel.config import process, set_current_pipeline
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.fixtures import (
@@ -109,6 +110,12 @@ def watched(pipeline: Pipeline) -> Callable[..., Any]:
         return decorator if function is None else decorator(function)
 
     return decorate
+
+
+@pytest.fixture(autouse=True)
+def _fresh_log() -> None:
+    """No line is left out because another test had it written within the minute."""
+    log.forget()
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,6 @@ from agenteval_otel import (
 from agenteval_otel.capture.reference import Reference, read_reference
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
-from agenteval_otel.runtime.log import log
 from agenteval_otel.storage import SqliteStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 
@@ -35,7 +34,6 @@ from agenteval_otel.testing import RecordedTelemetry
 def telemetry() -> Iterator[RecordedTelemetry]:
     recorded = RecordedTelemetry()
     RECORDER._reset()  # what an earlier test has recorded is not known
-    log.forget()
     configure(storage=[recorded.storage()], sample_rate=1.0)
     yield recorded
     recorded.shutdown()

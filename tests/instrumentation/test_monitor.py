@@ -14,7 +14,6 @@ from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from tests.instrumentation.support import Seen
 from tests.testing.doubles import Free, Keeping
@@ -82,7 +81,6 @@ def test_own_settings_go_before_the_pipelines(seen: Seen) -> None:
 
 def test_an_evaluator_that_fails_has_its_log_line(caplog: pytest.LogCaptureFixture) -> None:
     """It names criterion and type of error, once a minute, and nothing of what the evaluator gave."""
-    log.forget()
     scores = {
         "listed": ["secret"],
         "above": 7,

@@ -16,7 +16,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, Trace
 
 from agenteval_otel import monitor
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
-from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.key import SamplingKey
@@ -209,7 +208,6 @@ def test_what_is_not_believed_is_counted(
     log.
     """
     caplog.set_level(logging.WARNING, "agenteval_otel")
-    log.forget()
     pipeline = pipeline_of(telemetry, **STATE)
     handler = monitor(agent="support", pipeline=pipeline)(lambda question: "An answer.")
     for state in ("th:ffe", "th:ffe", "th:xyz"):

@@ -35,7 +35,6 @@ from agenteval_otel.evaluators.judges.ledger import SCHEMA, Amount, MemoryLedger
 from agenteval_otel.judges import JudgeUsage
 from agenteval_otel.judges import budget as budgets
 from agenteval_otel.judges import ledger as ledgers
-from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import CountingJudge, request_of, usage_of
 
@@ -46,7 +45,6 @@ NOON = 1_800_014_400.0  # a day's number that nobody has to think about
 @pytest.fixture(autouse=True)
 def _fresh_ledgers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "_LEDGERS", {})
-    log.forget()
 
 
 def limiter_of(

@@ -25,7 +25,6 @@ from agenteval_otel.engine.pipeline.load_shedding import (
     thinned,
 )
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.semconv import SHED
@@ -284,7 +283,6 @@ def test_one_call_a_second_goes_on_when_nobody_looks() -> None:
 
 
 def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    log.forget()
     load = Simulated(served_per_s=200)
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
         load.run(20.0, 400)

@@ -148,7 +148,6 @@ def test_a_missing_key_is_said_at_the_start(
 ) -> None:
     """The line names the setting and the variable; nothing keeps from starting."""
     monkeypatch.delenv("LANGFUSE_PUBLIC_KEY", raising=False)
-    log.forget()  # the line of an earlier test would keep this one back
     configure(evaluators=["ResponseHealth"], storage={"type": "langfuse", "secret_key": SECRET})
     (line,) = [
         record.getMessage()
