@@ -16,18 +16,11 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, disable, enable, flush, monitor, reload
 from agenteval_otel.config import current_pipeline, default_pipeline, process
-from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.config.support import configured, written_settings
 from tests.testing.doubles import Keeping
-
-
-@pytest.fixture(autouse=True)
-def _log_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was left out in another test is forgotten."""
-    monkeypatch.setattr(log, "_last", {})
 
 
 def test_what_changed_is_in_force_at_once(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import configure, flush, monitor, shutdown
-from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
 from tests.telemetry.test_providers import set_globally
 
@@ -32,7 +31,6 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
     ):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(log, "_last", {})
     monkeypatch.setattr("agenteval_otel.config.process._FOLLOWING", weakref.WeakSet())
 
 

@@ -12,17 +12,11 @@ from agenteval_otel import monitor
 from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Func, LLMJudge
-from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.promises.bench import pipeline_of
 
 PROSE = "I would say that it is polite."
 SECRET = "sk-ant-api03-" + "a" * 40
-
-
-@pytest.fixture(autouse=True)
-def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_last", {})
 
 
 def lines_of(

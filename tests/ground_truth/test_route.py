@@ -28,7 +28,6 @@ from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import ExactMatch, Func
 from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruth, GroundTruthStore
-from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
 from tests.ground_truth.support import written
 from tests.testing.doubles import Free, Keeping
@@ -79,9 +78,7 @@ def echo(question: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was left out of the log in another test is forgotten."""
-    monkeypatch.setattr(log, "_last", {})
+def _begin_again() -> None:
     THREADS.clear()
 
 

@@ -20,7 +20,6 @@ from agenteval_otel.config import SettingsError, default_pipeline
 from agenteval_otel.errors import ConfigurationError, GroundTruthError
 from agenteval_otel.evaluators import ExactMatch
 from agenteval_otel.ground_truth import GroundTruth, SqlGroundTruthStore, sql_store
-from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import check_ground_truth
 from tests.backends.faults import black_hole, free_ports
 from tests.backends.postgresql import PostgreSQL
@@ -211,12 +210,11 @@ def test_a_slow_statement_ends_on_the_server(server: PostgreSQL) -> None:
     assert server.query(running + "AND state = 'active'") == [(0,)]
 
 
-def test_the_host_waits_for_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_waits_for_no_database() -> None:
     """A server that takes connections and says nothing costs each answer its ground truth alone,
     with the reason.
     """
     kept = Keeping()
-    monkeypatch.setattr(log, "_last", {})
     with black_hole() as hole:
         configure(
             evaluators=[ExactMatch()],

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.runtime.log import log
 from agenteval_otel.testing import RecordedTelemetry
 from tests.backends.faults import BlackHole, black_hole
 from tests.backends.fixtures import (
@@ -50,12 +49,6 @@ def python(request: pytest.FixtureRequest) -> str:
     """Each Python that has the package, one after the other."""
     executable: str = request.param
     return executable
-
-
-@pytest.fixture
-def fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our log as it is before its first line: no cause waits for its minute."""
-    monkeypatch.setattr(log, "_last", {})
 
 
 @pytest.fixture

@@ -34,7 +34,6 @@ from tests.promises.figures import FULL, Recorder
 from tests.promises.programs import run_program, together
 from tests.testing.doubles import Keeping
 
-pytestmark = pytest.mark.usefixtures("fresh_log")
 SECONDS = 75.0 if FULL else 4.0
 """The long form is longer than the minute in which a cause is written once."""
 OURS = "agenteval_otel"

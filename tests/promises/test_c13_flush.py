@@ -23,7 +23,6 @@ from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.receiver import Receiver, Reply
 
-pytestmark = pytest.mark.usefixtures("fresh_log")
 FLUSH_S, LIMIT_S, TRIES = 0.5, 0.6, 3
 ANSWERS = 300
 BOTH = pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])

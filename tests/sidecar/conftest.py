@@ -9,13 +9,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.runtime.log import log
 from tests.sidecar.applications import Application, Served
-
-
-@pytest.fixture(autouse=True)
-def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "_last", {})
 
 
 @pytest.fixture

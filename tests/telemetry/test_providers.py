@@ -15,7 +15,6 @@ from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import OtlpTarget, Providers, private
@@ -36,10 +35,9 @@ VARIABLES = (
 
 @pytest.fixture(autouse=True)
 def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No variable of the surroundings, and a log that has said nothing yet."""
+    """No variable of the surroundings."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(log, "_last", {})
 
 
 def set_globally(
