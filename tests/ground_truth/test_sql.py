@@ -69,8 +69,8 @@ def open_store(request: pytest.FixtureRequest) -> Open:
     if request.param == "sqlite":
         place: dict[str, Any] = {"path": request.getfixturevalue("file")}
     else:
-        place = {"url": request.getfixturevalue("server").url, "timeout_s": 10}
-    return lambda **fields: SqlGroundTruthStore(**place, **fields)
+        place = {"url": request.getfixturevalue("server").url}
+    return lambda **fields: SqlGroundTruthStore(**place, timeout_s=10, **fields)
 
 
 def found(store: SqlGroundTruthStore, prompt: str | None, **fields: Any) -> GroundTruth | None:
