@@ -19,7 +19,7 @@ from agenteval_otel import EvaluationInput, configure, flush, monitor
 from agenteval_otel.config import SettingsError, default_pipeline
 from agenteval_otel.errors import ConfigurationError, GroundTruthError
 from agenteval_otel.evaluators import ExactMatch
-from agenteval_otel.ground_truth import GroundTruth, SqlGroundTruthStore, sql_store
+from agenteval_otel.evaluators.ground_truth import GroundTruth, SqlGroundTruthStore, sql_store
 from agenteval_otel.testing import check_ground_truth
 from tests.backends.faults import black_hole, free_ports
 from tests.backends.postgresql import PostgreSQL

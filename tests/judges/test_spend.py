@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 
 from agenteval_otel.components.database.sqlite_store import SqliteStore
 from agenteval_otel.errors import EvaluationSkipped, JudgeError
+from agenteval_otel.evaluators.judges import budget as budgets
+from agenteval_otel.evaluators.judges import ledger as ledgers
 from agenteval_otel.evaluators.judges.adapter import as_judge
 from agenteval_otel.evaluators.judges.base import Guarded
 from agenteval_otel.evaluators.judges.budget import (
@@ -33,8 +35,6 @@ from agenteval_otel.evaluators.judges.budget import (
 )
 from agenteval_otel.evaluators.judges.ledger import SCHEMA, Amount, MemoryLedger, SqliteLedger
 from agenteval_otel.judges import JudgeUsage
-from agenteval_otel.judges import budget as budgets
-from agenteval_otel.judges import ledger as ledgers
 from agenteval_otel.testing import ManualClock
 from tests.judges.doubles import CountingJudge, request_of, usage_of
 

@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from agenteval_otel import accounting, configure, flush, record_feedback, shutdown
 from agenteval_otel.capture.otlp.body import BodyError, Full
+from agenteval_otel.capture.spans import base
 from agenteval_otel.capture.spans.span import spans_of_otlp
 from agenteval_otel.config import set_current_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
@@ -24,7 +25,6 @@ from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
-from agenteval_otel.mappers import base
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_RESPONSES, METRIC_RESULTS

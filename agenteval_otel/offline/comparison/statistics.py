@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agenteval_otel.models.intervals import Estimate, UnitMean, is_rare, student95
+from agenteval_otel.models.intervals import Estimate, UnitMean, is_rare, student95, wilson_interval
 from agenteval_otel.storage.summaries import ScoreColumns
 
 Array = npt.NDArray[np.float64]
@@ -73,9 +73,10 @@ def unpaired(a: UnitMean, b: UnitMean) -> Difference:
         return Difference(value, -1.0, 1.0, math.inf)
     error = math.sqrt(variance)
     if is_rare(a.mean, a.kish, _FEW_SCORES) or is_rare(b.mean, b.kish, _FEW_SCORES):
-        of_a, of_b = a.estimate(), b.estimate()
-        low = value - math.hypot(b.mean - of_b.low, of_a.high - a.mean)
-        high = value + math.hypot(of_b.high - b.mean, a.mean - of_a.low)
+        low_a, high_a = wilson_interval(a.mean, a.estimate().effective)
+        low_b, high_b = wilson_interval(b.mean, b.estimate().effective)
+        low = value - math.hypot(b.mean - low_b, high_a - a.mean)
+        high = value + math.hypot(high_b - b.mean, a.mean - low_a)
         return Difference(value, low, high, max(error, (high - low) / (2 * _Z(1 - ALPHA / 2))))
     parts = ((a.variance, a.kish_units), (b.variance, b.kish_units))
     freedom = variance**2 / sum(part**2 / max(count - 1, 1.0) for part, count in parts)

@@ -290,7 +290,7 @@ def _pass_rate_math() -> list[PanelQuery]:
     root = f"{Z} * ({spread}) ** 0.5"
 
     def end(sign: str) -> str:
-        return f"(${{verdicts}} * ${{rate}} + {Z * Z / 2:.4f} {sign} {root}) / {total} + ${{shown}}"
+        return f"(${{verdicts}} * ${{rate}} + {Z * Z / 2:.4f} {sign} {root}) / {total}"
 
     return [
         *_inputs("passed", "failed", "passed_w2", "failed_w2", "answers", "units"),
@@ -307,8 +307,10 @@ def _pass_rate_math() -> list[PanelQuery]:
         PanelQuery(_smaller("exact", "kish"), "fewer", "hidden math"),
         PanelQuery("${enough} * ${exact} + (1 - ${enough}) * ${fewer}", "verdicts", "hidden math"),
         PanelQuery(_shown("answers"), "shown", "hidden math"),
-        PanelQuery(end("+"), BAND[0], "math"),
-        PanelQuery(end("-"), BAND[1], "math"),
+        PanelQuery(end("+"), "above", "hidden math"),
+        PanelQuery(end("-"), "below", "hidden math"),
+        PanelQuery("(${above} + 1 - abs(${above} - 1)) / 2 + ${shown}", BAND[0], "math"),
+        PanelQuery("(${below} + abs(${below})) / 2 + ${shown}", BAND[1], "math"),
         PanelQuery(promql.verdict_count(OF_CRITERION, WINDOW), COUNT),
     ]
 
