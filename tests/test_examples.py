@@ -242,7 +242,7 @@ def test_thresholds(tmp_path: Path) -> None:
         "all is well",
         "every second answer is empty",
         "PAGE  response_health of shop: below 90%",
-        "      88% of the last 50 pass, interval 76% to 94%",
+        "      88% of the last 50 pass, interval 76% to 95%",
         "mended",
         "CLEAR response_health of shop: 90% pass",
     ]
