@@ -19,7 +19,8 @@ from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings, enabled_by_variable
 from agenteval_otel.engine.handler import prepare_models
 from agenteval_otel.engine.judge_health import JudgeHealthSettings
-from agenteval_otel.engine.objectives import BreachSettings, ObjectiveSettings
+from agenteval_otel.engine.objectives import BreachSettings
+from agenteval_otel.engine.objectives.watch import ObjectiveSettings
 from agenteval_otel.engine.pipeline import Pipeline, handle_sigterm
 from agenteval_otel.engine.pipeline.exit import living, wish_for_sigterm
 from agenteval_otel.errors import ConfigurationError
@@ -292,10 +293,7 @@ def _swap(pipeline: Pipeline) -> Pipeline | None:
                     handler.bind(before)
         raise
     if before is not None:
-        pipeline.objectives.take_over(before.objectives)
-        if before.pending_answers is not None:
-            before.pending_answers.move_to(pipeline.pending_answers)
-        pipeline.judge_health.take_over(before.judge_health)
+        pipeline.capabilities.take_over(before.capabilities)
         if before.dispatcher is pipeline.dispatcher:  # the same Settings again: it continues
             before.executor.close()
         else:
@@ -475,8 +473,7 @@ def _apply(loaded: Loaded) -> None:
     except ConfigurationError as error:
         raise located(error, loaded.tree, secrets=loaded.secrets) from None
     handle_sigterm(loaded.settings.handle_sigterm, is_asked=_asks_for_sigterm(loaded.settings))
-    if pipeline.off_peak is not None:
-        pipeline.off_peak.start()
+    pipeline.capabilities.start()
     if replaced is not None:
         _close_unused_storage(replaced, pipeline)
 
@@ -627,6 +624,5 @@ def default_pipeline() -> Pipeline:
     wish_for_sigterm(loaded.settings.handle_sigterm)
     if _asks_for_sigterm(loaded.settings):
         handle_sigterm(True, is_asked=True)
-    if pipeline.off_peak is not None:
-        pipeline.off_peak.start()
+    pipeline.capabilities.start()
     return _CURRENT.setdefault("pipeline", pipeline)  # the first of several threads wins

@@ -21,6 +21,7 @@ from agenteval_otel.capture.assembly.conversations import (
     End,
 )
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.engine.capability import Capability
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.scoring.probability import SamplingDecision, probability_of
 from agenteval_otel.runtime.fork import reset_in_child
@@ -34,10 +35,12 @@ _FEEDBACK = "feedback"
 _UNKNOWN = SamplingDecision(True, None, "unknown")
 
 
-class Conversations:
+class Conversations(Capability):
     """The conversations of one pipeline. `submit` takes a call and about how many bytes it keeps
     alive.
     """
+
+    name = "conversations"
 
     def __init__(
         self,
@@ -113,7 +116,16 @@ class Conversations:
             self._send(conversation)
         return number
 
-    def erase(self, erasure: Erasure) -> int:
+    def drain(self, reason: End) -> bool:
+        """Close and submit every open conversation. Return whether there was any."""
+        return self.close_all(reason) > 0
+
+    def close(self, timeout_s: float) -> bool:
+        """Count what is still open as dropped. Returns True: its answers have their outcomes."""
+        self.drop_all()
+        return True
+
+    def erase(self, erasure: Erasure) -> dict[str, int]:
         """Give up the open conversations that are concerned, from any thread; each counts as
         dropped.
         """
@@ -126,7 +138,7 @@ class Conversations:
         removed = self.assembler.remove(is_concerned)
         for conversation in removed:
             self._accounting.conversation_counts(conversation.key.agent)["dropped"] += 1
-        return len(removed)
+        return {"open conversations": len(removed)}
 
     def drop_all(self) -> None:
         """Count what is still open as dropped: nothing takes it any more."""

@@ -16,11 +16,12 @@ from opentelemetry.trace import Span
 
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.components.blocking import UserPart
+from agenteval_otel.engine.capability import EvaluatedCall
 from agenteval_otel.engine.conversations import links_of
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
-from agenteval_otel.engine.window import begin_batch
+from agenteval_otel.engine.window import judged_by_batch
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import Schedule
@@ -32,7 +33,7 @@ from agenteval_otel.models.scoring.scales import off_scale_in
 from agenteval_otel.runtime.log import log
 from agenteval_otel.semconv import EVALUATED, PIPELINE_FAILED
 from agenteval_otel.storage.base import FanOutStorage
-from agenteval_otel.telemetry.emitter import Emission, score_attributes
+from agenteval_otel.telemetry.emitter import Emission, Emitter, score_attributes
 from agenteval_otel.telemetry.spans import context_of_evaluation, open_agent_span
 
 _MAX_LOOKUPS = 2
@@ -186,14 +187,18 @@ class Evaluation:
                 emitter.prepare()
             except Exception:  # it is tried again with the emission, and counted there
                 pass
-        is_first = self._engine.off_peak is not None and begin_batch(self.call.waited)
-        if (
-            emitter is None
-            or is_first
-            or not (settings.calls_model or settings.runner.leaves_thread)
-        ):
-            run.start()
-            return
+        waited = self.call.waited
+        with judged_by_batch(waited):
+            if emitter is None or (waited is not None and waited.is_first):
+                run.start()
+            elif settings.calls_model or settings.runner.leaves_thread:
+                self._start_within_span(run, emitter)
+            else:
+                run.start()
+
+    def _start_within_span(self, run: Run, emitter: Emitter) -> None:
+        """Start evaluators that take a while: spans of what they call are below the run span."""
+        settings = self._settings
         if self._run_span is None:
             self.ensure_agent_span()
             links, began = links_of(self.call), self._started_ns
@@ -398,10 +403,9 @@ class Evaluation:
         if self._response is None:
             engine, call, settings = self._engine, self.call, self._settings
             self.ensure_agent_span()
-            if settings.calls_model:
-                outcome = self._outcome = outcome._replace(
-                    results=engine.judge_health.marked(outcome.results)
-                )
+            results = engine.capabilities.on_results(settings, outcome.results)
+            if results is not outcome.results:
+                outcome = self._outcome = outcome._replace(results=results)
             self._response = EvaluatedResponse(
                 self.input,
                 outcome,
@@ -465,18 +469,25 @@ class Evaluation:
         is_counted = not call.settled or call.late is not None
         if is_counted:
             self._count_results(outcome)
-        try:
-            self._hand_on(outcome, response)
-            if is_counted and settings.objectives:
-                engine.objectives.observe(
-                    response,
-                    settings.objectives,
-                    settings.emitter,
-                    baseline_rate=settings.baseline_rate,
-                    least_probability=self._least,
-                )
-        except Exception as error:
-            engine.broken("pipeline", error)
+        probability, upstream = self._drawn or (None, None)
+        evaluated = EvaluatedCall(
+            call,
+            settings,
+            self.input,
+            outcome,
+            response,
+            self._sampled,
+            probability,
+            upstream,
+            self._least,
+            is_counted,
+        )
+        engine.capabilities.on_response(evaluated)
+        if engine.on_response is not None:
+            try:
+                engine.on_response(call, response)
+            except Exception as error:
+                engine.broken("pipeline", error)
         self._stage = "emitted"
         self._right.append(None)
 
@@ -484,27 +495,6 @@ class Evaluation:
         results = self._engine.accounting.results
         for result in outcome.results:
             results[result.status] += 1
-
-    def _hand_on(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
-        """Keep the answer for evaluators that run later; pass it to `on_response` and to judge
-        health.
-        """
-        engine, call = self._engine, self.call
-        # before it is known: its truth may be here already
-        if engine.keep_pending is not None and not call.settled:
-            engine.keep_pending(call, self.input, outcome, self._sampled, self._least)
-        has_run_before = call.waited or call.recorded or call.late
-        if engine.off_peak is not None and self._settings.runner.off_peak and not has_run_before:
-            probability, upstream = self._drawn
-            engine.off_peak.keep(
-                call, self.input, probability, upstream, self._sampled, self._least
-            )
-        if engine.on_response is not None:
-            engine.on_response(call, response)
-        if self._settings.calls_model or call.recorded:
-            engine.judge_health.observe(
-                call.span_context and call.span_context[:2], self.input, response.results
-            )
 
     def _make_emission(self, outcome: RunOutcome) -> None:
         """Build what is emitted; blocks while redactors run."""

@@ -17,11 +17,11 @@ from agenteval_otel.capture.calls import CURRENT, EVALUATING, CapturedCall, new_
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.components.blocking import part_of
+from agenteval_otel.engine.capability import Capabilities
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.evaluation import Evaluation
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.objectives import Objectives
-from agenteval_otel.engine.response import EvaluatedResponse, ResultWatch, SamplingRecord
+from agenteval_otel.engine.response import EvaluatedResponse, SamplingRecord
 from agenteval_otel.errors import ConfigurationError, EvaluationError, GroundTruthError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationInput
@@ -57,23 +57,18 @@ class Engine:
         *,
         accounting: Accounting,
         redaction: Redaction,
-        objectives: Objectives,
         shedding: Any,
         sampled: SamplingRecord,
         broken: Callable[[str, BaseException], None],
         conversations: Conversations,
-        judge_health: ResultWatch,
+        capabilities: Capabilities,
         user_id: Callable[[str], str] = hashed,
-        off_peak: Any = None,
     ) -> None:
-        self.user_id, self.conversations, self.off_peak = user_id, conversations, off_peak
-        self.judge_health = judge_health
-        self.accounting, self.redaction, self.objectives = accounting, redaction, objectives
+        self.user_id, self.conversations, self.capabilities = user_id, conversations, capabilities
+        self.accounting, self.redaction = accounting, redaction
         self.shedding, self.sampled, self.broken = shedding, sampled, broken
         self.emitters: set[Emitter] = set()
         self.on_response: Callable[[CapturedCall, EvaluatedResponse], object] | None = None
-        # answers whose ground truth is to come
-        self.keep_pending: Callable[..., object] | None = None
         self._waiting: deque[Evaluation] = deque()
         self.present: Evaluation | None = None
         self.finishing: Evaluation | None = None

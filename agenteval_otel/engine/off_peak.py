@@ -18,6 +18,7 @@ from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.components.database.sqlite_store import SqliteStore, erasing
+from agenteval_otel.engine.capability import Capability, EvaluatedCall
 from agenteval_otel.engine.handler import HandlerSettings, judges_of
 from agenteval_otel.engine.off_peak_batches import (
     FORGET,
@@ -29,6 +30,7 @@ from agenteval_otel.engine.off_peak_batches import (
 from agenteval_otel.engine.off_peak_batches import SCHEMA as BATCH_SCHEMA
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.engine.window import OffPeakSettings, Waited
+from agenteval_otel.errors import StorageError
 from agenteval_otel.evaluators.judges.batches import BatchAnswers
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.scoring.probability import SamplingDecision
@@ -60,9 +62,10 @@ _MOST_ATTEMPTS: Final = 3  # one that ends the process each time is given up
 _ROW_BYTES: Final = 100
 _CALL_BYTES: Final = 2_048
 _PATIENCE_S: Final = 5.0
+_CLOSE_S: Final = 0.1
 
 
-class OffPeak:
+class OffPeak(Capability):
     """The answers of one pipeline that wait. Any thread may call; only `look`, `flush`, `close` and
     `erase` block.
 
@@ -74,6 +77,8 @@ class OffPeak:
         submit: Takes a call and about how many bytes it keeps alive; False where there is no room.
         clock: Unix time.
     """
+
+    name = "off_peak"
 
     def __init__(
         self,
@@ -112,9 +117,11 @@ class OffPeak:
     def __repr__(self) -> str:
         return f"<OffPeak {self.settings.begins} to {self.settings.ends} {self.settings.timezone}>"
 
-    def know(self, agent: str, settings: HandlerSettings) -> None:
+    def bind(self, settings: HandlerSettings) -> None:
         """Evaluate the waiting answers of this agent by these settings from now on."""
-        self._agents[agent] = settings
+        if not settings.runner.off_peak:
+            return
+        self._agents[settings.agent] = settings
         if self._batches is not None:
             self._batches.know(judge.guarded() for judge in off_peak_judges(settings.runner))
 
@@ -123,6 +130,19 @@ class OffPeak:
         # answers that end after a reload are the next pipeline's to look at
         if self._agents and not self._is_closed:
             self._worker.start()
+
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        """Keep a fresh answer for the evaluators that run later."""
+        if evaluated.settings.runner.off_peak and evaluated.is_fresh:
+            assert evaluated.upstream is not None  # it was sampled here
+            self.keep(
+                evaluated.call,
+                evaluated.input,
+                evaluated.probability,
+                evaluated.upstream,
+                evaluated.sampled,
+                evaluated.least,
+            )
 
     def keep(
         self,
@@ -250,16 +270,28 @@ class OffPeak:
         self._store.submit(lambda _: None).add_done_callback(lambda _: done.set())
         return done.wait(timeout_s)
 
+    def retire(self) -> None:
+        """Close at once: the next pipeline has the file."""
+        self._close(0.0)
+
     def close(self, timeout_s: float) -> bool:
-        """End the thread and close the file; answers go on waiting."""
+        """End the thread and close the file; answers go on waiting. It takes at least a tenth of a second
+        where there is something to write.
+        """
+        return self._close(max(_CLOSE_S, timeout_s))
+
+    def _close(self, timeout_s: float) -> bool:
         self._is_closed = True
         self._worker.close(timeout_s / 2)
         return self._store.close(timeout_s / 2)
 
-    def erase(self, erasure: Erasure) -> int:
-        """Delete the waiting answers that are concerned; raises what `sqlite3` raises."""
+    def erase(self, erasure: Erasure) -> dict[str, int]:
+        """Delete the waiting answers that are concerned. Raises `StorageError`."""
         self.flush(_PATIENCE_S)
-        return erase_waiting_of(self.settings.path, erasure)
+        try:
+            return {"off-peak answers": erase_waiting_of(self.settings.path, erasure)}
+        except Exception as error:
+            raise StorageError(f"{self.settings.path}: {type(error).__name__}") from None
 
     def _look_safely(self) -> None:
         try:

@@ -4,8 +4,8 @@ was sampled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from opentelemetry.trace import SpanContext, get_tracer_provider
 
@@ -273,23 +273,6 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
     if result.judgement is not None:
         changes["judgement"] = redaction.model(result.judgement)
     return copy_with(result, changes) if changes else result
-
-
-class ResultWatch(Protocol):
-    """Watches results for what they say of their judges (`judge_health.JudgeHealth`); never waits
-    or raises.
-    """
-
-    def marked(self, results: list[EvaluationResult]) -> list[EvaluationResult]:
-        """The results, those of judges that are not trusted marked."""
-
-    def observe(
-        self,
-        span: tuple[int, int] | None,
-        evaluation_input: EvaluationInput,
-        results: Sequence[EvaluationResult],
-    ) -> None:
-        """Note the results of one answer, or what people say of it."""
 
 
 class SamplingRecord:

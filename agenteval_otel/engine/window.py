@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from datetime import time as time_of_day
 from pathlib import Path
@@ -111,7 +113,14 @@ class Waited(NamedTuple):
         return self.batch is not None and bool(self.batch.missing)
 
 
-def begin_batch(waited: Waited | None) -> bool:
-    """Set the batch that answers the judges of evaluations started from now on; returns `is_first`."""
-    BATCH.set(None if waited is None else waited.batch)
-    return waited is not None and waited.is_first
+@contextmanager
+def judged_by_batch(waited: Waited | None) -> Iterator[None]:
+    """Have the judges of what is started meanwhile answered by its batch, if it has one."""
+    if waited is None or waited.batch is None:
+        yield
+        return
+    token = BATCH.set(waited.batch)
+    try:
+        yield
+    finally:
+        BATCH.reset(token)

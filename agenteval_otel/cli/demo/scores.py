@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, Score
-from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing, ObjectiveSettings
+from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing
+from agenteval_otel.engine.objectives.watch import ObjectiveSettings
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
 from agenteval_otel.models import AggregatedEvaluationResult

@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.redaction.outgoing import Redaction
+from agenteval_otel.engine.capability import Capability, EvaluatedCall
+from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.judge_health.canaries import Canary, read_canaries
 from agenteval_otel.engine.judge_health.pairs import Change, JudgedCriterion, agree
 from agenteval_otel.engine.judge_health.references import Key, read_references, write_references
@@ -63,8 +65,10 @@ class Watched(NamedTuple):
     emitter: Emitter | None
 
 
-class JudgeHealth:
+class JudgeHealth(Capability):
     """Of one pipeline; `broken` counts and logs what breaks. The clock is monotonic, in seconds."""
+
+    name = "judge_health"
 
     def __init__(
         self,
@@ -110,6 +114,27 @@ class JudgeHealth:
         self._next_round = -1.0
         self._repeats = 0
         self._is_distrusted = self._is_closed = False
+
+    def bind(self, settings: HandlerSettings) -> None:
+        """Watch the judges of a handler. Raises `ConfigurationError` as `know` does."""
+        self.know(settings.runner.evaluators, settings.runner.criteria, settings.emitter)
+
+    def on_results(
+        self, settings: HandlerSettings, results: list[EvaluationResult]
+    ) -> list[EvaluationResult]:
+        """Return the results, with those of judges marked that are not trusted."""
+        return self.marked(results) if settings.calls_model else results
+
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        """Note what judges or people say of an answer."""
+        call = evaluated.call
+        if evaluated.settings.calls_model or call.recorded:
+            span = call.span_context and call.span_context[:2]
+            self.observe(span, evaluated.input, evaluated.response.results)
+
+    def retire(self) -> None:
+        """End as `close` does: the next pipeline asks."""
+        self.close()
 
     def know(
         self,
@@ -163,12 +188,13 @@ class JudgeHealth:
                 self._is_distrusted = not all(judged.is_trusted for judged in self._judged.values())
         before.close()
 
-    def close(self) -> None:
+    def close(self, timeout_s: float = 0.0) -> bool:
         """Ask nothing any more, and end the thread; a question that is under way ends by itself.
-        Returns at once.
+        Returns at once, with True.
         """
         self._is_closed = True
         self._worker.close(0.0)
+        return True
 
     # --- on the background thread
     # ------------------------------------------------------------------------------------

@@ -4,14 +4,11 @@ back.
 
 from agenteval_otel.engine.objectives.crossings import Callback, ObjectiveCrossing, load_callback
 from agenteval_otel.engine.objectives.track import BreachSettings, Objective
-from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 
 __all__ = [
     "BreachSettings",
     "Callback",
     "Objective",
     "ObjectiveCrossing",
-    "ObjectiveSettings",
-    "Objectives",
     "load_callback",
 ]

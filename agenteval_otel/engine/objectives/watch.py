@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from agenteval_otel.engine.capability import Capability, EvaluatedCall
 from agenteval_otel.engine.objectives.crossings import (
     Callback,
     Callbacks,
@@ -47,12 +48,14 @@ class ObjectiveSettings(NamedTuple):
         return self.on_breach is not None or self.on_recovery is not None
 
 
-class Objectives:
+class Objectives(Capability):
     """Watches the objectives of a pipeline's handlers.
 
     `broken` is called with the part that broke (``objectives``, ``on_breach``, ``on_recovery``),
     and the error. `agents` says which agents are watched by their own name.
     """
+
+    name = "objectives"
 
     def __init__(
         self,
@@ -65,8 +68,26 @@ class Objectives:
         # tracks of objectives that these settings have
         self._current: set[tuple[str | None, str, Objective]] = set()
         self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s)
-        self.flush, self.close = self._callbacks.flush, self._callbacks.close
         reset_in_child(self._reset)
+
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        """Add the verdicts of an answer whose results are counted."""
+        if evaluated.is_counted and evaluated.settings.objectives:
+            self.observe(
+                evaluated.response,
+                evaluated.settings.objectives,
+                evaluated.settings.emitter,
+                baseline_rate=evaluated.settings.baseline_rate,
+                least_probability=evaluated.least,
+            )
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that crossed was called back. Return whether it was."""
+        return self._callbacks.flush(timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """Wait as `flush` does, and call back nothing more."""
+        return self._callbacks.close(timeout_s)
 
     def observe(
         self,

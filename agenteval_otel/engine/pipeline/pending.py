@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.assembly.conversations import packed, unpacked
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.engine.capability import Capability, EvaluatedCall
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import RunOutcome
 from agenteval_otel.evaluators.ground_truth.index import NormalizedQuery
@@ -58,7 +59,7 @@ class PendingAnswer:
         call: CapturedCall,
         evaluation_input: EvaluationInput,
         outcome: RunOutcome,
-        sampled: dict[str, Any],
+        sampled: Mapping[str, Any],
         least: float | None,
     ) -> None:
         missing = [result for result in outcome.results if _lacks_truth(result.skip_reason)]
@@ -137,7 +138,7 @@ class PendingAnswer:
         return outcome._replace(results=results, criteria=())
 
 
-class PendingAnswers:
+class PendingAnswers(Capability):
     """The pending answers of a pipeline, within time and memory. Any thread; holds its lock for
     microseconds.
 
@@ -147,6 +148,8 @@ class PendingAnswers:
         window_s: How long an answer is kept; 0: not at all.
         by_agent: The same for single agents.
     """
+
+    name = "ground_truth"
 
     def __init__(
         self,
@@ -179,12 +182,27 @@ class PendingAnswers:
         self._next: PendingAnswers | None = None
         self._is_closed = False
 
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        """Keep an answer that was not settled before, as late results are."""
+        call = evaluated.call
+        if not call.settled:
+            self.keep(call, evaluated.input, evaluated.outcome, evaluated.sampled, evaluated.least)
+
+    def retire(self) -> None:
+        """Let the answers go that no other pipeline took over."""
+        self.expire(all_of_them=True)
+
+    def close(self, timeout_s: float) -> bool:
+        """Let all answers go. Returns True: each has its outcome."""
+        self.expire(all_of_them=True)
+        return True
+
     def keep(
         self,
         call: CapturedCall,
         evaluation_input: EvaluationInput,
         outcome: RunOutcome,
-        sampled: dict[str, Any],
+        sampled: Mapping[str, Any],
         least: float | None,
     ) -> None:
         """Keep an answer if evaluators lack its ground truth; on the background thread, raises
@@ -256,31 +274,26 @@ class PendingAnswers:
                     self._remove(next(iter(answers.values())))
                     self._count("shutdown" if all_of_them else "expired")
 
-    def erase(self, erasure: Erasure) -> int:
-        """Let the answers go that an erasure is about; how many."""
+    def erase(self, erasure: Erasure) -> dict[str, int]:
+        """Let the answers go that an erasure is about, and return how many."""
         with self._lock:
             every = [answer for answers in self._by_window.values() for answer in answers.values()]
             concerned = [answer for answer in every if answer.is_concerned(erasure)]
             for answer in concerned:
                 self._remove(answer)
                 self._count("erased")
-        return len(concerned)
+        return {"answers that wait for their truth": len(concerned)}
 
-    def move_to(self, other: PendingAnswers | None) -> None:
-        """Another pipeline takes over, with what comes from calls that still run; without `other`
-        all are let go.
-        """
-        if other is None:
-            return self.expire(all_of_them=True)
-        with self._lock, other._lock:
-            self._next = other
-            for window_s, answers in self._by_window.items():
+    def take_over(self, before: PendingAnswers) -> None:
+        """Take the answers of another pipeline, and from now on those of its calls that still run."""
+        with before._lock, self._lock:
+            before._next = self
+            for window_s, answers in before._by_window.items():
                 for answer in answers.values():
                     answer.settings = None  # its evaluators have ended with the pipeline
-                    other._add(answer, window_s)
-            other._joined.update(self._joined)
-            self._by_window, self._places, self._joined = {}, {}, OrderedDict()
-        return None
+                    self._add(answer, window_s)
+            self._joined.update(before._joined)
+            before._by_window, before._places, before._joined = {}, {}, OrderedDict()
 
     def _add(self, answer: PendingAnswer, window_s: float) -> None:
         self._by_window.setdefault(window_s, {})[id(answer)] = answer

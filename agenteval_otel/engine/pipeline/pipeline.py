@@ -23,6 +23,7 @@ from agenteval_otel.components.blocking import running_part
 from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.engine.agent_settings import AgentSettings, load_set, merged
 from agenteval_otel.engine.aggregation import Aggregation
+from agenteval_otel.engine.capability import Capabilities
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.handler import (
@@ -36,7 +37,7 @@ from agenteval_otel.engine.handler import (
 )
 from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.engine.live import Engine, Taken
-from agenteval_otel.engine.objectives import Objectives, ObjectiveSettings
+from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline.dispatcher import Dispatcher
 from agenteval_otel.engine.pipeline.exit import (
     EXIT_TIMEOUT_S,
@@ -57,7 +58,7 @@ from agenteval_otel.engine.pipeline.pool import PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import UnsampledCalls
 from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.window import OffPeakSettings
-from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.ground_truth import GroundTruthStore
 from agenteval_otel.models import EvaluationCriteria
@@ -201,6 +202,10 @@ class Pipeline:
         self.load_shedder, self._unended = self._load.shedder, []
         self.conversations = Conversations(conversations, self.accounting, self.submit, self.broken)
         self.off_peak = None if off_peak is None else self._off_peak_of(off_peak)
+        members = (self.objectives, self.judge_health, self.conversations, self.off_peak)
+        self.capabilities = Capabilities(
+            (member for member in members if member is not None), self.broken
+        )
         self.events, self.engine = (
             events,
             _engine_of(
@@ -208,14 +213,12 @@ class Pipeline:
                 self._count_sent,
                 accounting=self.accounting,
                 redaction=self.redaction,
-                objectives=self.objectives,
+                capabilities=self.capabilities,
                 shedding=self.load_shedder,
                 sampled=self.sampled,
                 broken=self.broken,
                 user_id=user_id,
                 conversations=self.conversations,
-                judge_health=self.judge_health,
-                off_peak=self.off_peak,
             ),
         )
         self.enabled = enabled
@@ -285,8 +288,6 @@ class Pipeline:
             check_off_peak(
                 settings.runner, None if self.off_peak is None else self.off_peak.settings.batch
             )
-            if self.off_peak is not None:
-                self.off_peak.know(agent, settings)
         for provider in providers:
             self._know(provider)
         emitter = settings.emitter
@@ -308,7 +309,7 @@ class Pipeline:
                 dimensions=self.metric_dimensions,
                 judge_health=self.judge_health,
             )
-        self.judge_health.know(settings.runner.evaluators, settings.runner.criteria, emitter)
+        self.capabilities.bind(settings)
         names = self.accounting.names
         names.agents.know_code(agent)
         for criterion in settings.runner.criteria:
@@ -345,26 +346,17 @@ class Pipeline:
         """
         if self.events is None:  # else they are evaluated in the sidecar
             self.pending_answers = PendingAnswers(window_s, by_agent, self.accounting, self.broken)
-            self.engine.keep_pending = self.pending_answers.keep
+            self.capabilities.add(self.pending_answers)
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
         """Give up what waits and is concerned, by what it is; what is queued already is left to
         `deliver`. Blocks.
         """
-        counts = {"open conversations": self.conversations.erase(erasure)}
+        counts = self.capabilities.erase(erasure)
         if self.unsampled_calls is not None:
             counts["unsampled answers"] = self.unsampled_calls.erase(
                 erasure, self.engine.user_id, self.broken
             )
-        if self.pending_answers is not None:
-            counts["answers that wait for their truth"] = self.pending_answers.erase(erasure)
-        if self.off_peak is not None:
-            try:
-                counts["off-peak answers"] = self.off_peak.erase(erasure)
-            except Exception as error:
-                raise StorageError(
-                    f"{self.off_peak.settings.path}: {type(error).__name__}"
-                ) from None
         counts["spans, requests and feedback"] = sum(
             source.erase(erasure) for source in tuple(self.sources)
         )
@@ -408,12 +400,9 @@ class Pipeline:
         deadline = time.monotonic() + timeout_s
         exported = self._flush_emitters(deadline, with_metrics=with_metrics)
         sent = self.events is None or self.events.flush(max(0.0, deadline - time.monotonic()))
-        called = self.objectives.flush(max(0.0, deadline - time.monotonic()))
+        called = self.capabilities.flush(deadline)
         # Behind the emitters: a receiver of scores may have to know their spans first.
         saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()))
-        saved = (
-            self.off_peak is None or self.off_peak.flush(max(0.0, deadline - time.monotonic()))
-        ) and saved
         # A save that failed since the flush before, whichever provider it was.
         unsaved, self._unsaved = self._unsaved, 0
         return exported and sent and called and saved and not unsaved
@@ -422,13 +411,11 @@ class Pipeline:
         """Another pipeline takes over: what was taken is still delivered, then no thread is left.
         Returns at once.
         """
-        self.conversations.close_all("reload")
+        self.capabilities.drain("reload")
         self.dispatcher.retire()
-        self.judge_health.close()
+        self.capabilities.retire()
         if self.unsampled_calls is not None:
             self.unsampled_calls.expire(all_of_them=True)
-        if self.off_peak is not None:
-            self.off_peak.close(0.0)
         self.executor.close()
 
     def shutdown(self, timeout_s: float) -> bool:
@@ -441,7 +428,7 @@ class Pipeline:
             self.unsampled_calls.expire(all_of_them=True)
         # Half of the time for the evaluations, so that what they gave can still be exported.
         evaluated = self.dispatcher.flush(timeout_s / 2)
-        if self.conversations.close_all("shutdown"):  # after the last turns have come to them
+        if self.capabilities.drain("shutdown"):  # after the last answers have come to them
             evaluated = (
                 self.dispatcher.flush(max(0.0, deadline - time.monotonic()) / 2) and evaluated
             )
@@ -451,21 +438,16 @@ class Pipeline:
         self._ending_thread = threading.get_ident()
         delivered = self.dispatcher.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4)
         self._ending_thread = None
-        self.conversations.drop_all()
-        if self.pending_answers is not None:
-            self.pending_answers.expire(all_of_them=True)
-        if self.off_peak is not None:
-            drained = self.off_peak.close(max(0.1, deadline - time.monotonic())) and drained
+        # Before the last export, which says what they have lost.
+        drained = self.capabilities.close(deadline) and drained
         self._end_spans(deadline)
         if self.events is not None:
             sent = self.events.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4) and sent
         # A process that a signal ends runs no exit handler of the host's providers.
-        self.judge_health.close()
         if not (evaluated and delivered and sent):
             exported = self._flush_emitters(deadline) and exported
         self.executor.close()
         saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()) / 2)
-        self.objectives.close(max(0.0, deadline - time.monotonic()) / 2)
         if self._open:
             self._open = False
             self._all_storage().close_within(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,227 @@
+"""Capability: what stands around the route, such as conversations, objectives or judge health.
+
+A pipeline has a list of them, goes through it at fixed moments, and knows none by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agenteval_otel.capture.assembly.conversations import End
+from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.response import EvaluatedResponse
+from agenteval_otel.engine.run import RunOutcome
+from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.sampling.trace import Upstream
+from agenteval_otel.storage.erasure import Erasure
+
+
+class EvaluatedCall(NamedTuple):
+    """A call whose results are emitted.
+
+    Attributes:
+        outcome: What its evaluators gave, as they gave it.
+        response: The same, redacted, as it is emitted.
+        sampled: How it was sampled, by the names of a response's fields.
+        probability: That it was sampled here; None where nothing was drawn.
+        upstream: How it was sampled before it came here; None where nothing was drawn.
+        least: The least probability of a sampled answer; None where the sampler does not know it.
+        is_counted: Its results are counted: it was not settled before, as a dropped one is.
+    """
+
+    call: CapturedCall
+    settings: HandlerSettings
+    input: EvaluationInput
+    outcome: RunOutcome
+    response: EvaluatedResponse
+    sampled: Mapping[str, Any]
+    probability: float | None
+    upstream: Upstream | None
+    least: float | None
+    is_counted: bool
+
+    @property
+    def is_fresh(self) -> bool:
+        """Tell whether its evaluators run for the first time, and not on what waited or was given."""
+        call = self.call
+        return call.waited is None and call.late is None and not call.recorded
+
+
+class Capability:
+    """Does what an answer's route does not. Override the hooks that are needed; all others are empty.
+
+    Hooks run on the background thread unless another is named, and must not block there. What one
+    raises is counted, and the next capability is called.
+
+    Attributes:
+        name: What is counted and logged where a hook raises.
+    """
+
+    name = "capability"
+
+    def start(self) -> None:
+        """Begin to work: the pipeline is the one of its process now. Any thread."""
+
+    def bind(self, settings: HandlerSettings) -> None:
+        """Take the settings of a handler, or of one whose settings changed. Any thread.
+
+        Raises:
+            ConfigurationError: They ask for what the capability cannot do.
+        """
+
+    def on_results(
+        self, settings: HandlerSettings, results: list[EvaluationResult]
+    ) -> list[EvaluationResult]:
+        """Return the results of a call, changed or not, before they are redacted."""
+        return results
+
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        """Take note of a call whose results are emitted and are about to be stored."""
+
+    def erase(self, erasure: Erasure) -> Mapping[str, int]:
+        """Give up what waits and is concerned, and return how much, by what it is. Any thread; may
+        block.
+
+        Raises:
+            StorageError: A place cannot be changed.
+        """
+        return {}
+
+    def drain(self, reason: End) -> bool:
+        """Hand what waits to the queue, which is worked off after this. Return whether there was any.
+        Any thread.
+        """
+        return False
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until all that was taken is written or called back. Return whether it is. Any thread."""
+        return True
+
+    def retire(self) -> None:
+        """Take nothing new: another pipeline took over. Calls under way still come. Returns at once."""
+
+    def close(self, timeout_s: float) -> bool:
+        """End threads and files within the time, count what is lost, and return whether nothing is.
+        Any thread.
+        """
+        return True
+
+    def take_over(self, before: Any) -> None:
+        """Continue with what the same capability of the pipeline before has seen. Any thread."""
+
+
+class Capabilities:
+    """The capabilities of one pipeline, in the order in which their hooks are called.
+
+    Args:
+        broken: Counts and logs what a hook raised, by the capability's name.
+    """
+
+    def __init__(
+        self, members: Iterable[Capability], broken: Callable[[str, BaseException], None]
+    ) -> None:
+        self._broken = broken
+        self._members: tuple[Capability, ...] = ()
+        self._on_results: tuple[Capability, ...] = ()
+        self._on_response: tuple[Capability, ...] = ()
+        for member in members:
+            self.add(member)
+
+    def __repr__(self) -> str:
+        return f"<Capabilities {', '.join(member.name for member in self._members)}>"
+
+    def __iter__(self) -> Iterator[Capability]:
+        return iter(self._members)
+
+    def add(self, member: Capability) -> None:
+        """Add one behind the others, before a handler is bound."""
+        self._members = (*self._members, member)
+        # Of each call only those are asked that have something to say.
+        self._on_results = _overriding("on_results", self._members)
+        self._on_response = _overriding("on_response", self._members)
+
+    def start(self) -> None:
+        """Let all begin to work."""
+        for member in self._members:
+            self._safely(member, member.start)
+
+    def bind(self, settings: HandlerSettings) -> None:
+        """Give all of them the settings of a handler. Raises `ConfigurationError`."""
+        for member in self._members:
+            member.bind(settings)
+
+    def on_results(
+        self, settings: HandlerSettings, results: list[EvaluationResult]
+    ) -> list[EvaluationResult]:
+        """Return the results as the capabilities change them."""
+        for member in self._on_results:
+            try:
+                results = member.on_results(settings, results)
+            except Exception as error:
+                self._broken(member.name, error)
+        return results
+
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        """Let all take note of a call whose results are emitted. Raises nothing."""
+        for member in self._on_response:
+            try:
+                member.on_response(evaluated)
+            except Exception as error:
+                self._broken(member.name, error)
+
+    def erase(self, erasure: Erasure) -> dict[str, int]:
+        """Have all give up what is concerned. Raises `StorageError`."""
+        counts: Counter[str] = Counter()
+        for member in self._members:
+            counts.update(member.erase(erasure))
+        return dict(counts)
+
+    def drain(self, reason: End) -> bool:
+        """Have all hand what waits to the queue. Return whether there was any."""
+        return any([self._safely(member, member.drain, reason) for member in self._members])
+
+    def retire(self) -> None:
+        """Have all take nothing new, in reverse order."""
+        for member in reversed(self._members):
+            self._safely(member, member.retire)
+
+    def flush(self, deadline: float) -> bool:
+        """Wait for all of them until then, by the monotonic clock. Return whether all is written."""
+        return self._each_in_time("flush", self._members, deadline)
+
+    def close(self, deadline: float) -> bool:
+        """End all of them in reverse order. Each has at most half of the time that is left."""
+        return self._each_in_time("close", self._members[::-1], deadline, share=0.5)
+
+    def take_over(self, before: Capabilities) -> None:
+        """Let each continue with what the one of its class has seen in the pipeline before."""
+        for member in self._members:
+            for other in before:
+                if type(other) is type(member):
+                    self._safely(member, member.take_over, other)
+
+    def _each_in_time(
+        self, hook: str, members: Sequence[Capability], deadline: float, share: float = 1.0
+    ) -> bool:
+        done = True
+        for member in members:
+            left_s = max(0.0, deadline - time.monotonic()) * share
+            done = bool(self._safely(member, getattr(member, hook), left_s)) and done
+        return done
+
+    def _safely(self, member: Capability, hook: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what the hook returns; None where it raises."""
+        try:
+            return hook(*arguments)
+        except Exception as error:
+            self._broken(member.name, error)
+            return None
+
+
+def _overriding(hook: str, members: Iterable[Capability]) -> tuple[Capability, ...]:
+    own = getattr(Capability, hook)
+    return tuple(member for member in members if getattr(type(member), hook) is not own)

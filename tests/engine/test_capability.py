@@ -1,0 +1,164 @@
+"""Capabilities: their hooks are called in order, at their moments, and one that breaks costs itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from agenteval_otel import monitor
+from agenteval_otel.engine.capability import Capabilities, Capability, EvaluatedCall
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models.value import copy_with
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.testing import RecordedTelemetry
+
+
+class CountWords(Capability):
+    """Counts the words of answers."""
+
+    name = "words"
+
+    def __init__(self) -> None:
+        self.words = 0
+
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        self.words += len(evaluated.input.response_text.split())
+
+    def take_over(self, before: CountWords) -> None:
+        self.words += before.words
+
+
+class Noting(Capability):
+    """Notes which of its hooks are called, and breaks in those that are named."""
+
+    def __init__(self, name: str, notes: list[str], breaks: str = "", takes_s: float = 0.0) -> None:
+        self.name, self._notes, self._breaks, self._takes_s = name, notes, breaks, takes_s
+
+    def _note(self, hook: str) -> None:
+        self._notes.append(f"{self.name} {hook}")
+        if self._breaks == hook:
+            raise RuntimeError("it broke")
+
+    def on_results(
+        self, settings: HandlerSettings, results: list[EvaluationResult]
+    ) -> list[EvaluationResult]:
+        self._note("results")
+        return [copy_with(result, {"reasoning": self.name}) for result in results]
+
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        self._note("response")
+
+    def erase(self, erasure: Erasure) -> dict[str, int]:
+        self._note("erase")
+        return {"notes": 2}
+
+    def drain(self, reason: str) -> bool:
+        self._note("drain")
+        return self.name == "second"
+
+    def close(self, timeout_s: float) -> bool:
+        self._note("close")
+        time.sleep(min(self._takes_s, timeout_s))
+        return self._takes_s <= timeout_s
+
+
+Made = tuple[Pipeline, Callable[..., Any]]
+
+
+@pytest.fixture
+def made(telemetry: RecordedTelemetry) -> Made:
+    """A pipeline that evaluates inline, and a handler on it."""
+    pipeline = Pipeline(
+        sampler=RatioSampler(),
+        evaluators=(ResponseHealth(),),
+        storage=(telemetry.storage(),),
+        dispatcher=InlineDispatcher(),
+    )
+
+    @monitor(pipeline=pipeline, agent="shop")
+    def handler(question: str) -> str:
+        return f"An answer to {question}"
+
+    return pipeline, handler
+
+
+def test_a_capability_is_a_class_and_a_line(made: Made) -> None:
+    """It sees each answer whose results are emitted."""
+    pipeline, handler = made
+    words = CountWords()
+    pipeline.capabilities.add(words)
+    handler("this")
+    handler("that one")
+    assert words.words == 4 + 5
+    assert pipeline.shutdown(1.0)
+
+
+def test_one_that_breaks_costs_itself(made: Made, telemetry: RecordedTelemetry) -> None:
+    """It is counted by its name; the next one is called, and the answer has its results."""
+    pipeline, handler = made
+    notes: list[str] = []
+    for breaks in ("results", "response"):
+        pipeline.capabilities.add(Noting(f"broken {breaks}", notes, breaks))
+    pipeline.capabilities.add(Noting("last", notes))
+    handler("this")
+    assert notes == [
+        f"{name} {hook}"
+        for hook in ("results", "response")
+        for name in ("broken results", "broken response", "last")
+    ]
+    assert pipeline.accounting.failures["broken results"] == 1
+    assert pipeline.accounting.failures["broken response"] == 1
+    assert pipeline.accounting.outcomes()["evaluated"] == 1
+    pipeline.shutdown(1.0)
+
+
+def test_the_end_is_in_two_phases_and_in_reverse(made: Made) -> None:
+    """All hand back what waits, and are closed in reverse order; each within half of what is left."""
+    pipeline, _ = made
+    notes: list[str] = []
+    slow = Noting("slow", notes, takes_s=60)
+    for member in (Noting("first", notes), Noting("second", notes, "close"), slow):
+        pipeline.capabilities.add(member)
+    began_s = time.monotonic()
+    assert not pipeline.shutdown(1.0)
+    assert time.monotonic() - began_s < 30
+    names = ("first", "second", "slow")
+    assert notes == [f"{name} drain" for name in names] + [
+        f"{name} close" for name in reversed(names)
+    ]
+    assert pipeline.accounting.failures["second"] == 1
+
+
+def test_what_they_erase_adds_up(made: Made) -> None:
+    """Each says what it gave up; one that cannot stops the erasure, so that it is repeated."""
+    pipeline, _ = made
+    notes: list[str] = []
+    pipeline.capabilities.add(Noting("first", notes))
+    pipeline.capabilities.add(Noting("second", notes))
+    erased = pipeline.erase(Erasure(conversations=["c-1"]))
+    assert (erased["notes"], erased["open conversations"]) == (4, 0)
+    pipeline.capabilities.add(Noting("third", notes, "erase"))
+    with pytest.raises(RuntimeError):
+        pipeline.erase(Erasure(conversations=["c-1"]))
+    pipeline.shutdown(1.0)
+
+
+def test_the_next_pipeline_goes_on_with_what_was_seen() -> None:
+    """A capability takes over from the one of its class; without one there it begins anew."""
+    failed: list[str] = []
+
+    def broken(name: str, error: BaseException) -> None:
+        failed.append(name)
+
+    before, after = CountWords(), CountWords()
+    before.words = 12
+    notes: list[str] = []
+    Capabilities([after, Noting("new", notes)], broken).take_over(Capabilities([before], broken))
+    assert (after.words, notes, failed) == (12, [], [])
