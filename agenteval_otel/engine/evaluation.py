@@ -180,7 +180,7 @@ class Evaluation:
         )
 
     def _start(self, run: Run) -> None:
-        settings, emitter = self._settings, self._settings.emitter
+        emitter = self._settings.emitter
         if emitter is not None:
             try:
                 # before any evaluator, which may hang for good: the metrics have to say so
@@ -188,13 +188,19 @@ class Evaluation:
             except Exception:  # it is tried again with the emission, and counted there
                 pass
         waited = self.call.waited
-        with judged_by_batch(waited):
-            if emitter is None or (waited is not None and waited.is_first):
-                run.start()
-            elif settings.calls_model or settings.runner.leaves_thread:
-                self._start_within_span(run, emitter)
-            else:
-                run.start()
+        if waited is not None and waited.batch is not None:
+            with judged_by_batch(waited.batch):
+                self._start_run(run, emitter, within_span=not waited.is_first)
+        else:
+            self._start_run(run, emitter)
+
+    def _start_run(self, run: Run, emitter: Emitter | None, *, within_span: bool = True) -> None:
+        settings = self._settings
+        takes_time = settings.calls_model or settings.runner.leaves_thread
+        if emitter is None or not (within_span and takes_time):
+            run.start()
+        else:
+            self._start_within_span(run, emitter)
 
     def _start_within_span(self, run: Run, emitter: Emitter) -> None:
         """Start evaluators that take a while: spans of what they call are below the run span."""

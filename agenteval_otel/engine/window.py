@@ -114,12 +114,9 @@ class Waited(NamedTuple):
 
 
 @contextmanager
-def judged_by_batch(waited: Waited | None) -> Iterator[None]:
-    """Have the judges of what is started meanwhile answered by its batch, if it has one."""
-    if waited is None or waited.batch is None:
-        yield
-        return
-    token = BATCH.set(waited.batch)
+def judged_by_batch(batch: Any) -> Iterator[None]:
+    """Have the judges of what is started meanwhile answered by a batch (`judges.batches`)."""
+    token = BATCH.set(batch)
     try:
         yield
     finally:
