@@ -8,16 +8,22 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from agenteval_otel.capture.assembly.conversations import End
 from agenteval_otel.capture.calls import CapturedCall
+from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import RunOutcome
+from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.trace import Upstream
 from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.telemetry import Accounting
+
+C = TypeVar("C", bound="Capability")
 
 
 class EvaluatedCall(NamedTuple):
@@ -51,6 +57,22 @@ class EvaluatedCall(NamedTuple):
         return call.waited is None and call.late is None and not call.recorded
 
 
+class Host(NamedTuple):
+    """What a pipeline gives to its capabilities, when it makes them.
+
+    Attributes:
+        submit: Takes a call and about how many bytes it keeps alive. False where there is no room.
+        broken: Counts and logs what breaks, by the part's name.
+        key: By which units are sampled and shown.
+    """
+
+    submit: Callable[[CapturedCall, int], bool]
+    broken: Callable[[str, BaseException], None]
+    accounting: Accounting
+    redaction: Redaction
+    key: SamplingKey
+
+
 class Capability:
     """Does what an answer's route does not. Override the hooks that are needed; all others are empty.
 
@@ -62,6 +84,13 @@ class Capability:
     """
 
     name = "capability"
+    schedule: Schedule = "immediate"
+    """The schedule of evaluators that it runs, beside those that run at once."""
+
+    @property
+    def uses_results(self) -> bool:
+        """Tell whether results are of use to it where they are neither exported nor stored."""
+        return False
 
     def start(self) -> None:
         """Begin to work: the pipeline is the one of its process now. Any thread."""
@@ -114,6 +143,10 @@ class Capability:
         """Continue with what the same capability of the pipeline before has seen. Any thread."""
 
 
+MakeCapability: TypeAlias = Callable[[Host], Capability]
+"""Makes a capability for a pipeline."""
+
+
 class Capabilities:
     """The capabilities of one pipeline, in the order in which their hooks are called.
 
@@ -143,6 +176,20 @@ class Capabilities:
         # Of each call only those are asked that have something to say.
         self._on_results = _overriding("on_results", self._members)
         self._on_response = _overriding("on_response", self._members)
+
+    def of(self, kind: type[C]) -> C | None:
+        """Return the first of this class. None where there is none."""
+        return next((member for member in self._members if isinstance(member, kind)), None)
+
+    @property
+    def schedules(self) -> set[Schedule]:
+        """Return the schedules of evaluators that are run."""
+        return {"immediate", *(member.schedule for member in self._members)}
+
+    @property
+    def use_results(self) -> bool:
+        """Tell whether results are of use to any, where they are neither exported nor stored."""
+        return any(member.uses_results for member in self._members)
 
     def start(self) -> None:
         """Let all begin to work."""

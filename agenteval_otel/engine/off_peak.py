@@ -18,8 +18,8 @@ from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.components.database.sqlite_store import SqliteStore, erasing
-from agenteval_otel.engine.capability import Capability, EvaluatedCall
-from agenteval_otel.engine.handler import HandlerSettings, judges_of
+from agenteval_otel.engine.capability import Capability, EvaluatedCall, MakeCapability
+from agenteval_otel.engine.handler import HandlerSettings, check_off_peak, judges_of
 from agenteval_otel.engine.off_peak_batches import (
     FORGET,
     READY,
@@ -79,6 +79,12 @@ class OffPeak(Capability):
     """
 
     name = "off_peak"
+    schedule = "off_peak"
+
+    @classmethod
+    def made_by(cls, settings: OffPeakSettings) -> MakeCapability:
+        """Return what makes it for a pipeline."""
+        return lambda host: cls(settings, host.accounting, host.submit, host.redaction, host.broken)
 
     def __init__(
         self,
@@ -118,9 +124,14 @@ class OffPeak(Capability):
         return f"<OffPeak {self.settings.begins} to {self.settings.ends} {self.settings.timezone}>"
 
     def bind(self, settings: HandlerSettings) -> None:
-        """Evaluate the waiting answers of this agent by these settings from now on."""
+        """Evaluate the waiting answers of this agent by these settings from now on.
+
+        Raises:
+            ConfigurationError: One of its off-peak evaluators could never run.
+        """
         if not settings.runner.off_peak:
             return
+        check_off_peak(settings.runner, self.settings.batch)
         self._agents[settings.agent] = settings
         if self._batches is not None:
             self._batches.know(judge.guarded() for judge in off_peak_judges(settings.runner))
@@ -342,7 +353,11 @@ class OffPeak(Capability):
             self._ended(id, "no_evaluator")
             return False
         try:
-            call = _call_of(settings, agent, id, json.loads(entry), batch)
+            kept = json.loads(entry)
+            call = _call_of(settings, agent, kept)
+            spans = map(_span_context, kept["links"])
+            links = tuple(span for span in spans if span is not None)
+            call.waited = Waited(id, links, self.finished, batch)
         except (
             ValueError,
             KeyError,
@@ -364,22 +379,13 @@ def off_peak_judges(runner: EvaluationRunner) -> list[Any]:
     return [judge for evaluator in evaluators for _, judge in judges_of(evaluator)]
 
 
-def _call_of(
-    settings: HandlerSettings,
-    agent: str,
-    id: int,
-    entry: dict[str, Any],
-    batch: BatchAnswers | None,
-) -> CapturedCall:
+def _call_of(settings: HandlerSettings, agent: str, entry: dict[str, Any]) -> CapturedCall:
     """Return the answer as a call, with its original sampling. Its evaluation is due at no time, so
     that no lag is recorded.
     """
     value = EvaluationInput.model_validate(entry["input"])
     call = CapturedCall(settings, value.agent or agent)
     sampled = Sampled(**entry["sampled"])
-    call.waited = Waited(
-        id, tuple(link for ids in entry["links"] if (link := _span_context(ids)) is not None), batch
-    )
     call.span_context, call.sampled, call.started_ns = (
         _span_context(entry["span"]),
         sampled,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from datetime import time as time_of_day
@@ -95,11 +95,13 @@ class Waited(NamedTuple):
     Attributes:
         id: The id of its row.
         links: The spans of a conversation's turns, to which its results link.
+        ended: Hears its outcome.
         batch: Its judges' answers and open questions; None if judges are called at once.
     """
 
     id: int
     links: tuple[SpanContext, ...]
+    ended: Callable[[Waited, str], None]
     batch: Any = None
 
     @property

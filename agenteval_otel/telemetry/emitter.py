@@ -27,6 +27,7 @@ from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.metrics import (
     Instruments,
     JudgeCounters,
+    JudgeReadings,
     JudgeWatch,
     ObjectiveStates,
     Readings,
@@ -136,19 +137,14 @@ class Emitter:
         accounting: Accounting,
         queue: Callable[[], Mapping[str, float]],
         load: Callable[[], Mapping[str, float]],
-        objectives: Callable[[], ObjectiveStates] = dict,
         judges: Iterable[Any] = (),
         dimensions: Mapping[str, int] | None = None,
-        judge_health: Any = None,
-        shared: Callable[[], SharedStates] = dict,
     ) -> None:
         """Set, at start, the sources of our own metrics; imports what exporters will need."""
         self.totals.dimensions = dict(dimensions or {})
         self.totals.names = accounting.names
         self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
-        self._objectives, self._shared = objectives, shared
         self.judge_totals.know(judges)
-        self.judge_totals.health = judge_health
 
         def lose(signal: str, reason: str, count: int) -> None:
             if reason == "host_queue_full":
@@ -158,6 +154,16 @@ class Emitter:
 
         self.providers.on_lost = lose
         self.providers.prepare()
+
+    def observe_objectives(
+        self, states: Callable[[], ObjectiveStates], shared: Callable[[], SharedStates]
+    ) -> None:
+        """Set the source of the metrics of objectives, and of the evidence that processes share."""
+        self._objectives, self._shared = states, shared
+
+    def observe_judge_health(self, readings: JudgeReadings) -> None:
+        """Set the source of the metrics of judge health."""
+        self.judge_totals.health = readings
 
     def prepare(self) -> None:
         """Create the instruments: metrics must also show that nothing was evaluated."""

@@ -59,7 +59,7 @@ def set_up(
     configure(
         off_peak=window, evaluators=["ResponseHealth", *(evaluators or (CONTAINS,))], **fields
     )
-    off_peak = default_pipeline().off_peak
+    off_peak = default_pipeline().capabilities.of(OffPeak)
     assert off_peak is not None
     off_peak.clock = clock
     off_peak._worker.close(5.0)  # looks when the test says so
@@ -206,7 +206,9 @@ CHILD = """
         evaluators=["ResponseHealth", {"type": "Contains", "substrings": ["days"], "schedule": "off_peak"}],
         telemetry={"content": "span_and_event"},
     )
-    off_peak = default_pipeline().off_peak
+    from agenteval_otel.engine.off_peak import OffPeak
+
+    off_peak = default_pipeline().capabilities.of(OffPeak)
     off_peak.clock = lambda: datetime(2026, 7, 1, hour % 24, tzinfo=ZoneInfo("UTC")).timestamp() + hour // 24 * 86_400
 
     @monitor(agent="support")

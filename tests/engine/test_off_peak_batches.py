@@ -60,7 +60,7 @@ def set_up(
         evaluators=["ResponseHealth", {**evaluator, "schedule": "off_peak"}],
         off_peak={"path": folder / "off-peak.db", "batch": True, "batch_every_s": 300},
     )
-    off_peak = default_pipeline().off_peak
+    off_peak = default_pipeline().capabilities.of(OffPeak)
     assert off_peak is not None
     off_peak.clock = clock
     off_peak._worker.close(5.0)  # looks when the test says so

@@ -23,6 +23,7 @@ from agenteval_otel import (
     shutdown,
 )
 from agenteval_otel.config.process import default_pipeline
+from agenteval_otel.engine.pipeline.pending import PendingAnswers
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import ExactMatch, LexicalSimilarity, ResponseHealth, TrajectoryMatch
 from agenteval_otel.instrumentation.feedback import recorder
@@ -83,7 +84,7 @@ WAITING = [("response_health", "scored", True), ("exact_match", "skipped", None)
 
 
 def waiting() -> int:
-    pending = default_pipeline().pending_answers
+    pending = default_pipeline().capabilities.of(PendingAnswers)
     assert pending is not None
     return len(pending)
 
@@ -124,11 +125,6 @@ def test_truth_that_comes_late_has_the_waiting_evaluators_run(process: Process) 
     assert (first.late, late.late) == (None, "ground_truth")
     assert late.response_ended_ns == first.response_ended_ns < first.ended_ns < late.ended_ns
     assert accounting() == before
-    assert (
-        default_pipeline().objectives.tracks.tracks
-        if hasattr(default_pipeline().objectives.tracks, "tracks")
-        else 1
-    )
     runs = [
         run
         for run in process.telemetry.spans("evaluation")
@@ -381,7 +377,7 @@ def test_where_the_sidecar_evaluates_truth_is_refused(caplog: pytest.LogCaptureF
     configure(evaluate_in="sidecar", endpoint="http://127.0.0.1:1", ground_truth_window_s=60.0)
     assert not record_ground_truth("x", response_id="r")
     assert "POST /v1/feedback" in caplog.text
-    assert default_pipeline().pending_answers is None
+    assert default_pipeline().capabilities.of(PendingAnswers) is None
 
 
 def test_windows_are_checked() -> None:

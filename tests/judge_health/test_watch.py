@@ -91,7 +91,7 @@ def started(telemetry: RecordedTelemetry, evaluator: LLMJudge, **health: Any) ->
     configure(
         storage=[telemetry.storage()], sample_rate=1.0, evaluators=[evaluator], judge_health=health
     )
-    return default_pipeline().judge_health
+    return default_pipeline().capabilities.of(JudgeHealth)
 
 
 def wait_for(condition: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from agenteval_otel import monitor
 from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing
 from agenteval_otel.engine.objectives.track import ObjectiveVerdict, Track
-from agenteval_otel.engine.objectives.watch import ObjectiveSettings
+from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator
@@ -100,7 +100,9 @@ def pipeline_of(
             if objective is None
             # All answers of a test may be of one trace, and of one second.
             else (EvaluationCriteria(name="good", objective=objective, independent=True),),
-            "objectives": ObjectiveSettings(breach, on_breach, on_recovery),
+            "capabilities": (
+                Objectives.made_by(ObjectiveSettings(breach, on_breach, on_recovery)),
+            ),
             **arguments,
         }
     )

@@ -21,6 +21,7 @@ from agenteval_otel.engine.objectives.simulation import (
     verdicts_to_alarm,
 )
 from agenteval_otel.engine.objectives.track import LastVerdicts, ObjectiveVerdict, Track
+from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.intervals import estimate_of
 from agenteval_otel.testing import RecordedTelemetry
@@ -195,9 +196,9 @@ def test_events_callbacks_and_gauges(telemetry: RecordedTelemetry) -> None:
         telemetry, criteria=criteria, on_breach=breaches, on_recovery=recoveries
     )
     ask("good", times=20)
-    assert pipeline.objectives.states() == {("good", "shop"): (False, None)}
+    assert pipeline.capabilities.of(Objectives).states() == {("good", "shop"): (False, None)}
     ask("bad", times=3)
-    assert pipeline.objectives.states() == {("good", "shop"): (True, None)}
+    assert pipeline.capabilities.of(Objectives).states() == {("good", "shop"): (True, None)}
     gauges = {name for name in telemetry.metrics() if name.startswith("agenteval.objective.")}
     assert gauges == {"agenteval.objective.breach"}
     ask("good", times=20)

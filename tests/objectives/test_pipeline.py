@@ -12,6 +12,7 @@ import pytest
 
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.objectives import BreachSettings, Objective, ObjectiveCrossing
+from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria
@@ -128,7 +129,7 @@ def test_nothing_is_watched_without_verdicts_or_an_objective(
     """Failures, skips and categories are no verdicts; below an objective of 0 nothing lies."""
     pipeline, ask = pipeline_of(telemetry, **arguments)
     ask(message, times=100)
-    assert (crossings(telemetry), len(pipeline.objectives.tracks)) == ([], 0)
+    assert (crossings(telemetry), len(pipeline.capabilities.of(Objectives).tracks)) == ([], 0)
 
 
 def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
@@ -200,8 +201,10 @@ def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(
         response = kept.saved[0].model_copy(update={"results": (taken,)})
         watched, _ = pipeline_of(telemetry, objective=0.5)
         for _ in range(10):
-            watched.objectives.observe(response, {"good": Objective(0.5)}, None, baseline_rate=0.01)
-        track = watched.objectives.tracks.of("shop", "good", Objective(0.5))
+            watched.capabilities.of(Objectives).observe(
+                response, {"good": Objective(0.5)}, None, baseline_rate=0.01
+            )
+        track = watched.capabilities.of(Objectives).tracks.of("shop", "good", Objective(0.5))
         assert track is not None
         result[reason] = track.evidence.value
     assert 9 < result["result"] < 12
@@ -245,14 +248,14 @@ def test_what_processes_share_is_exported(telemetry: RecordedTelemetry) -> None:
     assert shared("verdicts") == {"": 110}
     assert 0 <= shared("age")[""] < 60
     again = pipeline_of(telemetry, storage=())[0]
-    again.objectives.take_over(pipeline.objectives)
-    assert again.objectives.shared()["good", "shop"].verdicts == 110
+    again.capabilities.of(Objectives).take_over(pipeline.capabilities.of(Objectives))
+    assert again.capabilities.of(Objectives).shared()["good", "shop"].verdicts == 110
 
 
 def test_a_decorated_agent_is_watched_whatever_else_is(telemetry: RecordedTelemetry) -> None:
     """Agents of clients take up all the room that there is for them, and none of the operator's."""
     pipeline, ask = pipeline_of(telemetry)
-    tracks = pipeline.objectives.tracks
+    tracks = pipeline.capabilities.of(Objectives).tracks
     for number in range(2_000):
         tracks.of("made-up", f"c{number}", Objective(0.5))
     assert len(tracks) == 1_024

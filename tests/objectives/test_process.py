@@ -12,6 +12,7 @@ import pytest
 from agenteval_otel import configure, disable, enable, flush, monitor
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.engine.objectives import BreachSettings
+from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.testing import RecordedTelemetry
 from tests.objectives.support import QUICK, Good, Kept
@@ -75,7 +76,7 @@ def test_disabled_and_enabled_again(telemetry: RecordedTelemetry) -> None:
     disable()
     ask("bad", 50)
     enable()
-    assert len(default_pipeline().objectives.tracks) == 0
+    assert len(default_pipeline().capabilities.of(Objectives).tracks) == 0
     ask("bad", 30)
     default_pipeline().shutdown(5.0)
     assert len(breaches) == 1
@@ -84,6 +85,7 @@ def test_disabled_and_enabled_again(telemetry: RecordedTelemetry) -> None:
 FORKS = """
     import os, sys
     from agenteval_otel import configure, flush, monitor, shutdown
+    from agenteval_otel.engine.objectives.watch import Objectives
     from agenteval_otel.engine.objectives import BreachSettings
     from agenteval_otel.config import default_pipeline
 
@@ -91,7 +93,7 @@ FORKS = """
     configure(sample_rate=1.0, storage=[], on_breach=told.append, breach=BreachSettings(minimum=10),
               criteria={"default": [{"name": "response_health", "objective": 0.9, "independent": True}]})
     handler = monitor(agent="shop")(lambda text: text)
-    objectives = default_pipeline().objectives
+    objectives = default_pipeline().capabilities.of(Objectives)
     for _ in range(30):
         handler("")
     assert flush(10) and len(told) == 1

@@ -27,6 +27,8 @@ from agenteval_otel.cli.demo.screen import (
 )
 from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
+from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
+from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.errors import ConfigurationError
@@ -159,7 +161,10 @@ def _run(
         **parts,
         storage=(scores, *stored),
         telemetry=telemetry,
-        objectives=scores.objectives,
+        capabilities=(
+            Objectives.made_by(scores.objectives),
+            JudgeHealth.made_by(JudgeHealthSettings()),
+        ),
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )
     show = DemoRun(

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.redaction.outgoing import Redaction
-from agenteval_otel.engine.capability import Capability, EvaluatedCall
+from agenteval_otel.engine.capability import Capability, EvaluatedCall, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.judge_health.canaries import Canary, read_canaries
 from agenteval_otel.engine.judge_health.pairs import Change, JudgedCriterion, agree
@@ -70,6 +70,11 @@ class JudgeHealth(Capability):
 
     name = "judge_health"
 
+    @classmethod
+    def made_by(cls, settings: JudgeHealthSettings) -> MakeCapability:
+        """Return what makes it for a pipeline."""
+        return lambda host: cls(settings, host.redaction, host.broken, key=host.key)
+
     def __init__(
         self,
         settings: JudgeHealthSettings | None,
@@ -117,6 +122,8 @@ class JudgeHealth(Capability):
 
     def bind(self, settings: HandlerSettings) -> None:
         """Watch the judges of a handler. Raises `ConfigurationError` as `know` does."""
+        if settings.emitter is not None:
+            settings.emitter.observe_judge_health(self)
         self.know(settings.runner.evaluators, settings.runner.criteria, settings.emitter)
 
     def on_results(

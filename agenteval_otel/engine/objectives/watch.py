@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from agenteval_otel.engine.capability import Capability, EvaluatedCall
+from agenteval_otel.engine.capability import Capability, EvaluatedCall, MakeCapability
+from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.objectives.crossings import (
     Callback,
     Callbacks,
@@ -57,6 +58,11 @@ class Objectives(Capability):
 
     name = "objectives"
 
+    @classmethod
+    def made_by(cls, settings: ObjectiveSettings) -> MakeCapability:
+        """Return what makes it for a pipeline."""
+        return lambda host: cls(settings, host.broken, host.accounting.names.agents)
+
     def __init__(
         self,
         settings: ObjectiveSettings | None,
@@ -69,6 +75,16 @@ class Objectives(Capability):
         self._current: set[tuple[str | None, str, Objective]] = set()
         self._callbacks = Callbacks(self._callback_failed, timeout_s=self.settings.breach.timeout_s)
         reset_in_child(self._reset)
+
+    @property
+    def uses_results(self) -> bool:
+        """Tell whether breaches call back."""
+        return self.settings.calls_back
+
+    def bind(self, settings: HandlerSettings) -> None:
+        """Have the states of objectives exported where the handler's results are."""
+        if settings.emitter is not None:
+            settings.emitter.observe_objectives(self.states, self.shared)
 
     def on_response(self, evaluated: EvaluatedCall) -> None:
         """Add the verdicts of an answer whose results are counted."""

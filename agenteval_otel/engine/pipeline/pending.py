@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.assembly.conversations import packed, unpacked
 from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.engine.capability import Capability, EvaluatedCall
+from agenteval_otel.engine.capability import Capability, EvaluatedCall, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import RunOutcome
 from agenteval_otel.evaluators.ground_truth.index import NormalizedQuery
@@ -150,6 +150,11 @@ class PendingAnswers(Capability):
     """
 
     name = "ground_truth"
+
+    @classmethod
+    def made_by(cls, window_s: float, by_agent: Mapping[str, float]) -> MakeCapability:
+        """Return what makes them for a pipeline."""
+        return lambda host: cls(window_s, by_agent, host.accounting, host.broken)
 
     def __init__(
         self,

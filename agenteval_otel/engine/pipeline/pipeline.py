@@ -23,7 +23,7 @@ from agenteval_otel.components.blocking import running_part
 from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.engine.agent_settings import AgentSettings, load_set, merged
 from agenteval_otel.engine.aggregation import Aggregation
-from agenteval_otel.engine.capability import Capabilities
+from agenteval_otel.engine.capability import Capabilities, Host, MakeCapability
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.handler import (
@@ -35,9 +35,7 @@ from agenteval_otel.engine.handler import (
     judges_of,
     resolve,
 )
-from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.engine.live import Engine, Taken
-from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline.dispatcher import Dispatcher
 from agenteval_otel.engine.pipeline.exit import (
     EXIT_TIMEOUT_S,
@@ -53,11 +51,9 @@ from agenteval_otel.engine.pipeline.load_shedding import (
     LoadSheddingSettings,
     Work,
 )
-from agenteval_otel.engine.pipeline.pending import PendingAnswers
 from agenteval_otel.engine.pipeline.pool import PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import UnsampledCalls
 from agenteval_otel.engine.response import SamplingRecord
-from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.ground_truth import GroundTruthStore
@@ -80,7 +76,7 @@ from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.forward import EventStream
 
 if TYPE_CHECKING:
-    from agenteval_otel.engine.off_peak import OffPeak
+    pass
 
 OPEN_SPAN_BYTES: Final = 6_400
 """About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will
@@ -125,7 +121,7 @@ class Pipeline:
         metric_dimensions: Attributes of annotations that metrics have too, with the number of
             values of each.
         user_id: What is kept of an annotated user's id.
-        off_peak: When evaluators with ``schedule: off_peak`` run; None refuses them.
+        capabilities: Make what stands around the route, in the order in which their hooks are called.
 
     Attributes:
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that
@@ -141,7 +137,6 @@ class Pipeline:
     _open = True
     _unsaved = 0
     unsampled_calls: UnsampledCalls | None = None
-    pending_answers: PendingAnswers | None = None
 
     def __init__(
         self,
@@ -162,7 +157,6 @@ class Pipeline:
         aggregation: Aggregation | None = None,
         ground_truth: GroundTruthStore | None = None,
         escalation: Escalation | Literal[False] | None = None,
-        objectives: ObjectiveSettings | None = None,
         sampling: SamplingSettings | None = None,
         telemetry_off: bool = False,
         shutdown_timeout_s: float = EXIT_TIMEOUT_S,
@@ -170,8 +164,7 @@ class Pipeline:
         metric_dimensions: Mapping[str, int] | None = None,
         conversations: ConversationSettings | None = None,
         user_id: Callable[[str], str] = hashed,
-        judge_health: JudgeHealthSettings | None = None,
-        off_peak: OffPeakSettings | None = None,
+        capabilities: Sequence[MakeCapability] = (),
     ) -> None:
         log.load()
         self.defaults = AgentSettings(
@@ -190,21 +183,14 @@ class Pipeline:
         self.redaction = Redaction(
             default_redactors() if redactors is None else redactors, self._redaction_failed
         )
-        self.objectives, self.sampled = (
-            Objectives(objectives, self.broken, self.accounting.names.agents),
-            SamplingRecord(sampling or SamplingSettings(), self.accounting),
-        )
-        self.judge_health = JudgeHealth(
-            judge_health, self.redaction, self.broken, key=self.sampled.key
-        )
+        self.sampled = SamplingRecord(sampling or SamplingSettings(), self.accounting)
         self.dispatcher, self.executor = dispatcher or PoolDispatcher(), Executor(live=True)
         self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
         self.load_shedder, self._unended = self._load.shedder, []
         self.conversations = Conversations(conversations, self.accounting, self.submit, self.broken)
-        self.off_peak = None if off_peak is None else self._off_peak_of(off_peak)
-        members = (self.objectives, self.judge_health, self.conversations, self.off_peak)
+        host = Host(self.submit, self.broken, self.accounting, self.redaction, self.sampled.key)
         self.capabilities = Capabilities(
-            (member for member in members if member is not None), self.broken
+            (self.conversations, *(make(host) for make in capabilities)), self.broken
         )
         self.events, self.engine = (
             events,
@@ -235,7 +221,7 @@ class Pipeline:
             on_storage_failure=self.storage_failed,
             agent_span=agent_span,
             telemetry_off=telemetry_off,
-            calls_back=self.objectives.settings.calls_back,
+            calls_back=self.capabilities.use_results,
             forwards=events is not None,
             ground_truth=ground_truth,
             aggregation=aggregation,
@@ -284,15 +270,13 @@ class Pipeline:
         settings = resolve(
             agent, chosen, self.shared, storage=providers, capture=capture, function=function
         )
-        if settings.runner.off_peak:
-            check_off_peak(
-                settings.runner, None if self.off_peak is None else self.off_peak.settings.batch
-            )
+        if settings.runner.off_peak and "off_peak" not in self.capabilities.schedules:
+            check_off_peak(settings.runner, None)
         for provider in providers:
             self._know(provider)
         emitter = settings.emitter
         if emitter is not None:
-            called_back = settings.objectives and self.objectives.settings.calls_back
+            called_back = settings.objectives and self.capabilities.use_results
             emitter.providers.warns |= (
                 settings.storage is None and not called_back and self.events is None
             )
@@ -303,11 +287,8 @@ class Pipeline:
                 self.accounting,
                 self._state,
                 self.load_shedder.gauges,
-                objectives=self.objectives.states,
-                shared=self.objectives.shared,
                 judges=judges,
                 dimensions=self.metric_dimensions,
-                judge_health=self.judge_health,
             )
         self.capabilities.bind(settings)
         names = self.accounting.names
@@ -340,14 +321,6 @@ class Pipeline:
         self.unsampled_calls = UnsampledCalls(window_s, self._settle)
         self.shared = replace(self.shared, keeps_unsampled=True)
 
-    def await_ground_truth(self, window_s: float, by_agent: Mapping[str, float]) -> None:
-        """Keep evaluated answers that lack a ground truth for so long, of some agents for longer or
-        not at all.
-        """
-        if self.events is None:  # else they are evaluated in the sidecar
-            self.pending_answers = PendingAnswers(window_s, by_agent, self.accounting, self.broken)
-            self.capabilities.add(self.pending_answers)
-
     def erase(self, erasure: Erasure) -> dict[str, int]:
         """Give up what waits and is concerned, by what it is; what is queued already is left to
         `deliver`. Blocks.
@@ -361,11 +334,6 @@ class Pipeline:
             source.erase(erasure) for source in tuple(self.sources)
         )
         return counts
-
-    def _off_peak_of(self, settings: OffPeakSettings) -> OffPeak:
-        from agenteval_otel.engine.off_peak import OffPeak  # with the judges, which few hosts need
-
-        return OffPeak(settings, self.accounting, self.submit, self.redaction, self.broken)
 
     @property
     def providers(self) -> tuple[Any, ...]:
@@ -541,8 +509,7 @@ class Pipeline:
 
     def _count_settled(self, call: CapturedCall, outcome: str) -> None:
         if call.waited is not None:
-            assert self.off_peak is not None
-            self.off_peak.finished(call.waited, outcome)
+            call.waited.ended(call.waited, outcome)
         elif call.turns is None and (detail := _detail_of(call, outcome)) is not None:
             self.accounting.count_detail(call.agent, call.origin, outcome, detail)
         elif call.turns is None:

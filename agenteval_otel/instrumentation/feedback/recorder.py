@@ -17,7 +17,7 @@ from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.config.process import current_pipeline, default_pipeline, follow
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.pipeline import Pipeline
-from agenteval_otel.engine.pipeline.pending import LateTruth
+from agenteval_otel.engine.pipeline.pending import LateTruth, PendingAnswers
 from agenteval_otel.instrumentation.feedback.answers import RecentAnswer, RecentAnswers, Seen
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.fork import reset_in_child
@@ -218,7 +218,7 @@ class Recorder:
         any.
         """
         pipeline = default_pipeline()
-        pending = pipeline.pending_answers
+        pending = pipeline.capabilities.of(PendingAnswers)
         answer = None if pending is None else pending.take(self._ids_of(feedback), truth)
         if isinstance(answer, str):
             _count(f"ground_truth:{answer}")
@@ -257,7 +257,8 @@ class Recorder:
         try:
             if (kept := default_pipeline().unsampled_calls) is not None:
                 kept.expire()
-            if (pending := default_pipeline().pending_answers) is not None:
+            pending = default_pipeline().capabilities.of(PendingAnswers)
+            if pending is not None:
                 pending.expire()
             waiting, self._unjoined = self._unjoined, deque()
             for until_s, feedback, size_bytes in waiting:
