@@ -96,7 +96,9 @@ class ModelError(EvaluationError):
         usage: Any = None,
         retry_after_s: float | None = None,
     ) -> None:
-        self.retryable, self.usage, self.retry_after_s = retryable, usage, retry_after_s
+        self.retryable = retryable
+        self.usage = usage
+        self.retry_after_s = retry_after_s
         self.reply_begins: str | None = None
         self.is_unreadable = False
         super().__init__(message, error_type=error_type)

@@ -105,7 +105,8 @@ class CapturedCall:
     head_ratio: float | None = None
 
     def __init__(self, settings: Any, agent: str) -> None:
-        self.settings, self.agent = settings, agent
+        self.settings = settings
+        self.agent = agent
 
     def conversation_id(self) -> str | None:
         """The conversation's id, on the caller's thread: an annotated text or plain id, else the
@@ -145,7 +146,8 @@ class CapturedCall:
 
     def keep_stream(self, chunks: list[Any], end: StreamEnd, truncated: bool) -> None:
         """Take a stream's chunks, which were taken one by one as they passed."""
-        self.chunks, self.stream_end = chunks, end
+        self.chunks = chunks
+        self.stream_end = end
         self.truncated = self.truncated or truncated
         self.size_bytes += list_bytes(chunks)
 
@@ -279,7 +281,8 @@ class Arguments:
         elif len(candidates) == 1:
             self.prompt_name, self._index = candidates[0]
         else:
-            self.prompt_name, self._index = "", sys.maxsize
+            self.prompt_name = ""
+            self._index = sys.maxsize
             self._candidates = candidates
         self.names = tuple(p.name for p in parameters if p.name not in ("self", "cls"))
         self._conversation = _places(parameters, CONVERSATION_NAMES)

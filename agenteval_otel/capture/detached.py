@@ -157,7 +157,10 @@ class _Walk:
     __slots__ = ("_left", "_seen", "left_out", "reason", "size_bytes", "truncated")
 
     def __init__(self) -> None:
-        self._left, self.size_bytes, self.truncated, self.left_out = _BUDGET, 0, False, 0
+        self._left = _BUDGET
+        self.size_bytes = 0
+        self.truncated = False
+        self.left_out = 0
         self.reason = ""
         # By id, with the original, so that no id is used again; shared and cyclic parts are taken
         # once.

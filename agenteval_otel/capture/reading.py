@@ -44,7 +44,8 @@ class Calls:
         known.result = known.result if call.result is None else call.result
         known.error = call.error or known.error
         if call.arguments is not None or call.pieces:
-            known.arguments, known.pieces = call.arguments, call.pieces
+            known.arguments = call.arguments
+            known.pieces = call.pieces
 
     def extend(
         self, place: Any, *, id: str | None = None, name: str | None = None, piece: Any = None
@@ -64,7 +65,8 @@ class Calls:
         for result in results:
             call = self._by_id.get(result.id) if result.id else None
             if call is not None:
-                call.result, call.error = result.value, result.error
+                call.result = result.value
+                call.error = result.error
 
     def finished(self) -> list[dict[str, Any]] | None:
         """The calls as fields of `ToolCall`, plain and bounded all together; None where there is

@@ -43,7 +43,8 @@ class Reference(NamedTuple):
         if call_id is None:
             call_id = new_call_id()
         if call is not None:
-            call.call_id, call.is_referenced = call_id, True
+            call.call_id = call_id
+            call.is_referenced = True
         return cls(call_id, span_context, agent)
 
     def __str__(self) -> str:

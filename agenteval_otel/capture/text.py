@@ -187,7 +187,8 @@ class PlainCopy:
     """
 
     def __init__(self, is_own: Callable[[Detached | NamedList], bool] | None = None) -> None:
-        self._items, self._chars = _MAX_ITEMS, 2 * CAP_CHARS
+        self._items = _MAX_ITEMS
+        self._chars = 2 * CAP_CHARS
         self._is_own = is_own
         self.foreign: str | None = None
         self.has_text = False

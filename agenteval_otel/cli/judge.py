@@ -73,14 +73,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     arguments.limit = min(arguments.limit or _MOST_ROWS, _MOST_ROWS)
-    arguments.config, arguments.next = _configuration, None
+    arguments.config = _configuration
+    arguments.next = None
     return calibrate.run(arguments)
 
 
 def _configuration(arguments: argparse.Namespace) -> EvaluationRunConfig:
     """Only criteria of the catalogue: --criterion with --judge, or those of the settings."""
     if arguments.judge is None:
-        arguments.tags, arguments.execution, arguments.cache = [], [], None
+        arguments.tags = []
+        arguments.execution = []
+        arguments.cache = None
         config, _ = configuration_of(arguments)
         own = tuple(part for part in config.evaluators if part.type in names())
         if not own:

@@ -105,7 +105,8 @@ class Review:
     """The corrections that are not decided on yet, and the file that accepted ones go to."""
 
     def __init__(self, file: Path, places: Sequence[str]) -> None:
-        self.file, self._rejected = file, file.with_name(f"{file.name}.rejected")
+        self.file = file
+        self._rejected = file.with_name(f"{file.name}.rejected")
         known = read_known(file)
         decided = {str(row.provenance.get("correction")) for row in known} | set(
             self._rejected_ids()

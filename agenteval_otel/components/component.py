@@ -119,7 +119,9 @@ class Component(FreshCopies):
     ) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         if contract is not None:
-            cls.contract, cls.registry, cls.component_type = contract, Registry(), ""
+            cls.contract = contract
+            cls.registry = Registry()
+            cls.component_type = ""
             return
         if type is None:
             return

@@ -57,12 +57,10 @@ class DeliveryError(StorageError):
         retryable: bool = False,
         retry_after_s: float | None = None,
     ) -> None:
-        self.error_type, self.status, self.retryable, self.retry_after_s = (
-            error_type,
-            status,
-            retryable,
-            retry_after_s,
-        )
+        self.error_type = error_type
+        self.status = status
+        self.retryable = retryable
+        self.retry_after_s = retry_after_s
         super().__init__(message)
 
 
@@ -80,7 +78,10 @@ class _Item:
     __slots__ = ("added", "due", "is_over", "retries", "size", "tried", "value")
 
     def __init__(self, value: Any, size: int) -> None:
-        self.value, self.size, self.retries, self.is_over = value, size, 0, False
+        self.value = value
+        self.size = size
+        self.retries = 0
+        self.is_over = False
         self.added = self.due = self.tried = time.monotonic()
 
 
@@ -104,8 +105,11 @@ class BatchDelivery:
         give_up_s: float,
         linger_s: float,
     ) -> None:
-        self._place, self._open_sender, self._lose = place, open_sender, lose
-        self._give_up_s, self._linger_s = give_up_s, linger_s
+        self._place = place
+        self._open_sender = open_sender
+        self._lose = lose
+        self._give_up_s = give_up_s
+        self._linger_s = linger_s
         self._closed = False
         self._worker = Worker("agenteval-scores", max_waiting=1)
         self._reset()
@@ -119,7 +123,9 @@ class BatchDelivery:
         self._sending: list[_Item] = []
         self._bytes = 0
         self._running = False
-        self._not_before, self._failures, self._hurried = 0.0, 0, 0
+        self._not_before = 0.0
+        self._failures = 0
+        self._hurried = 0
 
     def _error(self, problem: str, error_type: str) -> DeliveryError:
         return DeliveryError(f"{self._place}: {problem}", error_type=error_type)
@@ -297,7 +303,9 @@ class BatchDelivery:
     def _give_up_all(self, why: str) -> None:
         with self._changed:
             left = [*self._sending, *self._late, *self._waiting]
-            self._sending, self._late, self._running = [], [], False
+            self._sending = []
+            self._late = []
+            self._running = False
             self._waiting.clear()
         self._give_up([(item, self._error(why, "not_sent")) for item in left])
 

@@ -88,7 +88,8 @@ class ComponentError(ValueError):
     """
 
     def __init__(self, failure: ConfigurationError, *, of_model: bool = False) -> None:
-        self.failure, self.of_model = failure, of_model
+        self.failure = failure
+        self.of_model = of_model
         super().__init__(str(failure))
 
 

@@ -78,7 +78,8 @@ class _Converter:
 
     def __init__(self, name: str) -> None:
         self.origins: dict[str, str] = {}
-        self._name, self._count = name, 0
+        self._name = name
+        self._count = 0
 
     def value(self, node: Node, path: str = "", outer: tuple[Node, ...] = ()) -> Any:
         self._count += 1

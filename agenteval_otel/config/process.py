@@ -62,7 +62,9 @@ class _State:
 
     def reset_lock(self) -> None:
         # A forked child must not wait for a thread of its parent.
-        self.lock, self.is_busy, self.reload_again = threading.RLock(), False, False
+        self.lock = threading.RLock()
+        self.is_busy = False
+        self.reload_again = False
 
 
 _STATE = _State()
@@ -408,10 +410,8 @@ def configure(
             raise ConfigurationError("configure is under way on this thread")
         loaded = _load(request)
         _apply(loaded)
-        _STATE.request, _STATE.settings = (
-            request if isinstance(request, _Request) else None,
-            loaded.settings,
-        )
+        _STATE.request = request if isinstance(request, _Request) else None
+        _STATE.settings = loaded.settings
         _prepare_awaiting(loaded.settings)
         return loaded.settings
 
@@ -636,7 +636,8 @@ def default_pipeline() -> Pipeline:
     loaded = _load(request)
     pipeline = build_loaded(loaded, is_live=True)
     pipeline.provisional = loaded.file is None
-    _STATE.request, _STATE.settings = request, loaded.settings
+    _STATE.request = request
+    _STATE.settings = loaded.settings
     # Nothing was called for it: a decoration changes nothing of the process, the first answer may.
     wish_for_sigterm(loaded.settings.handle_sigterm)
     if _asks_for_sigterm(loaded.settings):

@@ -50,7 +50,9 @@ class Conversations(Capability):
         broken: Callable[[str, BaseException], None],
     ) -> None:
         self._settings = settings or ConversationSettings()
-        self._accounting, self._submit, self._broken = accounting, submit, broken
+        self._accounting = accounting
+        self._submit = submit
+        self._broken = broken
         MEMORY.conversations.max_bytes = self._settings.max_bytes
         self._reset()
         reset_in_child(self._reset)
@@ -182,13 +184,16 @@ class Conversations(Capability):
         call.decision = SamplingDecision(
             True, conversation.probability, reason, randomness=randomness
         )
-        call.randomness, call.upstream, call.sampled = randomness, upstream, sampled
+        call.randomness = randomness
+        call.upstream = upstream
+        call.sampled = sampled
         # As its span: of the last turn, from which its evaluators tell it apart.
         call.call_id = call_id
         spans = conversation.spans(trace_state)
         call.span_context = spans[-1] if spans else None
         # Closed now: that the user was silent for half an hour is no lag.
-        call.started_ns, call.ended_ns = conversation.started_ns, time.time_ns()
+        call.started_ns = conversation.started_ns
+        call.ended_ns = time.time_ns()
         call.answered_ns = answered_ns
         self._submit(call, _CALL_BYTES + conversation.size_bytes + conversation.unpacked_bytes)
 

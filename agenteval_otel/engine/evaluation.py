@@ -72,7 +72,9 @@ class Evaluation:
         evaluation_input: EvaluationInput,
     ) -> None:
         self.call = call
-        self._engine, self._settings, self.input = engine, settings, evaluation_input
+        self._engine = engine
+        self._settings = settings
+        self.input = evaluation_input
         self.run: Run | None = None
         self._run_span: Span | None = None
         self._outcome: RunOutcome | None = None
@@ -91,7 +93,8 @@ class Evaluation:
 
     def take_recorded(self, results: Sequence[EvaluationResult]) -> None:
         """Results of people or of the application: there is nothing to evaluate."""
-        self._started_ns, self._tick = time_ns(), perf_counter_ns()
+        self._started_ns = time_ns()
+        self._tick = perf_counter_ns()
         self._sampled = _UNSAMPLED
         self._outcome = RunOutcome(list(results), [], ())
 
@@ -133,7 +136,8 @@ class Evaluation:
         if self.run is None:
             # The wall clock may step, so it is read once; later times add what the monotonic clock
             # has counted.
-            self._started_ns, self._tick = time_ns(), perf_counter_ns()
+            self._started_ns = time_ns()
+            self._tick = perf_counter_ns()
             self.run = self._new_run()
         engine.present = self
         self._start(self.run)
@@ -154,7 +158,8 @@ class Evaluation:
         engine, call, settings = self._engine, self.call, self._settings
         skip_models = engine.shedding.skip_models and settings.calls_model and call.waited is None
         if call.late is not None:
-            self._sampled, self._least = call.late.sampled, call.late.least
+            self._sampled = call.late.sampled
+            self._least = call.late.least
             return Run(
                 settings.runner,
                 self.input,
@@ -246,7 +251,10 @@ class Evaluation:
         if is_withdrawn and self._stage == "evaluating" and not may_begin_again:
             return "failed"
         other = copy.copy(self)
-        other.run, other._later, other.superseded, other._right = None, None, False, [None]
+        other.run = None
+        other._later = None
+        other.superseded = False
+        other._right = [None]
         if (
             self._settings.ground_truth is not None
             and not self.is_begun()

@@ -64,9 +64,14 @@ class Engine:
         capabilities: Capabilities,
         user_id: Callable[[str], str] = hashed,
     ) -> None:
-        self.user_id, self.conversations, self.capabilities = user_id, conversations, capabilities
-        self.accounting, self.redaction = accounting, redaction
-        self.shedding, self.sampled, self.broken = shedding, sampled, broken
+        self.user_id = user_id
+        self.conversations = conversations
+        self.capabilities = capabilities
+        self.accounting = accounting
+        self.redaction = redaction
+        self.shedding = shedding
+        self.sampled = sampled
+        self.broken = broken
         self.emitters: set[Emitter] = set()
         self.on_response: Callable[[CapturedCall, EvaluatedResponse], object] | None = None
         self._waiting: deque[Evaluation] = deque()

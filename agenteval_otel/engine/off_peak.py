@@ -96,9 +96,12 @@ class OffPeak(Capability):
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.settings, self.clock = settings, clock
-        self._redaction, self._broken = redaction, broken
-        self._accounting, self._submit = accounting, submit
+        self.settings = settings
+        self.clock = clock
+        self._redaction = redaction
+        self._broken = broken
+        self._accounting = accounting
+        self._submit = submit
         self._store = SqliteStore(
             settings.path,
             (*_SCHEMA, *BATCH_SCHEMA),
@@ -386,11 +389,9 @@ def _call_of(settings: HandlerSettings, agent: str, entry: dict[str, Any]) -> Ca
     value = EvaluationInput.model_validate(entry["input"])
     call = CapturedCall(settings, value.agent or agent)
     sampled = Sampled(**entry["sampled"])
-    call.span_context, call.sampled, call.started_ns = (
-        _span_context(entry["span"]),
-        sampled,
-        entry["started_ns"],
-    )
+    call.span_context = _span_context(entry["span"])
+    call.sampled = sampled
+    call.started_ns = entry["started_ns"]
     # answers that an older version kept have the end alone
     call.answered_ns = entry.get("answered_ns") or entry["ended_ns"]
     call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")

@@ -64,7 +64,9 @@ class Batches:
     """
 
     def __init__(self, every_s: float, do: Do, count: Callable[..., object]) -> None:
-        self._every_s, self._do, self._count = every_s, do, count
+        self._every_s = every_s
+        self._do = do
+        self._count = count
         self._judges: dict[str, Any] = {}
         self._asked_s: dict[str, float] = {}
 

@@ -163,8 +163,12 @@ class EvaluatedResponse(HasUnit):
         sampled: Mapping[str, Any],
         conversation: Conversation | None = None,
     ) -> None:
-        self._input, self._outcome, self._settings = evaluation_input, outcome, settings
-        self._redaction, self._evaluated, self.conversation = redaction, evaluated, conversation
+        self._input = evaluation_input
+        self._outcome = outcome
+        self._settings = settings
+        self._redaction = redaction
+        self._evaluated = evaluated
+        self.conversation = conversation
         self._span: SpanReference | None = None
         self.call_id = call_id
         short = redaction.short
@@ -281,7 +285,8 @@ class SamplingRecord:
     """
 
     def __init__(self, settings: SamplingSettings, accounting: Accounting) -> None:
-        self.settings, self._accounting = settings, accounting
+        self.settings = settings
+        self._accounting = accounting
         self.key = PROCESS_KEY
         if settings.key is not None:
             # a variable may hold bytes that are no UTF-8

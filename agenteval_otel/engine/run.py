@@ -112,7 +112,9 @@ class EvaluationRunner:
         escalation: Escalation | None = None,
         key: SamplingKey = FIXED_KEY,
     ) -> None:
-        self.redaction, self.escalation, self.key = redaction, escalation, key
+        self.redaction = redaction
+        self.escalation = escalation
+        self.key = key
         self.evaluators = tuple(evaluators)
         _check_derived_names(self.evaluators)
         self.has_shadows = any(evaluator.shadow for evaluator in self.evaluators)
@@ -239,14 +241,15 @@ class Run:
         only: frozenset[str] | None = None,
         schedule: Schedule | None = None,
     ) -> None:
-        self.runner, self.evaluation_input, self._only = runner, evaluation_input, only
+        self.runner = runner
+        self.evaluation_input = evaluation_input
+        self._only = only
         self._done: Callable[[RunOutcome], None] | None = done
-        self._randomness, self._probability, self._skip_models = (
-            randomness,
-            probability,
-            skip_models,
-        )
-        self._upstream, self._schedule = upstream, schedule
+        self._randomness = randomness
+        self._probability = probability
+        self._skip_models = skip_models
+        self._upstream = upstream
+        self._schedule = schedule
         criteria = evaluation_input.criteria
         if not criteria or criteria is runner.criteria:
             self.criteria, self._shadowed = runner.criteria_by_shadow

@@ -112,7 +112,9 @@ class _Connection:
     """
 
     def __init__(self, exchange: Exchange, receive: Receive, send: Send) -> None:
-        self._exchange, self._receive, self._send = exchange, receive, send
+        self._exchange = exchange
+        self._receive = receive
+        self._send = send
         self.is_gone = False
 
     async def receive(self) -> Message:

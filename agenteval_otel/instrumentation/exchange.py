@@ -120,7 +120,8 @@ class Middleware:
             wrong = f"expected the name of a header such as x-evaluation-reference, found {reference_header!r}"
             raise ConfigurationError(wrong, path="reference_header")
         self.reference_header = reference_header
-        self._limit, self._read = max_body_bytes, _reader(prompt, response, capture)
+        self._limit = max_body_bytes
+        self._read = _reader(prompt, response, capture)
         self._routes: list[_Route] = []
         self._sockets: list[_Route] = []
         for method, pattern, name in _parsed(routes, agent):
@@ -260,14 +261,20 @@ class Exchange:
         *,
         reads: bool,
     ) -> None:
-        self._handler, self._call, self._reads = handler, call, reads
+        self._handler = handler
+        self._call = call
+        self._reads = reads
         self.wanted = call.settings is not None
         """Whether the bodies are captured; not for calls that `Handler._begin_unsampled` began."""
-        self.ended, self._token = False, None
+        self.ended = False
+        self._token = None
         self._context = None if call.span is None else context
         self._attached: Token[Context] | None = None
-        self._facts, self.request, self.response = request, _Body(limit), _Body(limit)
-        self._status, self._pieces = 0, 0
+        self._facts = request
+        self.request = _Body(limit)
+        self.response = _Body(limit)
+        self._status = 0
+        self._pieces = 0
         if self.wanted:
             self.request.set_headers(request["headers"])
 
@@ -500,7 +507,8 @@ class _Body:
     """A body as it passes: as many bytes as the limit allows, and what the headers say of it."""
 
     def __init__(self, limit: int) -> None:
-        self.kept, self._limit = bytearray(), limit
+        self.kept = bytearray()
+        self._limit = limit
         self.truncated = self.was_sent = self.has_length = False
         self.kind = self.unread = ""
 

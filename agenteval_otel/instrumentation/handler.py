@@ -89,7 +89,8 @@ class Handler:
         keep_arguments: bool,
         of_spans: bool = False,
     ) -> None:
-        self.agent, self._of_spans = agent, of_spans
+        self.agent = agent
+        self._of_spans = of_spans
         # For handlers that run in one go: a stream's context is its consumer's, so no call is
         # current across a yield.
         self.scoped = False
@@ -321,7 +322,8 @@ class Handler:
             shedder = pipeline.load_shedder
             if decision.settled and decision.sampled and shedder.keep is not None:
                 decision = shedder.thin(decision, call.randomness)
-            call.decision, call.answer_facts = decision, answer
+            call.decision = decision
+            call.answer_facts = answer
             if decision.settled and not decision.sampled:
                 if pipeline.unsampled_calls is not None:
                     return True
@@ -354,14 +356,13 @@ class Handler:
             call = _fresh_call()
             if (outer := CURRENT.get()) is not None:
                 outer.has_inner = True
-            call.started_ns, call.started_tick = _now_ns(), _tick_ns()
+            call.started_ns = _now_ns()
+            call.started_tick = _tick_ns()
             settings = call.settings = self.binding.settings
-            call.agent, call.decision, call.randomness, call.memo = (
-                self.agent,
-                decision,
-                randomness,
-                memo,
-            )
+            call.agent = self.agent
+            call.decision = decision
+            call.randomness = randomness
+            call.memo = memo
             prompt = arguments.prompt(args, kwargs)
             call.prompt = prompt if type(prompt) is str else self._kept_prompt(call, prompt)
             if arguments.more:
@@ -394,7 +395,9 @@ class Handler:
             call = _fresh_call()
             if (outer := CURRENT.get()) is not None:
                 outer.has_inner = True
-            call.agent, call.started_ns, call.started_tick = self.agent, _now_ns(), _tick_ns()
+            call.agent = self.agent
+            call.started_ns = _now_ns()
+            call.started_tick = _tick_ns()
             call.settled = True  # it is counted already
             if wants_span:
                 self._open_own_span(call, None)

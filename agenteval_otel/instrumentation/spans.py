@@ -95,7 +95,9 @@ class SpanEvaluation:
         pipeline: Pipeline | None = None,
         is_remote: bool = True,
     ) -> None:
-        self._nested, self._pipeline, self._is_remote = nested_agents, pipeline, is_remote
+        self._nested = nested_agents
+        self._pipeline = pipeline
+        self._is_remote = is_remote
         self._handlers: dict[str, Handler] = {}
         self._forgotten = 0
 
@@ -152,11 +154,9 @@ class SpanEvaluation:
                 )
             call.ended_ns = answer.event.time_ns
             call.started_ns = call.ended_ns - int(max(0.0, read.duration_s or 0.0) * 1e9)
-            call.error_type, call.stream_end, call.sampled = (
-                read.error_type,
-                read.stream_end,
-                sampled,
-            )
+            call.error_type = read.error_type
+            call.stream_end = read.stream_end
+            call.sampled = sampled
             call.randomness = sampled.randomness
             call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
             call.origin = origin
@@ -248,8 +248,10 @@ class SpanEvaluation:
         call.origin = origin
         call.span_context = _context_of(span, is_remote=self._is_remote)
         call.call_id = call_id_of_span(span.span_id)
-        call.started_ns, call.ended_ns = span.start_ns, max(span.start_ns, span.end_ns)
-        call.error_type, call.stream_end = mapped.input.error_type, mapped.input.stream_end
+        call.started_ns = span.start_ns
+        call.ended_ns = max(span.start_ns, span.end_ns)
+        call.error_type = mapped.input.error_type
+        call.stream_end = mapped.input.stream_end
         if sampling.upstream_attribute is not None:
             upstream = span.attributes.get(sampling.upstream_attribute)
             # A number, which a conversation keeps for as long as it is open.

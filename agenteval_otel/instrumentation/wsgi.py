@@ -80,7 +80,8 @@ class _Pieces:
     """A response's body as the server reads it, piece by piece."""
 
     def __init__(self, body: Iterable[bytes], exchange: Exchange) -> None:
-        self._body, self._exchange = body, exchange
+        self._body = body
+        self._exchange = exchange
         self._pieces: Iterator[bytes] | None = None
 
     def __iter__(self) -> _Pieces:
@@ -120,7 +121,8 @@ class _Input:
     """A request's body as the application reads it."""
 
     def __init__(self, stream: Any, exchange: Exchange) -> None:
-        self._stream, self._keep = stream, exchange.request.add
+        self._stream = stream
+        self._keep = exchange.request.add
 
     def __getattr__(self, name: str) -> Any:
         read = getattr(self._stream, name)  # AttributeError where the server's own has none

@@ -65,7 +65,8 @@ class OfflineRun:
                 f"expected an EvaluationRunConfig, found {type(config).__name__}; "
                 "EvaluationRunConfig.model_validate(...) makes one of a mapping"
             )
-        self.config, self.answer = config, answer
+        self.config = config
+        self.answer = answer
         self._owns_executor = executor is None
         self.executor = executor or Executor(live=False)
         self.redaction = Redaction(config.redactors, _redaction_failed)

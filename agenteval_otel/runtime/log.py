@@ -29,7 +29,8 @@ class _Cause:
     """
 
     def __init__(self) -> None:
-        self.due, self.left_out = 0.0, 0
+        self.due = 0.0
+        self.left_out = 0
         self._writing = threading.Lock()
 
     def turn(self, now: float) -> int | None:
@@ -39,7 +40,8 @@ class _Cause:
         if now >= self.due and self._writing.acquire(blocking=False):
             is_due, left_out = now >= self.due, self.left_out
             if is_due:
-                self.due, self.left_out = now + _EVERY_S, 0
+                self.due = now + _EVERY_S
+                self.left_out = 0
             self._writing.release()
             if is_due:
                 return left_out

@@ -175,7 +175,8 @@ class LoopThread:
                 except RuntimeError:
                     loop.close()
                     raise
-                self._loop, self._thread = loop, thread
+                self._loop = loop
+                self._thread = thread
                 atexit.register(self._end)
             return self._loop
 

@@ -105,7 +105,8 @@ class MemoryPart:
     """
 
     def __init__(self, budget: MemoryBudget, max_bytes: int) -> None:
-        self._budget, self.max_bytes = budget, max_bytes
+        self._budget = budget
+        self.max_bytes = max_bytes
         self.used_bytes = 0
 
     def reserve(self, size_bytes: int) -> bool:
@@ -131,7 +132,8 @@ class MemoryPart:
 
 class MemoryBudget:
     def __init__(self, max_bytes: int = 64 * _MIB) -> None:
-        self.max_bytes, self.used_bytes = max_bytes, 0
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
         self.captured_calls = MemoryPart(self, 32 * _MIB)  # until their inputs are built
         self.unsampled_calls = MemoryPart(self, 16 * _MIB)  # that feedback may ask for
         # evaluated ones whose ground truth is to come, compressed

@@ -187,7 +187,9 @@ def _re2() -> Any:
 def _automaton(source: str) -> Any:
     engine = _re2()
     options = engine.Options()
-    options.log_errors, options.never_capture, options.max_mem = False, True, _MEMORY_BYTES
+    options.log_errors = False
+    options.never_capture = True
+    options.max_mem = _MEMORY_BYTES
     try:
         return engine.compile(source, options)
     except engine.error as error:

@@ -34,7 +34,8 @@ class EvaluationScope(int):
         return super().__new__(cls, 1)
 
     def __init__(self) -> None:
-        self.over, self._open = False, 1
+        self.over = False
+        self._open = 1
 
     def opened(self) -> None:
         self._open += 1

@@ -70,7 +70,8 @@ def lazily(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 
 class _LazyPattern:
     def __init__(self, source: str | bytes, flags: int) -> None:
-        self._source, self._flags = source, flags
+        self._source = source
+        self._flags = flags
 
     def __getattr__(self, name: str) -> Any:
         # Each attribute is looked up once and then kept. Two threads that race compile the same

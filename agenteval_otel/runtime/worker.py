@@ -52,13 +52,12 @@ class Worker:
         thread_class: type[threading.Thread] = threading.Thread,
     ) -> None:
         self.name = name
-        self._max_waiting, self._idle_s, self._on_idle, self._stays = (
-            max_waiting,
-            idle_s,
-            on_idle,
-            stays,
-        )
-        self._max_threads, self._thread_class = max_threads, thread_class
+        self._max_waiting = max_waiting
+        self._idle_s = idle_s
+        self._on_idle = on_idle
+        self._stays = stays
+        self._max_threads = max_threads
+        self._thread_class = thread_class
         self._reset()
         reset_in_child(self._reset)
 

@@ -233,7 +233,8 @@ class _OfSettings:
         settings, pipeline = current_settings(), default_pipeline()
         if pipeline is not self._pipeline:
             self._executor.close()
-            self._executor, self._pipeline = Executor(live=True), pipeline
+            self._executor = Executor(live=True)
+            self._pipeline = pipeline
         agent = evaluation_input.agent
         # Others have the defaults, and do not become names of the operator's.
         known = agent if agent in settings.agents else None

@@ -71,7 +71,9 @@ class GrpcReceiver:
         decoding: Decoding,
         why_not: Callable[[], str | None],
     ) -> None:
-        self._intake, self._settings, self._decoding = intake, settings, decoding
+        self._intake = intake
+        self._settings = settings
+        self._decoding = decoding
         self._why_not = why_not
         self._access = RequestAccess(settings)
         self._server: Any = None

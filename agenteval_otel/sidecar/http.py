@@ -376,7 +376,9 @@ class _Transport:
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport, self._loop, self._is_closing = transport, loop, False
+        self._transport = transport
+        self._loop = loop
+        self._is_closing = False
         self.lingers = False
 
     def __getattr__(self, name: str) -> Any:

@@ -34,7 +34,8 @@ class Quarantine:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._attempt, self._folder = folder / _ATTEMPT, folder / _FOLDER
+        self._attempt = folder / _ATTEMPT
+        self._folder = folder / _FOLDER
         self._number, self._deaths = self._left()
 
     def __repr__(self) -> str:

@@ -209,7 +209,9 @@ class SettingsWatch:
     """
 
     def __init__(self, path: Path, settings: SidecarSettings) -> None:
-        self._path, self._settings, self._digest = path, settings, _digest(path)
+        self._path = path
+        self._settings = settings
+        self._digest = _digest(path)
 
     def look(self) -> str | None:
         """What became of a change; None without one."""

@@ -77,7 +77,8 @@ class Silence:
         self._looked_at = now
         counts = _counts_of(accounting)
         if counts.evaluated > self._before.evaluated:
-            self._before, self._has_evaluated = counts, True
+            self._before = counts
+            self._has_evaluated = True
             self._since = self.reason = None
             return
         outcome = self._most_dropped(counts)

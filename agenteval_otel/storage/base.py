@@ -69,7 +69,9 @@ class FanOutStorage:
         *,
         timeout_s: float = 10.0,
     ) -> None:
-        self.providers, self._on_failure, self._timeout_s = tuple(providers), on_failure, timeout_s
+        self.providers = tuple(providers)
+        self._on_failure = on_failure
+        self._timeout_s = timeout_s
         self._typed = [
             provider
             for provider in self.providers

@@ -65,7 +65,8 @@ class ResultBatcher:
     """
 
     def __init__(self, place: str, open_sink: Callable[[], Sink]) -> None:
-        self._place, self._open_sink = place, open_sink
+        self._place = place
+        self._open_sink = open_sink
         self._closed = False
         self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS)
         self._reset()
@@ -177,7 +178,9 @@ class _Item:
     """A value, and what becomes of it: None once it is saved, else the error."""
 
     def __init__(self, value: Any, size: int) -> None:
-        self.value, self.size, self.is_reserved = value, size, False
+        self.value = value
+        self.size = size
+        self.is_reserved = False
         self._loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[Exception | None] = self._loop.create_future()
 

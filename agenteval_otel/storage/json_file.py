@@ -86,7 +86,10 @@ class LineFile:
     def __init__(
         self, path: Path, *, max_bytes: int | None = None, keep: int = 5, durable: bool = False
     ) -> None:
-        self.path, self._max_bytes, self._keep, self._durable = path, max_bytes, keep, durable
+        self.path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._durable = durable
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
         """Append the lines, line ends included; for each None once it is in the file, else the
@@ -199,7 +202,9 @@ class _Rewriting:
     """
 
     def __init__(self, live: Path, file: Path, erasure: Erasure) -> None:
-        self._live, self._file, self._erasure = live, file, erasure
+        self._live = live
+        self._file = file
+        self._erasure = erasure
         escaped = (needle.decode().translate(_LINE_BREAKS).encode() for needle in erasure.needles())
         self._needles = () if erasure.before is not None else tuple(escaped)
         self._counts: Counter[str] = Counter()

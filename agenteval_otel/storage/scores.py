@@ -229,7 +229,8 @@ class Requests:
     """Requests to one receiver, on one event loop."""
 
     def __init__(self, provider: ScoreStorageProvider, headers: Mapping[str, str]) -> None:
-        self._place, self._timeout_s = provider.type, provider.timeout_s
+        self._place = provider.type
+        self._timeout_s = provider.timeout_s
         self._client = client_for(provider.address, max_bytes=_ANSWER_BYTES)
         self._client.headers.update({**headers, **provider.headers})
 

@@ -261,11 +261,14 @@ class Database:
     def __init__(
         self, target: Target, *, durable: bool = False, keep_days: float | None = None
     ) -> None:
-        self._target, self._durable, self._keep_days = target, durable, keep_days
+        self._target = target
+        self._durable = durable
+        self._keep_days = keep_days
         self._connection: sa.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._sweep_at = 0.0
-        self._working, self._is_forking = threading.Lock(), False
+        self._working = threading.Lock()
+        self._is_forking = False
         before_fork(self._before_fork)
         after_fork_in_parent(self._after_fork_in_parent)
         reset_in_child(self._after_fork_in_child)
@@ -377,7 +380,9 @@ class Database:
             _INHERITED.append(self._connection)
             if self._target.path is not None and self._working.locked():
                 _FORKED_DURING_WRITE.add(self._identity or identity(self._target.path))
-        self._connection, self._working, self._is_forking = None, threading.Lock(), False
+        self._connection = None
+        self._working = threading.Lock()
+        self._is_forking = False
 
 
 @contextlib.contextmanager

@@ -109,8 +109,10 @@ class GatheredScores:
     """
 
     def __init__(self, groups: Iterable[str] = ()) -> None:
-        self._values, self._weights = array("d"), array("d")
-        self._of_unit, self._of_group = array("i"), array("i")
+        self._values = array("d")
+        self._weights = array("d")
+        self._of_unit = array("i")
+        self._of_group = array("i")
         self._is_baseline = array("b")
         self._units: dict[Hashable, int] = {}
         self._groups = {name: number for number, name in enumerate(groups)}

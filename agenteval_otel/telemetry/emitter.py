@@ -97,10 +97,13 @@ class Emitter:
         signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}),
         content: ContentCapture | None = None,
     ) -> None:
-        self.providers, self.placement, self._detail = providers, placement, detail
+        self.providers = providers
+        self.placement = placement
+        self._detail = detail
         self.content = content = content or _content_by_variable()
         self.wants_spans = "traces" in signals and detail != "none"
-        self._wants_events, self._wants_metrics = "events" in signals, "metrics" in signals
+        self._wants_events = "events" in signals
+        self._wants_metrics = "metrics" in signals
         providers.wanted = ["LOGS" if signal == "events" else signal.upper() for signal in signals]
         self._span_content = content in ("span_only", "span_and_event")
         self._event_content = content in ("event_only", "span_and_event")
@@ -143,7 +146,8 @@ class Emitter:
         """Set, at start, the sources of our own metrics; imports what exporters will need."""
         self.totals.dimensions = dict(dimensions or {})
         self.totals.names = accounting.names
-        self._accounting, self._gauges = accounting, lambda: {**queue(), **load()}
+        self._accounting = accounting
+        self._gauges = lambda: {**queue(), **load()}
         self.judge_totals.know(judges)
 
         def lose(signal: str, reason: str, count: int) -> None:
@@ -159,7 +163,8 @@ class Emitter:
         self, states: Callable[[], ObjectiveStates], shared: Callable[[], SharedStates]
     ) -> None:
         """Set the source of the metrics of objectives, and of the evidence that processes share."""
-        self._objectives, self._shared = states, shared
+        self._objectives = states
+        self._shared = shared
 
     def observe_judge_health(self, readings: JudgeReadings) -> None:
         """Set the source of the metrics of judge health."""

@@ -65,7 +65,9 @@ class EventStream:
     def __init__(
         self, address: SidecarAddress, *, resource: Callable[[], Any] = lambda: None
     ) -> None:
-        self._address, self._resource, self.is_local = address, resource, address.is_local
+        self._address = address
+        self._resource = resource
+        self.is_local = address.is_local
         self._on_outcome: Callable[[str, str], object] = lambda agent, outcome: None
         self._flusher = Flusher(self._flush_here)
         self._forget()
@@ -166,12 +168,15 @@ class _EventSignal(Signal):
         super().__init__("LOGS")
         from agenteval_otel.telemetry import messages
 
-        self._resource, self._messages = resource, messages
+        self._resource = resource
+        self._messages = messages
         self._known: Any = None
         self._own: Any = None
         self._encode: Callable[[Sequence[Any]], Any] = list
         self.size_of = messages.size_of
-        self.name, self.encode, self.owner_of = "SIDECAR", self._request_of, itemgetter(0)
+        self.name = "SIDECAR"
+        self.encode = self._request_of
+        self.owner_of = itemgetter(0)
 
     def event(
         self, attributes: Mapping[str, Any], span_context: SpanContext | None, ended_ns: int
@@ -197,5 +202,6 @@ class _EventSignal(Signal):
         group = envelope.resource_logs.add()
         self._messages.fill_attributes(group.resource.attributes, resource.attributes)
         scope = group.scope_logs.add(schema_url=SCHEMA_URL)
-        scope.scope.name, scope.scope.version = SCOPE_NAME, scope_version()
+        scope.scope.name = SCOPE_NAME
+        scope.scope.version = scope_version()
         return self._messages.Encoder(envelope, self.records, None)

@@ -72,7 +72,9 @@ class Encoder:
     def __init__(
         self, envelope: Any, records_of: Callable[[Any], Any], longest: int | None
     ) -> None:
-        self._envelope, self._records_of, self._longest = envelope, records_of, longest
+        self._envelope = envelope
+        self._records_of = records_of
+        self._longest = longest
 
     def __call__(self, items: Sequence[Fillable]) -> Any:
         request = type(self._envelope)()
@@ -97,8 +99,11 @@ class SpanMessages:
     def __init__(
         self, sampler: Any, ids: Any, limits: Limits, max_links: int | None, put: Put
     ) -> None:
-        self._sampler, self._ids, self._put = sampler, ids, put
-        self._max_attributes, self._max_links = limits.most, max_links
+        self._sampler = sampler
+        self._ids = ids
+        self._put = put
+        self._max_attributes = limits.most
+        self._max_links = max_links
 
     def __repr__(self) -> str:
         return f"<SpanMessages {self._sampler!r}>"
@@ -134,7 +139,8 @@ class SpanMessages:
         if not is_sampled:
             return NonRecordingSpan(span_context)
         span = MessageSpan(span_context, self._max_attributes, self._put)
-        span.name, span.start_ns = name, time.time_ns() if start_time is None else start_time
+        span.name = name
+        span.start_ns = time.time_ns() if start_time is None else start_time
         span.parent = parent if parent.is_valid else None
         if links:
             valid = [link for link in links if link.context.is_valid or link.context.trace_state]
@@ -153,8 +159,10 @@ class MessageSpan(NonRecordingSpan):
 
     def __init__(self, context: SpanContext, max_attributes: int | None, put: Put) -> None:
         super().__init__(context)
-        self._max_attributes, self._put = max_attributes, put
-        self.name, self.start_ns = "", 0
+        self._max_attributes = max_attributes
+        self._put = put
+        self.name = ""
+        self.start_ns = 0
         self.end_ns: int | None = None
         self.parent: SpanContext | None = None
         self.links: Sequence[Link] = ()
@@ -188,7 +196,8 @@ class MessageSpan(NonRecordingSpan):
 
     def fill(self, message: Any, longest: int | None) -> None:
         own, parent = self.get_span_context(), self.parent
-        message.trace_id, message.span_id = own.trace_id.to_bytes(16), own.span_id.to_bytes(8)
+        message.trace_id = own.trace_id.to_bytes(16)
+        message.span_id = own.span_id.to_bytes(8)
         message.flags = _flags_of(parent)
         if parent is not None:
             message.parent_span_id = parent.span_id.to_bytes(8)
@@ -196,13 +205,13 @@ class MessageSpan(NonRecordingSpan):
             message.trace_state = ",".join(
                 f"{key}={value}" for key, value in own.trace_state.items()
             )
-        message.name, message.kind = self.name, _INTERNAL
-        message.start_time_unix_nano, message.end_time_unix_nano = self.start_ns, self.end_ns
+        message.name = self.name
+        message.kind = _INTERNAL
+        message.start_time_unix_nano = self.start_ns
+        message.end_time_unix_nano = self.end_ns
         fill_attributes(message.attributes, self.attributes, longest)
-        message.dropped_attributes_count, message.dropped_links_count = (
-            self.dropped,
-            self.dropped_links,
-        )
+        message.dropped_attributes_count = self.dropped
+        message.dropped_links_count = self.dropped_links
         for link in self.links:
             message.links.add(
                 trace_id=link.context.trace_id.to_bytes(16),
@@ -219,7 +228,8 @@ class EventMessages:
     """A provider of events, and its logger."""
 
     def __init__(self, limits: Limits, put: Put) -> None:
-        self._max_attributes, self._put = limits.most, put
+        self._max_attributes = limits.most
+        self._put = put
 
     def __repr__(self) -> str:
         return "<EventMessages>"
@@ -278,11 +288,14 @@ class Event(NamedTuple):
             message.trace_id = span_context.trace_id.to_bytes(16)
         if span_context.span_id:
             message.span_id = span_context.span_id.to_bytes(8)
-        message.flags, message.event_name = span_context.trace_flags, self.name
+        message.flags = span_context.trace_flags
+        message.event_name = self.name
         if self.body is not None:
             message.body.string_value = self.body
-        message.time_unix_nano, message.observed_time_unix_nano = self.time_ns, self.observed_ns
-        message.severity_number, message.severity_text = self.severity, self.severity_text
+        message.time_unix_nano = self.time_ns
+        message.observed_time_unix_nano = self.observed_ns
+        message.severity_number = self.severity
+        message.severity_text = self.severity_text
         fill_attributes(message.attributes, self.attributes, longest)
         message.dropped_attributes_count = self.dropped
 
@@ -298,7 +311,8 @@ class MetricMessages:
     """
 
     def __init__(self, provider: Any, exemplars: str) -> None:
-        self._provider, self._exemplars = provider, exemplars
+        self._provider = provider
+        self._exemplars = exemplars
         self._meter: Any = None
         self._histograms: list[HistogramMessages] = []
 
@@ -359,8 +373,11 @@ class HistogramMessages:
     def __init__(
         self, name: str, unit: str, description: str, boundaries: Sequence[float], exemplars: str
     ) -> None:
-        self._name, self._unit, self._description = name, unit, description
-        self._boundaries, self._exemplars = boundaries, exemplars
+        self._name = name
+        self._unit = unit
+        self._description = description
+        self._boundaries = boundaries
+        self._exemplars = exemplars
         self._points: dict[tuple[tuple[str, Any], ...], _Point] = {}
         self._lock = threading.Lock()
 
@@ -416,10 +433,8 @@ class HistogramMessages:
                 for _, (amount, at_ns, of) in sorted(point.exemplars.items()):
                     exemplar = message.exemplars.add(time_unix_nano=at_ns, as_double=amount)
                     if of.is_valid:
-                        exemplar.trace_id, exemplar.span_id = (
-                            of.trace_id.to_bytes(16),
-                            of.span_id.to_bytes(8),
-                        )
+                        exemplar.trace_id = of.trace_id.to_bytes(16)
+                        exemplar.span_id = of.span_id.to_bytes(8)
                 point.exemplars.clear()
 
 

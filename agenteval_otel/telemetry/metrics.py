@@ -645,7 +645,9 @@ class Readings:
         lost: Mapping[tuple[str, str], int],
         reach: Callable[[], Mapping[str, str]],
     ) -> None:
-        self._totals, self._accounting, self._lost = totals, accounting, lost
+        self._totals = totals
+        self._accounting = accounting
+        self._lost = lost
         evidence = _SharedReadings(shared)
         self.by_instrument: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
             names.METRIC_RESULTS: lambda: totals.results,

@@ -56,8 +56,11 @@ class NameTable:
         reserves: bool = True,
         warns: bool = True,
     ) -> None:
-        self._kind, self._reserves, self._warns = kind, reserves, warns
-        self.places, self.remembered = places, remembered
+        self._kind = kind
+        self._reserves = reserves
+        self._warns = warns
+        self.places = places
+        self.remembered = remembered
         self.turned_away = 0
         self._own: set[Any] = {OTHER}
         self._placed: set[Any] = set()

@@ -241,12 +241,10 @@ class Exporter:
         on_over: OnOver | None = None,
     ) -> None:
         self.streams: dict[str, _Stream] = {}
-        self._on_lost, self._memory, self._max_age_s, self._on_over = (
-            on_lost,
-            memory,
-            max_age_s,
-            on_over,
-        )
+        self._on_lost = on_lost
+        self._memory = memory
+        self._max_age_s = max_age_s
+        self._on_over = on_over
         self._collect: Callable[[], None] | None = None
         self._collect_every_s = self._collect_at = self._collected_at = 0.0
         self._exporting = threading.Lock()
@@ -254,7 +252,8 @@ class Exporter:
         self._worker = Worker(
             "agenteval-export", max_waiting=64, idle_s=idle_s, on_idle=self._export_all, stays=True
         )
-        self._closed, self._pid = False, os.getpid()
+        self._closed = False
+        self._pid = os.getpid()
 
     def __repr__(self) -> str:
         return f"<Exporter {' '.join(sorted(self.streams)).lower()}>"
@@ -271,11 +270,9 @@ class Exporter:
         )
 
     def collect_with(self, collect: Callable[[], None], every_s: float) -> None:
-        self._collect, self._collect_every_s, self._collect_at = (
-            collect,
-            every_s,
-            time.monotonic() + min(every_s, _FIRST_METRICS_S),
-        )
+        self._collect = collect
+        self._collect_every_s = every_s
+        self._collect_at = time.monotonic() + min(every_s, _FIRST_METRICS_S)
         self._worker.start()
 
     def collect_soon(self) -> None:
@@ -420,9 +417,14 @@ class _Stream:
         max_age_s: float,
         on_over: OnOver | None,
     ) -> None:
-        self.name, self.sender = signal.name.lower(), sender
-        self._signal, self._on_lost, self._make_room = signal, on_lost, make_room
-        self._memory, self._max_age_s, self._on_over = memory, max_age_s, on_over
+        self.name = signal.name.lower()
+        self.sender = sender
+        self._signal = signal
+        self._on_lost = on_lost
+        self._make_room = make_room
+        self._memory = memory
+        self._max_age_s = max_age_s
+        self._on_over = on_over
         self._sending: list[_Batch] = []
         self._items: deque[tuple[Any, int]] = deque()
         self._batches: deque[_Batch] = deque()

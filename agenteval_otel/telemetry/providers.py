@@ -382,9 +382,11 @@ class Backpressure:
         self._processors: list[tuple[Any, ...] | None] = []
         self._queues: list[tuple[Any, int, int]] = []
         self._unseen = False
-        self._sent, self._since = 0, clock()
+        self._sent = 0
+        self._since = clock()
         self._full_since: float | None = None
-        self._asked_at, self._least_over = 0.0, 0
+        self._asked_at = 0.0
+        self._least_over = 0
 
     def has_room(self, providers: Sequence[Any]) -> bool:
         processors = [processors_of(provider) for provider in providers]
@@ -415,7 +417,9 @@ class Backpressure:
         self._sent += items
 
     def _look_at(self, processors: list[tuple[Any, ...] | None]) -> None:
-        self._processors, self._queues, self._unseen = processors, [], None in processors
+        self._processors = processors
+        self._queues = []
+        self._unseen = None in processors
         for processor in chain.from_iterable(filter(None, processors)):
             batches = getattr(processor, "_batch_processor", None)
             queue, capacity = (
@@ -435,7 +439,8 @@ class Backpressure:
     def _within_rate(self) -> bool:
         now = self._clock()
         if now - self._since >= _UNSEEN_DELAY_S:
-            self._sent, self._since = 0, now
+            self._sent = 0
+            self._since = now
         return self._sent < _UNSEEN_ITEMS
 
 

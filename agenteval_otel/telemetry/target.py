@@ -66,7 +66,9 @@ class OtlpTarget:
         protocol: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._endpoint, self._protocol, self._headers = endpoint, protocol, headers
+        self._endpoint = endpoint
+        self._protocol = protocol
+        self._headers = headers
 
     def is_configured(self, signal: str) -> bool:
         """Whether an endpoint is known for the signal (``TRACES``, ``LOGS`` or ``METRICS``), which
@@ -261,7 +263,8 @@ class Signal:
         self.request = getattr(messages, f"Export{service}ServiceRequest")
         self.response = getattr(messages, f"Export{service}ServiceResponse")
         self.parse_json = import_module("google.protobuf.json_format").Parse
-        self.name, self.method = name, f"/{collector}.{service}Service/Export"
+        self.name = name
+        self.method = f"/{collector}.{service}Service/Export"
         self.owner_of: Callable[[Any], str] | None = None
 
     def count(self, request: Any) -> int:
@@ -346,12 +349,10 @@ class HttpSender:
     ) -> None:
         import requests
 
-        self._signal, self._url, self._timeout_s, self._session = (
-            signal,
-            url,
-            timeout_s,
-            requests.Session(),
-        )
+        self._signal = signal
+        self._url = url
+        self._timeout_s = timeout_s
+        self._session = requests.Session()
         self._session.trust_env = not direct
         self._compresses = compression == "gzip"
         packing = {"content-encoding": "gzip"} if self._compresses else {}
@@ -417,7 +418,9 @@ class GrpcSender:
             channel = grpc.insecure_channel(address, options, packed)
         else:
             channel = grpc.secure_channel(address, credentials, options, packed)
-        self._signal, self._timeout_s, self._metadata = signal, timeout_s, tuple(headers.items())
+        self._signal = signal
+        self._timeout_s = timeout_s
+        self._metadata = tuple(headers.items())
         self._export = channel.unary_unary(signal.method)
         self.close = channel.close  # ends a request under way
 

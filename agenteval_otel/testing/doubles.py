@@ -63,7 +63,8 @@ class RecordedTelemetry:
 
     def __init__(self, *, sampler: Any = None) -> None:
         resource = Resource.create({"service.name": "recorded"})
-        self._spans, self._reader = InMemorySpanExporter(), InMemoryMetricReader()
+        self._spans = InMemorySpanExporter()
+        self._reader = InMemoryMetricReader()
         self._logs = InMemoryLogRecordExporter()  # type: ignore[no-untyped-call]
         self.tracer_provider = TracerProvider(
             sampler=sampler, resource=resource, shutdown_on_exit=False

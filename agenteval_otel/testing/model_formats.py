@@ -484,7 +484,8 @@ class MessageBatch:
     """A batch of Anthropic's Messages, and its results."""
 
     def __init__(self, id: str, exchanges: list[tuple[str, Exchange]]) -> None:
-        self.id, self.polls = id, 0
+        self.id = id
+        self.polls = 0
         self.results: list[Json] = [
             {"custom_id": key, "result": _batch_result(exchange)} for key, exchange in exchanges
         ]

@@ -135,7 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def __init__(self, owner: ModelServer, *arguments: Any) -> None:
-        self._owner, self._closed = owner, owner._closed
+        self._owner = owner
+        self._closed = owner._closed
         super().__init__(*arguments)
 
     def setup(self) -> None:

@@ -93,7 +93,9 @@ class Pages:
     def __init__(
         self, settings: UiSettings, columns: ResultColumns, access: Access | None = None
     ) -> None:
-        self.settings, self.columns, self.access = settings, columns, access
+        self.settings = settings
+        self.columns = columns
+        self.access = access
         self.lock = threading.Lock()
         self.labels = Labels(settings.place, columns)
         self.dimensions = views.DIMENSIONS if settings.runs else views.DIMENSIONS[1:]

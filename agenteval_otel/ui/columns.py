@@ -93,12 +93,17 @@ class ResultColumns:
     def __init__(
         self, place: Place, *, max_results: int = 2_000_000, runs: Runs | None = None
     ) -> None:
-        self.place, self._max_results, self._runs = place, max_results, runs
+        self.place = place
+        self._max_results = max_results
+        self._runs = runs
         self._names: dict[str, dict[str | None, int]] = {name: {} for name in NAMED}
         self._columns: dict[str, NDArray[Any]] = {}
-        self._settled, self._settled_id = 0, ""
+        self._settled = 0
+        self._settled_id = ""
         self._looked_s = self._all_read_s = -math.inf
-        self.count, self.left_out, self.version = 0, 0, 0
+        self.count = 0
+        self.left_out = 0
+        self.version = 0
         self._numbered: tuple[int, NDArray[Any]] = (-1, np.empty(0, np.int32))
 
     def __repr__(self) -> str:
@@ -141,7 +146,9 @@ class ResultColumns:
             name: kind for name, kind in _TYPES.items() if name != "run" or self._runs is not None
         }
         self._columns = {name: np.empty(total + 1_000, kind) for name, kind in types.items()}
-        self.count, self._settled, self._settled_id = 0, 0, ""
+        self.count = 0
+        self._settled = 0
+        self._settled_id = ""
 
     def _read(self, progress: Callable[[int, int], None] | None) -> None:
         total = len(self._columns["evaluated"]) - 1_000 - self.left_out
@@ -252,7 +259,8 @@ class ResultColumns:
             )
         if low > self._settled:
             # An evaluation is committed whole, so that its id is the boundary.
-            self._settled, self._settled_id = low, ids[low - 1].tobytes().hex()
+            self._settled = low
+            self._settled_id = ids[low - 1].tobytes().hex()
 
     def seconds(self, rows: Rows, by: By) -> NDArray[np.int64]:
         """Return the moments of these rows, in seconds since the epoch."""

@@ -47,8 +47,10 @@ class Labels:
     """The labels of a database, read again when it has new results. Blocks; any thread."""
 
     def __init__(self, place: Place, columns: ResultColumns) -> None:
-        self._place, self._columns = place, columns
-        self._version, self._count = -1, -1
+        self._place = place
+        self._columns = columns
+        self._version = -1
+        self._count = -1
         self._read: list[Label] = []
 
     def all(self) -> list[Label]:
@@ -56,7 +58,8 @@ class Labels:
         if self._version != version:
             rows = np.flatnonzero(self._columns["is_human"])
             ids = sorted({self._columns.id_of(row) for row in rows})
-            self._version, self._count = version, len(rows)
+            self._version = version
+            self._count = len(rows)
             self._read = self._place.find_labels(ids)
         return self._read
 

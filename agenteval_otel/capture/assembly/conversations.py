@@ -87,7 +87,8 @@ class Conversation:
     )
 
     def __init__(self, key: ConversationKey) -> None:
-        self.key, self.last_s = key, 0.0
+        self.key = key
+        self.last_s = 0.0
         self.size_bytes = _CONVERSATION_BYTES + kept_bytes(key)
         self.unpacked_bytes = 0
         self.last: Any = None
@@ -103,7 +104,8 @@ class Conversation:
         self.probability = probability if not self._turns else nested(self.probability, probability)
         self._turns.append(turn)
         if started_ns >= self._started_ns:
-            self._started_ns, self.last = started_ns, last
+            self._started_ns = started_ns
+            self.last = last
 
     @property
     def started_ns(self) -> int:
@@ -172,7 +174,8 @@ class ConversationAssembler:
     """Keeps open conversations. Any thread may call it; its lock is closed for microseconds."""
 
     def __init__(self, settings: ConversationSettings, memory: MemoryPart) -> None:
-        self.settings, self._memory = settings, memory
+        self.settings = settings
+        self._memory = memory
         self._lock = Lock()
         # Both in the order of their closing: by the last turn, and by the mark.
         self._open: dict[ConversationKey, Conversation] = {}

@@ -39,7 +39,8 @@ class RecentSpans:
     """
 
     def __init__(self, window_s: float, max_bytes: int) -> None:
-        self._window_s, self._step_s = window_s, window_s / (_GENERATIONS - 1)
+        self._window_s = window_s
+        self._step_s = window_s / (_GENERATIONS - 1)
         self._max_bytes = max_bytes // _GENERATIONS
         self._factor = int.from_bytes(os.urandom(32)) | 1
         self._now_s = 0.0
@@ -115,7 +116,8 @@ class _Generation:
     __slots__ = ("began_s", "buckets", "mask", "spans")
 
     def __init__(self, began_s: float, buckets: int) -> None:
-        self.began_s, self.mask = began_s, buckets - 1
+        self.began_s = began_s
+        self.mask = buckets - 1
         self.buckets: dict[int, bytearray] = {}
         self.spans = 0
 

@@ -91,12 +91,12 @@ class TraceAssembler:
         remember_bytes: int = 4 * 1024 * 1024,
     ) -> None:
         self._is_mark = is_mark
-        self._quiet_s, self._parent_wait_s, self._max_age_s = quiet_s, parent_wait_s, max_age_s
-        self._max_spans, self._max_bytes, self._max_trace_spans = (
-            max_spans,
-            max_bytes,
-            max_trace_spans,
-        )
+        self._quiet_s = quiet_s
+        self._parent_wait_s = parent_wait_s
+        self._max_age_s = max_age_s
+        self._max_spans = max_spans
+        self._max_bytes = max_bytes
+        self._max_trace_spans = max_trace_spans
         # All are emptied from the front, where a plain dictionary is slow. The first two are in the
         # order of their last span; traces in `_waiting` were quiet, but a parent span has not
         # arrived.

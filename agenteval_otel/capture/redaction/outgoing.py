@@ -64,7 +64,9 @@ class Redaction:
         *,
         shorten: Callable[[str], str] = str,
     ) -> None:
-        self.redactors, self._on_failure, self._shorten = tuple(redactors), on_failure, shorten
+        self.redactors = tuple(redactors)
+        self._on_failure = on_failure
+        self._shorten = shorten
         # Names of agents, models, labels and conversations come again and again. By field name and
         # text.
         self._known: dict[tuple[str, str], str] = {}

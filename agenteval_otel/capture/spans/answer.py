@@ -327,7 +327,8 @@ def _calls(answer: SpanAnswer) -> list[Call]:
     for call in open_calls:
         result = results.get(call.id or "")
         if result is not None:
-            call.result, call.error = result.value, result.error
+            call.result = result.value
+            call.error = result.error
     return calls
 
 
@@ -349,7 +350,8 @@ def _add_runs(calls: list[Call], by_id: dict[str, Call], tools: list[Node]) -> N
         if known is not None:
             known.result = known.result if run.result is None else run.result
             known.arguments = run.arguments if known.arguments is None else known.arguments
-            known.error, known.duration_s = run.error, run.duration_s
+            known.error = run.error
+            known.duration_s = run.duration_s
         elif len(calls) < MAX_ITEMS:
             calls.append(run)
 

@@ -52,11 +52,15 @@ class Collected:
     def __init__(
         self, criterion: str, evaluator_id: str, evaluator: Evaluator | None = None
     ) -> None:
-        self.criterion, self.evaluator_id, self.evaluator = criterion, evaluator_id, evaluator
+        self.criterion = criterion
+        self.evaluator_id = evaluator_id
+        self.evaluator = evaluator
         self.answers: list[JudgedAnswer] = []
         self.originals: dict[str, Mapping[str, Any]] = {}
-        self.failed, self.skipped = Counter[str](), Counter[str]()
-        self.versions, self.models = dict[str, int](), Counter[str]()
+        self.failed = Counter[str]()
+        self.skipped = Counter[str]()
+        self.versions = dict[str, int]()
+        self.models = Counter[str]()
         self.threshold: float | None = None
         self._durations_s: list[float] = []
         self._cost_usd: float | None = None

@@ -118,7 +118,9 @@ def _configuration(arguments: argparse.Namespace) -> EvaluationRunConfig:
     if make is not None:
         made: EvaluationRunConfig = make(arguments)
         return made
-    arguments.tags, arguments.execution, arguments.cache = [], [], None
+    arguments.tags = []
+    arguments.execution = []
+    arguments.cache = None
     return configuration_of(arguments)[0]
 
 

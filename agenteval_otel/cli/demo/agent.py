@@ -246,10 +246,13 @@ class Agent:
     def __init__(
         self, name: str, pipeline: Pipeline, tracer: Tracer | None = None, *, pace: float = 1.0
     ) -> None:
-        self._name, self._tracer, self._pace = name, tracer or NoOpTracer(), pace
+        self._name = name
+        self._tracer = tracer or NoOpTracer()
+        self._pace = pace
         self._latency = random.Random(_SEED)
         monitored = monitor(agent=name, pipeline=pipeline)
-        self._answer, self._stream = monitored(self._plain_answer), monitored(self._streamed_answer)
+        self._answer = monitored(self._plain_answer)
+        self._stream = monitored(self._streamed_answer)
 
     async def serve(self, turn: DemoTurn) -> None:
         """Serve one request, as a web framework would call it. Failures of the agent end here."""

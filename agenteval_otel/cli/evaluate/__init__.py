@@ -358,7 +358,9 @@ class _InOrder:
         totals: Totals,
         reports: Sequence[ReportWriter],
     ) -> None:
-        self._dataset, self._totals, self._reports = dataset, totals, reports
+        self._dataset = dataset
+        self._totals = totals
+        self._reports = reports
         self._rows: dict[int, DatasetRow] = {}
         self._ready: dict[int, AggregatedEvaluationResult] = {}  # the runner bounds how many wait
         self._next = 0

@@ -27,7 +27,8 @@ class EarlierRun(ReportWriter):
     def __init__(self, text: str) -> None:
         source = ComparedSource(text)
         self.path = os.path.realpath(source.location)
-        self._name, self._before = source.name, list(source.answers())
+        self._name = source.name
+        self._before = list(source.answers())
         self._after: list[Answer] = []
         self._error: EvaluationError | None = None
 

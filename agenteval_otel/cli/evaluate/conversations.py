@@ -22,7 +22,8 @@ class DatasetConversations:
     """
 
     def __init__(self, dataset: Dataset, *, with_answers: bool) -> None:
-        self._dataset, self._with_answers = dataset, with_answers
+        self._dataset = dataset
+        self._with_answers = with_answers
         self._turns: Counter[tuple[str, str | None]] = Counter()
         self._others = 0
         dataset.on_input = self._count

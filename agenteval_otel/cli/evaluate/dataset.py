@@ -186,9 +186,12 @@ class Dataset:
         columns: Mapping[str, str] | None = None,
         needs_response: bool = True,
     ) -> None:
-        self._paths, self._limit, self._check = paths, limit, check
+        self._paths = paths
+        self._limit = limit
+        self._check = check
         self._sources: list[Open] = []
-        self._columns, self.needs_response = columns or {}, needs_response
+        self._columns = columns or {}
+        self.needs_response = needs_response
         self._mapped = {_field_of(field) for field in self._columns.values()}
         self._names: dict[str, None] = {}
         self._open = ExitStack()

@@ -32,7 +32,8 @@ class Lookups:
     def __init__(
         self, target: Target, statement: str, *, timeout_s: float, connections: int
     ) -> None:
-        self._target, self._statement = target, sa.text(statement)
+        self._target = target
+        self._statement = sa.text(statement)
         pool = {
             "poolclass": QueuePool,
             "pool_size": connections,

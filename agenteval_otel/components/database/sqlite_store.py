@@ -77,20 +77,21 @@ class SqliteStore:
         patience_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.path, self.failures = path.absolute(), 0
-        self._schema, self._event, self._patience_s, self._clock = (
-            tuple(schema),
-            event,
-            patience_s,
-            clock,
-        )
+        self.path = path.absolute()
+        self.failures = 0
+        self._schema = tuple(schema)
+        self._event = event
+        self._patience_s = patience_s
+        self._clock = clock
         self._worker = Worker(
             "agenteval-sqlite", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect
         )
-        self._working, self._forking_thread = threading.Lock(), 0
+        self._working = threading.Lock()
+        self._forking_thread = 0
         self._unwritten: list[Work] = []
         self._connection: sqlite3.Connection | None = None
-        self._is_lost, self._usable_at = False, float("-inf")
+        self._is_lost = False
+        self._usable_at = float("-inf")
         _STORES.add(self)
         before_fork(self._before_fork)
         after_fork_in_parent(self._after_fork)
@@ -233,7 +234,8 @@ class SqliteStore:
             self._is_lost = True
             _ABANDONED.append(self._connection)
             self._connection = None
-        self._working, self._forking_thread = threading.Lock(), 0
+        self._working = threading.Lock()
+        self._forking_thread = 0
 
 
 def _nothing(_: sqlite3.Connection) -> None: ...

@@ -340,7 +340,9 @@ class RetryBudget:
     """Holds retries to ``max(2, share x calls)``; of unused ones at most ten are saved."""
 
     def __init__(self, share: float) -> None:
-        self._share, self._earned, self._used = share, 0.0, 0.0
+        self._share = share
+        self._earned = 0.0
+        self._used = 0.0
         self._lock = ForkSafeLock()
 
     def count_call(self) -> None:
@@ -425,7 +427,9 @@ class _Bounded:
     """A body that fails beyond the limit, or is cut there."""
 
     def __init__(self, stream: Any, limit: int, *, cuts: bool) -> None:
-        self._stream, self._limit, self._cuts = stream, limit, cuts
+        self._stream = stream
+        self._limit = limit
+        self._cuts = cuts
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         left = self._limit
@@ -509,7 +513,8 @@ class _OpenClient:
     """
 
     def __init__(self, client: Any) -> None:
-        self.client, self.loop = client, asyncio.get_running_loop()
+        self.client = client
+        self.loop = asyncio.get_running_loop()
         self.closing = self._until_closed()
         _OPEN.add(self)
 

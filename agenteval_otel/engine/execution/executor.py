@@ -52,7 +52,8 @@ class Executor:
     """
 
     def __init__(self, *, live: bool, async_concurrency: int = ASYNC_CONCURRENCY) -> None:
-        self.is_live, self._async_concurrency = live, async_concurrency
+        self.is_live = live
+        self._async_concurrency = async_concurrency
         self._states: dict[int, tuple[EvaluatorState, weakref.ref[Evaluator]]] = {}
         self._supervisor = Supervisor() if live else None
         self._reset()
@@ -143,7 +144,8 @@ class Executor:
                 mode = "thread"
         is_async = mode == "async" or state.in_own_loop
         job.limit_s = job.evaluator.timeout_s or (ASYNC_TIMEOUT_S if is_async else TIMEOUT_S)
-        job.mode, job.expected_s = mode, state.usual_s
+        job.mode = mode
+        job.expected_s = state.usual_s
         load = self.loads[mode]
         load.waiting += 1
         load.waiting_s += job.expected_s

@@ -114,7 +114,8 @@ class EvaluatorState:
         self.in_own_loop = evaluator.calls_model and self.mode == "thread"  # it awaits, on a thread
         self.strikes = self.failed_loads = 0
         self.usual_s = 0.0  # of an evaluation; 0 while unknown
-        self._chosen, self._live = evaluator.execution is not None, live
+        self._chosen = evaluator.execution is not None
+        self._live = live
         self._may_become_inline = (
             live and not self._chosen and evaluator.preferred_execution() in (None, "inline")
         )
@@ -182,7 +183,8 @@ class EvaluatorState:
             return
         self._points += min(_MAX_POINTS_OF_A_CALL, 1 + 100 * cpu_s)
         if self._points >= _MAX_POINTS:
-            self.mode, self._may_become_inline = "thread", False
+            self.mode = "thread"
+            self._may_become_inline = False
             self.log(
                 "evaluator_moved",
                 f"it took {cpu_s * 1000:.0f} ms of CPU and runs in a thread from now on; "

@@ -295,8 +295,11 @@ class WorkerHandle:
     """
 
     def __init__(self, pid: int, channel: socket.socket, evaluators: set[int]) -> None:
-        self.pid, self.channel, self.evaluators = pid, channel, evaluators
-        self.lines, self.cpu_s = Lines(channel), 0.0
+        self.pid = pid
+        self.channel = channel
+        self.evaluators = evaluators
+        self.lines = Lines(channel)
+        self.cpu_s = 0.0
 
     def wait_until_ready(self) -> None:
         if self.lines.read(lambda: readable(self.channel, _FORKING_S)) is None:

@@ -142,7 +142,8 @@ class _Thread(EvaluationThread):
         except BaseException as error:
             outcome = error
         self.running = None
-        job.cpu_s, job.seconds = time.thread_time() - cpu_began, time.monotonic() - began
+        job.cpu_s = time.thread_time() - cpu_began
+        job.seconds = time.monotonic() - began
         if self._pool.rests:
             # the rest holds up those behind it as well
             job.seconds = max(job.seconds, job.cpu_s / CPU_SHARE)

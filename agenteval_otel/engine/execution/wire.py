@@ -43,7 +43,8 @@ def line(message: Any) -> bytes:
 
 class Lines:
     def __init__(self, channel: socket.socket) -> None:
-        self._channel, self._buffer = channel, bytearray()
+        self._channel = channel
+        self._buffer = bytearray()
 
     def read(self, wait: Callable[[], bool]) -> Any:
         """The next message; None where there is none and `wait` for the socket returns False.

@@ -46,12 +46,10 @@ class JudgedCriterion:
         version: str | None,
         reference: Counts | None,
     ) -> None:
-        self.criterion, self.model, self.version, self._settings = (
-            criterion,
-            model,
-            version,
-            settings,
-        )
+        self.criterion = criterion
+        self.model = model
+        self.version = version
+        self._settings = settings
         self.scores = ScoreWindow(settings.window, reference)
         self.agreement: dict[Check, LastVerdicts] = {}
         self.states: dict[Check, bool] = {}

@@ -85,9 +85,13 @@ class JudgeHealth(Capability):
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = RANDOM.random,
     ) -> None:
-        self.settings, self._key = settings or JudgeHealthSettings(), key
+        self.settings = settings or JudgeHealthSettings()
+        self._key = key
         settings = self.settings
-        self._redaction, self._broken, self._clock, self._draw = redaction, broken, clock, draw
+        self._redaction = redaction
+        self._broken = broken
+        self._clock = clock
+        self._draw = draw
         self.canaries: Sequence[Canary] = (
             () if settings.canaries is None else read_canaries(settings.canaries)
         )
@@ -189,9 +193,12 @@ class JudgeHealth(Capability):
                     for key, judged in before._judged.items()
                     if (key[0], key[2]) in self._watched
                 }
-                self._next_round, self._models = before._next_round, before._models
-                self._by_judge, self._by_people = before._by_judge, before._by_people
-                self.checks, self.changes = before.checks, before.changes
+                self._next_round = before._next_round
+                self._models = before._models
+                self._by_judge = before._by_judge
+                self._by_people = before._by_people
+                self.checks = before.checks
+                self.changes = before.changes
                 self._is_distrusted = not all(judged.is_trusted for judged in self._judged.values())
         before.close()
 

@@ -113,7 +113,8 @@ class Callbacks:
     def __init__(
         self, on_failure: Callable[[str, BaseException], None], *, timeout_s: float
     ) -> None:
-        self._on_failure, self._timeout_s = on_failure, timeout_s
+        self._on_failure = on_failure
+        self._timeout_s = timeout_s
         self._closed = False
         self._worker = Worker(
             "agenteval-callback",

@@ -153,7 +153,8 @@ class Evidence:
     )
 
     def __init__(self, *, worst: float, enough: float, size: UnitSize | None = None) -> None:
-        self._worst, self._enough = worst, enough * len(BETS)
+        self._worst = worst
+        self._enough = enough * len(BETS)
         self._size = UnitSize() if size is None else size
         self._joined = [0.0] * len(BETS)  # since the last open unit began
         self._open: list[_Unit] = []  # in the order in which they began

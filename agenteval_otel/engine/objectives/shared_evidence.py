@@ -111,7 +111,8 @@ class _Run:
     __slots__ = ("began_s", "booked", "cause", "goes_on", "unit")
 
     def __init__(self, cause: str, began_s: float) -> None:
-        self.cause, self.began_s = cause, began_s
+        self.cause = cause
+        self.began_s = began_s
         self.booked = 0.0
         self.unit: _OpenUnit | None = None
         self.goes_on = False
@@ -153,8 +154,10 @@ class SharedEvidence:
     __slots__ = ("_began", "_last_run_s", "_open", "_run", "_size", "_sums", "_window", "_worst")
 
     def __init__(self, sums: SharedSums, *, worst: float) -> None:
-        self._sums, self._worst = sums, worst
-        self._size, self._window = UnitSize(), _Window()
+        self._sums = sums
+        self._worst = worst
+        self._size = UnitSize()
+        self._window = _Window()
         self._open: dict[Hashable, _OpenUnit] = {}  # in the order in which they began
         self._began: dict[Hashable, float] = {}  # when the last units began, settled or not
         self._run: _Run | None = None
@@ -211,7 +214,8 @@ class SharedEvidence:
             self._sums.verdicts += unit.verdicts
             self._sums.book(unit.value, of_run=unit.began_run)
             if self._run is not None and self._run.unit is unit:
-                self._run.unit, self._run.booked = None, unit.value
+                self._run.unit = None
+                self._run.booked = unit.value
 
     def _begin(self, key: Hashable, now_s: float) -> _OpenUnit | None:
         """Open a unit. None where too many are open: it is not bet on."""

@@ -30,7 +30,8 @@ class ParallelEvidence:
     """
 
     def __init__(self, streams: int, *, objective: float, enough: float) -> None:
-        self._objective, self._enough = objective, enough * len(BETS)
+        self._objective = objective
+        self._enough = enough * len(BETS)
         self._bets = np.array(BETS)[:, np.newaxis]
         self._wealth = np.zeros((len(BETS), streams))
 
@@ -58,7 +59,8 @@ class SummedEvidence:
     """
 
     def __init__(self, processes: Sequence[SharedSums], *, enough: float) -> None:
-        self._processes, self._enough = processes, enough
+        self._processes = processes
+        self._enough = enough
         self._seen = [_Seen() for _ in processes]
         self._had_run = False
         self.restart()
@@ -96,11 +98,14 @@ class _Seen:
     """The sums of a process at the last look."""
 
     def __init__(self) -> None:
-        self.net, self.run_gains, self.verdicts = [0.0] * len(BETS), [0.0] * len(BETS), 0
+        self.net = [0.0] * len(BETS)
+        self.run_gains = [0.0] * len(BETS)
+        self.verdicts = 0
 
     def remember(self, sums: SharedSums) -> None:
         self.net = [gain - loss for gain, loss in zip(sums.gains, sums.losses, strict=True)]
-        self.run_gains, self.verdicts = [*sums.run_gains], sums.verdicts
+        self.run_gains = [*sums.run_gains]
+        self.verdicts = sums.verdicts
 
 
 class ParallelLast:
@@ -110,7 +115,8 @@ class ParallelLast:
 
     def __init__(self, streams: int, objective: Objective) -> None:
         self._failed = np.zeros((objective.of_last or 1, streams), dtype=np.bool_)
-        self._failures, self._at = np.zeros(streams, dtype=np.int64), 0
+        self._failures = np.zeros(streams, dtype=np.int64)
+        self._at = 0
         self._allowed = allowed_failures(objective)
 
     def add(self, passed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

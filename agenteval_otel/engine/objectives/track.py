@@ -166,21 +166,23 @@ class Track:
         independent: bool = False,
         shared: SharedEvidence | None = None,
     ) -> None:
-        self._settings, self._objective, self._criterion, self._agent = (
-            settings,
-            objective,
-            criterion,
-            agent,
-        )
-        self._least, self._size, self.of_last = LeastProbability(), UnitSize(), of_last
-        self._is_independent, self._repeats = independent, False
+        self._settings = settings
+        self._objective = objective
+        self._criterion = criterion
+        self._agent = agent
+        self._least = LeastProbability()
+        self._size = UnitSize()
+        self.of_last = of_last
+        self._is_independent = independent
+        self._repeats = False
         self._shared = shared
         self._last = LastVerdicts(of_last or settings.window)
         self._span: SpanReference | None = None
         self._since_ns = 0
         self._remind_s = inf if settings.remind_s is None else settings.remind_s
         self._remind_at = self._shown_until = 0.0
-        self.breached, self._seen = False, 0
+        self.breached = False
+        self._seen = 0
         self.evidence = self._new_evidence()
 
     def add(self, verdict: ObjectiveVerdict, now_s: float) -> ObjectiveCrossing | None:
@@ -291,7 +293,8 @@ class Tracks:
     """
 
     def __init__(self, settings: BreachSettings, agents: NameTable | None = None) -> None:
-        self.settings, self._agents = settings, agents or NameTable("agent")
+        self.settings = settings
+        self._agents = agents or NameTable("agent")
         self.reset()
 
     def __len__(self) -> int:

@@ -69,7 +69,8 @@ class Objectives(Capability):
         broken: Callable[[str, BaseException], None],
         agents: NameTable | None = None,
     ) -> None:
-        self.settings, self._broken = settings or ObjectiveSettings(), broken
+        self.settings = settings or ObjectiveSettings()
+        self._broken = broken
         self.tracks = Tracks(self.settings.breach, agents)
         # tracks of objectives that these settings have
         self._current: set[tuple[str | None, str, Objective]] = set()

@@ -75,7 +75,8 @@ class BackgroundThread(EvaluationThread):
         super().__init__(
             target=contextvars.Context().run, args=(self._run,), name="agenteval-background"
         )
-        self._pool, self._queue = pool, pool.queue
+        self._pool = pool
+        self._queue = pool.queue
         self.running: dict[asyncio.Future[str], Entry] = {}
         self.sleeping = self.superseded = self.failed = False
         self.beat = time.monotonic()

@@ -101,7 +101,8 @@ class LoadShedder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings = settings or LoadSheddingSettings()
-        self._work, self._clock = work, clock
+        self._work = work
+        self._clock = clock
         self._loop_lag = LoopLag(clock)
         self.note_loop = self._loop_lag.note
         self.reset()
@@ -205,7 +206,9 @@ class LoadShedder:
         ):
             # Little work, no backlog, and the loop is as late as before: the host's own work makes
             # it late.
-            self._late_before, self._late_s, self._ignore_lag_until = None, 0.0, now + _IGNORE_S
+            self._late_before = None
+            self._late_s = 0.0
+            self._ignore_lag_until = now + _IGNORE_S
             return None
         return _Overload("loop_lag", self._late_s, bound_s, OFF)
 
@@ -275,7 +278,8 @@ class LoadShedder:
         return (FULL if rate == 1.0 else REDUCED), rate
 
     def _set(self, level: int, rate: float) -> None:
-        self.level, self._rate = level, rate
+        self.level = level
+        self._rate = rate
         self.skip_models = level >= NO_MODEL_CALLS
         self.keep: float | None = None if level == FULL else 0.0 if level == OFF else rate
 

@@ -64,12 +64,12 @@ class PendingAnswer:
     ) -> None:
         missing = [result for result in outcome.results if _lacks_truth(result.skip_reason)]
         self.settings: HandlerSettings | None = call.settings
-        self.agent, self.sampled, self.least = call.agent, sampled, least
-        self._origin, self._span_context, self._started_ns = (
-            call.origin,
-            call.span_context,
-            call.started_ns,
-        )
+        self.agent = call.agent
+        self.sampled = sampled
+        self.least = least
+        self._origin = call.origin
+        self._span_context = call.span_context
+        self._started_ns = call.started_ns
         self._call_id = call.call_id
         self._answered_ns = call.answered_ns or call.ended_ns
         self._packed = packed(evaluation_input)
@@ -108,15 +108,14 @@ class PendingAnswer:
         answer has one.
         """
         call = CapturedCall(settings, self.agent)
-        call.late, call.settled, call.origin, call.span_context = (
-            self,
-            True,
-            self._origin,
-            self._span_context,
-        )
+        call.late = self
+        call.settled = True
+        call.origin = self._origin
+        call.span_context = self._span_context
         call.call_id = self._call_id
         # Its truth came now: that the answer waited for it is no lag.
-        call.started_ns, call.ended_ns = self._started_ns, time.time_ns()
+        call.started_ns = self._started_ns
+        call.ended_ns = time.time_ns()
         call.answered_ns = self._answered_ns
         known = unpacked(self._packed)
         metadata = {**(known.metadata or {}), "ground_truth": {"match": "late"}}
@@ -163,12 +162,10 @@ class PendingAnswers(Capability):
         accounting: Accounting,
         broken: Callable[[str, BaseException], None],
     ) -> None:
-        self._window_s, self._by_agent, self._accounting, self._broken = (
-            window_s,
-            by_agent,
-            accounting,
-            broken,
-        )
+        self._window_s = window_s
+        self._by_agent = by_agent
+        self._accounting = accounting
+        self._broken = broken
         self._reset()
         reset_in_child(self._reset)
 
@@ -298,7 +295,9 @@ class PendingAnswers(Capability):
                     answer.settings = None  # its evaluators have ended with the pipeline
                     self._add(answer, window_s)
             self._joined.update(before._joined)
-            before._by_window, before._places, before._joined = {}, {}, OrderedDict()
+            before._by_window = {}
+            before._places = {}
+            before._joined = OrderedDict()
 
     def _add(self, answer: PendingAnswer, window_s: float) -> None:
         self._by_window.setdefault(window_s, {})[id(answer)] = answer

@@ -174,38 +174,36 @@ class Pipeline:
             escalation=escalation,
         )
         self.storage = tuple(storage)
-        self.agents, self.provisional, self.accounting = (
-            dict(agents or {}),
-            False,
-            accounting or Accounting(),
-        )
+        self.agents = dict(agents or {})
+        self.provisional = False
+        self.accounting = accounting or Accounting()
         self.accounting.names.agents.know(self.agents)
         self.redaction = Redaction(
             default_redactors() if redactors is None else redactors, self._redaction_failed
         )
         self.sampled = SamplingRecord(sampling or SamplingSettings(), self.accounting)
-        self.dispatcher, self.executor = dispatcher or PoolDispatcher(), Executor(live=True)
+        self.dispatcher = dispatcher or PoolDispatcher()
+        self.executor = Executor(live=True)
         self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
-        self.load_shedder, self._unended = self._load.shedder, []
+        self.load_shedder = self._load.shedder
+        self._unended = []
         self.conversations = Conversations(conversations, self.accounting, self.submit, self.broken)
         host = Host(self.submit, self.broken, self.accounting, self.redaction, self.sampled.key)
         self.capabilities = Capabilities(
             (self.conversations, *(make(host) for make in capabilities)), self.broken
         )
-        self.events, self.engine = (
+        self.events = events
+        self.engine = _engine_of(
             events,
-            _engine_of(
-                events,
-                self._count_sent,
-                accounting=self.accounting,
-                redaction=self.redaction,
-                capabilities=self.capabilities,
-                shedding=self.load_shedder,
-                sampled=self.sampled,
-                broken=self.broken,
-                user_id=user_id,
-                conversations=self.conversations,
-            ),
+            self._count_sent,
+            accounting=self.accounting,
+            redaction=self.redaction,
+            capabilities=self.capabilities,
+            shedding=self.load_shedder,
+            sampled=self.sampled,
+            broken=self.broken,
+            user_id=user_id,
+            conversations=self.conversations,
         )
         self.enabled = enabled
         self.metric_dimensions = metric_dimensions
@@ -226,7 +224,9 @@ class Pipeline:
             ground_truth=ground_truth,
             aggregation=aggregation,
         )
-        self.telemetry, self._providers, self.shutdown_timeout_s = telemetry, {}, shutdown_timeout_s
+        self.telemetry = telemetry
+        self._providers = {}
+        self.shutdown_timeout_s = shutdown_timeout_s
         self.sources: weakref.WeakSet[CallSource] = weakref.WeakSet()
         for provider in (telemetry, *storage, events):
             self._know(provider)
@@ -608,7 +608,9 @@ class _Load:
         executor: Executor,
         settings: LoadSheddingSettings | None,
     ) -> None:
-        self._dispatcher, self._accounting, self._executor = dispatcher, accounting, executor
+        self._dispatcher = dispatcher
+        self._accounting = accounting
+        self._executor = executor
         # Only so many answers are under evaluation.
         most = dispatcher.concurrency if isinstance(dispatcher, PoolDispatcher) else 1
         self._meter = CostMeter(

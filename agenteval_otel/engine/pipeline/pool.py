@@ -88,12 +88,11 @@ class PoolDispatcher(Dispatcher, type="pool"):
 
 class _Pool:
     def __init__(self, settings: PoolDispatcher) -> None:
-        self.concurrency, self.linger_s, self.stall_s = (
-            settings.concurrency,
-            settings.linger_s,
-            settings.stall_s,
-        )
-        self._max_items, self._max_bytes = settings.max_items, settings.max_bytes
+        self.concurrency = settings.concurrency
+        self.linger_s = settings.linger_s
+        self.stall_s = settings.stall_s
+        self._max_items = settings.max_items
+        self._max_bytes = settings.max_bytes
         self.process: Process | None = None
         self.settle: Settle = lambda call, outcome: None
         self.has_room: Callable[[], bool] = lambda: True

@@ -41,7 +41,8 @@ class UnsampledCalls:
     """
 
     def __init__(self, window_s: float, settle: Callable[[CapturedCall, str], object]) -> None:
-        self._window_s, self._settle = window_s, settle
+        self._window_s = window_s
+        self._settle = settle
         self._reset()
         reset_in_child(self._reset)
 

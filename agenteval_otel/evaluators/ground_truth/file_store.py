@@ -112,7 +112,9 @@ class IndexedFile:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._worker = Worker("agenteval-ground-truth", max_waiting=1, idle_s=0.0)
-        self._path, self._read, self._clock = path, read, clock
+        self._path = path
+        self._read = read
+        self._clock = clock
         self.problems: deque[Exception] = deque(maxlen=_MAX_PROBLEMS)
         self._signature = _signature(path)  # before it is read, so that later changes are seen
         self._index = read(path)

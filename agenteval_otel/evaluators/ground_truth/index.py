@@ -87,7 +87,8 @@ class QuestionIndex:
         self, rows: Iterable[TableRow], *, min_words: int = 1, min_share: float = 1.0
     ) -> None:
         self.rows = tuple(rows)
-        self._min_words, self._min_share = min_words, min_share
+        self._min_words = min_words
+        self._min_share = min_share
         self._modules = {name for row in self.rows if (name := _module_key(row.module))}
         self._same: _Firsts = {}
         self._entries = [self._entry(row) for row in self.rows]

@@ -154,12 +154,10 @@ class CachedLookups:
         cache_size: int,
         cache_s: float,
     ) -> None:
-        self._target, self._timeout_s, self._cache_size, self._cache_s = (
-            target,
-            timeout_s,
-            cache_size,
-            cache_s,
-        )
+        self._target = target
+        self._timeout_s = timeout_s
+        self._cache_size = cache_size
+        self._cache_s = cache_s
         self._worker = Worker(
             "agenteval-ground-truth-sql",
             max_waiting=_MAX_WAITING,

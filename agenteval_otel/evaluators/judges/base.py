@@ -138,13 +138,11 @@ class Guarded:
         cache: VerdictCache | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.inner, self.budget, self.breaker, self.cache, self._clock = (
-            judge,
-            budget,
-            breaker,
-            cache,
-            clock,
-        )
+        self.inner = judge
+        self.budget = budget
+        self.breaker = breaker
+        self.cache = cache
+        self._clock = clock
         self._version = judge.fingerprint_source()
 
     @property

@@ -36,7 +36,8 @@ class BatchAnswers:
     """
 
     def __init__(self, answers: Mapping[str, Verdict | JudgeError]) -> None:
-        self.answers, self.missing = dict(answers), dict[str, BatchQuestion]()
+        self.answers = dict(answers)
+        self.missing = dict[str, BatchQuestion]()
 
     def __repr__(self) -> str:
         return f"<BatchAnswers {len(self.answers)}, missing {len(self.missing)}>"

@@ -63,13 +63,12 @@ class CircuitBreaker:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings, self._clock, self._lock = (
-            settings or BreakerSettings(),
-            clock,
-            ForkSafeLock(),
-        )
+        self._settings = settings or BreakerSettings()
+        self._clock = clock
+        self._lock = ForkSafeLock()
         self._calls: deque[tuple[float, bool]] = deque(maxlen=_MAX_CALLS)
-        self._in_a_row, self._open_s = 0, self._settings.open_s
+        self._in_a_row = 0
+        self._open_s = self._settings.open_s
         self._open_until: float | None = None
         self._probe: object = None
         self._probe_until = 0.0
@@ -113,7 +112,8 @@ class CircuitBreaker:
                 return
             # A probe on a closed loop never ends: after ten minutes another may start.
             if now >= self._open_until and (self._probe is None or now >= self._probe_until):
-                self._probe, self._probe_until = call, now + _PROBE_S
+                self._probe = call
+                self._probe_until = now + _PROBE_S
                 return
             wait_s = max(0.0, self._open_until - now)
         raise JudgeError(
@@ -132,7 +132,9 @@ class CircuitBreaker:
                 self._probe = None
                 if not failed:
                     self._calls.clear()
-                    self._in_a_row, self._open_until, self._open_s = 0, None, self._settings.open_s
+                    self._in_a_row = 0
+                    self._open_until = None
+                    self._open_s = self._settings.open_s
                     return
                 self._open_s = min(self._settings.longest_open_s, 2 * self._open_s)
             # Calls from before it opened are no evidence.

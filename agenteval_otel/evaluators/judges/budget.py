@@ -227,7 +227,9 @@ class BudgetLimiter:
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = RANDOM.random,
     ) -> None:
-        self.limits, self._clock, self._draw = limits, clock, draw
+        self.limits = limits
+        self._clock = clock
+        self._draw = draw
         self._ledger = ledger or ledger_of(limits)
 
     async def reserve(

@@ -62,7 +62,8 @@ class VerdictCache:
             if settings.path is None
             else SqliteVerdicts(settings.path, settings)
         )
-        self._max_age_s, self._clock = settings.max_age_s, clock
+        self._max_age_s = settings.max_age_s
+        self._clock = clock
         self.hits = self.misses = 0
         _CACHES.add(self)
 
@@ -95,7 +96,8 @@ class MemoryVerdicts:
     """The verdicts of this process, at most `entries`; any thread may call."""
 
     def __init__(self, entries: int) -> None:
-        self._entries, self._lock = entries, ForkSafeLock()
+        self._entries = entries
+        self._lock = ForkSafeLock()
         self._kept: dict[str, KeptText] = {}
 
     async def find(self, key: str) -> KeptText | None:

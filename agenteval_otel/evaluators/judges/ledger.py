@@ -81,7 +81,8 @@ class MemoryLedger:
     """
 
     def __init__(self, *, share: float = 1.0) -> None:
-        self._share, self._lock = share, ForkSafeLock()
+        self._share = share
+        self._lock = ForkSafeLock()
         self._spent: dict[LedgerKey, Amount] = {}
         self._reserved: dict[str, LedgerEntry] = {}
         self._settled: deque[tuple[LedgerEntry, Amount]] = deque()
@@ -161,10 +162,8 @@ class SqliteLedger:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         event = "judge_spend_file_unusable"
-        self.store, self._account = (
-            SqliteStore(path, SCHEMA, event=event, patience_s=patience_s, clock=clock),
-            account,
-        )
+        self.store = SqliteStore(path, SCHEMA, event=event, patience_s=patience_s, clock=clock)
+        self._account = account
         self._own = MemoryLedger(share=_SHARE_WITHOUT_FILE)
         self._last_totals: Totals = {}
         self._reservations = 0

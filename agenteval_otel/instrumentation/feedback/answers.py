@@ -86,7 +86,8 @@ class Seen:
     """
 
     def __init__(self) -> None:
-        self._lock, self._secret = threading.Lock(), os.urandom(16)
+        self._lock = threading.Lock()
+        self._secret = os.urandom(16)
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 
     def is_new(self, key: Any) -> bool:

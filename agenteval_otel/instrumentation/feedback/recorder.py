@@ -96,7 +96,8 @@ class Recorder:
         return f"<Recorder unjoined={len(self._unjoined)}>"
 
     def _reset(self) -> None:
-        self._answers, self._seen = RecentAnswers(), Seen()
+        self._answers = RecentAnswers()
+        self._seen = Seen()
         self._unjoined: deque[tuple[float, Feedback, int]] = deque()  # with their bytes
         self._settings: tuple[Pipeline | None, dict[str, HandlerSettings]] = (None, {})
 
@@ -281,7 +282,8 @@ class Recorder:
         agent = feedback.agent or ""
         call = CapturedCall(self._settings_of(pipeline, agent), agent)
         # no call of a handler: it has no outcome
-        call.recorded, call.settled = (feedback.result,), True
+        call.recorded = (feedback.result,)
+        call.settled = True
         call.call_id = feedback.call_id
         span = feedback.span_context
         call.span_context = span if span is not None and span.is_valid else None

@@ -266,7 +266,9 @@ class _Comparing:
         names: tuple[str, str],
     ) -> None:
         self._a, self._b = self._sides = sides
-        self._options, self._names, self._criteria = options, names, criteria
+        self._options = options
+        self._names = names
+        self._criteria = criteria
         self._column = {name: column for column, name in enumerate(criteria)}
         self._matched = [key for key in self._a.by_key if key in self._b.by_key]
         self._is_paired = self._pairs_inputs()

@@ -70,13 +70,14 @@ class Backend:
                 "is searched by time: set --since", path=f"--from {self.title.lower()}"
             )
         self.counts: Counter[str] = Counter()
-        self._selection, self._nested, self._say = selection, nested_agents, say
-        self._since_ns, self._until_ns = selection.since_ns, selection.until_ns
-        self._timeout_s, self._headers, self._url = (
-            timeout_s,
-            dict(headers or {}),
-            url.rstrip("/") + "/",
-        )
+        self._selection = selection
+        self._nested = nested_agents
+        self._say = say
+        self._since_ns = selection.since_ns
+        self._until_ns = selection.until_ns
+        self._timeout_s = timeout_s
+        self._headers = dict(headers or {})
+        self._url = url.rstrip("/") + "/"
         self._messages = OtlpMessages("trace")
         self._seen: Ids = set()
         self._oldest_ns: int | None = None

@@ -61,12 +61,10 @@ class OtlpFiles:
                     "cannot be read: no such file, or no right to read it", path=path
                 )
         self.counts: Counter[str] = Counter()
-        self._paths, self._nested, self._say, self._says_how_far = (
-            paths,
-            nested_agents,
-            say,
-            progress,
-        )
+        self._paths = paths
+        self._nested = nested_agents
+        self._say = say
+        self._says_how_far = progress
         self._messages = {TRACES: OtlpMessages("trace"), LOGS: OtlpMessages("logs")}
         # SQLite's own temporary file: it has no name, so it is gone with the process, however that
         # ends.

@@ -45,7 +45,8 @@ class ResultsFile:
     def __init__(
         self, path: Path, options: Any, window: tuple[int | None, int | None], dataset: Path | None
     ) -> None:
-        self.path, self._dataset_path = path, dataset
+        self.path = path
+        self._dataset_path = dataset
         self._state_path = path.with_name(f"{path.name}.state")
         options_json = json.dumps([options, str(dataset)], sort_keys=True, default=str)
         self._state: dict[str, Any] = {

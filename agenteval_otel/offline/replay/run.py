@@ -72,13 +72,13 @@ class Replay:
         limit: int | None = None,
         progress: bool = False,
     ) -> None:
-        self._source, self._selection, self._config_of = source, selection, config_of
-        self._results, self._emitter, self._concurrency, self._limit = (
-            results,
-            emitter,
-            concurrency,
-            limit,
-        )
+        self._source = source
+        self._selection = selection
+        self._config_of = config_of
+        self._results = results
+        self._emitter = emitter
+        self._concurrency = concurrency
+        self._limit = limit
         self._emits_content = emitter is not None and emitter.content != "no_content"
         self._runs: dict[int, OfflineRun] = {}
         self._progress = Progress(
@@ -88,9 +88,11 @@ class Replay:
             share=source.share,
             more=source.progress,
         )
-        self.totals, self.compared = Totals(), SideBySide()
+        self.totals = Totals()
+        self.compared = SideBySide()
         self.scored = self.earlier = self.failing = self.unselected = self.undelivered = 0
-        self._unsent, self._flush_s = 0, _FLUSH_S
+        self._unsent = 0
+        self._flush_s = _FLUSH_S
 
     async def run(self) -> None:
         """Score all answers, or go on where an earlier process ended.

@@ -28,9 +28,11 @@ class RescoredCriterion:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.recorded, self.new = CriterionTotals(name), CriterionTotals(name)
+        self.recorded = CriterionTotals(name)
+        self.new = CriterionTotals(name)
         self.now_pass = self.now_fail = self.differ = self.recorded_failed = self.new_failed = 0
-        self.recorded_versions, self.new_versions = Counter[str](), Counter[str]()
+        self.recorded_versions = Counter[str]()
+        self.new_versions = Counter[str]()
 
     def add(
         self, before: EvaluationResult, after: EvaluationResult, unit: str | None = None

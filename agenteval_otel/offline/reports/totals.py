@@ -31,14 +31,19 @@ class CriterionTotals:
     def __init__(
         self, name: str, objective: float | None = None, records: CalibrationRecords | None = None
     ) -> None:
-        self.name, self.objective = name, objective
+        self.name = name
+        self.objective = objective
         self.record: CalibrationRecord | None = None
-        self._records, self._not_calibrated = records, "" if records is None else None
+        self._records = records
+        self._not_calibrated = "" if records is None else None
         self.scored = self.skipped = self.failed = self.passed = 0
-        self.labels, self.errors, self.skips = Counter[str](), Counter[str](), Counter[str]()
+        self.labels = Counter[str]()
+        self.errors = Counter[str]()
+        self.skips = Counter[str]()
         self.first_error = ""
         """What the first failed result says, with the place of its input. It may be content."""
-        self._scores, self._passes = UnitSums(), UnitSums()
+        self._scores = UnitSums()
+        self._passes = UnitSums()
 
     def __str__(self) -> str:
         """How many results of each kind, and why: ``0 scored, 12 failed: timeout 12``."""

@@ -99,7 +99,9 @@ class Board:
     """
 
     def __init__(self, plan: MonitoringPlan, name: str, description: str, *, is_raw: bool) -> None:
-        self.plan, self._name, self.is_raw = plan, name, is_raw
+        self.plan = plan
+        self._name = name
+        self.is_raw = is_raw
         self._dashboard = dashboard = builders.Dashboard(f"agenteval: {name}").uid(uid_of(name))
         dashboard.description(f"{description} {MARK} grafana`.").tags([_TAG]).timezone(
             "browser"
