@@ -301,10 +301,8 @@ class Instrument(NamedTuple):
         """Its name in Prometheus; a histogram's three series end in ``_bucket``, ``_sum`` and
         ``_count`` besides.
         """
-        name, unit = (
-            self.name.replace(".", "_"),
-            {"s": "_seconds", "By": "_bytes"}.get(self.unit, ""),
-        )
+        name = self.name.replace(".", "_")
+        unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
         return (
             name
             + ("" if name.endswith(unit) else unit)

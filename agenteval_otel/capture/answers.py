@@ -151,7 +151,8 @@ def _add_remains(reading: Reading, answer: Any) -> bool:
         is_anthropic or of == "response" or of.startswith(("chat.completion", "text_completion"))
     ):
         return False
-    id, usage = first(answer, "id"), usage_of(field(answer, "usage"))
+    id = first(answer, "id")
+    usage = usage_of(field(answer, "usage"))
     reading.add_turn(
         Turn(
             "assistant",

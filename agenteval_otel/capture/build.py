@@ -322,13 +322,15 @@ def read_prompt(
         prompt = None  # a web framework's request: its headers hold cookies and keys
     request = prompt
     prompt = _asked_in(request)
-    turns, system_text = _turns(prompt), _system(system)
+    turns = _turns(prompt)
+    system_text = _system(system)
     if turns is not None:
         question = last_question(turns)
         beside = (_system(field(prompt, name)) for name in SYSTEM_NAMES)
         system_text = system_text or next(filter(None, beside), None)
     else:
-        question, before = _text(prompt, handler), _history(history)
+        question = _text(prompt, handler)
+        before = _history(history)
         if before or system_text:
             turns = before if question is None else [*before, Turn("user", question)]
     if turns is not None and system_text and not (turns and turns[0].role == "system"):
@@ -372,7 +374,8 @@ def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
     ]
     if messages and (turn.role == "tool" or turn.text is None):
         return messages
-    content, calls = None if turn.text is None else clean(turn.text), plain_calls(turn.calls, copy)
+    content = None if turn.text is None else clean(turn.text)
+    calls = plain_calls(turn.calls, copy)
     return [
         *messages,
         {"role": turn.role, "content": content} | ({"tool_calls": calls} if calls else {}) | name,

@@ -549,7 +549,8 @@ def _make_reader(kind: type) -> Reader:
 
 def _reader_of_base(base: type) -> Reader | None:
     """Return how values of a base class of pydantic's or NumPy's are read. None for others."""
-    module, name = module_of(base), name_of(base)
+    module = module_of(base)
+    name = name_of(base)
     if module == "pydantic.networks" and name in ("_BaseUrl", "_BaseMultiHostUrl"):
         return lambda url: str(_stored(url, "_url"))
     if module == "numpy" and name == "generic":

@@ -98,7 +98,8 @@ def json_object(text: Any) -> Any:
 def usage_of(value: Any) -> Tokens | None:
     """Input and output tokens of a usage object; None where it has neither. Tokens of a cache that
     are counted beside the input are added to it, as the GenAI conventions ask."""
-    tokens_in, tokens_out = _count(value, _INPUT), _count(value, _OUTPUT)
+    tokens_in = _count(value, _INPUT)
+    tokens_out = _count(value, _OUTPUT)
     if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
         tokens_in += sum(_count(value, (name,)) or 0 for name in _CACHED)
     return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)

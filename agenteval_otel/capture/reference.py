@@ -51,7 +51,9 @@ class Reference(NamedTuple):
         """Letters, digits, ``-`` and ``_``, a letter first: fit for a header, a URL, a form and a
         command line. Without content, and not signed.
         """
-        trace_id, span_id, flags = 0, 0, 0
+        trace_id = 0
+        span_id = 0
+        flags = 0
         if self.span_context is not None:
             trace_id, span_id, _, flags, *_ = self.span_context
         fixed = _FIXED.pack(

@@ -158,7 +158,8 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
 
 def _report(loaded: Loaded, monitoring: str) -> Iterator[str]:
     """What will run."""
-    settings, pipeline = loaded.settings, build_loaded(loaded)
+    settings = loaded.settings
+    pipeline = build_loaded(loaded)
     if not settings.enabled:
         yield from ("Evaluation is disabled: calls count as disabled.", "")
     for name in (*settings.agents, ""):
@@ -290,7 +291,8 @@ def _emits(provider: Any) -> bool:
 
 
 def _describe_storage(part: Any) -> str:
-    words, place = _describe(part), getattr(part, "place", "")
+    words = _describe(part)
+    place = getattr(part, "place", "")
     return words if not place or "(" in words else f"{words}: {place}"
 
 
@@ -404,7 +406,8 @@ def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0)
 
 def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None, str]:
     """Problems by their path: objectives on criteria that nothing scores."""
-    settings, agents = loaded.settings, (None, *loaded.settings.agents)
+    settings = loaded.settings
+    agents = (None, *loaded.settings.agents)
     unscored = [(path, criterion) for _, path, criterion in _unscored_criteria(loaded, pipeline)]
     everything = list(
         dict.fromkeys(name for agent in agents for name in _scored(loaded, pipeline, agent))

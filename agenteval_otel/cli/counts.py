@@ -154,7 +154,8 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def _of_page(text: str) -> Counts:
-    counts, series = Counts(as_json=0), 0
+    counts = Counts(as_json=0)
+    series = 0
     for name, labels, value in samples_of(text):
         series += 1
 

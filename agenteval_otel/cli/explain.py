@@ -106,7 +106,8 @@ def _time_to_page(arguments: argparse.Namespace) -> list[str]:
     from agenteval_otel.cli.provision import plan_of
     from agenteval_otel.provisioning.delays import notes_of, table_of
 
-    processes, plan = max(1, arguments.processes), plan_of(arguments.settings, None)
+    processes = max(1, arguments.processes)
+    plan = plan_of(arguments.settings, None)
     table = table_of(
         plan,
         verdicts_per_s=arguments.per_minute / 60.0,

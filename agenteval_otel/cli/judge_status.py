@@ -79,7 +79,8 @@ def _read(
         def label(attribute: str, labels: dict[str, str] = labels) -> str:
             return labels.get(attribute.replace(".", "_"), "")
 
-        model, check = label(names.JUDGE_MODEL), label(names.JUDGE_CHECK)
+        model = label(names.JUDGE_MODEL)
+        check = label(names.JUDGE_CHECK)
         key = label(names.EVALUATION_NAME), model
         if is_of(name, names.METRIC_JUDGE_AGREEMENT):
             judged[key].agreement[check] = min(value, judged[key].agreement.get(check, value))

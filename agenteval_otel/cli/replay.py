@@ -353,7 +353,8 @@ def _configurations(arguments: argparse.Namespace) -> tuple[ConfigOf, OtlpStorag
     others.
     """
     loaded = load_settings(arguments.settings, profile=arguments.profile)
-    settings, pipeline = loaded.settings, build_loaded(loaded)
+    settings = loaded.settings
+    pipeline = build_loaded(loaded)
     chosen = {"tags": tuple(arguments.tags), "execution": tuple(arguments.execution)}
     configs: dict[str, EvaluationRunConfig | None] = {}
     for agent in ("", *settings.agents):

@@ -152,7 +152,8 @@ class Component(FreshCopies):
     @model_serializer(mode="wrap")
     def _masked(self, dump: Callable[[Any], dict[str, Any]], info: Any) -> dict[str, Any]:
         # Dumps are shown, logged and stored: secrets are in them only on request.
-        context, out = info.context or {}, self.fingerprint_exclude
+        context = info.context or {}
+        out = self.fingerprint_exclude
         fields = {
             name: value
             for name, value in dump(self).items()

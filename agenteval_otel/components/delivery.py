@@ -28,11 +28,14 @@ got: that value waits, the others go on. Every other error that is worth a retry
 everything.
 """
 
-_BATCH_BYTES, _BATCH_ITEMS = 512 * 1024, 100
+_BATCH_BYTES = 512 * 1024
+_BATCH_ITEMS = 100
 # of one receiver, so that one that is away leaves room for other providers
 _MAX_BYTES = 8 * 1024 * 1024
 _IDLE_S = 10.0  # after which the connections are closed and the thread ends
-_FIRST_RETRY_S, _LATE_S, _LATEST_S = 0.5, 1.0, 8.0
+_FIRST_RETRY_S = 0.5
+_LATE_S = 1.0
+_LATEST_S = 8.0
 _HURRIED_S = 0.25
 _LOOK_AGAIN_S = 0.02
 
@@ -251,7 +254,8 @@ class BatchDelivery:
         if late:
             self._late = [item for item in self._late if self._late_at(item) > now]
             self._waiting.extendleft(reversed(late))
-        items, size = list[_Item](), 0
+        items = list[_Item]()
+        size = 0
         while self._waiting and len(items) < _BATCH_ITEMS and size < _BATCH_BYTES:
             items.append(self._waiting.popleft())
             size += items[-1].size
@@ -266,7 +270,8 @@ class BatchDelivery:
         with self._changed:
             if self._sending is not items:
                 return  # closed meanwhile, and given up; or in a forked child
-            now, self._sending = time.monotonic(), []
+            now = time.monotonic()
+            self._sending = []
             again: list[_Item] = []
             delays = [error for error in outcomes if _holds_up(error)]
             self._failures = self._failures + 1 if delays else 0

@@ -153,7 +153,8 @@ def erase_off_peak(
     """Delete answers that wait for off-peak evaluators from their file."""
     if settings.off_peak is None:
         return []
-    place, path = f"{settings.off_peak.path} (answers that wait)", settings.off_peak.path
+    place = f"{settings.off_peak.path} (answers that wait)"
+    path = settings.off_peak.path
     try:
         return [ErasedPlace(place, erase_waiting_of(path, erasure, dry_run=dry_run))]
     except Exception as error:

@@ -167,7 +167,8 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
         raise ConfigurationError(
             f"expected a file that ends in {', '.join(_LOADERS)}", path=str(file)
         )
-    text, name = _text_of(file), file.name
+    text = _text_of(file)
+    name = file.name
     try:
         values, origins = loader(text, name)
     except RecursionError:

@@ -17,7 +17,8 @@ from agenteval_otel.evaluators.compat.agentdock import ENTRIES, SETTINGS_OF, che
 from agenteval_otel.runtime.masking import MASK, is_secret, mask_known, mask_text
 
 _PREFIX = "AGENTEVAL_"
-_SETTINGS, _PROFILE = "AGENTEVAL_SETTINGS", "AGENTEVAL_PROFILE"
+_SETTINGS = "AGENTEVAL_SETTINGS"
+_PROFILE = "AGENTEVAL_PROFILE"
 # of the Partnership Agent's settings, ``{"Evaluation": {"Enabled": true}}``
 _SECTION = "Evaluation"
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
@@ -252,7 +253,8 @@ def _read_variables(
             secrets.add(text)
         return text
 
-    variables, warnings = [], []
+    variables = []
+    warnings = []
     for name in sorted(environment):
         text = environment[name].strip()
         if not name.startswith(_PREFIX) or name in (_SETTINGS, _PROFILE) or not text:

@@ -437,7 +437,8 @@ def reload() -> bool:
 
 
 def _reload_once() -> bool:
-    request, before = _STATE.request, _STATE.settings
+    request = _STATE.request
+    before = _STATE.settings
     try:
         if request is None:
             raise ConfigurationError(

@@ -18,7 +18,8 @@ from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 
-_CONTRACT, _UNWRITABLE = "x-contract", "x-unwritable"
+_CONTRACT = "x-contract"
+_UNWRITABLE = "x-unwritable"
 _VARIABLE = {
     "type": "string",
     "pattern": r"\$\{[A-Za-z_]",
@@ -36,7 +37,8 @@ def json_schema() -> dict[str, Any]:
     schema = _Schema()
     root = schema.model(Settings)
     agent = schema.model(AgentSettings)
-    storage, sampler = schema.choice(EvaluationStorageProvider), schema.choice(Sampler)
+    storage = schema.choice(EvaluationStorageProvider)
+    sampler = schema.choice(Sampler)
     several = {"anyOf": [{"type": "array", "items": storage}, storage]}
     root["properties"]["storage"] = _described(several, root["properties"]["storage"])
     for properties in (root["properties"], agent["properties"]):
@@ -154,7 +156,8 @@ class _Schema:
                 self.definitions[name] = self._choice_of(self._wanted[name])
 
     def _choice_of(self, contract: type[Component]) -> dict[str, Any]:
-        references, bare = [], []
+        references = []
+        bare = []
         for name, model in writable_types(contract).items():
             made = self.model(model)
             if not made.get("required"):

@@ -49,10 +49,8 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
     for name in ("score", "normalized"):
         if type(fields[name]) not in _PLAIN:
             wrong[name] = _plain_of(fields[name])
-    score, normalized = (
-        wrong.get("score", fields["score"]),
-        wrong.get("normalized", fields["normalized"]),
-    )
+    score = wrong.get("score", fields["score"])
+    normalized = wrong.get("normalized", fields["normalized"])
     if not _is_score(score):
         wrong |= {**_NO_SCORE, "error": "no finite score", "error_type": "invalid_score"}
     elif normalized is None:

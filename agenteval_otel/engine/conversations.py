@@ -67,7 +67,8 @@ class Conversations(Capability):
 
     def join(self, call: CapturedCall, turn: EvaluationInput) -> None:
         """Take an answer as a turn of its conversation, on the background thread; raises nothing."""
-        decision, span = call.decision or _UNKNOWN, call.span_context
+        decision = call.decision or _UNKNOWN
+        span = call.span_context
         if call.joined or decision.reason == _FEEDBACK:
             return
         call.joined = True

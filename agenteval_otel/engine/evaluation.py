@@ -129,7 +129,8 @@ class Evaluation:
         """Start the evaluators; None where all of them are done, else what gives the call's
         outcome.
         """
-        engine, call = self._engine, self.call
+        engine = self._engine
+        call = self.call
         # known before another thread took over, or taken over
         if self._outcome is not None or self.superseded:
             return None
@@ -155,7 +156,9 @@ class Evaluation:
         return self._later
 
     def _new_run(self) -> Run:
-        engine, call, settings = self._engine, self.call, self._settings
+        engine = self._engine
+        call = self.call
+        settings = self._settings
         skip_models = engine.shedding.skip_models and settings.calls_model and call.waited is None
         if call.late is not None:
             self._sampled = call.late.sampled
@@ -212,7 +215,8 @@ class Evaluation:
         settings = self._settings
         if self._run_span is None:
             self.ensure_agent_span()
-            links, began = links_of(self.call), self._started_ns
+            links = links_of(self.call)
+            began = self._started_ns
             self._run_span = emitter.open_run_span(
                 self.call.agent, self.call.span_context, began, links, self._engine.sampled.key
             )
@@ -289,7 +293,8 @@ class Evaluation:
             self._settings.storage.interrupted(error)
 
     def _over(self, outcome: RunOutcome) -> None:
-        late, waited = self.call.late, self.call.waited
+        late = self.call.late
+        waited = self.call.waited
         outcome = outcome if late is None else late.completed(outcome)
         self._outcome = outcome._replace(
             results=with_least_probability(
@@ -358,7 +363,8 @@ class Evaluation:
             return EVALUATED
         if self.superseded or self._outcome is None:  # another thread goes on
             return PIPELINE_FAILED
-        later, storage = self._later, self._settings.storage
+        later = self._later
+        storage = self._settings.storage
         response = self._emitted(self._outcome)
         if isinstance(response, str):
             return response
@@ -376,7 +382,8 @@ class Evaluation:
 
     def _emitted(self, outcome: RunOutcome) -> EvaluatedResponse | str:
         """Emit the response, unless that was done before, and return it; else the call's outcome."""
-        engine, later = self._engine, self._later
+        engine = self._engine
+        later = self._later
         engine.finishing = self
         try:
             # All that redactors may hold up comes before the right to emit is taken.
@@ -415,7 +422,9 @@ class Evaluation:
         marks.
         """
         if self._response is None:
-            engine, call, settings = self._engine, self.call, self._settings
+            engine = self._engine
+            call = self.call
+            settings = self._settings
             self.ensure_agent_span()
             results = engine.capabilities.on_results(settings, outcome.results)
             if results is not outcome.results:
@@ -469,7 +478,9 @@ class Evaluation:
         """Emit the results and pass them to all that watches them; with the right to do so, which is
         given back. Raises nothing: what was emitted is evaluated, whatever breaks behind it.
         """
-        engine, call, settings = self._engine, self.call, self._settings
+        engine = self._engine
+        call = self.call
+        settings = self._settings
         is_sent, self._stage = self._stage == "sent", "emitting"
         for part, error in outcome.broken:
             engine.broken(part, error)
@@ -512,7 +523,8 @@ class Evaluation:
 
     def _make_emission(self, outcome: RunOutcome) -> None:
         """Build what is emitted; blocks while redactors run."""
-        emitter, response = self._settings.emitter, self._respond(outcome)
+        emitter = self._settings.emitter
+        response = self._respond(outcome)
         if emitter is None or (self._settings.runner.off_peak and not response.results):
             return  # without results all evaluators of its kind wait
         self._emission = emitter.emission(
@@ -530,7 +542,9 @@ class Evaluation:
             self._engine.broken("telemetry", error)
 
     def _emit_response(self, response: EvaluatedResponse) -> None:
-        engine, call, emitter = self._engine, self.call, self._settings.emitter
+        engine = self._engine
+        call = self.call
+        emitter = self._settings.emitter
         if call.span is not None:
             engine.end_span(call, score_attributes(response.results))
         if emitter is None or self._emission is None:
@@ -544,7 +558,8 @@ class Evaluation:
 
     def ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""
-        call, settings = self.call, self._settings
+        call = self.call
+        settings = self._settings
         if (
             call.recorded
             or call.span_context is not None

@@ -118,10 +118,12 @@ class Engine:
             evaluation.prepare_response()
             pause()
         self._send_together(over)
-        room, items = True, 0
+        room = True
+        items = 0
         for evaluation in over:
             if room and items >= _LOOK_EVERY_ITEMS:
-                room, items = self.emitters_have_room(), 0
+                room = self.emitters_have_room()
+                items = 0
             items += evaluation.items
             done(evaluation.call, evaluation.finish() if room else evaluation.finish_later())
             pause()
@@ -151,7 +153,8 @@ class Engine:
         """The evaluation of a call; its outcome where it goes no further."""
         settings: HandlerSettings = call.settings
         evaluation: Evaluation | None = call.evaluation
-        self.present, part = None, "capture"
+        self.present = None
+        part = "capture"
         if call.recorded or call.late is not None:
             if evaluation is None:
                 evaluation = call.evaluation = Evaluation(

@@ -203,7 +203,8 @@ class OffPeak(Capability):
             }
         )
         size = len(entry.encode("utf-8", "replace")) + _ROW_BYTES
-        now_s, max_bytes = self.clock(), self.settings.max_bytes
+        now_s = self.clock()
+        max_bytes = self.settings.max_bytes
 
         def insert(connection: sqlite3.Connection) -> bool:
             total = connection.execute("SELECT size FROM total").fetchone()[0]
@@ -256,7 +257,8 @@ class OffPeak(Capability):
             if not waited.is_first:
                 self._ended(waited.id, "changed")
                 return
-            missing, now_s = waited.batch.missing, self.clock()
+            missing = waited.batch.missing
+            now_s = self.clock()
             self._store.write(
                 lambda connection: note_questions(connection, waited.id, missing, now_s)
             )

@@ -299,13 +299,12 @@ class SamplingRecord:
         """The probability among the responses of this process, what came before it, and the facts
         of the result.
         """
-        decision, by_trace = call.decision, self.settings.unit == "trace"
+        decision = call.decision
+        by_trace = self.settings.unit == "trace"
         probability = probability_of(decision) if decision else None
         if (sampled := call.sampled) is not None:  # by the application that sent the answer
-            upstream, is_clustered = (
-                Upstream(sampled.upstream, sampled.same_randomness),
-                sampled.clustered,
-            )
+            upstream = Upstream(sampled.upstream, sampled.same_randomness)
+            is_clustered = sampled.clustered
         else:
             # A decision with randomness of its own (a conversation's) is independent of what the
             # trace's decided.
@@ -321,7 +320,8 @@ class SamplingRecord:
             self._compare_with_head_sampling(call)
         if upstream.unknown:
             self._note_unknown(upstream.unknown)
-            probability, upstream = None, NOTHING_KNOWN
+            probability = None
+            upstream = NOTHING_KNOWN
         received = probability is not None and upstream.probability is None
         return (
             probability,

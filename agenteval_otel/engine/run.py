@@ -337,8 +337,10 @@ class Run:
         if self.superseded:  # by a run that begins it too
             return
         step = self._due[index]
-        evaluator, executor = step.evaluator, self.runner.executor
-        started_ns, tick = time_ns(), perf_counter_ns()
+        evaluator = step.evaluator
+        executor = self.runner.executor
+        started_ns = time_ns()
+        tick = perf_counter_ns()
         try:
             if self._skip_models and step.calls_model:
                 raise EvaluationSkipped(LOAD_SHED)
@@ -373,7 +375,9 @@ class Run:
 
     def _measured(self, step: Step) -> Any:
         """`_inline`, with its CPU time: for a while after an evaluation that took long."""
-        watched, index, began = self.runner.watched, self.at, thread_time()
+        watched = self.runner.watched
+        index = self.at
+        began = thread_time()
         try:
             return self._inline(step)
         finally:
@@ -494,7 +498,8 @@ class Run:
         return shadow_results(results) if step.shadow else results
 
     def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
-        facts, criteria = self._facts(step), self._criteria_for(step)
+        facts = self._facts(step)
+        criteria = self._criteria_for(step)
         facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
         if step.scores is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
             return self._named(step, [completed(raw, facts | corrections(raw, criteria))])
@@ -540,7 +545,8 @@ class Run:
 
 
 def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
-    escalation, scores = runner.escalation, None
+    escalation = runner.escalation
+    scores = None
     if (
         isinstance(evaluator, CriterionEvaluator)
         and type(evaluator).evaluate is CriterionEvaluator.evaluate

@@ -85,7 +85,8 @@ class OffPeakSettings(FrozenSettings):
         if self.batch:
             return True
         local = datetime.fromtimestamp(now_s, UTC).astimezone(ZoneInfo(self.timezone)).time()
-        begins, ends = time_of_day.fromisoformat(self.begins), time_of_day.fromisoformat(self.ends)
+        begins = time_of_day.fromisoformat(self.begins)
+        ends = time_of_day.fromisoformat(self.ends)
         return begins <= local < ends if begins < ends else local >= begins or local < ends
 
 

@@ -398,7 +398,8 @@ def importable(thing: Any) -> tuple[str, str]:
     """The module and the qualified name of a class or a function; LookupError where something else
     is there.
     """
-    module, path = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    module = getattr(thing, "__module__", None)
+    path = getattr(thing, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(path, str):
         raise LookupError(f"an object of class {type(thing).__name__} has no name to import it by")
     with suppress(AttributeError):

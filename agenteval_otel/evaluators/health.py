@@ -52,7 +52,8 @@ _WITHHELD = frozenset(
     }
 )
 
-_HEAD, _TAIL = 1024, 2048
+_HEAD = 1024
+_TAIL = 2048
 _LONG_ENOUGH_TO_BREAK_OFF = 200
 _LONG_LINE = 40
 # Zero-width and joining marks, soft hyphen, byte order mark, Braille blank, Hangul fillers: all

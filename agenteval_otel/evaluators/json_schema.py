@@ -107,7 +107,8 @@ def _problems(validator: Any, value: Any) -> list[str]:
 
 def _check(value: Any) -> None:
     """Refuse NaN, which the library reads as null, and depths that it would not check."""
-    level, size = [value], 0
+    level = [value]
+    size = 0
     for _ in range(_MAX_DEPTH):
         size += len(level)
         if size > _MAX_VALUES:

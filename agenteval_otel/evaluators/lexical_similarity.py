@@ -32,7 +32,8 @@ def sorensen_dice(first: str, second: str, size: int) -> float:
         or min(len(first), len(second)) < size
         or not (first.isascii() and second.isascii())
     ):
-        grams, others = _ngrams(first, size), _ngrams(second, size)
+        grams = _ngrams(first, size)
+        others = _ngrams(second, size)
         return 2 * len(grams & others) / (len(grams) + len(others))
     # the bigrams of ASCII in a table: a fraction of the time of sets
     seen = np.zeros((2, 1 << 14), np.bool_)
@@ -80,7 +81,8 @@ def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
     left: dict[str, list[int]] = {}
     for at in range(len(second) - 1, -1, -1):
         left.setdefault(second[at], []).append(at)
-    matched, other = [], []
+    matched = []
+    other = []
     for at, char in enumerate(first):
         places = left.get(char)
         # Places too far left here stay too far left for the rest.

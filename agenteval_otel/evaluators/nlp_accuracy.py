@@ -83,7 +83,8 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
     async def score(self, evaluation_input: EvaluationInput) -> Score:
         if self.without_reference == "skip" and evaluation_input.ground_truth is None:
             raise EvaluationSkipped(NO_GROUND_TRUTH)
-        response, ground_truth = evaluation_input.text_at("response"), evaluation_input.ground_truth
+        response = evaluation_input.text_at("response")
+        ground_truth = evaluation_input.ground_truth
         # An answer that is itself a list is compared with a list as a whole.
         references = [ground_truth] if response is None else references_of(ground_truth)
         references = [reference for reference in references if reference != ""] or [""]

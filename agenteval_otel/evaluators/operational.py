@@ -115,7 +115,8 @@ class Contains(OperationalEvaluator, type="Contains"):
         missing = [wanted for wanted in self.substrings if wanted not in text]
         if not missing:
             return Score(value=1.0, passed=True, reasoning=f"all {len(self.substrings)} found")
-        present, wanted = len(self.substrings) - len(missing), len(self.substrings)
+        present = len(self.substrings) - len(missing)
+        wanted = len(self.substrings)
         if self.mode == "any" and present:
             return Score(value=1.0, passed=True, reasoning=f"{present} of {wanted} found")
         shown = ", ".join(map(_shown, missing[:8])) + (", ..." if len(missing) > 8 else "")

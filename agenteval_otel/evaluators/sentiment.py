@@ -27,7 +27,8 @@ from agenteval_otel.runtime.text import composed
 
 BUILTIN: Final = "builtin"
 AFINN: Final = "afinn"
-_LOWEST, _HIGHEST = -5, 5
+_LOWEST = -5
+_HIGHEST = 5
 _FILES = Path(__file__).parent / "lexicon"
 
 OutputType = Literal["comparativeNormalized", "rawScore", "category"]

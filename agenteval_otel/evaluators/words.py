@@ -81,7 +81,8 @@ class Terms:
         if len(self._terms) <= _FEW:
             return sum(len(_whole(term).findall(text)) for term in self._terms if term in text)
         tokens = _tokens_of(text)
-        total, ends = sum(token in self._terms for token in tokens), dict[str, int]()
+        total = sum(token in self._terms for token in tokens)
+        ends = dict[str, int]()
         for start, term in self._phrases_in(text, tokens):
             if start >= ends.get(term, 0):
                 ends[term] = start + len(term)

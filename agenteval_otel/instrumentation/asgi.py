@@ -131,7 +131,8 @@ class _Connection:
         except OSError:
             self.is_gone = True
             raise
-        kind, exchange = message["type"], self._exchange
+        kind = message["type"]
+        exchange = self._exchange
         if kind == "http.response.start":
             exchange.begin_response(message.get("status", 0), _headers(message))
         elif kind == "http.response.body":

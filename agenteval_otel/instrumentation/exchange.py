@@ -316,7 +316,9 @@ class Exchange:
         """
         if self.ended:
             return
-        call, handler, self.ended = self._call, self._handler, True
+        call = self._call
+        handler = self._handler
+        self.ended = True
         # The scope may have been opened in another task, which closes it.
         self._token, call.token = call.token, None
         if call.has_inner:
@@ -331,7 +333,9 @@ class Exchange:
         handler.leave(call, None, error)
 
     def _keep_prompt(self, call: CapturedCall) -> None:
-        request, query, body = self.request, self._facts["query"], bytes(self.request.kept)
+        request = self.request
+        query = self._facts["query"]
+        body = bytes(self.request.kept)
         call.left_out += request.truncated or (bool(request.unread) and request.was_sent)
         call.prompt = RequestBody(body, query, request.kind)
         call.size_bytes += most_parsed_bytes(body) + kept_bytes(query)
@@ -353,7 +357,8 @@ class Exchange:
         if unread:
             call.answer = Unreadable("the response", unread, "unreadable_body")
             return
-        body, is_stream = bytes(response.kept), self._pieces > 1 and not response.has_length
+        body = bytes(response.kept)
+        is_stream = self._pieces > 1 and not response.has_length
         if (
             end == "completed"
             and (not is_stream or _JSON.match(response.kind))
@@ -597,7 +602,8 @@ def _parsed(routes: Any, agent: str | None) -> list[tuple[str | None, re.Pattern
 
 def _pattern(path: str) -> str:
     """A path's regular expression: ``{name}`` is one segment, ``*`` at the end is all that follows."""
-    pattern, at = "", 0
+    pattern = ""
+    at = 0
     for part in _PART.finditer(path):
         pattern += re.escape(path[at : part.start()]) + (".*" if part[0] == "*" else "[^/]+")
         at = part.end()

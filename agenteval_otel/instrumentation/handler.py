@@ -42,8 +42,12 @@ from agenteval_otel.semconv import (
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
 
-_now_ns, _tick_ns, _pid = time.time_ns, time.perf_counter_ns, os.getpid
-_current_context, _fresh_call, _thread = current_context, fresh_call, THREAD
+_now_ns = time.time_ns
+_tick_ns = time.perf_counter_ns
+_pid = os.getpid
+_current_context = current_context
+_fresh_call = fresh_call
+_thread = THREAD
 _LOOP_EVERY = 64
 _CALL_BYTES = 540
 _SOCKET_NAMES: Final = frozenset({"websocket", "ws"})

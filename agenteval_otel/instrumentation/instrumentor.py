@@ -96,10 +96,8 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             self._set_up(chosen)
 
     def _set_up(self, chosen: Settings) -> None:
-        routes, add = (
-            chosen.routes,
-            getattr(trace.get_tracer_provider(), "add_span_processor", None),
-        )
+        routes = chosen.routes
+        add = getattr(trace.get_tracer_provider(), "add_span_processor", None)
         if chosen.spans and add is not None:
             self._processor = AgentEvalSpanProcessor()
             add(self._processor)

@@ -141,7 +141,8 @@ class SpanEvaluation:
         try:
             read, sampled = answer.read()
             sampled = pipeline.sampled.as_forwarded(sampled)
-            agent, place = agent_of(read.agent, answer.resource), place_of(answer.resource)
+            agent = agent_of(read.agent, answer.resource)
+            place = place_of(answer.resource)
             settings = self._handler(agent).binding.settings
             origin = origin_of(place)
             if not (pipeline.enabled and settings.enabled):
@@ -224,9 +225,11 @@ class SpanEvaluation:
         *,
         is_monitored: bool,
     ) -> None:
-        span, agent = mapped.span, agent_of(mapped.input.agent, mapped.span.resource)
+        span = mapped.span
+        agent = agent_of(mapped.input.agent, mapped.span.resource)
         place = place_of(span.resource) if self._is_remote else {}
-        handler, origin = self._handler(agent), origin_of(place)
+        handler = self._handler(agent)
+        origin = origin_of(place)
         binding = handler.binding
         settings = binding.settings
         pipeline = binding.pipeline
@@ -458,7 +461,8 @@ class AgentEvalSpanProcessor(SpanProcessor):
         """Give up the traces that wait and have a span with one of the ids; their number."""
         if not self._worker.has_thread:
             return 0
-        removed, done = list[int](), threading.Event()
+        removed = list[int]()
+        done = threading.Event()
 
         def remove() -> None:
             try:
@@ -508,7 +512,8 @@ class AgentEvalSpanProcessor(SpanProcessor):
 
         With `done` there is no wait for a quiet trace, and `last` takes every trace as it is.
         """
-        assembler, now_s = self._assembler, time.monotonic()
+        assembler = self._assembler
+        now_s = time.monotonic()
         waiting_bytes = assembler.size_bytes
         try:
             CURRENT.set(EVALUATING)

@@ -225,11 +225,14 @@ def unmonitored(function: Any) -> Any:
 
 
 def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
-    enter, current, handler.scoped = handler.enter, CURRENT.get, True
+    enter = handler.enter
+    current = CURRENT.get
+    handler.scoped = True
 
     def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, binding = None, handler.binding
+            call = None
+            binding = handler.binding
             # Unsampled calls make no further call, except within another monitored one.
             if current() is not None:
                 call = enter(args, kwargs)
@@ -264,11 +267,14 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
 def _coroutine(
     function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None
 ) -> Any:
-    enter, current, handler.scoped = handler.enter, CURRENT.get, True
+    enter = handler.enter
+    current = CURRENT.get
+    handler.scoped = True
 
     async def monitored(*args: Any, **kwargs: Any) -> Any:
         try:
-            call, binding = entered, handler.binding
+            call = entered
+            binding = handler.binding
             if call is not None:
                 pass
             elif current() is not None:
@@ -307,10 +313,13 @@ def _generator(
         call = entered or _enter(handler, args, kwargs)
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
-        send, throw = stream.send, stream.throw
+        send = stream.send
+        throw = stream.throw
         if call is not None and call.span is not None:
             send, throw = handler.scope.around(call, send), handler.scope.around(call, throw)
-        resume, sent, closing = send, None, False
+        resume = send
+        sent = None
+        closing = False
         end: StreamEnd = "error"
         problem: BaseException | None = None
         try:
@@ -330,7 +339,9 @@ def _generator(
                     sent = yield chunk
                     resume = send
                 except BaseException as thrown:
-                    resume, sent, closing = throw, thrown, isinstance(thrown, GeneratorExit)
+                    resume = throw
+                    sent = thrown
+                    closing = isinstance(thrown, GeneratorExit)
         except GeneratorExit:
             end = "abandoned"
             raise
@@ -353,12 +364,16 @@ def _async_generator(
         call = entered or _enter(handler, args, kwargs)
         chunks: list[Any] = []
         left = STREAM_CHARS if call is not None and call.settings is not None else 0
-        first, send, throw = _first_send(stream), stream.asend, stream.athrow
+        first = _first_send(stream)
+        send = stream.asend
+        throw = stream.athrow
         if call is not None and call.span is not None:
             first, send, throw = (
                 handler.scope.around_async(call, step) for step in (first, send, throw)
             )
-        resume, sent, closing = first, None, False
+        resume = first
+        sent = None
+        closing = False
         end: StreamEnd = "error"
         problem: BaseException | None = None
         try:
@@ -378,7 +393,9 @@ def _async_generator(
                     sent = yield chunk
                     resume = send
                 except BaseException as thrown:
-                    resume, sent, closing = throw, thrown, isinstance(thrown, GeneratorExit)
+                    resume = throw
+                    sent = thrown
+                    closing = isinstance(thrown, GeneratorExit)
         except (GeneratorExit, asyncio.CancelledError):
             end = "abandoned"  # a server cancels the task of a client that has gone
             raise

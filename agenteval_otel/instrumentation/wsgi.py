@@ -21,10 +21,8 @@ class AgentEvalMiddleware(Middleware):
     """
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        method, path = (
-            environ["REQUEST_METHOD"],
-            environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", ""),
-        )
+        method = environ["REQUEST_METHOD"]
+        path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
         if not path.isascii():  # the bytes of a path stand as if they were Latin-1
             path = path.encode("latin-1", "replace").decode("utf-8", "replace")
         exchange, reference = self.begin(

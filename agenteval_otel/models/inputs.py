@@ -38,7 +38,8 @@ ROOTS = {
 }
 """What a path to a value begins with, and the field that it is."""
 _MOST_REFERENCES = 100  # each is compared, or embedded
-_ANSWERING, _BETWEEN = ("assistant", "ai", "model"), ("tool", "function")
+_ANSWERING = ("assistant", "ai", "model")
+_BETWEEN = ("tool", "function")
 
 
 class EvaluationCriteria(Value):
@@ -512,7 +513,8 @@ def turns_of_messages(messages: Sequence[Message]) -> Iterator[EvaluationInput]:
     for message in [*messages[first:], None]:
         if turn and (message is None or (message.role == "user" and turn[-1].role != "user")):
             yield _turn_of(turn, before)
-            before, turn = [], []
+            before = []
+            turn = []
         if message is not None:
             turn.append(message)
     if before and first == len(messages):

@@ -102,7 +102,8 @@ class OfflineRun:
             snapshot = copy_with(
                 snapshot, {"criteria": AgentDockCriteria.reading(snapshot.criteria)}
             )
-        started_ns, tick = time.time_ns(), time.perf_counter_ns()
+        started_ns = time.time_ns()
+        tick = time.perf_counter_ns()
         token = CURRENT.set(EVALUATING)
         failures: list[BaseException] = []
         try:
@@ -266,7 +267,8 @@ async def run_evaluations(
     total = len(inputs) if isinstance(inputs, Sized) else None
     results: dict[int, AggregatedEvaluationResult] = {}
     running: dict[int, asyncio.Event] = {}
-    waiting, broken = enumerate(inputs), 0
+    waiting = enumerate(inputs)
+    broken = 0
     with (
         contextlib.closing(OfflineRun(config, answer)) as run,
         contextlib.closing(Progress(total, shown=progress)) as shown,

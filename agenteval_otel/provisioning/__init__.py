@@ -91,7 +91,8 @@ def files_for(
     """The files of a target, or of all, by their paths below the folder that the user chooses."""
     files: dict[str, str] = {}
     for name in _members(target):
-        folder, known = TARGETS[name].folder, TARGETS[name].options
+        folder = TARGETS[name].folder
+        known = TARGETS[name].options
         chosen = {
             option: value
             for option, value in (options or {}).items()

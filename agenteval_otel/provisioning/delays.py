@@ -25,7 +25,8 @@ KEEP_S: Final = 900.0
 """A page lasts so much longer than its breach: as long as a restarted process takes to detect the
 same one anew.
 """
-_STREAMS, _MOST = 400, 50_000
+_STREAMS = 400
+_MOST = 50_000
 _VERDICTS, _WINDOWS = 1_000_000, 20  # of a simulation of false pages: at least, and of each process
 _ONE_BY_ONE = (
     "These are the delays of answers that do not depend on one another. Conversations whose turns are alike take two "
@@ -116,14 +117,17 @@ def false_pages(objective: Objective, *, verdicts_per_s: float, processes: int) 
     """The false pages of an objective with `of_last`, simulated; of 1, with an evaluator wrong in
     0.1 % of verdicts.
     """
-    size, failing = objective.of_last or 1, _failing_at(objective)
-    steps, random = max(_VERDICTS // processes, _WINDOWS * size), np.random.default_rng(0)
+    size = objective.of_last or 1
+    failing = _failing_at(objective)
+    steps = max(_VERDICTS // processes, _WINDOWS * size)
+    random = np.random.default_rng(0)
     breached = np.zeros(steps, dtype=np.bool_)
     for _ in range(processes):
         failures = np.cumsum(random.random(steps + size) < failing, dtype=np.int32)
         breached |= failures[size:] - failures[:-size] > allowed_failures(objective)
     per_s = verdicts_per_s / processes
-    keep, gaps = max(1.0, KEEP_S * per_s), np.diff(np.flatnonzero(breached))
+    keep = max(1.0, KEEP_S * per_s)
+    gaps = np.diff(np.flatnonzero(breached))
     pages = int((gaps > keep).sum()) + bool(breached.any())
     firing = float((np.minimum(gaps, keep).sum() + keep) / steps) if pages else 0.0
     return FalsePages(steps / per_s / pages if pages else math.inf, min(1.0, firing))
@@ -204,12 +208,11 @@ def warnings_of(plan: MonitoringPlan) -> Iterator[str]:
     for item in plan.paged:
         if item.of_last is None:
             continue
-        objective, who = (
-            Objective(item.objective or 1.0, item.of_last),
-            f"criterion {item.name!r}{_of(item)}",
-        )
+        objective = Objective(item.objective or 1.0, item.of_last)
+        who = f"criterion {item.name!r}{_of(item)}"
         failing = _failing_at(objective)
-        exact, half = by_chance(objective, failing), by_chance(objective, failing / 2)
+        exact = by_chance(objective, failing)
+        half = by_chance(objective, failing / 2)
         if objective.share >= 1.0:
             yield (
                 f"{who}: with `of_last: {item.of_last}` any failure is a breach. An evaluator that is wrong in one of "

@@ -250,13 +250,13 @@ def corrected(agreement: Agreement, rate: str, verdicts: str) -> dict[str, str]:
     results it is worth.
     """
     correction = agreement.correction
-    z2, square, counted = correction.quantile**2, correction.square, Z95 * Z95
+    z2 = correction.quantile**2
+    square = correction.square
+    counted = Z95 * Z95
     shrunk = f"({rate} * {verdicts} + {counted / 2!r}) / ({verdicts} + {counted!r})"
     variance = f"({shrunk}) * (1 - {shrunk}) / ({verdicts} + {counted!r})"
-    difference, spread = (
-        f"({rate} - {correction.false_passes!r})",
-        correction.passes - correction.false_passes,
-    )
+    difference = f"({rate} - {correction.false_passes!r})"
+    spread = correction.passes - correction.false_passes
     linear = f"(-2 * {difference} * {spread!r} - {z2 * 2 * (correction.between - correction.of_false)!r})"
     constant = f"({difference} ^ 2 - {z2!r} * ({variance} + {correction.of_false!r}))"
     root = f"sqrt(clamp_min({linear} ^ 2 - 4 * {square!r} * {constant}, 0))"

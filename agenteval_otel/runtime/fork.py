@@ -31,7 +31,8 @@ class _Hooks:
         self._numbers = itertools.count()
 
     def add(self, hook: Hook) -> Hook:
-        number, hooks = next(self._numbers), self._hooks
+        number = next(self._numbers)
+        hooks = self._hooks
         if isinstance(hook, types.MethodType):
             # Not `weakref.WeakMethod`: it can complain on the host's stderr while the interpreter
             # ends.
@@ -58,7 +59,9 @@ class _Hooks:
                     logging.getLogger("agenteval_otel").warning(_FAILED, *facts)
 
 
-_BEFORE, _IN_PARENT, _IN_CHILD = _Hooks(), _Hooks(), _Hooks()
+_BEFORE = _Hooks()
+_IN_PARENT = _Hooks()
+_IN_CHILD = _Hooks()
 # Each is a decorator as well. Bound methods are kept by weak reference.
 reset_in_child: Final = _IN_CHILD.add
 """Have a function called in each forked child, in order; it must not block, start a thread, or take

@@ -38,7 +38,8 @@ class _Cause:
         others.
         """
         if now >= self.due and self._writing.acquire(blocking=False):
-            is_due, left_out = now >= self.due, self.left_out
+            is_due = now >= self.due
+            left_out = self.left_out
             if is_due:
                 self.due = now + _EVERY_S
                 self.left_out = 0

@@ -190,7 +190,8 @@ class LoopThread:
         self._forget()
 
     def _end(self) -> None:
-        loop, thread = self._loop, self._thread
+        loop = self._loop
+        thread = self._thread
         if loop is None or thread is None:
             return
         with contextlib.suppress(RuntimeError):

@@ -16,7 +16,8 @@ from agenteval_otel.sampling.base import Sampler, SamplingContext, expect_before
 from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.ratio import RatioSampler
 
-_MAX_CHARS, _BEGINNING = 512, 256
+_MAX_CHARS = 512
+_BEGINNING = 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
 # By [applies][surely sampled]: every call that waits for its answer is given one of them.
 _UNSETTLED = tuple(
@@ -73,7 +74,9 @@ class FirstOfSampler(Sampler, type="first_of"):
         return None if None in known else min(filter(None, known), default=0.0)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        waiting, surely, last = False, True, _NO_SAY
+        waiting = False
+        surely = True
+        last = _NO_SAY
         for decide, counts in self._deciders:
             decision = _once(decide, context) if counts else decide(context)
             if not decision.settled:
@@ -137,7 +140,8 @@ class ConversationSampler(Sampler, type="conversation"):
         return self._inner.least_probability
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        answer, known = context.answer, context.evaluation_input
+        answer = context.answer
+        known = context.evaluation_input
         if answer is None and known is None:
             return SamplingDecision(False, None, self.type, settled=False)
         conversation = answer.conversation_id if answer is not None else None

@@ -197,10 +197,8 @@ class ResultSampler(RuleSampler, type="result"):
     def _has_a_condition(self) -> Self:
         if not (self.labels or self.failed or self.disagreement or self._has_range):
             raise ValueError("expected labels, below, above, failed or disagreement")
-        low, high = (
-            -1.0 if self.above is None else self.above,
-            2.0 if self.below is None else self.below,
-        )
+        low = -1.0 if self.above is None else self.above
+        high = 2.0 if self.below is None else self.below
         if low >= high or low == 1 or high == 0:
             raise ValueError(
                 "matches no score: expected above to be less than below, above less than 1, below over 0"
@@ -230,10 +228,8 @@ class ResultSampler(RuleSampler, type="result"):
             for result in scored
             if result.normalized is not None and self._has_range
         ]
-        above, below = (
-            -1.0 if self.above is None else self.above,
-            2.0 if self.below is None else self.below,
-        )
+        above = -1.0 if self.above is None else self.above
+        below = 2.0 if self.below is None else self.below
         return (
             any(result.label in self.labels for result in scored)
             or any(above < score < below for score in scores)

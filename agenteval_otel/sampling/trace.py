@@ -150,7 +150,8 @@ class CallRandomness:
     def __call__(self, span_context: SpanContext | None) -> int:
         if span_context is None:
             return RANDOM.getrandbits(64)
-        calls, span_id = self._calls, span_context.span_id
+        calls = self._calls
+        span_id = span_context.span_id
         before = calls.get(span_id, 0)
         if not before and len(calls) >= _MAX_KNOWN:
             for oldest in list(calls)[: _MAX_KNOWN // 8]:
@@ -235,7 +236,8 @@ class CallsPerTrace:
         if agent in self.repeating:
             self.repeating.move_to_end(agent)
             return False
-        calls, key = self._calls, (agent, trace_id)
+        calls = self._calls
+        key = (agent, trace_id)
         count = calls[key] = calls.pop(key, 0) + 1
         if len(calls) > _MAX_KNOWN:
             calls.popitem(last=False)

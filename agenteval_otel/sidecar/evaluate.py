@@ -230,7 +230,8 @@ class _OfSettings:
     def _config(
         self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
     ) -> EvaluationRunConfig:
-        settings, pipeline = current_settings(), default_pipeline()
+        settings = current_settings()
+        pipeline = default_pipeline()
         if pipeline is not self._pipeline:
             self._executor.close()
             self._executor = Executor(live=True)

@@ -127,10 +127,8 @@ class GrpcReceiver:
         try:
             if settings.certificate is None:
                 return int(self._server.add_insecure_port(address))
-            key, chain = (
-                Path(settings.key or "").read_bytes(),
-                Path(settings.certificate).read_bytes(),
-            )
+            key = Path(settings.key or "").read_bytes()
+            chain = Path(settings.certificate).read_bytes()
             client_ca = (
                 None if settings.client_ca is None else Path(settings.client_ca).read_bytes()
             )

@@ -116,7 +116,8 @@ class HttpReceiver:
             return _refused(500, "not taken: an error of the receiver")
 
     async def _reply(self, scope: Message, receive: Receive) -> HttpReply:
-        path, method = scope["path"], scope["method"]
+        path = scope["path"]
+        method = scope["method"]
         if path in ("/healthz", "/readyz") and method in ("GET", "HEAD"):
             problem = None if path == "/healthz" else self._why_not()
             state = {"status": "ok", "version": scope_version()}
@@ -177,7 +178,8 @@ class HttpReceiver:
     async def _otlp(
         self, kind: int, headers: dict[bytes, bytes], receive: Receive, add: Add
     ) -> HttpReply:
-        content_type, encoding = _content_type_of(headers), _encoding_of(headers)
+        content_type = _content_type_of(headers)
+        encoding = _encoding_of(headers)
         if (refused := _unknown_kind(content_type, encoding, (_PROTOBUF, _JSON))) is not None:
             return refused
         body = await self._body(headers, receive, add, self._max_bytes)

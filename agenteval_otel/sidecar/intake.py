@@ -193,7 +193,8 @@ class Intake:
 
         As much as there is room for is in memory, the rest stays on the disk until room is free.
         """
-        journal, count = self._journal, 0
+        journal = self._journal
+        count = 0
         if journal is None:
             return count
         for entry in journal.left():
@@ -410,7 +411,8 @@ class Intake:
         self, kind: int, request: Any, size_bytes: int, number: Callable[[], int] | None
     ) -> int:
         """Reserve memory, write the request down, and add it to the assembler, in this order."""
-        memory, count = self._memory, _count_of(kind, request)
+        memory = self._memory
+        count = _count_of(kind, request)
         # A character of Latin-1 has two bytes in UTF-8, and one in memory.
         least = size_bytes // 2 + SPAN_BYTES * count
         if least > memory.max_bytes or memory.used_bytes + least > memory.max_bytes:
@@ -451,7 +453,8 @@ class Intake:
         raise Full
 
     def _assemble(self, records: list[_Record], sizes: list[int], number: int) -> None:
-        assembler, now_s = self._assembler, time.monotonic()
+        assembler = self._assembler
+        now_s = time.monotonic()
         done = {} if self._journal is None else self._journal.done
         for record, size_bytes in zip(records, sizes, strict=True):
             if number and self._reading is not None and self._is_suspect(record, number):
@@ -542,7 +545,8 @@ class Intake:
         receipts: dict[int, Receipt] = {}
         at_once = self._at_once()
         with self._lock:
-            answers, number = self._answers, 0
+            answers = self._answers
+            number = 0
             while answers and (
                 (len(taken) < at_once and taken_bytes < _AT_ONCE_BYTES)
                 or (number and answers[0][1] == number)

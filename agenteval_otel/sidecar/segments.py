@@ -89,7 +89,8 @@ def read_segment(file: BinaryIO, first: int, most: int) -> Iterator[Record | Dam
     if key is None:
         yield Damage(0, size)
         return
-    at, newest = _HEADS_BYTES, first - 1
+    at = _HEADS_BYTES
+    newest = first - 1
     while at < size:
         fields = _sound_header(descriptor, key, at)
         if fields is None or not newest <= fields[3] <= most:

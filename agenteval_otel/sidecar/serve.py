@@ -98,7 +98,8 @@ class Sidecar:
                 self._addresses.set_exception(error)
 
     async def _serve(self) -> None:
-        settings, ending = self._settings, asyncio.Event()
+        settings = self._settings
+        ending = asyncio.Event()
         decoding = Decoding(settings.max_request_bytes)
         self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set)
         grpc = GrpcReceiver(self.intake, settings, decoding, self._why_not)

@@ -115,7 +115,8 @@ class Silence:
 
 
 def _counts_of(accounting: Accounting) -> _Counts:
-    outcomes, spans = accounting.outcomes(), accounting.spans()
+    outcomes = accounting.outcomes()
+    spans = accounting.spans()
     return _Counts(
         sum(count for name, count in outcomes.items() if name not in _NOT_EVALUATED),
         {name: outcomes[name] for name in _NOT_EVALUATED},

@@ -109,7 +109,8 @@ class FanOutStorage:
         """Whether all providers saved their results in time; each gets a share of it, so none
         blocks the others.
         """
-        deadline, saved = time.monotonic() + timeout_s, True
+        deadline = time.monotonic() + timeout_s
+        saved = True
         for left, provider in zip(range(len(self._typed), 0, -1), self._typed, strict=True):
             try:
                 saved = provider.flush(max(0.0, deadline - time.monotonic()) / left) and saved

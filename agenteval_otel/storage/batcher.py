@@ -20,7 +20,8 @@ from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.storage.base import EvaluationStorageProvider
 
 HUNG_S = 5.0  # a write that takes longer has hung; a busy machine delays a thread for less
-_BATCH_BYTES, _BATCH_ITEMS = 1024 * 1024, 100
+_BATCH_BYTES = 1024 * 1024
+_BATCH_ITEMS = 100
 _MAX_JOBS = 16
 _INHERITED: list[Any] = []  # sinks of parent processes
 

@@ -96,7 +96,8 @@ class LineFile:
         error.
         """
         # A pipe is opened write-only: otherwise writes succeed without a reader.
-        flags, saved = os.O_APPEND | (os.O_WRONLY if self.path.is_fifo() else os.O_RDWR), 0
+        flags = os.O_APPEND | (os.O_WRONLY if self.path.is_fifo() else os.O_RDWR)
+        saved = 0
         try:
             while saved < len(items):
                 with open_locked(self.path, flags, wait=may_wait) as descriptor:

@@ -112,7 +112,8 @@ def _status_of(error: Any) -> int:
 
 
 def _body_of(score: SpanScore) -> dict[str, Any]:
-    value, kind = score.value, "NUMERIC"
+    value = score.value
+    kind = "NUMERIC"
     if isinstance(value, bool):
         value, kind = int(value), "BOOLEAN"
     elif isinstance(value, str):

@@ -73,7 +73,8 @@ class _Sender:
         )
 
     async def send(self, values: Sequence[list[SpanScore]]) -> list[DeliveryError | None]:
-        turns, stopped = asyncio.Semaphore(_AT_ONCE), list[DeliveryError]()
+        turns = asyncio.Semaphore(_AT_ONCE)
+        stopped = list[DeliveryError]()
 
         async def send_answer(scores: list[SpanScore]) -> DeliveryError | None:
             async with turns:
@@ -90,7 +91,8 @@ class _Sender:
         return await asyncio.gather(*map(send_answer, values))
 
     async def _send(self, score: SpanScore) -> None:
-        path, body = f"/api/3.0/mlflow/traces/tr-{score.trace_id}/assessments", _body_of(score)
+        path = f"/api/3.0/mlflow/traces/tr-{score.trace_id}/assessments"
+        body = _body_of(score)
         try:
             await self._requests.ask("POST", path, {"assessment": body})
         except DeliveryError as error:
@@ -118,7 +120,8 @@ class _Sender:
 
 
 def _body_of(score: SpanScore) -> dict[str, Any]:
-    result, feedback = score.result, dict[str, Any]()
+    result = score.result
+    feedback = dict[str, Any]()
     if result.status == "failed":
         error_type = result.error_type or "error"
         message = {} if result.error == error_type else {"error_message": result.error}

@@ -65,7 +65,8 @@ class _Sender:
 
 
 def _body_of(score: SpanScore) -> dict[str, Any]:
-    number, label = score.value, score.result.label
+    number = score.value
+    label = score.result.label
     if isinstance(number, str):  # a category
         label, number = number, score.result.normalized
     fields = {

@@ -302,11 +302,9 @@ def scores_of(aggregated: AggregatedEvaluationResult, *, with_failures: bool) ->
 
 
 def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) -> SpanScore:
-    span, name, evaluator = (
-        aggregated.span,
-        _name(result.criterion_name),
-        result.evaluator_id or result.evaluator_type,
-    )
+    span = aggregated.span
+    name = _name(result.criterion_name)
+    evaluator = result.evaluator_id or result.evaluator_type
     trace_id, span_id = (span.trace_id, span.span_id) if span else ("", "")
     # The answer's own id separates two answers of one span, or the response's where results of code
     # have no other. Another person's feedback replaces nothing.

@@ -160,7 +160,8 @@ def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
 
 
 def _missing_columns(connection: sa.Connection) -> list[sa.Column[Any]]:
-    inspector, missing = sa.inspect(connection), []
+    inspector = sa.inspect(connection)
+    missing = []
     for table in _METADATA.sorted_tables:
         present = (
             {column["name"] for column in inspector.get_columns(table.name)}
@@ -337,7 +338,8 @@ class Database:
         """
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
             return
-        before, deleted = datetime.now(UTC) - timedelta(days=self._keep_days), 0
+        before = datetime.now(UTC) - timedelta(days=self._keep_days)
+        deleted = 0
         old = (
             sa.select(EVALUATIONS.c.id)
             .where(EVALUATIONS.c.evaluated_at < before)
@@ -360,7 +362,8 @@ class Database:
 
     def _before_fork(self) -> None:
         """Close SQLite's connection, without a check-point, for which the host would wait."""
-        path, is_used = self._target.path, self._connection is not None or self._working.locked()
+        path = self._target.path
+        is_used = self._connection is not None or self._working.locked()
         if path is None or not is_used or not self._working.acquire(timeout=_FORK_WAIT_S):
             return
         self._is_forking = True
@@ -422,7 +425,8 @@ def _delete_replaced(
     by_answer = {answer_of(item.evaluation): item for item in items}
     if not by_answer:
         return
-    of, columns = EVALUATIONS.c, RESULTS.c
+    of = EVALUATIONS.c
+    columns = RESULTS.c
     # By the index of traces: one of ids, in a large database, takes longer to make than a save may.
     same_traces = sa.select(of.id, of.trace_id, of.span_id, of.call_id, of.details).where(
         of.trace_id.in_({answer[0] for answer in by_answer}),

@@ -51,7 +51,9 @@ def erase_rows(target: Target, erasure: Erasure, *, dry_run: bool) -> ErasedPlac
 def _erased(
     target: Target, connection: sa.Connection, erasure: Erasure, *, dry_run: bool
 ) -> ErasedPlace:
-    removed, unreadable, last = 0, 0, ""
+    removed = 0
+    unreadable = 0
+    last = ""
     while True:
         with _turn(target, connection, dry_run=dry_run):
             candidates = connection.execute(_candidates(erasure, last)).mappings().all()
@@ -111,7 +113,8 @@ def _changed(
     """The ids of the evaluations that are concerned or cannot be read, and the rows that take the
     place of the former."""
     readable = dict(evaluations_in(connection, candidates, UnreadableRows()))
-    gone, rows = [], []
+    gone = []
+    rows = []
     for row in candidates:
         aggregated = readable.get(row["id"])
         if aggregated is None:  # changed by hand

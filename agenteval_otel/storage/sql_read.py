@@ -120,7 +120,8 @@ class StoredDatabase(Place):
             )
 
     def columns(self, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
-        results, evaluations = RESULTS.c, EVALUATIONS.c
+        results = RESULTS.c
+        evaluations = EVALUATIONS.c
         if self.target.path is None:
             evaluated: Any = sa.func.floor(sa.extract("epoch", results.evaluated_at))
         else:
@@ -177,7 +178,8 @@ class StoredDatabase(Place):
         evaluation = self.read_evaluation(evaluation_id)
         if evaluation is None:
             return None
-        columns, span = EVALUATIONS.c, evaluation.span
+        columns = EVALUATIONS.c
+        span = evaluation.span
         conditions: list[sa.ColumnElement[bool]] = [
             columns.response_id.in_(
                 [name_of(evaluation_id), *filter(None, [evaluation.response_id])]
@@ -215,7 +217,8 @@ class StoredDatabase(Place):
 
     def _rows(self, query: Query, unreadable: UnreadableRows) -> Iterator[AnswerRow]:
         """Yield the evaluations as light rows, by id. Both tables are read beside each other."""
-        of, results = EVALUATIONS.c, RESULTS.c
+        of = EVALUATIONS.c
+        results = RESULTS.c
         conditions = _conditions(query)
         chosen = (
             sa.select(
@@ -417,7 +420,8 @@ def _has(target: Target, text: str) -> Any:
 
 
 def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list[Label]:
-    results, evaluations = RESULTS.c, EVALUATIONS.c
+    results = RESULTS.c
+    evaluations = EVALUATIONS.c
     joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
     selected = (
         evaluations.id,

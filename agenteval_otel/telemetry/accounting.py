@@ -149,9 +149,11 @@ class Accounting:
         if outcome in SPANS_LOST:
             self.fail(f"spans:{outcome}", count)
             return
-        totals, key = self._spans, outcome
+        totals = self._spans
+        key = outcome
         if outcome == SPANS_NOT_UNDERSTOOD:
-            totals, key = self.not_understood, sanitise(scope[:MAX_SCOPE_CHARS]) or "unknown"
+            totals = self.not_understood
+            key = sanitise(scope[:MAX_SCOPE_CHARS]) or "unknown"
             if key not in totals and len(totals) >= MAX_SCOPES:
                 key = OTHER
         totals.setdefault(key, 0)

@@ -322,7 +322,8 @@ class Emitter:
         """Emit an event about several results, in the context of the evaluated span."""
         events = self.providers.events() if self._wants_events else None
         if events is not None:
-            context, now_ns = context_of_span(span_context_of(span)), time.time_ns()
+            context = context_of_span(span_context_of(span))
+            now_ns = time.time_ns()
             events.emit(
                 name,
                 context,
@@ -340,7 +341,9 @@ class Emitter:
         self.providers.close()
 
     def _measure(self, emission: Emission) -> None:
-        totals, instruments, response = self.totals, self._instruments, emission.response
+        totals = self.totals
+        instruments = self._instruments
+        response = emission.response
         totals.add_answer(emission.agent, response.unit_kind)
         known = totals.series_count
         for result in response.results:
@@ -394,8 +397,11 @@ class Emitter:
 
     def _write_spans(self, emission: Emission) -> int:
         """Write the run span, and those of results that have one; gives the number of these."""
-        response, evaluated, run_span = emission.response, emission.evaluated, emission.run_span
-        tracer, conversation = self.tracer(), getattr(response, "conversation", None)
+        response = emission.response
+        evaluated = emission.evaluated
+        run_span = emission.run_span
+        tracer = self.tracer()
+        conversation = getattr(response, "conversation", None)
         attributes = run_attributes(
             response,
             scores=emission.scores,
@@ -422,7 +428,8 @@ class Emitter:
             below = trace.set_span_in_context(run_span, Context())
             for result, of_event, _ in shown:
                 if result.started_ns is not None and result.ended_ns is not None:
-                    name, began = f"evaluation {result.criterion_name}", result.started_ns
+                    name = f"evaluation {result.criterion_name}"
+                    began = result.started_ns
                     span = tracer.start_span(
                         name, context=below, attributes=of_event, start_time=began
                     )

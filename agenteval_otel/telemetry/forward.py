@@ -129,7 +129,8 @@ class EventStream:
 
     def _flush_here(self) -> bool:
         complete = self._exporter is None or self._exporter.flush()
-        lost, reported = self._lost, self._reported
+        lost = self._lost
+        reported = self._reported
         self._reported = lost
         return complete and lost == reported
 

@@ -79,7 +79,8 @@ class Encoder:
     def __call__(self, items: Sequence[Fillable]) -> Any:
         request = type(self._envelope)()
         request.CopyFrom(self._envelope)
-        add, longest = self._records_of(request).add, self._longest
+        add = self._records_of(request).add
+        longest = self._longest
         for item in items:
             item.fill(add(), longest)
         return request
@@ -195,7 +196,8 @@ class MessageSpan(NonRecordingSpan):
             self._put(self, size_of(self.attributes))
 
     def fill(self, message: Any, longest: int | None) -> None:
-        own, parent = self.get_span_context(), self.parent
+        own = self.get_span_context()
+        parent = self.parent
         message.trace_id = own.trace_id.to_bytes(16)
         message.span_id = own.span_id.to_bytes(8)
         message.flags = _flags_of(parent)
@@ -250,7 +252,8 @@ class EventMessages:
         body: str,
         attributes: Mapping[str, Any],
     ) -> None:
-        dropped, most = 0, self._max_attributes
+        dropped = 0
+        most = self._max_attributes
         if most is not None and len(attributes) > most:
             kept: dict[str, Any] = {}
             dropped = _add(kept, attributes, most)
@@ -343,7 +346,8 @@ class MetricMessages:
         """The SDK's encoder, but that the histograms stand beside the instruments that it encodes."""
 
         def with_histograms(metrics_data: Any) -> Any:
-            request, now_ns = encode(metrics_data), time.time_ns()
+            request = encode(metrics_data)
+            now_ns = time.time_ns()
             for group in request.resource_metrics:
                 for metrics in group.scope_metrics:
                     for histogram in self._histograms if metrics.scope.name == SCOPE_NAME else ():
@@ -389,7 +393,8 @@ class HistogramMessages:
     ) -> None:
         if not 0 <= amount < math.inf:
             return
-        now_ns, bucket = time.time_ns(), bisect_left(self._boundaries, amount)
+        now_ns = time.time_ns()
+        bucket = bisect_left(self._boundaries, amount)
         span_context = _span_context_of(context)
         key = tuple(attributes.items()) if attributes else ()
         with self._lock:

@@ -347,7 +347,8 @@ class ResultTotals:
                 model, label = own
                 break
         else:
-            model, label = shared, general or names.OTHER
+            model = shared
+            label = general or names.OTHER
         series = _series_of(criterion, agent, model, label, others)
         if not self._takes(series, has_verdict, is_own=is_own, always=is_own):
             return self._series_of_others(*place)
@@ -427,7 +428,8 @@ class ResultTotals:
 
     def _add_weighted(self, result: EvaluationResult, series: _Series, unit: str | None) -> None:
         weight = weight_of(result.probability)
-        squared, score = weight * weight, result.normalized
+        squared = weight * weight
+        score = result.normalized
         weights, squares = (self.sums[metric.name] for metric in _WEIGHTS)
         if series.key not in weights and result.label in _VERDICTS:
             # Like the counts from 0, so that the first of the rarer verdict is an increase.
@@ -699,7 +701,8 @@ class Readings:
     def _by_outcome(
         self, read: Callable[[Accounting], dict[tuple[str, Labels], dict[str, int]]]
     ) -> dict[Labels, int]:
-        accounting, totals = self._accounting(), dict[Labels, int]()
+        accounting = self._accounting()
+        totals = dict[Labels, int]()
         by_origin = {} if accounting is None else read(accounting)
         for (agent, origin), outcomes in by_origin.items():
             place = ((names.AGENT_NAME, agent), *origin)

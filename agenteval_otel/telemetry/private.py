@@ -61,7 +61,8 @@ _LEAST_BETWEEN_S = 5.0
 """Between collections for series that are new: names from outside may bring them again and again."""
 _EAGER_ITEMS = 512
 _REST_MAX_S = 0.1
-_BATCH_ITEMS, _BATCH_BYTES = 128, 1024 * 1024
+_BATCH_ITEMS = 128
+_BATCH_BYTES = 1024 * 1024
 _BACKOFF_S = (1.0, 10.0)
 
 OnOver = Callable[[Sequence[str], "str | None"], object]
@@ -107,10 +108,8 @@ def _provider_of_messages(
         blank = ReadableSpan(
             "", INVALID_SPAN_CONTEXT, resource=resource, instrumentation_scope=scope
         )
-        of_spans, sampler = (
-            SpanLimits(),
-            TracerProvider(resource=resource, shutdown_on_exit=False).sampler,
-        )
+        of_spans = SpanLimits()
+        sampler = TracerProvider(resource=resource, shutdown_on_exit=False).sampler
         limits = Limits(of_spans.max_span_attributes, of_spans.max_span_attribute_length)
         provider: SpanMessages | EventMessages = SpanMessages(
             sampler, _OwnIds(), limits, of_spans.max_links, put
@@ -363,7 +362,8 @@ class Exporter:
             self._collect_now()
         for stream in list(self.streams.values()):
             # later items are for the next round: they would make small batches
-            items, is_sending = len(stream), True
+            items = len(stream)
+            is_sending = True
             while (items > 0 or is_sending) and not self._closed:
                 began = time.thread_time()
                 with self._exporting:
@@ -492,7 +492,8 @@ class _Stream:
             return False
         self._backoff_s = self._retry_at = 0.0
         if delivery.too_large and batch.item_count > 1:
-            halves, middle = self._signal.halves(data, batch.item_count), batch.item_count // 2
+            halves = self._signal.halves(data, batch.item_count)
+            middle = batch.item_count // 2
             owners = batch.owners[:middle], batch.owners[middle:]
             self._keep(
                 [
@@ -516,10 +517,13 @@ class _Stream:
         with contextlib.suppress(IndexError):  # another thread takes it
             if self._batches:
                 batch = self._batches.popleft()
-                size_bytes, count, owners = len(batch.data), batch.item_count, batch.owners
+                size_bytes = len(batch.data)
+                count = batch.item_count
+                owners = batch.owners
             else:
                 item, size_bytes = self._items.popleft()
-                count, owners = 1, self._owners_of([item])
+                count = 1
+                owners = self._owners_of([item])
         if count:
             self._memory.release(size_bytes)
             self._lose(reason, count, owners)

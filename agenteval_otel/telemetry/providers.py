@@ -170,7 +170,8 @@ class Providers:
         provider = (
             self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
         )
-        processors, late = processors_of(provider), self._late
+        processors = processors_of(provider)
+        late = self._late
         if provider is not late[0] or processors is not late[1]:
             is_late = processors is not None and all(map(is_batch_processor, processors))
             late = self._late = (provider, processors, is_late)
@@ -217,7 +218,8 @@ class Providers:
             if with_metrics or signal != "METRICS":
                 complete = _handed_over(host) and complete
         # What was lost since the last flush was not exported.
-        losses, reported = self._losses, self._reported_losses
+        losses = self._losses
+        reported = self._reported_losses
         self._reported_losses = losses
         return complete and losses == reported
 
@@ -307,7 +309,8 @@ def _handed_over(provider: Any) -> bool:
     says.
     """
     try:
-        processors, force_flush = processors_of(provider), getattr(provider, "force_flush", None)
+        processors = processors_of(provider)
+        force_flush = getattr(provider, "force_flush", None)
         if processors:
             can_take = not any(
                 _is_shut_down(processor) or _is_full(processor) for processor in processors
@@ -365,7 +368,8 @@ def _is_ours(processor: Any) -> bool:
 
 
 def _is_of_sdk(processor: Any) -> bool:
-    kind, names = type(processor), ("BatchSpanProcessor", "BatchLogRecordProcessor")
+    kind = type(processor)
+    names = ("BatchSpanProcessor", "BatchLogRecordProcessor")
     return kind.__module__.startswith("opentelemetry.sdk.") and kind.__name__ in names
 
 
@@ -422,10 +426,8 @@ class Backpressure:
         self._unseen = None in processors
         for processor in chain.from_iterable(filter(None, processors)):
             batches = getattr(processor, "_batch_processor", None)
-            queue, capacity = (
-                getattr(batches, "_queue", None),
-                getattr(batches, "_max_queue_size", None),
-            )
+            queue = getattr(batches, "_queue", None)
+            capacity = getattr(batches, "_max_queue_size", None)
             batch = getattr(batches, "_max_export_batch_size", None)
             if hasattr(queue, "__len__") and type(capacity) is int and type(batch) is int:
                 # The SDK's thread wakes up for a whole batch: a limit below that would wait for its

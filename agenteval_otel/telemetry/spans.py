@@ -161,7 +161,8 @@ def marked_context(span_context: SpanContext | None, key: SamplingKey) -> SpanCo
     """
     if span_context is None:
         return None
-    name, mark = names.TRACE_STATE, key.mark(span_context.trace_id)
+    name = names.TRACE_STATE
+    mark = key.mark(span_context.trace_id)
     state = span_context.trace_state
     if state and state.get(name) == mark:
         return span_context

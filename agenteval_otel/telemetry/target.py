@@ -110,7 +110,8 @@ class OtlpTarget:
         if self._endpoint or not os.environ.get(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT"):
             address = f"{address.rstrip('/')}/v1/{name.lower()}"
         headers = {"user-agent": f"agenteval-otel/{scope_version()}", **headers}
-        key, certificate = _variable(name, "CLIENT_KEY"), _variable(name, "CLIENT_CERTIFICATE")
+        key = _variable(name, "CLIENT_KEY")
+        certificate = _variable(name, "CLIENT_CERTIFICATE")
         return HttpSender(
             signal,
             address,
@@ -221,7 +222,8 @@ def _parsed_headers(signal: str, text: str) -> dict[str, str]:
 
 
 def _channel_credentials(signal: str, address: str) -> Any:
-    scheme, insecure = urlsplit(address).scheme, _variable(signal, "INSECURE").strip().lower()
+    scheme = urlsplit(address).scheme
+    insecure = _variable(signal, "INSECURE").strip().lower()
     if scheme != "https" and (insecure == "true" if insecure else scheme == "http"):
         return None
     import grpc
@@ -258,7 +260,8 @@ class Signal:
         self.encode = getattr(
             import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function
         )
-        collector, service = f"opentelemetry.proto.collector.{package}.v1", package.capitalize()
+        collector = f"opentelemetry.proto.collector.{package}.v1"
+        service = package.capitalize()
         messages = import_module(f"{collector}.{package}_service_pb2")
         self.request = getattr(messages, f"Export{service}ServiceRequest")
         self.response = getattr(messages, f"Export{service}ServiceResponse")
@@ -283,9 +286,11 @@ class Signal:
 
     def halves(self, data: bytes, count: int) -> list[tuple[bytes, int]]:
         """Two requests with half of the items each, and how many these are."""
-        halves, middle = [], count // 2
+        halves = []
+        middle = count // 2
         for first, end in ((0, middle), (middle, count)):
-            request, before = self.request.FromString(data), 0
+            request = self.request.FromString(data)
+            before = 0
             for records in self._records_of(request):
                 length = len(records)
                 del records[max(0, end - before) :]

@@ -88,7 +88,8 @@ def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
                 filter(None, ("without a threshold only the best score passes", reason))
             )
     elif isinstance(expected, str):
-        met, shown = expected in (result.label, result.status), expected
+        met = expected in (result.label, result.status)
+        shown = expected
     else:
         met = (
             is_scored

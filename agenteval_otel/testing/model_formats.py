@@ -337,7 +337,8 @@ def _response_events(exchange: Exchange) -> Events:
     """The response in pieces: created, the items with their deltas, and at the end the whole
     response again.
     """
-    whole, begun = _response(exchange), _response_head(exchange)
+    whole = _response(exchange)
+    begun = _response_head(exchange)
     events: list[Json] = [
         {"type": f"response.{step}", "response": begun} for step in ("created", "in_progress")
     ]
@@ -380,7 +381,8 @@ def _response_head(exchange: Exchange) -> Json:
 
 
 def _response_parts(exchange: Exchange) -> list[Part]:
-    reply, number = exchange.reply, exchange.number
+    reply = exchange.reply
+    number = exchange.number
     parts: list[Part] = []
     if reply.reasoning:
         summary = {"type": "summary_text", "text": reply.reasoning}

@@ -215,7 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self.close_connection
 
     def _answer(self, wire: Format, exchange: Exchange) -> None:
-        reply, body = exchange.reply, exchange.reply.body
+        reply = exchange.reply
+        body = exchange.reply.body
         if wire.events and reply.status < 400 and body is None and exchange.request.get("stream"):
             self._stream(reply, wire.events(exchange))
             return

@@ -99,10 +99,8 @@ def agenteval_config(pytestconfig: pytest.Config, agenteval_settings: Any) -> Ev
         if isinstance(agenteval_settings, Settings)
         else Settings(**agenteval_settings)
     )
-    fields, folder = (
-        run_fields(settings, build(settings)),
-        _place(pytestconfig, "agenteval_cassettes"),
-    )
+    fields = run_fields(settings, build(settings))
+    folder = _place(pytestconfig, "agenteval_cassettes")
     if folder is not None:
         fields["evaluators"] = [
             evaluator.model_copy(

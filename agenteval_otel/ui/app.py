@@ -146,7 +146,8 @@ class Pages:
         )
 
     def overview(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
-        window, run = _window(query), self._run(query)
+        window = _window(query)
+        run = self._run(query)
         criteria = self._overview(window, run)
         results = sum(view.scored + view.skipped + view.failed for view in criteria)
         newest = int(self.columns[window.by].max()) if results else None
@@ -161,7 +162,8 @@ class Pages:
         )
 
     def criterion(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
-        window, name = _window(query), query.get("name", "")
+        window = _window(query)
+        name = query.get("name", "")
         filters = {column: query[column] for column in self.dimensions if query.get(column)}
         stored = views.criterion(self.columns, name, window, self.settings.objectives, filters)
         if stored is None:
@@ -212,7 +214,9 @@ class Pages:
         return self.render("conversation.html", key=query["id"], answers=answers)
 
     def label(self, query: Mapping[str, str]) -> str:
-        window, order, names = _window(query), query.get("order", ORDERS[0]), self._criteria()
+        window = _window(query)
+        order = query.get("order", ORDERS[0])
+        names = self._criteria()
         order = order if order in ORDERS else ORDERS[0]
         name = query.get("criterion") or (names[0] if names else "")
         skip = int(query.get("skip") or 0) if (query.get("skip") or "0").isdecimal() else 0
@@ -236,20 +240,25 @@ class Pages:
         )
 
     def compare(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
-        window, runs, sides = _window(query), self.settings.runs, self._sides()
+        window = _window(query)
+        runs = self.settings.runs
+        sides = self._sides()
         dimension = query.get("by") or next(iter(sides), "")
         if dimension and dimension not in sides:
             raise ConfigurationError(
                 f"not two of {dimension!r} are stored{known_choices(dimension, sides)}", path="by"
             )
         names = sides.get(dimension, [""])
-        left, right = query.get("left") or names[0], query.get("right") or names[-1]
+        left = query.get("left") or names[0]
+        right = query.get("right") or names[-1]
         for side, name in (("left", left), ("right", right)):
             if name not in names:
                 raise ConfigurationError(
                     f"no {dimension} {name!r}{known_choices(name, names)}", path=side
                 )
-        rate, changes, comparison = query.get("figure") == "pass_rate", [], None
+        rate = query.get("figure") == "pass_rate"
+        changes = []
+        comparison = None
         if left != right and dimension == "run" and runs is not None:
             comparison = runs.compare(left, right, pass_rate=rate)
         elif left != right:
@@ -294,7 +303,8 @@ class Pages:
         """The rows of the overview, or of a criterion's results, as they are when the first row is
         read.
         """
-        window, name = _window(query), query.get("name")
+        window = _window(query)
+        name = query.get("name")
         if not name:
             criteria = self._overview(window, self._run(query))
             yield (
@@ -352,7 +362,8 @@ class Pages:
         )
         status = ("scored", "skipped", "failed")
         for row in stored[1][-_MOST_ROWS:]:
-            passed, value = int(columns["passed"][row]), float(columns["normalized"][row])
+            passed = int(columns["passed"][row])
+            value = float(columns["normalized"][row])
             yield (
                 columns["evaluation_id"][row].tobytes().hex(),
                 views.moment_text(int(columns["answered"][row])),
@@ -409,10 +420,8 @@ class Pages:
         ]
 
     def _answers(self, rows: Iterable[Any], by: By) -> list[dict[str, Any]]:
-        columns, names = (
-            self.columns,
-            {name: self.columns.names(name) for name in ("agent", "reason")},
-        )
+        columns = self.columns
+        names = {name: self.columns.names(name) for name in ("agent", "reason")}
         return [
             {
                 "key": columns.id_of(row),
@@ -532,7 +541,8 @@ def _label(pages: Pages, form: Mapping[str, str]) -> Response:
 
 
 def _window(query: Mapping[str, str]) -> views.Window:
-    length, by = query.get("window", "all"), query.get("time")
+    length = query.get("window", "all")
+    by = query.get("time")
     return views.Window(
         length if length in views.WINDOWS else "all",
         "evaluated" if by == "evaluated" else "answered",

@@ -251,7 +251,8 @@ class ResultColumns:
         """What was saved more than a minute ago is not read again."""
         before = f"{time.time_ns() // 1_000_000 - _UNSETTLED_MS:012x}"
         ids = self["evaluation_id"]
-        low, high = self._settled, self.count
+        low = self._settled
+        high = self.count
         while low < high:  # the ids are sorted
             middle = (low + high) // 2
             low, high = (

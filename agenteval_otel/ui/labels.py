@@ -146,7 +146,8 @@ def record(
 
     Raises `ConfigurationError` for a criterion whose name cannot be one of feedback.
     """
-    span, agent = evaluation.span, evaluation.agent
+    span = evaluation.span
+    agent = evaluation.agent
     # An answer without a response id is identified by the id of its evaluation.
     response_id = evaluation.response_id or evaluation_id
     RECORDER.know(

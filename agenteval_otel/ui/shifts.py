@@ -72,7 +72,8 @@ def shifts_of(
 
 def _rows_of_evaluation(columns: ResultColumns, evaluation_id: str) -> Rows:
     """Return the rows of an evaluation, which lie together. None of them: it is not in memory."""
-    ids, wanted = columns["evaluation_id"], bytes.fromhex(evaluation_id)
+    ids = columns["evaluation_id"]
+    wanted = bytes.fromhex(evaluation_id)
     first = last = bisect_left(range(columns.count), wanted, key=lambda row: ids[row].tobytes())
     while last < columns.count and ids[last].tobytes() == wanted:
         last += 1

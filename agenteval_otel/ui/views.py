@@ -246,7 +246,8 @@ def overview(
     order = np.argsort(key, kind="stable").astype(np.int32)
     keys, starts = np.unique(key[order], return_index=True)
     span = _span(columns, rows, window.by)
-    names, views = columns.names("criterion"), []
+    names = columns.names("criterion")
+    views = []
     for value, part in zip(keys, np.split(rows[order], starts[1:]), strict=True):
         views.append(
             _criterion(columns, names[value // 2], part, objectives, span, is_human=bool(value % 2))
@@ -284,7 +285,8 @@ def groups_of(
     codes = columns[dimension][rows]
     counts = np.bincount(codes)
     largest = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    names, weights = columns.names(dimension), columns["weight"][rows]
+    names = columns.names(dimension)
+    weights = columns["weight"][rows]
     parts = [(names[code] or "(none)", codes == code) for code in largest[:_MOST_GROUPS]]
     if len(largest) > _MOST_GROUPS:
         parts.append(
@@ -369,7 +371,8 @@ def _criterion(
     is_human: bool,
 ) -> CriterionView:
     counts = np.bincount(columns["status"][rows], minlength=3)
-    passes, mean = columns.figure(rows, rate=True), columns.figure(rows, rate=False)
+    passes = columns.figure(rows, rate=True)
+    mean = columns.figure(rows, rate=False)
     rate = passes is not None
     return CriterionView(
         name,

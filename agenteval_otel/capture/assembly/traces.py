@@ -207,7 +207,8 @@ class TraceAssembler:
 
     def _comes_late(self, span: ReadSpan) -> bool:
         """Whether it was taken before, or is below a span that was; then that one stays known."""
-        finished, trace_id = self._finished, span.trace_id
+        finished = self._finished
+        trace_id = span.trace_id
         if finished.knows(trace_id, WHOLE_TRACE):
             return True
         known = span.span_id
@@ -315,7 +316,8 @@ class TraceAssembler:
         return AssembledTrace(trace.spans, trace.size_bytes)
 
     def _know(self, trace_id: int, span_ids: Iterable[int]) -> None:
-        finished, trace = self._finished, self._open(trace_id)
+        finished = self._finished
+        trace = self._open(trace_id)
         if trace is not None:
             trace.has_finished = True
         finished.note(trace_id, ANY_SPAN)

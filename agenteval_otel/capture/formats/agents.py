@@ -44,11 +44,13 @@ def read_crew_output(reading: Reading, answer: Any) -> bool:
 @response_format("crewai", stream=True)
 def read_crew_chunk(reading: Reading, chunk: Any) -> bool:
     """Read a chunk of a crew's stream: a piece of text, or a call as far as it came."""
-    kind, call = kind_of(chunk, "chunk_type"), field(chunk, "tool_call")
+    kind = kind_of(chunk, "chunk_type")
+    call = field(chunk, "tool_call")
     if kind not in ("text", "tool_call"):
         return False
     if kind == "tool_call":
-        id, name = first(call, "tool_id"), first(call, "tool_name")
+        id = first(call, "tool_id")
+        name = first(call, "tool_name")
         # The arguments are repeated from their beginning in each chunk.
         known = Call(id, name or "", field(call, "arguments"))
         reading.add_call(reading.open_turn(), known, field(call, "index"))
@@ -96,7 +98,8 @@ def _is_autogen(message: Any) -> bool:
 
 def _autogen_turn(message: Any) -> Turn | None:
     """Return a message as a turn: text, calls, or results. Return None for thoughts."""
-    kind, content = kind_of(message), field(message, "content")
+    kind = kind_of(message)
+    content = field(message, "content")
     usage = total_usage(field(message, "models_usage"))
     if kind == "ToolCallRequestEvent":
         # The id keeps the result at the stream's end from adding the request again.
@@ -137,7 +140,8 @@ def _add_reply(reading: Reading, reply: Any, meta: Any) -> bool:
 @response_format("haystack", stream=True)
 def read_streaming_chunk(reading: Reading, chunk: Any) -> bool:
     """Read a chunk of a generator's or an agent's stream: text, pieces of calls, results."""
-    meta, result = field(chunk, "meta"), field(chunk, "tool_call_result")
+    meta = field(chunk, "meta")
+    result = field(chunk, "tool_call_result")
     if field(result, "origin") is not None:
         reading.calls.set_results([result_of(result)])
         reading.begin_turn()

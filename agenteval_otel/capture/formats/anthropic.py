@@ -23,7 +23,8 @@ def read_message_event(reading: Reading, event: Any) -> bool:
     kind = kind_of(event)
     if kind == "message_start":
         message = field(event, "message")
-        id, usage = first(message, "id"), usage_of(field(message, "usage"))
+        id = first(message, "id")
+        usage = usage_of(field(message, "usage"))
         usage = usage and (usage[0], None)  # the output has only begun
         reading.update(
             reading.begin_turn(id), usage=usage, model=first(message, "model"), response_id=id

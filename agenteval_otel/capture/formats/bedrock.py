@@ -36,9 +36,11 @@ def read_converse_event(reading: Reading, event: Any) -> bool:
         return False
     block = field(event, "contentBlockDelta")
     start = field(event, "contentBlockStart")
-    stop, metadata = field(event, "messageStop"), field(event, "metadata")
+    stop = field(event, "messageStop")
+    metadata = field(event, "metadata")
     if block is not None:
-        delta, place = field(block, "delta"), _place_of(reading, block)
+        delta = field(block, "delta")
+        place = _place_of(reading, block)
         reading.extend(reading.open_turn(), field(delta, "text"))
         piece = field(field(delta, "toolUse"), "input")
         if piece is not None:

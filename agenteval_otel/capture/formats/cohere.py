@@ -33,7 +33,8 @@ def read_chat(reading: Reading, answer: Any) -> bool:
 @response_format("cohere", stream=True)
 def read_chat_event(reading: Reading, event: Any) -> bool:
     """Read an event: pieces of text and of calls. What the model plans is no answer."""
-    kind, delta = kind_of(event), field(event, "delta")
+    kind = kind_of(event)
+    delta = field(event, "delta")
     message = field(delta, "message")
     if kind in ("content-start", "content-delta"):
         reading.extend(reading.open_turn(), content_text(field(message, "content")))

@@ -82,7 +82,8 @@ def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
 )
 def read_run_event(reading: Reading, event: Any) -> bool:
     """Read an event of ``astream_events``: what models and tools give, not what is passed on."""
-    kind, data = kind_of(event, "event"), field(event, "data")
+    kind = kind_of(event, "event")
+    data = field(event, "data")
     if not kind.startswith("on_") or field(event, "run_id") is None:
         return False
     if kind == "on_chat_model_stream":

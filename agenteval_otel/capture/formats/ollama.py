@@ -24,7 +24,8 @@ def read_piece(reading: Reading, chunk: Any) -> bool:
 
 
 def _add(reading: Reading, reply: Any, *, begins: bool) -> bool:
-    message, text = field(reply, "message"), field(reply, "response")
+    message = field(reply, "message")
+    text = field(reply, "response")
     is_reply = isinstance(field(reply, "done"), bool) and first(reply, "model") is not None
     if not is_reply or (message is None and not isinstance(text, str)):
         return False

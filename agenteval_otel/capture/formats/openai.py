@@ -50,7 +50,8 @@ _RUN_FIELDS: Final = (
 def read_completion(reading: Reading, answer: Any) -> bool:
     """A chat completion: its first choice."""
     choice = next(iter(items(field(answer, "choices"))), None)
-    message, text = field(choice, "message"), field(choice, "text")
+    message = field(choice, "message")
+    text = field(choice, "text")
     if message is None and not isinstance(text, str):
         return False
     turn = next(
@@ -87,7 +88,8 @@ def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
         turn, content_text(field(delta, "content")) or content_text(field(delta, "refusal"))
     )
     for position, call in enumerate(items(field(delta, "tool_calls"))):
-        function, index = field(call, "function"), field(call, "index")
+        function = field(call, "function")
+        index = field(call, "index")
         reading.extend_call(
             turn,
             index if isinstance(index, int) else position,
@@ -153,7 +155,8 @@ def read_response_event(reading: Reading, event: Any) -> bool:
     kind = kind_of(event)
     if not kind.startswith("response."):
         return False
-    response, place = field(event, "response"), field(event, "output_index")
+    response = field(event, "response")
+    place = field(event, "output_index")
     place = place if isinstance(place, int) else None
     if kind in ("response.created", "response.queued"):
         reading.begin_turn()
@@ -186,7 +189,8 @@ def read_helper_event(reading: Reading, event: Any) -> bool:
     """An event of the client's stream helper: a chunk with the answer so far beside it, or an echo
     of the chunks.
     """
-    kind, has_snapshot = kind_of(event), field(event, "snapshot") is not None
+    kind = kind_of(event)
+    has_snapshot = field(event, "snapshot") is not None
     if kind == "chunk" and has_snapshot:
         return add_chunk(reading, field(event, "chunk"))
     what, _, step = kind.rpartition(".")
@@ -200,7 +204,8 @@ def read_helper_event(reading: Reading, event: Any) -> bool:
 @response_format("openai_agents", libraries=("agents",), fields=_RUN_FIELDS)
 def read_run_result(reading: Reading, answer: Any) -> bool:
     """The result of an agent's run that lists its items and its model's raw responses."""
-    new_items, responses = field(answer, "new_items"), field(answer, "raw_responses")
+    new_items = field(answer, "new_items")
+    responses = field(answer, "raw_responses")
     if not isinstance(new_items, list) or not isinstance(responses, list):
         return False
     must_be_complete(answer)

@@ -13,7 +13,8 @@ from agenteval_otel.capture.reading import Reading, response_format
 @response_format("strands", fields=("accumulated_usage", "metrics"))
 def read_agent_result(reading: Reading, answer: Any) -> bool:
     """Read the result of a Strands agent: its last message, why it stopped, and the usage."""
-    message, metrics = field(answer, "message"), field(answer, "metrics")
+    message = field(answer, "message")
+    metrics = field(answer, "metrics")
     if first(answer, "stop_reason") is None or not is_message(message):
         return False
     turns = turns_of(message)

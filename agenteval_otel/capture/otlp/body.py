@@ -172,7 +172,8 @@ def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | 
     if window is None:
         return body
     decoder = zlib.decompressobj(window)
-    data, view = bytearray(), memoryview(body)
+    data = bytearray()
+    view = memoryview(body)
     for at in range(0, len(view), _PIECE_BYTES):  # in pieces: grown at once it takes twice its size
         piece: Any = view[at : at + _PIECE_BYTES]
         while piece and not decoder.eof:
@@ -341,7 +342,8 @@ def _classes_of(descriptor: Any) -> list[tuple[bytes, int]]:
     the largest one of them.
     """
     sizes: dict[int, int] = {}
-    waiting, known = [descriptor], {descriptor}
+    waiting = [descriptor]
+    known = {descriptor}
     for message in waiting:  # grows
         for number, child in _fields_of(message)[1].items():
             first = (number << 3 | 2) & 0x7F
@@ -362,7 +364,8 @@ def _memory_of(data: bytes | bytearray, descriptor: Any, most_bytes: int) -> int
     parser says what is wrong with it.
     """
     size_bytes, fields = _fields_of(descriptor)
-    at, end = 0, len(data)
+    at = 0
+    end = len(data)
     above: list[tuple[int, Any]] = []  # the ends and fields of the messages around this one
     try:
         while size_bytes <= most_bytes:
@@ -425,7 +428,8 @@ def _varint(view: bytes | bytearray, at: int) -> tuple[int, int]:
     byte = view[at]
     if byte < 0x80:
         return byte, at + 1
-    value, shift = byte & 0x7F, 7
+    value = byte & 0x7F
+    shift = 7
     while True:
         at += 1
         byte = view[at]

@@ -56,14 +56,16 @@ def spans_of_json(groups: Any) -> Iterator[ReadSpan]:
         shared = _attributes(resource.get("attributes", ()))
         for scope_spans in _checked(group, _GROUP).get("scopeSpans", ()):
             scope = _checked(scope_spans.get("scope", _NONE), _SCOPE)
-            name, version = _text(scope.get("name", "")), _text(scope.get("version", ""))
+            name = _text(scope.get("name", ""))
+            version = _text(scope.get("version", ""))
             for span in _checked(scope_spans, _SCOPE_SPANS).get("spans", ()):
                 yield _span(_checked(span, _SPAN), shared, name, version)
 
 
 def _span(span: Any, resource: Mapping[str, Any], scope: str, version: str) -> ReadSpan:
     get = span.get
-    parent, status = get("parentSpanId"), _checked(get("status", _NONE), _STATUS)
+    parent = get("parentSpanId")
+    status = _checked(get("status", _NONE), _STATUS)
     return ReadSpan(
         _id(span["traceId"], 32),
         _id(span["spanId"], 16),

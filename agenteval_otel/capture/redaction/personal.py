@@ -96,27 +96,25 @@ def find_ipv6(scan: Scan) -> Iterator[Finding]:
     """The IPv6 addresses of the text, compressed or not; what only looks like one (``a::b``) is
     left alone.
     """
-    text, done = scan.text, 0
+    text = scan.text
+    done = 0
     for at in scan.matches(_COLONS):
         if at < done:
             continue
-        right, left = (
-            _IPV6_RIGHT.match(text, at),
-            _HEXADECIMAL.match(text[max(0, at - 39) : at][::-1]),
-        )
+        right = _IPV6_RIGHT.match(text, at)
+        left = _HEXADECIMAL.match(text[max(0, at - 39) : at][::-1])
         if right is None or left is None:
             continue
-        start, done = at - left.end(), right.end()
+        start = at - left.end()
+        done = right.end()
         end = done - (right[0].endswith(":") and not right[0].endswith("::"))
         if _is_ipv6(text, start, end):
             yield Finding(start, end, "[IP]")
 
 
 def _is_ipv6(text: str, start: int, end: int) -> bool:
-    around, address = (
-        (text[start - 1 : start] if start else "") + text[end : end + 1],
-        text[start:end],
-    )
+    around = (text[start - 1 : start] if start else "") + text[end : end + 1]
+    address = text[start:end]
     if any(char.isalnum() or char == "_" for char in around) or not 4 <= len(address) <= 45:
         return False
     try:
@@ -470,7 +468,8 @@ def _by_word(text: str, start: int, run: re.Match[str], is_announced: bool) -> F
     """A number that is one only by the word before or after it."""
     if not is_announced and not _PHONE_AFTER.match(text, run.end()):
         return None
-    at, end = run.start(), _within(run, 15)
+    at = run.start()
+    end = _within(run, 15)
     count = _digit_count(text[at:end])
     is_number = 6 <= count <= 15 and (is_announced or end - at > count or count == 10)
     return _extended(text, start, end) if is_number else None
@@ -487,7 +486,8 @@ def _extended(text: str, start: int, end: int) -> Finding:
 
 def _within(match: re.Match[str], most: int) -> int:
     """The end of the last whole group of digits with which there are at most so many."""
-    count, end = 0, match.start()
+    count = 0
+    end = match.start()
     for group in _DIGITS.finditer(match[0]):
         count += len(group[0])
         if count > most:

@@ -374,7 +374,8 @@ def _a_keys(scan: Scan) -> Iterator[Finding]:
 
 def _private_keys(scan: Scan) -> Iterator[Finding]:
     """Private keys up to their end; without one, as far as it looks like a key."""
-    text, done = scan.text, 0
+    text = scan.text
+    done = 0
     for at in scan.places(b"-----BEGIN"):
         head = _PEM.match(text, at) if at >= done else None
         if head is not None:

@@ -200,8 +200,12 @@ class ReadInput(NamedTuple):
 
 def input_of(answer: SpanAnswer) -> ReadInput:
     """Return the evaluation input of an answer whose spans have been read."""
-    root, facts, last = answer.root, answer.facts(), answer.facts_of_last()
-    before, turns, calls = answer.before, answer.turns, answer.calls
+    root = answer.root
+    facts = answer.facts()
+    last = answer.facts_of_last()
+    before = answer.before
+    turns = answer.turns
+    calls = answer.calls
     last_turn = next((turn for turn in reversed(turns) if turn.text or turn.calls), None)
     text = None if last_turn is None else last_turn.text
     is_unread = not text and not calls and any(turn.has_unread_parts for turn in turns)
@@ -271,7 +275,8 @@ def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
         before, turns = before or more_before, turns if has_text(turns) else more_turns
     models = [node for node in answer.own_models if node is not answer.root]
     if models and not any(turn.role == "system" for turn in before):
-        question, earlier = last_question(before) if before else None, models[0].before()
+        question = last_question(before) if before else None
+        earlier = models[0].before()
         if not question or question in (turn.text for turn in earlier if turn.role == "user"):
             before = earlier or before
     if not any(turn.text for turn in turns):
@@ -299,7 +304,8 @@ def _calls(answer: SpanAnswer) -> list[Call]:
     """The agent's tool calls: as models made them, completed by the spans of the tools and by their
     messages.
     """
-    before, turns = answer.before, answer.turns
+    before = answer.before
+    turns = answer.turns
     calls: list[Call] = []
     by_id: dict[str, Call] = {}
     results: dict[str, Result] = {}

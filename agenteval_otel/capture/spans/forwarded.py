@@ -173,7 +173,8 @@ def _add_messages(value: EvaluationInput, attributes: Attributes, rest: dict[str
 
 
 def _add_answer(value: EvaluationInput, attributes: Attributes, rest: dict[str, Any]) -> None:
-    calls, response = value.tool_calls, value.response
+    calls = value.tool_calls
+    response = value.response
     parts = [_call(call) for call in calls or ()]
     if calls is not None:
         rest["tool_results"] = [_without_none(call, _RESULT) for call in calls]
@@ -217,7 +218,8 @@ def _message(message: Message) -> dict[str, Any]:
         if message.content is not None:
             parts.append(_text(message.content))
     for call in message.tool_calls or ():
-        part, result = _call(call), _without_none(call, _RESULT)
+        part = _call(call)
+        result = _without_none(call, _RESULT)
         parts.append({**part, _OWN: result} if result else part)
     if message.tool_calls == []:
         own["tool_calls"] = []

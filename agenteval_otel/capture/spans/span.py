@@ -148,7 +148,9 @@ def span_of_otlp(
     span: Any, resource: Mapping[str, Any], scope: str, scope_version: str
 ) -> ReadSpan:
     """One ``Span`` message; its resource and its scope stand beside it in OTLP."""
-    parent, status, events = span.parent_span_id, span.status, span.events
+    parent = span.parent_span_id
+    status = span.status
+    events = span.events
     return ReadSpan(
         int.from_bytes(span.trace_id, "big"),
         int.from_bytes(span.span_id, "big"),
@@ -190,12 +192,10 @@ def span_of_sdk(span: Any) -> ReadSpan:
     """A ``ReadableSpan`` of the SDK. Its attributes are taken as they are: it has ended, they no
     longer change.
     """
-    context, parent, scope, status = (
-        span.context,
-        span.parent,
-        span.instrumentation_scope,
-        span.status,
-    )
+    context = span.context
+    parent = span.parent
+    scope = span.instrumentation_scope
+    status = span.status
     return ReadSpan(
         context.trace_id,
         context.span_id,

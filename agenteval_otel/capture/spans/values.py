@@ -139,7 +139,8 @@ def arguments_of(value: Any, *, first_alone: bool = True) -> Any:
     """
     if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
         return value
-    args, kwargs = value["args"], value["kwargs"]
+    args = value["args"]
+    kwargs = value["kwargs"]
     if not isinstance(args, list) or not args:
         return kwargs
     if first_alone:
@@ -203,7 +204,8 @@ def first_choice(turns: list[Turn]) -> list[Turn]:
     a text are other choices. A text after calls or results is the same answer's.
     """
     for index in range(1, len(turns)):
-        earlier, turn = turns[index - 1], turns[index]
+        earlier = turns[index - 1]
+        turn = turns[index]
         is_next = turn.role == earlier.role == "assistant" and turn.text and earlier.text
         if is_next and not earlier.calls and not earlier.results:
             return turns[:index]

@@ -99,7 +99,8 @@ def _of_shifts(measurement: Measurement, shown: Callable[[str], str] = printable
 
 
 def _shifts_json(shifts: Shifts) -> dict[str, Any]:
-    rate, age = shifts.rate, shifts.age
+    rate = shifts.rate
+    age = shifts.age
     return {
         "label_shift": rate
         and {name: estimate_json(estimate) for name, estimate in rate._asdict().items()},

@@ -38,7 +38,8 @@ from agenteval_otel.offline.config import EvaluationRunConfig
 from agenteval_otel.offline.run import run_evaluations
 from agenteval_otel.storage.read import place_of
 
-PROBABILITY, ROUND = "label_probability", "label_round"
+PROBABILITY = "label_probability"
+ROUND = "label_round"
 USER_FEEDBACK = "user_feedback"
 _HUMAN = "human"
 

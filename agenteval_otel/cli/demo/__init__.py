@@ -44,9 +44,14 @@ DESCRIPTION = (
     "--otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. Exit codes: 0 every call is accounted for and the "
     "telemetry, or at least its spans, was delivered; 1 not; 2 wrong use; 130 interrupted by Ctrl-C."
 )
-_SECONDS, _CALLS_PER_S, _REALISTIC_FROM_S, _SLOW_S = 20.0, 30, 10.0, 1.0
-_MAX_RECORDED_CHARACTERS, _MAX_QUEUED = 1_200, 256
-_EVALUATE_S, _EXPORT_S = 30.0, 3.0
+_SECONDS = 20.0
+_CALLS_PER_S = 30
+_REALISTIC_FROM_S = 10.0
+_SLOW_S = 1.0
+_MAX_RECORDED_CHARACTERS = 1_200
+_MAX_QUEUED = 256
+_EVALUATE_S = 30.0
+_EXPORT_S = 3.0
 _VARIABLES = tuple(
     f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "TRACES_", "LOGS_", "METRICS_")
 )
@@ -110,7 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
             "a replay runs as fast as it can; --calls ends it earlier", path="--seconds"
         )
     else:
-        seconds, turns = None, list(recorded_turns(arguments.traffic))[: arguments.calls]
+        seconds = None
+        turns = list(recorded_turns(arguments.traffic))[: arguments.calls]
         if not turns:
             raise ConfigurationError(f"no conversation in {arguments.traffic!r}", path="--traffic")
     parts = _parts(arguments)
@@ -148,8 +154,10 @@ def _run(
     # Hours of traffic pass in seconds: failures that follow each other closely have many causes.
     parts["criteria"] = [copy_with(item, {"independent": True}) for item in parts["criteria"]]
     scores = Scores(parts["criteria"], parts.pop("breach", None))
-    console, delivery = Console(highlight=False), _delivery(arguments.otlp_endpoint)
-    telemetry, stored = _telemetry(arguments, delivery), []
+    console = Console(highlight=False)
+    delivery = _delivery(arguments.otlp_endpoint)
+    telemetry = _telemetry(arguments, delivery)
+    stored = []
     if arguments.storage is not None:
         stored.append(SqlStorageProvider(path=arguments.storage))
     pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)

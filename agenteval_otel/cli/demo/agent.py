@@ -22,7 +22,10 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import Message
 
 _SYSTEM = "You are the support agent of a small shop. Be brief, name what was asked about, say what happens next."
-_STREAMED, _SLOW, _TOOL_FAILS, _GOES_ON = 0.3, 0.05, 0.05, 0.5
+_STREAMED = 0.3
+_SLOW = 0.05
+_TOOL_FAILS = 0.05
+_GOES_ON = 0.5
 _MAX_MESSAGES = 8
 _SEED = 7
 _MODEL = "scripted-1"
@@ -139,10 +142,12 @@ def _turn(
     rng: random.Random, at_s: float, release: int, drop: bool, name: str, before: DemoTurn | None
 ) -> DemoTurn:
     if before is None or before.topic is None:
-        topic, messages = rng.choice(_TOPICS), [{"role": "system", "content": _SYSTEM}]
+        topic = rng.choice(_TOPICS)
+        messages = [{"role": "system", "content": _SYSTEM}]
         question = topic.question.format(order=f"#{rng.randrange(4000, 9999)}")
     else:
-        name, topic = before.conversation, before.topic
+        name = before.conversation
+        topic = before.topic
         messages = [*before.messages, {"role": "assistant", "content": before.answer}]
         question = rng.choice(_FOLLOW_UPS).format(topic=topic.word)
     shares = [worse if drop and release == 2 else better for better, worse, _ in _KINDS.values()]
@@ -150,7 +155,8 @@ def _turn(
     fails = rng.random() < _TOOL_FAILS
     result = {"error": "upstream timeout"} if fails else {"status": "ok", "note": topic.fact}
     call = {"name": topic.tool, "arguments": {"topic": topic.word}, "result": result}
-    hello, next_step = rng.choice(_GREETINGS), rng.choice(_NEXT_STEPS)
+    hello = rng.choice(_GREETINGS)
+    next_step = rng.choice(_NEXT_STEPS)
     return DemoTurn(
         name,
         [*messages, {"role": "user", "content": question}],

@@ -32,7 +32,8 @@ from agenteval_otel.offline.reports.figures import (
 from agenteval_otel.offline.reports.table import criteria_table, grid_of
 from agenteval_otel.semconv import NOT_SAMPLED
 
-_DRAWN_PER_S, _PROGRESS_S = 4, 4.0
+_DRAWN_PER_S = 4
+_PROGRESS_S = 4.0
 
 
 @dataclass
@@ -96,7 +97,8 @@ async def print_progress(run: DemoRun, console: Console) -> None:
     """Print a line every few seconds until cancelled."""
     while True:
         await asyncio.sleep(min(_PROGRESS_S, run.seconds / 5) if run.seconds else _PROGRESS_S)
-        evaluated, queued = run.scores.totals.inputs, run.pipeline.dispatcher.state()["size"]
+        evaluated = run.scores.totals.inputs
+        queued = run.pipeline.dispatcher.state()["size"]
         line = f"{run.elapsed_s:6.1f} s  {run.calls:,} calls, {evaluated:,} evaluated, queue {queued:,}; {run.news}"
         if run.scores.breaches:
             line += f"; objectives breached: {', '.join(run.scores.breaches)}"
@@ -126,7 +128,8 @@ def render(run: DemoRun, console: Console) -> RenderableType:
 
 
 def _facts(run: DemoRun) -> Iterator[tuple[str, str]]:
-    queue, outcomes = run.pipeline.dispatcher.state(), run.pipeline.accounting.outcomes()
+    queue = run.pipeline.dispatcher.state()
+    outcomes = run.pipeline.accounting.outcomes()
     seen = sum(outcomes.values()) + queue["size"]
     sampled = seen - outcomes[NOT_SAMPLED]
     yield (

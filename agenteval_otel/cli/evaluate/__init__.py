@@ -376,7 +376,8 @@ class _InOrder:
     def add(self, position: int, aggregated: AggregatedEvaluationResult) -> None:
         self._ready[position] = aggregated
         while self._next in self._ready:
-            row, ready = self._rows.pop(self._next), self._ready.pop(self._next)
+            row = self._rows.pop(self._next)
+            ready = self._ready.pop(self._next)
             self._next += 1
             self._totals.add(ready, place=row.place, criteria=row.evaluation_input.criteria)
             for report in self._reports:
@@ -511,7 +512,8 @@ def _run_configuration(path: str | None) -> Tree | None:
 def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Loaded]:
     """The parts that score, by --settings, --profile and --agent, and what was loaded."""
     loaded = load_settings(arguments.settings, profile=arguments.profile)
-    settings, agent = loaded.settings, arguments.agent
+    settings = loaded.settings
+    agent = arguments.agent
     if agent is not None and agent not in settings.agents:
         raise ConfigurationError(
             f"no agent {agent!r}{known_choices(agent, sorted(settings.agents))}", path="--agent"

@@ -66,7 +66,8 @@ class Answering:
         function raises.
         """
         call = CapturedCall(self, "")  # `annotate` adds nothing to a call without settings
-        call.started_ns, tick = time.time_ns(), time.perf_counter_ns()
+        call.started_ns = time.time_ns()
+        tick = time.perf_counter_ns()
         token = CURRENT.set(call)
         try:
             await self._answer(
@@ -91,7 +92,8 @@ class Answering:
 
     async def _answer(self, call: CapturedCall, argument: Any) -> None:
         # In a thread a coroutine is only made; it runs on the event loop.
-        run, loop = contextvars.copy_context().run, asyncio.get_running_loop()
+        run = contextvars.copy_context().run
+        loop = asyncio.get_running_loop()
         answer, is_stream = await loop.run_in_executor(
             self._threads, run, _called, self._function, argument
         )

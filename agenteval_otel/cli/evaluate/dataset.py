@@ -386,7 +386,8 @@ def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parse
         raise ConfigurationError(
             f"not JSON: {getattr(error, 'msg', str(error)[:80])}", path=place
         ) from None
-    end, line = text.index("[") + 1, 1
+    end = text.index("[") + 1
+    line = 1
     while (between := _BETWEEN.match(text, end)) is not None:
         line += text.count("\n", end, between.end())
         _, end = _DECODER.raw_decode(text, between.end())

@@ -73,7 +73,8 @@ def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Names
         if path not in (None, _STDOUT)
     }
     for kind, path in places:
-        place, option = os.path.realpath(path), "--results" if kind in RESULTS else "--report"
+        place = os.path.realpath(path)
+        option = "--results" if kind in RESULTS else "--report"
         if place in seen and path != os.devnull:
             shown = "standard output" if path == _STDOUT else path
             raise ConfigurationError(
@@ -203,7 +204,8 @@ class MarkdownReport(ReportWriter):
 
 
 def _markdown(summary: Summary) -> Iterator[str]:
-    totals, missed = summary.totals, summary.missed
+    totals = summary.totals
+    missed = summary.missed
     outcome = "all targets met" if summary.targets else "no targets set"
     if missed:
         outcome = f"{count_of(len(missed), 'target')} missed"

@@ -53,7 +53,8 @@ _SAVED: Final = 10.0
 _LOADING: Final = ForkSafeLock()
 _LOADED: Final[set[str]] = set()
 _ERROR_BYTES: Final = 65_536
-_KEPT_OPEN, _IDLE_S = 64, 30.0
+_KEPT_OPEN = 64
+_IDLE_S = 30.0
 _LOGGERS: Final = ("anthropic", "httpx2", "httpcore2")
 _requesting: ContextVar[bool] = ContextVar("agenteval_requesting", default=False)
 

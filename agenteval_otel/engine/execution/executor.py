@@ -93,7 +93,8 @@ class Executor:
         evaluator raised, or an `EvaluationError`: ``timeout``, ``crashed`` (it ended its process),
         ``quarantined`` or ``queue_full``.
         """
-        loop, state = asyncio.get_running_loop(), self.state(evaluator)
+        loop = asyncio.get_running_loop()
+        state = self.state(evaluator)
         job = Job(evaluator, state, evaluation_input, criteria, done, loop, self._complete)
         error = state.quarantine()
         mode: Execution = "thread" if state.mode == "inline" else state.mode
@@ -162,7 +163,8 @@ class Executor:
 
     def _complete(self, job: Job, outcome: Outcome) -> None:
         """Finish the job, or restart it in another mode."""
-        state, mode = job.state, job.mode
+        state = job.state
+        mode = job.mode
         if not self._leave(job) or job.done is None:
             return
         if isinstance(outcome, Awaits):

@@ -26,7 +26,8 @@ from agenteval_otel.runtime.masking import is_secret
 from agenteval_otel.runtime.named_modules import folder_of_named_modules
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 
-_MAX_BATCH, _MAX_BATCH_BYTES = 256, 1 << 20
+_MAX_BATCH = 256
+_MAX_BATCH_BYTES = 1 << 20
 _GATHER_S = 0.002
 _STARVED_AT_MOST = 4
 _MAX_FAILED_LOADS = 3
@@ -49,7 +50,9 @@ _BOOT = (
     "from agenteval_otel.engine.execution.fork_server import main; os.environ.update(later); main(folder)"
 )
 _PYTHON = re.compile(r"(?i)(python|pypy)[\d.]*w?(\.exe)?")
-_BOOT_S, _LOADING_S, _FORKING_S = 60.0, 120.0, 30.0
+_BOOT_S = 60.0
+_LOADING_S = 120.0
+_FORKING_S = 30.0
 _SLICE_S = 0.25
 
 
@@ -180,13 +183,16 @@ class Supervisor:
     def _exchange(self, server: ForkServerClient, worker: WorkerHandle, jobs: deque[Job]) -> None:
         """Send jobs and deliver their answers, until all are answered or the worker is lost."""
         for left in range(self._send(worker, jobs), 0, -1):
-            job, began, is_lost = jobs.popleft(), time.monotonic(), False
+            job = jobs.popleft()
+            began = time.monotonic()
+            is_lost = False
             try:
                 worker.cpu_s, kind, body = self._answer(worker, job, has_more=left > 1)
                 outcome = answer_of(kind, body)
                 self._failures = 0
             except (Gone, EvaluationError) as error:
-                outcome, is_lost = error, True
+                outcome = error
+                is_lost = True
             if isinstance(outcome, Gone):
                 job.state.strike("its process ended")
                 outcome = EvaluationError(
@@ -269,7 +275,8 @@ class Supervisor:
         self._not_before = max(self._not_before, time.monotonic() + pause_s)
 
     def _end(self, patience_s: float = _END_S) -> None:
-        server, worker = self.server, self._worker
+        server = self.server
+        worker = self._worker
         self.server = self._worker = None
         if worker is not None:
             worker.channel.close()
@@ -279,7 +286,8 @@ class Supervisor:
 
 def _message(job: Job, before: Job | None) -> bytes:
     """A job as three lines (see `wire`); raises where its input has no JSON form."""
-    criteria, encoded = b"", b""
+    criteria = b""
+    encoded = b""
     if before is None or job.evaluation_input is not before.evaluation_input:
         encoded = job.evaluation_input.model_dump_json(exclude_unset=True).encode()
     if job.criteria is job.evaluation_input.criteria:
@@ -405,7 +413,8 @@ def readable(
     poll.register(channel, select.POLLIN)
     waited_s = 0.0
     while True:
-        slice_s, began = min(_SLICE_S, max(0.0, limit_s - waited_s)), time.monotonic()
+        slice_s = min(_SLICE_S, max(0.0, limit_s - waited_s))
+        began = time.monotonic()
         if poll.poll(slice_s * 1000):
             return True
         waited_s += min(time.monotonic() - began, 2 * _SLICE_S)

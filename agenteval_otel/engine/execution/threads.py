@@ -86,7 +86,9 @@ class Threads:
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         if loop is not self._loop:
             return  # a loop that was replaced came back
-        now, slow, busy = time.monotonic(), 0, 0
+        now = time.monotonic()
+        slow = 0
+        busy = 0
         for thread in list(self._threads):
             running = thread.running
             if running is None:
@@ -133,7 +135,8 @@ class _Thread(EvaluationThread):
                 self._own_loop.close()
 
     def _run(self, job: Job) -> None:
-        began, cpu_began = time.monotonic(), time.thread_time()
+        began = time.monotonic()
+        cpu_began = time.thread_time()
         self.running = job, began
         outcome: Outcome
         try:

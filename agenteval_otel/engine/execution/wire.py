@@ -28,7 +28,9 @@ from agenteval_otel.models import EvaluationResult
 
 _MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _MAX_MESSAGE = 64 * 1024
-_RESULTS, _FAILED, _SKIPPED = "results", "failed", "skipped"
+_RESULTS = "results"
+_FAILED = "failed"
+_SKIPPED = "skipped"
 _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 _FIELDS = tuple(name for name in EvaluationResult.model_fields if name != "judgement")
 
@@ -96,7 +98,9 @@ def answer_of(kind: Any, body: Any) -> Any:
                 EvaluationResult.model_validate(dict(zip(_FIELDS, values, strict=True)))
                 for values in body
             ]
-        name, error_type, message = str(body[0]), body[1], str(body[2])
+        name = str(body[0])
+        error_type = body[1]
+        message = str(body[2])
         if kind == _SKIPPED:
             return EvaluationSkipped(message)
         if error_type is None:
@@ -225,7 +229,8 @@ def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _main() -> dict[str, str]:
     """How `multiprocessing` loads the program's own file without running it."""
     main = sys.modules.get(MAIN)
-    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    spec = getattr(main, "__spec__", None)
+    path = getattr(main, "__file__", None)
     if not isinstance(path, str) or not path.endswith(".py"):
         raise NotPortable("it is defined in a program without a file of its own")
     try:

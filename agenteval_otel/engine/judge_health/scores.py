@@ -97,7 +97,8 @@ def counts_of(
     Kish's number of scores, ``(sum w)^2 / sum w^2``, is divided by the design effect of their mean,
     the ratio of its variances by units and by scores, but is no less than that of the units.
     """
-    weights, sums = [0.0] * BINS, UnitSums()
+    weights = [0.0] * BINS
+    sums = UnitSums()
     for (score, weight), unit in zip(scores, units, strict=False):
         weights[min(BINS - 1, int(score * BINS))] += weight
         sums.add(score, weight, unit)

@@ -259,14 +259,16 @@ class JudgeHealth(Capability):
     def _note(
         self, result: EvaluationResult, evaluation_input: EvaluationInput, unit: str | None
     ) -> None:
-        watched, judgement = self._watched_of(result), result.judgement
+        watched = self._watched_of(result)
+        judgement = result.judgement
         if watched is None or judgement is None:
             return
         if not judgement.from_cache and result.status == "scored":
             self._note_model(
                 watched.model, f"{judgement.model} {judgement.system_fingerprint or ''}".strip()
             )
-        length, weight = len(evaluation_input.response_text or ""), weight_of(result.probability)
+        length = len(evaluation_input.response_text or "")
+        weight = weight_of(result.probability)
         with self._lock:
             judged = self._judged_of(result)
             if judged is None or result.normalized is None or not has_weight(result.probability):
@@ -313,7 +315,8 @@ class JudgeHealth(Capability):
             _remember(self._by_judge, span, by_judge)
         if by_name:
             _remember(self._by_people, span, by_name)
-        known_judged, known_people = self._by_judge.get(span, {}), self._by_people.get(span, {})
+        known_judged = self._by_judge.get(span, {})
+        known_people = self._by_people.get(span, {})
         for name in known_judged.keys() & known_people.keys() & {*by_name, *by_judge}:
             self._compare(PEOPLE, known_judged[name], known_people[name])
 
@@ -444,10 +447,8 @@ class JudgeHealth(Capability):
         evaluator = watched[0].evaluator
         swaps = self._repeats % 2 == 0 and evaluator.compares(evaluation_input)
         check = POSITION if swaps else REPEAT
-        again, first = (
-            evaluator.again(swaps=swaps),
-            {result.criterion_name: result for result in results},
-        )
+        again = evaluator.again(swaps=swaps)
+        first = {result.criterion_name: result for result in results}
         try:
             for result in await self._ask(check, again, evaluation_input, watched):
                 self._compare(check, result, first[result.criterion_name])

@@ -76,7 +76,9 @@ class SummedEvidence:
 
     def look(self) -> bool:
         """Count what has come since the last look, and tell whether there is enough evidence."""
-        net, run_gains, verdicts = [0.0] * len(BETS), [0.0] * len(BETS), 0
+        net = [0.0] * len(BETS)
+        run_gains = [0.0] * len(BETS)
+        verdicts = 0
         for sums, seen in zip(self._processes, self._seen, strict=True):
             verdicts += sums.verdicts - seen.verdicts
             for at in range(len(BETS)):
@@ -150,7 +152,8 @@ def verdicts_to_alarm(
     else:
         detector = ParallelLast(streams, Objective(objective, of_last))
     minimum = settings.minimum if of_last is None else 1
-    random, counts = np.random.default_rng(seed), np.full(streams, most)
+    random = np.random.default_rng(seed)
+    counts = np.full(streams, most)
     for number in range(1, most):
         alarms = detector.add(random.random(streams) < rate)
         if number >= minimum:
@@ -183,7 +186,8 @@ def by_chance(objective: Objective, failing: float) -> ByChance:
 
     A breach begins where the limit is reached, a pass leaves the last verdicts and a failure comes.
     """
-    size, allowed = objective.of_last or 1, allowed_failures(objective)
+    size = objective.of_last or 1
+    allowed = allowed_failures(objective)
     begins = _binomial(allowed, size - 1, failing) * failing * (1.0 - failing)
     in_breach = math.fsum(_binomial(count, size, failing) for count in range(allowed + 1, size + 1))
     return ByChance(in_breach, 1.0 / begins if begins > 0.0 else math.inf)

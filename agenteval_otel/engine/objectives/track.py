@@ -236,7 +236,8 @@ class Track:
         """Tell whether a thousand verdicts have now come of conversations that were known before:
         hardly anything is learnt from them. True once, until a conversation begins.
         """
-        repeats, before = self._size.repeated >= _MANY_OF_ONE, self._repeats
+        repeats = self._size.repeated >= _MANY_OF_ONE
+        before = self._repeats
         self._repeats = repeats
         return repeats and not before
 
@@ -277,9 +278,11 @@ class Track:
     def _new_evidence(self) -> Evidence:
         """Of a recovery while the objective is breached, else of a breach."""
         if self.breached:
-            worst, enough = self._objective, self._settings.recover_after
+            worst = self._objective
+            enough = self._settings.recover_after
         else:
-            worst, enough = 1.0 - self._objective, self._settings.false_alarm_every
+            worst = 1.0 - self._objective
+            enough = self._settings.false_alarm_every
         return Evidence(worst=worst, enough=enough, size=self._size)
 
 

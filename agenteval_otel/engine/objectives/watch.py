@@ -200,7 +200,9 @@ class Objectives(Capability):
         ]
         crossings: list[ObjectiveCrossing] = []
         repeating: list[str] = []
-        tracks, now_s, too_many = self.tracks, time.monotonic(), False
+        tracks = self.tracks
+        now_s = time.monotonic()
+        too_many = False
         with tracks.lock:
             agent = tracks.agent(response.agent) if verdicts else None
             for criterion, verdict in verdicts:

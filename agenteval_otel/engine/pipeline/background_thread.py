@@ -22,9 +22,13 @@ _END_S = 1.0
 # How long the thread works before it rests: a thread that waits for the interpreter gets it at once
 # then, instead of after the 5 ms that a busy thread may keep it. Longer where many calls wait, as a
 # rest takes its time.
-_WORK_S, _FULL_WORK_S, _REST_S = 5e-4, 2e-3, 5e-5
+_WORK_S = 5e-4
+_FULL_WORK_S = 2e-3
+_REST_S = 5e-5
 MAX_LIST: Final = 32
-_TICK_S, _ROOM_AGAIN_S, _BIRTH_EVERY_S = 0.25, 0.002, 0.1
+_TICK_S = 0.25
+_ROOM_AGAIN_S = 0.002
+_BIRTH_EVERY_S = 0.1
 # While calls come in, the thread polls the queue this often, and for so long after the last one:
 # waking it would cost the caller a write to a pipe, and make the thread compete for the GIL at
 # once.
@@ -32,7 +36,8 @@ _LOOK_EVERY_S: Final = 0.05
 _LOOK_FOR_S: Final = 1.0
 # With answers pending the thread gives a sign of life four times a second. AWS Lambda freezes a
 # process between two invocations, and may end it in that state.
-_FROZEN_S, _FREEZES = 2.0, "AWS_LAMBDA_FUNCTION_NAME"
+_FROZEN_S = 2.0
+_FREEZES = "AWS_LAMBDA_FUNCTION_NAME"
 _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 Entry = tuple[Any, int]
@@ -233,7 +238,8 @@ class BackgroundThread(EvaluationThread):
         return min(_TICK_S, self._pool.stall_s / 4) if self.running else None
 
     def _work_off(self) -> None:
-        queue, taken = self._queue, self._present
+        queue = self._queue
+        taken = self._present
         most = min(MAX_LIST, self._pool.concurrency - len(self.running))
         while queue and len(taken) < most:
             entry = queue.popleft()
@@ -245,7 +251,8 @@ class BackgroundThread(EvaluationThread):
         evaluation = self._evaluation = EvaluationScope()
         EVALUATION.set(evaluation)
         began = self.beat = self._rested = self._last_call = time.monotonic()
-        self._idle_s, process = 0.0, self._pool.process
+        self._idle_s = 0.0
+        process = self._pool.process
         assert process is not None
         try:
             process(calls, self._done, self._pause)

@@ -28,15 +28,21 @@ FULL, REDUCED, NO_MODEL_CALLS, OFF = range(len(LEVELS))
 LOOK_EVERY_S: Final = 0.25
 _LOOKS_ABOVE: Final = 5
 # from the least share to all within 30 s
-_REDUCE_EVERY_S, _RECOVER_AFTER_S, _RECOVER_BELOW = 0.5, 3.5, 0.75
-_LAG_WINDOW_S, _LAG_QUANTILE, _LAG_LEAST_COUNT = 5.0, 0.9, 8
+_REDUCE_EVERY_S = 0.5
+_RECOVER_AFTER_S = 3.5
+_RECOVER_BELOW = 0.75
+_LAG_WINDOW_S = 5.0
+_LAG_QUANTILE = 0.9
+_LAG_LEAST_COUNT = 8
 _LITTLE_WORK: Final = 1 / 8
 _GAUGE_WINDOW_S: Final = 60.0
 _NO_LOOK_S: Final = 5.0
 _IGNORE_S: Final = 300.0
 _WEIGHT: Final = 1 / 32
 _MAX_FACTOR: Final = 4.0
-_TIMER_S, _MEASURED_FOR_S, _MAX_LOOPS = 0.25, 5.0, 8
+_TIMER_S = 0.25
+_MEASURED_FOR_S = 5.0
+_MAX_LOOPS = 8
 # A loop that was stopped and started again was not late.
 _STOPPED_S: Final = 10.0
 
@@ -137,7 +143,8 @@ class LoadShedder:
 
     def look(self) -> bool:
         """Measure, and reduce or recover if due; returns whether it has to be called again."""
-        now, work = self._clock(), self._work()
+        now = self._clock()
+        work = self._work()
         if self._began_at is None:
             self._began_at = now
         overload = self._measure(now, work)
@@ -176,7 +183,8 @@ class LoadShedder:
         if len(self._drain) < _LOOKS_ABOVE or min(drain_s for _, drain_s in self._drain) <= bound_s:
             return False
         (first_at, first_s), (last_at, last_s) = self._drain[0], self._drain[-1]
-        fallen_s, took_s = first_s - last_s, last_at - first_at
+        fallen_s = first_s - last_s
+        took_s = last_at - first_at
         return fallen_s <= 0 or (last_s - bound_s) * took_s > bound_s * fallen_s
 
     def _lag(self, now: float, work: Work) -> _Overload | None:
@@ -213,7 +221,8 @@ class LoadShedder:
         return _Overload("loop_lag", self._late_s, bound_s, OFF)
 
     def _move(self, now: float, work: Work, overload: _Overload | None) -> None:
-        before, since_s = self.level, now - self._moved_at
+        before = self.level
+        since_s = now - self._moved_at
         step = (
             self._recovered(since_s, work) if overload is None else self._reduced(since_s, overload)
         )
@@ -339,7 +348,8 @@ class CostMeter:
                 total_s / answers - mean_s
             )
         if not is_first:
-            per_answer_s, mean_s = seconds / answers, self._inline_s or seconds / answers
+            per_answer_s = seconds / answers
+            mean_s = self._inline_s or seconds / answers
             self._inline_s = mean_s + weight * (min(per_answer_s, _MAX_FACTOR * mean_s) - mean_s)
 
     def drain_s(self, queued: int, waiting_s: Mapping[str, float]) -> float:
@@ -396,7 +406,8 @@ class LoopLag:
         )
 
     def _fired(self, reference: weakref.ref[asyncio.AbstractEventLoop], due: float) -> None:
-        loop, now = reference(), self._clock()
+        loop = reference()
+        now = self._clock()
         self.add(max(0.0, now - due))
         if loop is None:
             return

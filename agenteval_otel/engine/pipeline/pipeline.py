@@ -440,10 +440,12 @@ class Pipeline:
     def storage_failed(self, name: str, error: BaseException) -> None:
         self._unsaved += 1
         self.accounting.fail(f"storage:{name}")
-        error_type, facts = type(error).__name__, {}
+        error_type = type(error).__name__
+        facts = {}
         # its words are ours; those of a database may quote what it was sent
         if isinstance(error, DeliveryError):
-            error_type, facts = error.error_type, {"problem": str(error)}
+            error_type = error.error_type
+            facts = {"problem": str(error)}
         log.warning("storage_failed", part=name, error_type=error_type, **facts)
 
     def broken(self, part: str, error: BaseException | None = None) -> None:
@@ -621,7 +623,8 @@ class _Load:
         self.shedder = LoadShedder(settings, work=self.work)
 
     def work(self) -> Work:
-        state, dropped = self._dispatcher.state(), self._accounting.outcomes()[DROPPED_QUEUE_FULL]
+        state = self._dispatcher.state()
+        dropped = self._accounting.outcomes()[DROPPED_QUEUE_FULL]
         waiting_s = {mode: load.waiting_s for mode, load in self._executor.loads.items()}
         return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)
 

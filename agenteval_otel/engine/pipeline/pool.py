@@ -335,7 +335,9 @@ class _Watchdog:
 
     def _run(self) -> None:
         wait_s = min(_LOOK_EVERY_S, self._pool.stall_s / 3)
-        beat, still_s, idle_looks = 0.0, 0.0, 0
+        beat = 0.0
+        still_s = 0.0
+        idle_looks = 0
         while True:
             began = time.monotonic()
             if self.stop.wait(wait_s):
@@ -347,12 +349,14 @@ class _Watchdog:
                 if not self._pool.entries or self.thread is not None:
                     return
                 # a call came in the moment between
-                self.thread, idle_looks = threading.current_thread(), 0
+                self.thread = threading.current_thread()
+                idle_looks = 0
             thread = self._pool.thread
             if thread is None:
                 continue
             if not thread.is_busy() or thread.beat != beat:
-                beat, still_s = thread.beat, 0.0
+                beat = thread.beat
+                still_s = 0.0
             elif looked_s < wait_s * _LATE and time.monotonic() > beat:
                 still_s += looked_s
             # One that ended because the pool was closed is not replaced: `shutdown` stops this

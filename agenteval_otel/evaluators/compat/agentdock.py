@@ -295,7 +295,8 @@ def _translated(check: dict[str, Any]) -> dict[str, Any]:
     outcome = check.get("expected_outcome")
     if check["type"] == "regex":
         check |= {"expected_outcome": "match" if outcome == "match" else "no_match"}
-        pattern, flags = check.get("pattern"), check.get("flags", "")
+        pattern = check.get("pattern")
+        flags = check.get("flags", "")
         if isinstance(pattern, str) and isinstance(flags, str):
             check["pattern"], check["flags"] = python_pattern(pattern, flags)
     if check["type"] == "includes" and isinstance(check.get("keywords"), list | tuple):

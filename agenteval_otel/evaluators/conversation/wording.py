@@ -32,7 +32,8 @@ def _grams(text: str) -> frozenset[str]:
 
 def _alike(first: frozenset[str], other: frozenset[str], at_least: float) -> bool:
     """Whether 2 x common / (distinct in the one + distinct in the other) is so large (Dice 1945)."""
-    most, total = 2 * min(len(first), len(other)), len(first) + len(other)
+    most = 2 * min(len(first), len(other))
+    total = len(first) + len(other)
     return most >= at_least * total and 2 * len(first & other) >= at_least * total
 
 

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 
 _WORD = re.compile(r"[^\W_]+")
-_MIN_GRAM, _MAX_GRAM = 3, 5
+_MIN_GRAM = 3
+_MAX_GRAM = 5
 _SPACE = 32
 # Multiplicative hashing: the golden ratio's fraction, and a finaliser, so that neighbours in the
 # code table are spread.
-_FACTOR, _FINAL, _HALF = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 32
+_FACTOR = 0x9E3779B97F4A7C15
+_FINAL = 0xD6E8FEB86659FD93
+_HALF = 32
 
 # Words of any English sentence; without "no", "not" and "nor", which reverse an answer.
 _SENTENCE_WORDS = (
@@ -110,9 +113,12 @@ def _grams(
     codes = np.frombuffer(line, np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, words), np.int64, len(words)) + 1  # with the border in front
     at_place = np.repeat(worth, lengths)
-    is_border, factor = codes == _SPACE, np.uint64(_FACTOR)
-    hashes, hashed = codes * factor, [np.zeros(0, np.uint64)]
-    whole, values = np.ones(len(codes), bool), [np.zeros(0)]
+    is_border = codes == _SPACE
+    factor = np.uint64(_FACTOR)
+    hashes = codes * factor
+    hashed = [np.zeros(0, np.uint64)]
+    whole = np.ones(len(codes), bool)
+    values = [np.zeros(0)]
     for size in range(2, min(_MAX_GRAM, len(codes)) + 1):
         # One more character at the end of each: a polynomial, modulo 2**64.
         hashes = hashes[:-1] * factor + codes[size - 1 :]
@@ -126,7 +132,8 @@ def _grams(
 def _mixed(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
     import numpy as np
 
-    half, final = np.uint64(_HALF), np.uint64(_FINAL)
+    half = np.uint64(_HALF)
+    final = np.uint64(_FINAL)
     for _ in range(2):
         hashes = (hashes ^ (hashes >> half)) * final
     return hashes ^ (hashes >> half)

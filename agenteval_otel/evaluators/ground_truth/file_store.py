@@ -240,7 +240,8 @@ def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:
 
 
 def _row(path: Path, line: int, fields: Mapping[str, Any]) -> TableRow:
-    prompt, names = fields["userprompt"], [fields.get(field) for field in ("category", "module")]
+    prompt = fields["userprompt"]
+    names = [fields.get(field) for field in ("category", "module")]
     if not isinstance(prompt, str | None):
         raise _wrong(path, line, "UserPrompt is no text")
     if not prompt or not prompt.strip():

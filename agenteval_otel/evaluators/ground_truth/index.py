@@ -145,7 +145,8 @@ class QuestionIndex:
         count = len(query.words)
         if count < self._min_words:
             return None, "partial", 0.0
-        inside, around = self._inside(query, module), self._around(query, module)
+        inside = self._inside(query, module)
+        around = self._around(query, module)
         share_inside = inside.length / count if inside else 0.0
         share_around = count / around.length if around else 0.0
         return (

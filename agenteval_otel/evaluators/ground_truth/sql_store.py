@@ -180,7 +180,8 @@ class CachedLookups:
 
     async def find(self, parameters: Mapping[str, Any]) -> GroundTruth | None:
         """What the database has for these; raises `GroundTruthError` with the reason."""
-        key, now_s = sha256(to_json(parameters)).digest(), time.monotonic()
+        key = sha256(to_json(parameters)).digest()
+        now_s = time.monotonic()
         with self._lock:
             until_s, known = self._known.get(key, (0.0, None))
         if now_s < until_s:

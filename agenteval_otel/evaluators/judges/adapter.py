@@ -131,7 +131,8 @@ class CallableJudge(Judge):
         self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
         if len(self._hung) >= _MAX_HUNG:
             raise JudgeError(f"{_MAX_HUNG} calls of the model never returned", error_type="timeout")
-        context, done = contextvars.copy_context(), Future[Any]()
+        context = contextvars.copy_context()
+        done = Future[Any]()
 
         def call() -> None:
             try:

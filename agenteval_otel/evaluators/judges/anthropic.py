@@ -205,12 +205,11 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
                 failure = no_connection(error.__cause__ or error)
                 was_taken = type(error.__cause__).__name__ not in ("ConnectError", "ConnectTimeout")
             except TimeoutError:
-                failure, was_taken = (
-                    ModelError(f"no answer within {_BATCH_S:g} s", error_type="timeout"),
-                    True,
-                )
+                failure = ModelError(f"no answer within {_BATCH_S:g} s", error_type="timeout")
+                was_taken = True
         except ModelError as error:  # without a key
-            failure, was_taken = error, False
+            failure = error
+            was_taken = False
         judge_error = JudgeError(
             str(failure), error_type=failure.error_type, retryable=failure.retryable
         )
@@ -256,7 +255,8 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
 
     def _text_of(self, message: dict[str, Any]) -> str:
         check_finished(message.get("stop_reason"), "end_turn")
-        parts, text = message.get("content"), None
+        parts = message.get("content")
+        text = None
         if isinstance(parts, list):
             text = joined(
                 [part for part in parts if isinstance(part, dict) and part.get("type") == "text"]

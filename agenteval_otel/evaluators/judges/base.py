@@ -282,13 +282,12 @@ class Guarded:
                         error_type="malformed_answer",
                     )
             except BaseException as error:
-                usage, outcome = None, type(error).__name__
+                usage = None
+                outcome = type(error).__name__
                 if isinstance(error, JudgeError):
-                    usage, outcome, error.probability = (
-                        error.usage,
-                        error.error_type,
-                        reservation.probability,
-                    )
+                    usage = error.usage
+                    outcome = error.error_type
+                    error.probability = reservation.probability
                 elif isinstance(error, asyncio.CancelledError):
                     outcome = "cancelled"
                 may_be_charged = isinstance(error, JudgeError) and error.may_be_charged

@@ -44,7 +44,8 @@ class BatchAnswers:
 
 
 def reservation_to_json(reservation: Reservation) -> dict[str, Any]:
-    entry, price = reservation.entry, reservation.price
+    entry = reservation.entry
+    price = reservation.price
     return {
         "entry": None
         if entry is None
@@ -55,7 +56,8 @@ def reservation_to_json(reservation: Reservation) -> dict[str, Any]:
 
 
 def reservation_of_json(value: Mapping[str, Any]) -> Reservation:
-    entry, price = value["entry"], value["price"]
+    entry = value["entry"]
+    price = value["price"]
     if entry is not None:
         entry = LedgerEntry(
             entry[0], tuple(LedgerKey(*key) for key in entry[1]), Amount(*entry[2]), entry[3]

@@ -144,7 +144,8 @@ class CircuitBreaker:
 
     def _count(self, now: float, failed: bool, is_late: bool) -> bool:
         """Count a call; whether it opens the breaker."""
-        settings, calls = self._settings, self._calls
+        settings = self._settings
+        calls = self._calls
         calls.append((now, failed))
         while calls and calls[0][0] <= now - settings.window_s:
             calls.popleft()

@@ -249,7 +249,9 @@ class BudgetLimiter:
             )
         if not limits:
             return Reservation(price=price)
-        now, draw, probability = self._clock(), self._draw(), 0.0
+        now = self._clock()
+        draw = self._draw()
+        probability = 0.0
         keys = {limit: limit.key(now) for limit in limits}
         windows = tuple(dict.fromkeys(keys.values()))
         entry = LedgerEntry(uuid.uuid4().hex, windows, most_of(request, price), now + EXPIRES_S)
@@ -307,7 +309,8 @@ class BudgetLimiter:
         """Replace what was charged for a reservation as a whole by what was used; the cost in US
         dollars.
         """
-        price, entry = reservation.price, reservation.entry
+        price = reservation.price
+        entry = reservation.entry
         nano_usd = 0 if price is None else price.nano_usd(usage)
         if entry is not None:
             tokens = sum(count for name, count in usage if name != "calls")
@@ -339,7 +342,8 @@ def probability_of(
     """
     probability = 1.0
     for limit, total in used:
-        allowed, spent = limit.most * share, getattr(total, limit.unit)
+        allowed = limit.most * share
+        spent = getattr(total, limit.unit)
         if allowed <= 0.0 or spent + getattr(wanted, limit.unit) > allowed:
             return 0.0
         probability = min(probability, (allowed - spent) / (allowed * (1.0 - soft_limit)))

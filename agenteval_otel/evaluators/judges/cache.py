@@ -69,7 +69,8 @@ class VerdictCache:
 
     async def get(self, key: str) -> Verdict | None:
         """The verdict, if it is there and not too old; counted as a hit or a miss."""
-        kept, verdict = await self.store.find(key), None
+        kept = await self.store.find(key)
+        verdict = None
         # A verdict of the future was made by a clock that was wrong.
         if kept is not None and -60.0 <= self._clock() - kept[0] < self._max_age_s:
             try:

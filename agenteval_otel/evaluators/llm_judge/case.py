@@ -73,7 +73,8 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
     if field in ("response", "ground_truth") or field.startswith("context."):
         text = evaluation_input.text_at(field)
         return text if text is not None else evaluation_input.value_at(field)
-    context, calls = evaluation_input.context, evaluation_input.tool_calls
+    context = evaluation_input.context
+    calls = evaluation_input.tool_calls
     if field == "tool_definitions":
         return tool_definitions(evaluation_input)
     values: dict[str, Any] = {
@@ -164,7 +165,8 @@ def conversation_windows(
     The system's messages stand before each. Of more than `most` windows some are left out, evenly.
     """
     turns = evaluation_input.conversation or []
-    starts, size = [0], 0
+    starts = [0]
+    size = 0
     for number, turn in enumerate(turns):
         length = len(turn.prompt or "") + len(turn.response_text) + _PER_TURN
         if size + length > limit and number > starts[-1]:

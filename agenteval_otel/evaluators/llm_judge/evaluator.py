@@ -503,7 +503,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             return self._failure(task, str(error), error.error_type)
         except EvaluationSkipped as skipped:
             return self._skipped(task, str(skipped))
-        value, metadata = task.to_score(reply.raw), {"rawLlmScore": reply.raw, **reply.facts}
+        value = task.to_score(reply.raw)
+        metadata = {"rawLlmScore": reply.raw, **reply.facts}
         if task.criterion.scale == "likert5" and self.reply_form != "score":  # AgentDock gives none
             metadata["rating"] = rating_of(value)
         return result_of(

@@ -441,7 +441,8 @@ def _parts(tasks: Sequence[CriterionTask]) -> list[str]:
     """The rest of the criteria beside a template: steps, levels or claims, and edge cases."""
     lines: list[str] = []
     for task in tasks:
-        key, claims = neutral_json(task.key), task.rubric.claims
+        key = neutral_json(task.key)
+        claims = task.rubric.claims
         levels = [f"Levels of {key}:", *_levels(task)] if task.levels else []
         lines += _with_steps(task, [f"Of {key}: {_listing(claims)}"] if claims else levels)
     return lines

@@ -53,7 +53,8 @@ def reply_of(
         return _of_lines(without_thinking(verdict.raw), task)
     if reply_form == "number":
         return CriterionReply(_whole_number(without_thinking(verdict.raw), task), None, {})
-    claims, answer = task.rubric.claims, verdict.answer
+    claims = task.rubric.claims
+    answer = verdict.answer
     if reply_form == "evidence" and not (alone and ("claims" if claims else "score") in answer):
         answer = answer.get(task.key)  # type: ignore[assignment]
     if not isinstance(answer, Mapping):
@@ -150,7 +151,9 @@ def claims_reply(
 
 def _claim(item: Any) -> dict[str, Any]:
     fields = item if isinstance(item, Mapping) else {}
-    quote, evidence, holds = fields.get("quote"), fields.get("evidence", ""), fields.get("holds")
+    quote = fields.get("quote")
+    evidence = fields.get("evidence", "")
+    holds = fields.get("holds")
     if not (
         isinstance(quote, str)
         and quote.strip()

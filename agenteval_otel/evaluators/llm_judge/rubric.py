@@ -40,7 +40,8 @@ _NAMED_SCALES = (*BOOLEAN_SCALES, "likert5", "numeric")
 _WHOLE_NUMBER = re.compile(r"-?\d{1,9}")
 _LISTED_LEVELS = 21
 _LONGEST_WORD = 64
-_LONGEST_SLUG, _LONGEST_WORDS = 48, 200
+_LONGEST_SLUG = 48
+_LONGEST_WORDS = 200
 
 
 def _with_names(value: Any) -> Any:

@@ -106,7 +106,8 @@ class Predicate(BaseModel):
             number, self.min, self.max, "is too small or no number", "is too large or no number"
         )
         length = len(value) if isinstance(value, str | list | tuple | Mapping) else None
-        too_short, too_long = "is too short or has no length", "is too long or has no length"
+        too_short = "is too short or has no length"
+        too_long = "is too long or has no length"
         yield from _outside(length, self.min_length, self.max_length, too_short, too_long)
 
 

@@ -173,7 +173,8 @@ def _additional(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]
     for call in own:
         if isinstance(call.id, str) and call.id in ids:
             continue
-        recordings, content = (all_recorded if call.id is None else without_id), _content(call)
+        recordings = all_recorded if call.id is None else without_id
+        content = _content(call)
         if recordings[content] > 0:
             recordings[content] -= 1
         else:

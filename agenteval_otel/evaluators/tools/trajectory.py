@@ -175,7 +175,8 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
             return False
         if self.arguments == "ignore" or step.arguments is ABSENT:
             return True
-        wanted, actual = step.arguments or {}, made.arguments or {}
+        wanted = step.arguments or {}
+        actual = made.arguments or {}
         if self.arguments == "exact" or not (
             isinstance(wanted, Mapping) and isinstance(actual, Mapping)
         ):
@@ -228,14 +229,14 @@ class StepEfficiency(TrajectoryEvaluator, type="StepEfficiency"):
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         calls = trajectory_of(evaluation_input)
-        least, source = self.expected_steps, "configured"
+        least = self.expected_steps
+        source = "configured"
         if least is None and (steps := expected_steps(evaluation_input)) is not None:
-            least, source = len(steps), "of the ground truth"
+            least = len(steps)
+            source = "of the ground truth"
         if least is None:
-            least, source = (
-                len({key_of(call) for call in calls if not has_failed(call)}),
-                "different and successful",
-            )
+            least = len({key_of(call) for call in calls if not has_failed(call)})
+            source = "different and successful"
             least = max(1, least)
         if not least:
             raise EvaluationSkipped("no calls are expected")

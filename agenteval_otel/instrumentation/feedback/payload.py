@@ -30,7 +30,8 @@ from agenteval_otel.semconv import wrong_criterion_name
 _MAX_TEXT = 4_096
 _MAX_ID = 200
 _MAX_TRUTH = 16_384
-_BOOLEAN, _NUMERIC = "binary", "numeric"
+_BOOLEAN = "binary"
+_NUMERIC = "numeric"
 _Hexadecimal = r"^[0-9a-f]{%d}$"
 
 
@@ -117,7 +118,8 @@ class OfScore(OfAnswer):
         user_id = getattr(self, "user_id", None)
         if user_id is not None:
             user_id = clean(default_pipeline().engine.user_id(user_id), _MAX_ID)
-        result, about = self._result(), self._about()
+        result = self._result()
+        about = self._about()
         key = (
             _id_in(about),
             self.kind,

@@ -68,10 +68,8 @@ class Feedback(NamedTuple):
         """What leads to its answer, the most exact first; a trace and a conversation lead to their
         newest one.
         """
-        span, others = (
-            self.span_context,
-            [("response", self.response_id), ("conversation", self.conversation_id)],
-        )
+        span = self.span_context
+        others = [("response", self.response_id), ("conversation", self.conversation_id)]
         return [*self.exact_ids, span and span.trace_id, *others]
 
 
@@ -186,7 +184,8 @@ class Recorder:
 
     def _joined(self, feedback: Feedback) -> bool:
         """Submit it where its answer is known, or where no id could lead to one."""
-        span, answer = feedback.span_context, self._answers.find(self._ids_of(feedback))
+        span = feedback.span_context
+        answer = self._answers.find(self._ids_of(feedback))
         if feedback.truth is not None:
             return self._has_truth(feedback, feedback.truth, is_known=answer is not None)
         if answer is not None:
@@ -300,7 +299,8 @@ class Recorder:
     def _settings_of(self, pipeline: Pipeline, agent: str) -> HandlerSettings:
         if self._settings[0] is not pipeline:
             self._settings = (pipeline, {})
-        known, name = self._settings[1], pipeline.handler_of(agent)
+        known = self._settings[1]
+        name = pipeline.handler_of(agent)
         if name not in known:
             known[name] = pipeline.handler(name)
         return known[name]

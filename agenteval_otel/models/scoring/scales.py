@@ -63,7 +63,8 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
     match = _RANGE.fullmatch(scale.strip())
     if match is None:
         return None
-    low, high = int(match.group(1)), int(match.group(2))
+    low = int(match.group(1))
+    high = int(match.group(2))
     return (low, high) if low < high else None
 
 
@@ -110,7 +111,8 @@ def off_scale_in(error: str) -> str | None:
 
 def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
     """The error for a threshold outside of the scale, which decides nothing; None if it is valid."""
-    threshold, ends = criterion.threshold, _ends_of(criterion)
+    threshold = criterion.threshold
+    ends = _ends_of(criterion)
     if threshold is None or ends is None or ends[0] <= threshold <= ends[1]:
         return None
     return f"the threshold {threshold:g} lies outside of the scale {criterion.scale!r}, {ends[0]:g} to {ends[1]:g}"
@@ -139,7 +141,8 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
         return _normalize_text(score, criterion)
     if score is None or isinstance(score, bool):
         return None if score is None else float(score)
-    number, ends = _finite(score), _ends_of(criterion)
+    number = _finite(score)
+    ends = _ends_of(criterion)
     if number is None:
         return None
     if criterion.minimum is None or criterion.maximum is None:
@@ -186,7 +189,8 @@ def _normalize_text(text: str, criterion: EvaluationCriteria) -> float | None:
 def _normalize_on_own(text: str, criterion: EvaluationCriteria) -> float | None:
     if isinstance(criterion, AgentDockCriteria):
         return _VERDICTS.get(text.lower()) if criterion.scale == "string" else None
-    word, number = _VERDICTS.get(text.strip().lower()), _number_in(text)
+    word = _VERDICTS.get(text.strip().lower())
+    number = _number_in(text)
     if word is not None or number is None:
         return word
     return _normalize_range(number, *(_ends_of(criterion) or (0.0, 1.0)))
@@ -209,7 +213,8 @@ def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool |
         and criterion.scale not in _ENDS
         and not isinstance(criterion, AgentDockCriteria)
     ):
-        number, word = _number_in(score), _VERDICTS.get(score.strip().lower())
+        number = _number_in(score)
+        word = _VERDICTS.get(score.strip().lower())
         if number is None:
             return None if word is None else word == 1.0
         score = number
@@ -263,7 +268,8 @@ def check_criteria(criteria: Sequence[EvaluationCriteria], *, path: str) -> None
 
 
 def _wrong_range(criterion: EvaluationCriteria) -> Iterator[tuple[str, str]]:
-    low, high = criterion.minimum, criterion.maximum
+    low = criterion.minimum
+    high = criterion.maximum
     if (low is None) != (high is None):
         yield "minimum" if low is None else "maximum", "a declared range needs both ends"
     elif low is not None and high is not None and low >= high:

@@ -125,8 +125,10 @@ class Agreement(Value):
         """Cohen's kappa, -1 to 1: agreement beyond chance, (a - e) / (1 - e). The interval is made
         on Fisher's z.
         """
-        smoothed, raw = self._smoothed, _kappa(self.shares)
-        kappa, step = _kappa(smoothed), 1e-6
+        smoothed = self._smoothed
+        raw = _kappa(self.shares)
+        kappa = _kappa(smoothed)
+        step = 1e-6
         gradient = [
             (
                 _kappa(
@@ -138,7 +140,8 @@ class Agreement(Value):
             for cell in _CELLS
         ]
         half = self._quantile * math.sqrt(self._variance(gradient)) / (1 - kappa * kappa)
-        low, high = math.tanh(math.atanh(kappa) - half), math.tanh(math.atanh(kappa) + half)
+        low = math.tanh(math.atanh(kappa) - half)
+        high = math.tanh(math.atanh(kappa) + half)
         return Estimate(raw, min(raw, low), max(raw, high), self.rows, self.effective_rows)
 
     @property
@@ -171,9 +174,12 @@ class Agreement(Value):
         (passes, false_passes), variances = self._rates()
         # Rows in both samples: their covariance reduces the variance by twice the overlap.
         of_passes, of_false, between = (variance * (1 - 2 * overlap) for variance in variances)
-        p, of_p = judged.mean, _variance_of(judged)
+        p = judged.mean
+        of_p = _variance_of(judged)
         # (d - t s)^2 <= z^2 (v + t^2 a + (1 - t)^2 b + 2 t (1 - t) c), a quadratic in t
-        d, s, z2 = p - false_passes, passes - false_passes, self._quantile**2
+        d = p - false_passes
+        s = passes - false_passes
+        z2 = self._quantile**2
         square = s * s - z2 * (of_passes + of_false - 2 * between)
         linear = -2 * d * s - z2 * (-2 * of_false + 2 * between)
         constant = d * d - z2 * (of_p + of_false)
@@ -192,9 +198,12 @@ class Agreement(Value):
         the judge errs, on no other population. The interval takes Student's t with as many degrees
         of freedom as clusters less one.
         """
-        smoothed, person, judge = self._smoothed, (1, 0, 1, 0), (1, 1, 0, 0)
+        smoothed = self._smoothed
+        person = (1, 0, 1, 0)
+        judge = (1, 1, 0, 0)
         of_p = _variance_of(judged)
-        of_person, between = self._variance(person), self._variance(person, judge) * (1 - overlap)
+        of_person = self._variance(person)
+        between = self._variance(person, judge) * (1 - overlap)
         of_difference = max(_NOTHING, self._variance(judge) * (1 - 2 * overlap) + of_p)
         power = between / of_difference
         mean = _dot(person, smoothed) + power * (judged.mean - _dot(judge, smoothed))
@@ -291,7 +300,8 @@ def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
     if independent > _NOTHING:
         trace = sum(_outer(counted, shares, 1.0)[cell][cell] for cell in _CELLS)
         effective = max(1.0, effective / max(1.0, trace / independent))
-    smoothed, count = _smoothed(shares, effective), effective + 4 * _PSEUDO
+    smoothed = _smoothed(shares, effective)
+    count = effective + 4 * _PSEUDO
     seen = _outer(counted, smoothed, scale * (effective / count) ** 2, left_out=True)
     unseen = _outer(_ONE_OF_EACH, smoothed, 1.0)
     covariance = tuple(

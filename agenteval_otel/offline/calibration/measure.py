@@ -146,7 +146,9 @@ def measure(
     """
     listed = _checked(answers)
     left_out: Counter[str] = Counter()
-    chosen, threshold, choosing = frozenset(chosen_by), None, 0
+    chosen = frozenset(chosen_by)
+    threshold = None
+    choosing = 0
     if choose_threshold:
         half = [
             answer
@@ -154,7 +156,8 @@ def measure(
             if answer.person is not None and _half(answer.prompt, seed) == 0
         ]
         chosen = frozenset(answer.prompt for answer in half)
-        threshold, choosing = _best_threshold(half), len(half)
+        threshold = _best_threshold(half)
+        choosing = len(half)
         listed = [_at_threshold(answer, threshold) for answer in listed]
     rows: list[JudgedAnswer] = []
     for answer in listed:
@@ -258,7 +261,8 @@ def _shares_by_units(
     others: Sequence[JudgedAnswer],
     has_it: Callable[[JudgedAnswer], bool],
 ) -> Shares:
-    labelled, unlabelled = GatheredScores(), GatheredScores()
+    labelled = GatheredScores()
+    unlabelled = GatheredScores()
     for row in rows:
         labelled.add(float(has_it(row)), row.weight * row.label_weight, _cluster(row))
     for row in others:
@@ -323,11 +327,14 @@ def _best_threshold(half: Sequence[JudgedAnswer]) -> float:
         verdict: math.fsum(of_score[verdict] for of_score in sums.values())
         for verdict in (True, False)
     }
-    best, most, below = min(sums), 0.0, {True: 0.0, False: 0.0}
+    best = min(sums)
+    most = 0.0
+    below = {True: 0.0, False: 0.0}
     for score in sorted(sums):
         youden = below[False] / totals[False] - below[True] / totals[True]
         if youden > most + 1e-12:
-            best, most = score, youden
+            best = score
+            most = youden
         for verdict in below:
             below[verdict] += sums[score][verdict]
     return best

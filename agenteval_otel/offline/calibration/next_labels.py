@@ -61,7 +61,8 @@ def _sizes(
     both = Counter((row.passed, row.person) for row in labelled)
     deviation = {}
     for verdict in (True, False):
-        passed, failed = both[verdict, True] + _PSEUDO, both[verdict, False] + _PSEUDO
+        passed = both[verdict, True] + _PSEUDO
+        failed = both[verdict, False] + _PSEUDO
         deviation[verdict] = math.sqrt(passed * failed) / (passed + failed)
     groups = Counter(group for row in labelled for group in _groups_of(row))
     scores = [answer.score for answer in waiting if answer.score is not None]

@@ -110,7 +110,8 @@ def _same_form(value: Any) -> Any:
 
 
 def _content_of(question: Mapping[str, Any]) -> tuple[str, str] | None:
-    prompt, response = question.get("prompt"), question.get("response")
+    prompt = question.get("prompt")
+    response = question.get("response")
     if isinstance(response, Mapping) and isinstance(response.get("role"), str):
         with contextlib.suppress(ValueError):  # then it is shown as it is stored
             response = Message.model_validate(response).content
@@ -193,7 +194,8 @@ class ComparedSource:
         self.name = mask_text(text)
         location, question, query = text.partition("?")
         if Path(text).exists() or not question:
-            location, query = text, ""
+            location = text
+            query = ""
         is_url = "://" in location
         own: list[tuple[str, str]] = []
         others: list[tuple[str, str]] = []

@@ -180,7 +180,8 @@ def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]
     """The scores of the present evaluators, and those of their shadow evaluators under the same
     names.
     """
-    present, tried = [], []
+    present = []
+    tried = []
     for answer in answers:
         of_tried = {
             name.removesuffix(SHADOW): score
@@ -247,7 +248,8 @@ class _Side:
         for number, answer in enumerate(self.answers):
             unit = number if answer.cluster is None else answer.cluster
             for name in wanted & answer.scores.keys():
-                figure, score = self.figure(number, name), answer.scores[name]
+                figure = self.figure(number, name)
+                score = answer.scores[name]
                 if figure is not None:
                     gathered.add(
                         figure, score.weight, unit, group=name, is_baseline=score.is_baseline
@@ -308,7 +310,8 @@ class _Comparing:
         if corrected is not None and corrected <= ALPHA and row.difference.value:
             outcome = "drop" if row.difference.value < 0 else "gain"
         detectable = statistics.detectable(row.difference, row.a, row.b, claims, pairs=row.pairs)
-        needed, scores = 0, min(row.a.scores, row.b.scores)
+        needed = 0
+        scores = min(row.a.scores, row.b.scores)
         if detectable > self._options.detect:
             needed = math.ceil(scores * ((detectable / self._options.detect) ** 2 - 1))
         return row._replace(
@@ -334,14 +337,17 @@ class _Comparing:
     # -----------------------------------------------------------------------------------------------
     def _unpaired_rows(self) -> Iterator[CriterionComparison]:
         of_a, of_b = (side.gathered(self._criteria) for side in self._sides)
-        a_means, b_means = of_a.means(), of_b.means()
+        a_means = of_a.means()
+        b_means = of_b.means()
         p_values = [1.0] * len(self._criteria)
         if not self._options.sequential:
             a, b = (clusters_of(side.columns(), len(self._criteria)) for side in (of_a, of_b))
             p_values = list(statistics.permuted_labels(a, b, self._random))
         for name, p_value in zip(self._criteria, p_values, strict=True):
-            mean_a, mean_b = a_means[name], b_means[name]
-            difference, p = statistics.unpaired(mean_a, mean_b), float(p_value)
+            mean_a = a_means[name]
+            mean_b = b_means[name]
+            difference = statistics.unpaired(mean_a, mean_b)
+            p = float(p_value)
             if self._options.sequential:
                 difference, p = statistics.at_any_time(
                     difference, min(mean_a.kish_units, mean_b.kish_units)
@@ -368,13 +374,17 @@ class _Comparing:
                 of_b.add(after[0], weight, cluster, group=name)
                 lower[name] += gap < 0
                 higher[name] += gap > 0
-        of_gaps, a_means, b_means = gaps.means(), of_a.means(), of_b.means()
+        of_gaps = gaps.means()
+        a_means = of_a.means()
+        b_means = of_b.means()
         if not of_gaps:
             raise EvaluationError("no criterion has scores for one input on both sides")
         of_pairs = clusters_of(gaps.columns(), len(self._criteria))
         p_values = statistics.flipped_signs(of_pairs, self._random)
         for name, gap_mean in of_gaps.items():
-            column, a, b = self._column[name], a_means[name], b_means[name]
+            column = self._column[name]
+            a = a_means[name]
+            b = b_means[name]
             difference = statistics.paired(gap_mean, of_pairs, column)
             p = float(p_values[column])
             if self._options.sequential:
@@ -392,7 +402,8 @@ class _Comparing:
         share = self._options.share or 0.0
         sides = [_unit_weights(side) for side in self._sides]
         if max(map(max, sides)) / min(map(min, sides)) < _SAME_WEIGHTS:
-            units, variances = (float(len(sides[0])), float(len(sides[1]))), (0.0, 0.0)
+            units = (float(len(sides[0])), float(len(sides[1])))
+            variances = (0.0, 0.0)
         else:
             units = math.fsum(sides[0]), math.fsum(sides[1])
             variances = math.fsum(map(_square, sides[0])), math.fsum(map(_square, sides[1]))

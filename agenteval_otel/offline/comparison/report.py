@@ -184,7 +184,8 @@ def _markdown(comparison: Comparison, answers: bool) -> Iterator[str]:
 
 def json_of(comparison: Comparison, *, answers: bool = False) -> dict[str, Any]:
     """JSON values; `answers` adds the stored texts of the regressions."""
-    changed, balance = comparison.changed, comparison.balance
+    changed = comparison.changed
+    balance = comparison.balance
     return {
         "a": {"name": comparison.name_a, "answers": comparison.count_a},
         "b": {"name": comparison.name_b, "answers": comparison.count_b},
@@ -234,10 +235,8 @@ def json_of(comparison: Comparison, *, answers: bool = False) -> dict[str, Any]:
 def _outcome(comparison: Comparison) -> str:
     if comparison.exit_code == 2:
         return "No comparison: see the notes"
-    drops, gains = (
-        comparison.drops,
-        [item for item in comparison.criteria if item.outcome == "gain"],
-    )
+    drops = comparison.drops
+    gains = [item for item in comparison.criteria if item.outcome == "gain"]
     parts = [
         f"{count_of(len(items), word)} ({', '.join(printable(item.name) for item in items)})"
         for items, word in ((drops, "significant drop"), (gains, "gain"))
@@ -290,7 +289,8 @@ def _places(answers: Iterable[Answer]) -> list[str]:
 
 
 def _contents(item: Regression) -> Iterator[tuple[str, str]]:
-    before, after = item.a and item.a.content, item.b.content
+    before = item.a and item.a.content
+    after = item.b.content
     yield ("criterion", f"{item.criterion} {_change(item)}, {item.b.place}")
     if after is None:
         yield ("", "the answer is not stored")
@@ -313,7 +313,8 @@ def _answer_json(answer: Answer | None, with_content: bool) -> dict[str, Any] | 
 
 
 def _legend(comparison: Comparison, *, with_size: bool) -> str:
-    options, changed = comparison.options, comparison.changed
+    options = comparison.options
+    changed = comparison.changed
     how = "paired by input" if changed else "as two samples"
     test = (
         "at any number of looks"

@@ -27,7 +27,9 @@ MISMATCH = 0.001
 """A split of the arms that is less likely than this is a fault of the assignment, not chance."""
 _Z = NormalDist().inv_cdf
 # permutations, and how many cluster labels are drawn at most
-_MOST, _LEAST, _WORK = 9_999, 1_999, 20_000_000
+_MOST = 9_999
+_LEAST = 1_999
+_WORK = 20_000_000
 _CHUNK = 4_000_000
 _FEW_SCORES = 5.0
 _FEW_PAIRS = 5.0
@@ -68,7 +70,8 @@ def unpaired(a: UnitMean, b: UnitMean) -> Difference:
     Where fewer than five scores stand on the rarer side of a mean it is Newcombe's interval (1998),
     from Wilson's intervals of both.
     """
-    value, variance = b.mean - a.mean, a.variance + b.variance
+    value = b.mean - a.mean
+    variance = a.variance + b.variance
     if not math.isfinite(variance):
         return Difference(value, -1.0, 1.0, math.inf)
     error = math.sqrt(variance)
@@ -125,7 +128,8 @@ def permuted_labels(
     standard error, which keeps the test right where the sides differ in their spread or weights
     (Janssen 1997).
     """
-    weights, sums = np.vstack([a.weights, b.weights]), np.vstack([a.sums, b.sums])
+    weights = np.vstack([a.weights, b.weights])
+    sums = np.vstack([a.sums, b.sums])
     columns = np.hstack([weights, sums, weights**2, weights * sums, sums**2, weights > 0])
     total = columns.sum(axis=0)
     labels: npt.NDArray[Any] = np.zeros(len(weights), dtype=np.float32)
@@ -145,7 +149,8 @@ def permuted_labels(
 def _studentized(of_b: npt.NDArray[Any], total: Array) -> Array:
     """|m_B - m_A| over its standard error, for sums over the clusters of B and over all."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        means, variances = [], []
+        means = []
+        variances = []
         for part in (total - of_b, of_b):
             w, s, ww, ws, ss, n = np.split(part, 6, axis=1)
             mean = s / w
@@ -168,7 +173,8 @@ def flipped_signs(pairs: Clusters, random: np.random.Generator, *, most: int = _
     observed = np.abs(sums.sum(axis=0))
     if not len(sums):
         return np.ones(pairs.sums.shape[1])
-    count, larger = min(most, _permutations(len(sums))), np.zeros(sums.shape[1])
+    count = min(most, _permutations(len(sums)))
+    larger = np.zeros(sums.shape[1])
     rows = max(1, _CHUNK // len(sums))
     for start in range(0, count, rows):
         signs = random.integers(0, 2, (min(rows, count - start), len(sums)), dtype=np.int8)
@@ -186,7 +192,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Holm's (1979) corrected p-values: of all claims at a level, at most that share of runs has a
     wrong one.
     """
-    corrected, largest = [1.0] * len(p_values), 0.0
+    corrected = [1.0] * len(p_values)
+    largest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
         corrected[index] = largest
@@ -203,7 +210,8 @@ def detectable(
     B as m (1 - m) grows, or makes a share d more of the pairs differ. For few clusters or any
     number of looks, the wider interval sets the first quantile: its half width over the error.
     """
-    error, size = difference.error, 0.0
+    error = difference.error
+    size = 0.0
     if not math.isfinite(error) or error == 0:
         return 1.0 if error else 0.0
     half = (difference.high - difference.low) / 2

@@ -113,7 +113,8 @@ class OtlpFiles:
         return list(spans.values())
 
     def _collect(self) -> None:
-        query, number = self._database.execute, 0
+        query = self._database.execute
+        number = 0
         for setting in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}"):
             query(f"PRAGMA {setting}")
         query("CREATE TABLE parts (number INTEGER PRIMARY KEY, trace BLOB, data TEXT)")

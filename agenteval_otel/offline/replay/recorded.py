@@ -148,7 +148,8 @@ def answers_of(
         if mapped.is_unread:
             counts["answers of which no part is text"] += 1
             continue
-        span, place = mapped.span, place_of(mapped.span.resource)
+        span = mapped.span
+        place = place_of(mapped.span.resource)
         agent = mapped.input.agent or place.get("service") or "unknown"
         reference = construct(
             SpanReference,
@@ -211,11 +212,9 @@ def _recorded(
 def result_of(attributes: Mapping[str, Any]) -> EvaluationResult:
     """The result that an event or a span of a result shows."""
     get = attributes.get
-    error_type, label, score = (
-        _text(get(names.ERROR_TYPE)),
-        _text(get(names.SCORE_LABEL)),
-        _real(get(names.SCORE_VALUE)),
-    )
+    error_type = _text(get(names.ERROR_TYPE))
+    label = _text(get(names.SCORE_LABEL))
+    score = _real(get(names.SCORE_VALUE))
     return construct(
         EvaluationResult,
         {

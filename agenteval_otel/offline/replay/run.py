@@ -99,7 +99,8 @@ class Replay:
 
         Raises what the source raises; results up to then are in the file.
         """
-        loop, answers = asyncio.get_running_loop(), self._source.answers()
+        loop = asyncio.get_running_loop()
+        answers = self._source.answers()
         with ThreadPoolExecutor(1, "agenteval-replay") as reader:
             try:
                 await self._take_up()
@@ -134,7 +135,8 @@ class Replay:
         chunk: list[RecordedAnswer] = []
         # those of answers under way are added here: the next chunk is read meanwhile
         keys = self._results.keys
-        chars, left = 0, _CHUNK if self._limit is None else min(_CHUNK, self._limit - len(keys))
+        chars = 0
+        left = _CHUNK if self._limit is None else min(_CHUNK, self._limit - len(keys))
         while (
             len(chunk) < left
             and chars < _CHUNK_CHARS

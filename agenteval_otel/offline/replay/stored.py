@@ -83,7 +83,8 @@ class StoredAnswers:
         self, key: str, stored: AggregatedEvaluationResult, recorded: Mapping[AnswerOfSpan, Scores]
     ) -> RecordedAnswer | None:
         """The answer of an evaluation; None for one that is not scored again, which is counted."""
-        snapshot, span = stored.input_snapshot, stored.span
+        snapshot = stored.input_snapshot
+        span = stored.span
         if stored.results and all(result.evaluator_kind in _SAID for result in stored.results):
             return None  # it is with the recorded scores of its answer
         if snapshot is None:

@@ -11,7 +11,10 @@ from agenteval_otel.runtime.masking import printable
 
 # In code, an @ mentions no one and an address is not a link.
 _SPECIAL = re.compile(r"[\\`*_\[\]<>|#~@&]|://|www\.")
-DASH, GOOD, BAD, DOWN = "\u2013", "✓", "✗", "▼"
+DASH = "\u2013"
+GOOD = "✓"
+BAD = "✗"
+DOWN = "▼"
 
 
 def percent(share: float, digits: int = 0) -> str:

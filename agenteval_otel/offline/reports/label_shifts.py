@@ -42,7 +42,8 @@ def shift_sentences(
 
 
 def _of_age(shift: AgeShift) -> str:
-    labelled, others = _minute_of(shift.labelled_s), _minute_of(shift.others_s)
+    labelled = _minute_of(shift.labelled_s)
+    others = _minute_of(shift.others_s)
     if shift.labelled_s < shift.others_s:
         return (
             f"The labels are of older answers: half of them before {labelled}, half of the others "

@@ -57,11 +57,10 @@ _LATE = (semconv.LATE_OFF_PEAK, semconv.LATE_GROUND_TRUTH)
 _EVENTS = models.DataSourceRef(type_val="loki", uid="${loki_datasource}")
 _MATH = models.DataSourceRef(type_val="__expr__", uid="__expr__")
 _TAG = "agenteval"
-_RESPONSES, _RESULTS = (
-    semconv.METRIC_RESPONSES.prometheus_name,
-    semconv.METRIC_RESULTS.prometheus_name,
-)
-_SPARSE_S, _POINTS = 300.0, 72
+_RESPONSES = semconv.METRIC_RESPONSES.prometheus_name
+_RESULTS = semconv.METRIC_RESULTS.prometheus_name
+_SPARSE_S = 300.0
+_POINTS = 72
 
 Color: TypeAlias = str
 Steps: TypeAlias = Sequence[tuple[float | None, Color]]

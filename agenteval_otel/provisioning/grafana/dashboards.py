@@ -66,7 +66,8 @@ SAMPLED = "|".join(
 COVERED = f"{semconv.EVALUATED}|{semconv.SENT}"
 _OWN_ANSWERS = f'{OUTCOME}!="{semconv.ALREADY_MONITORED}"'
 _SCORE = semconv.METRIC_SCORE.prometheus_name
-_REASON, _ERROR = label_name(semconv.REASON_CODE), label_name(semconv.ERROR_TYPE)
+_REASON = label_name(semconv.REASON_CODE)
+_ERROR = label_name(semconv.ERROR_TYPE)
 _IN_WINDOW = " Each point is of the answers evaluated in the $window before it."
 _BAND = (
     f"{_IN_WINDOW} The band is the 95 percent interval, by conversation. The bars count the {COUNT} behind it; few: "
@@ -122,7 +123,8 @@ def _at_a_glance(board: Board) -> None:
     text = "Objectives in breach now, as a process detected them; the answers behind each: the table below."
     board.value("Breaches", text, "short", breaches, steps=_BREACHES, width=4, height=4)
     calls = promql.increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE)
-    sampled, evaluated = share(SAMPLED, window=WHOLE), share(COVERED, window=WHOLE)
+    sampled = share(SAMPLED, window=WHOLE)
+    evaluated = share(COVERED, window=WHOLE)
     for title, text, unit, query in (
         (
             "Responses",
@@ -276,7 +278,8 @@ def _inputs(*words: str) -> list[PanelQuery]:
 
 def _pass_rate_math() -> list[PanelQuery]:
     """As `promql.estimates`. Comparisons are 0 or 1, and nothing is filtered."""
-    both, squares = "(${passed} + ${failed})", "(${passed_w2} + ${failed_w2})"
+    both = "(${passed} + ${failed})"
+    squares = "(${passed_w2} + ${failed_w2})"
     apart = f"(${{failed}} ** 2 * ${{passed_w2}} + ${{passed}} ** 2 * ${{failed_w2}}) / {both} ** 4"
     fails = "(1 - ${rate})"
     residuals = f"(${{unit_failed_w2}} - 2 * {fails} * ${{unit_failed}} + {fails} ** 2 * ${{unit_weight_w2}})"
@@ -374,11 +377,9 @@ def _parts(board: Board) -> None:
 
 
 def _by_dimension(board: Board, attribute: str, plan: MonitoringPlan) -> None:
-    name, label, matchers = (
-        _variable(attribute),
-        label_name(attribute),
-        joined(OF_CRITERION, *_dimensions(plan)),
-    )
+    name = _variable(attribute)
+    label = label_name(attribute)
+    matchers = joined(OF_CRITERION, *_dimensions(plan))
     board.row(f"By {name} in the last $window")
     for title, word, columns, counted in (
         ("Pass rate", "pass_rate", _rates, _answers),
@@ -481,10 +482,8 @@ def _releases(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     ):
         board.row(title)
         if is_raw:
-            text, columns = (
-                f"{title} of both versions in the last $window.{WEIGHTED}",
-                _sides(board, word, rows),
-            )
+            text = f"{title} of both versions in the last $window.{WEIGHTED}"
+            columns = _sides(board, word, rows)
         else:
             text = (
                 "Candidate less baseline in the last $window, with its 95 percent interval. "
@@ -543,8 +542,10 @@ def _differences(word: str, by: Sequence[str]) -> list[Column]:
     high_before = _series(f"{word}_high", _of_version("baseline"), "agenteval_version")
     high_after = _series(f"{word}_high", _of_version("candidate"), "agenteval_version")
     # Without matchers of their own: the labels of the other side select the same series.
-    low, rate = f"agenteval_version:{word}_low:{WINDOW}", f"agenteval_version:{word}:{WINDOW}"
-    ignoring, labels = f"ignoring ({VERSION})", ", ".join(by)
+    low = f"agenteval_version:{word}_low:{WINDOW}"
+    rate = f"agenteval_version:{word}:{WINDOW}"
+    ignoring = f"ignoring ({VERSION})"
+    labels = ", ".join(by)
     difference = f"{after} - {ignoring} {before}"
     below = f"sqrt(({after} - {low}) ^ 2 + {ignoring} ({high_before} - {rate}) ^ 2)"
     above = f"sqrt(({high_after} - {rate}) ^ 2 + {ignoring} ({before} - {low}) ^ 2)"

@@ -20,10 +20,13 @@ from agenteval_otel.provisioning.promql import CRITERION, OUTCOME, increase, joi
 from agenteval_otel.semconv import Instrument
 
 _ERROR = label_name(semconv.ERROR_TYPE)
-_JUDGE_MODEL, _JUDGE = label_name(semconv.JUDGE_MODEL), label_name(semconv.JUDGE_NAME)
+_JUDGE_MODEL = label_name(semconv.JUDGE_MODEL)
+_JUDGE = label_name(semconv.JUDGE_NAME)
 _CHECK = label_name(semconv.JUDGE_CHECK)
-_PERIOD, _TOKENS = label_name(semconv.JUDGE_PERIOD), label_name(semconv.TOKEN_TYPE)
-_SIGNAL, _LOSS_REASON = label_name(semconv.EXPORT_SIGNAL), label_name(semconv.EXPORT_REASON)
+_PERIOD = label_name(semconv.JUDGE_PERIOD)
+_TOKENS = label_name(semconv.TOKEN_TYPE)
+_SIGNAL = label_name(semconv.EXPORT_SIGNAL)
+_LOSS_REASON = label_name(semconv.EXPORT_REASON)
 _WHERE = ("job", "instance")
 _LEVELS = {
     "0": ("full", "green"),
@@ -243,10 +246,8 @@ def _judge_health(board: Board) -> None:
 def _host(board: Board) -> None:
     board.row("Is load shed?")
     steps: Steps = ((None, "green"), (1, "yellow"), (2, "orange"), (3, "red"))
-    level, text = (
-        _latest(semconv.METRIC_SAMPLING_LEVEL, *_WHERE),
-        "How far load shedding has reduced sampling.",
-    )
+    level = _latest(semconv.METRIC_SAMPLING_LEVEL, *_WHERE)
+    text = "How far load shedding has reduced sampling."
     board.value(
         "Sampling level", text, "none", level, steps=steps, texts=_LEVELS, width=8, height=8
     )

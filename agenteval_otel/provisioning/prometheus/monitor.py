@@ -49,9 +49,11 @@ _LOSS_SHARE: Final = 0.05
 _ERROR_SHARE: Final = 0.1
 _REFUSED_SHARE: Final = 0.5
 
-_JUDGE, _JUDGE_NAME = label_name(names.JUDGE_MODEL), label_name(names.JUDGE_NAME)
+_JUDGE = label_name(names.JUDGE_MODEL)
+_JUDGE_NAME = label_name(names.JUDGE_NAME)
 _CHECK = label_name(names.JUDGE_CHECK)
-_PERIOD, _SIGNAL = label_name(names.JUDGE_PERIOD), label_name(names.EXPORT_SIGNAL)
+_PERIOD = label_name(names.JUDGE_PERIOD)
+_SIGNAL = label_name(names.EXPORT_SIGNAL)
 _BY_AGENT = (*SERVICE, AGENT)
 # Evaluators that are tried are in no alert; settings may not know those that decorators bring.
 _PRESENT = f'{CRITERION}!~".+[.]shadow"'
@@ -106,7 +108,8 @@ def _blind_expression(plan: MonitoringPlan, never: int) -> str:
 
 @registered
 def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
-    name, share = "AgentevalMonitorBlind", plan.seen_share
+    name = "AgentevalMonitorBlind"
+    share = plan.seen_share
     never = math.ceil(round(_NEVER_EVALUATED / share, 6))
     plenty, ended = 2.0 * _EXPECTED / 3 / share, STEPS - 60  # a step is a minute
 
@@ -168,7 +171,8 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
 @registered
 def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
     """A service whose metrics end, and a Collector that Prometheus cannot scrape."""
-    name, series = "AgentevalServiceSilent", names.METRIC_RESPONSES.prometheus_name
+    name = "AgentevalServiceSilent"
+    series = names.METRIC_RESPONSES.prometheus_name
     before = f"group {by(SERVICE)} (present_over_time({series}[{window(plan, '1d')}]))"
 
     def gap(steps: int) -> Series:
@@ -265,10 +269,8 @@ def _losing(plan: MonitoringPlan) -> Iterator[Alert]:
 
 @registered
 def _export_losing(plan: MonitoringPlan) -> Iterator[Alert]:
-    name, labels = (
-        "AgentevalExportLosing",
-        {_SIGNAL: "logs", label_name(names.EXPORT_REASON): "no_room"},
-    )
+    name = "AgentevalExportLosing"
+    labels = {_SIGNAL: "logs", label_name(names.EXPORT_REASON): "no_room"}
     lost = increase(names.METRIC_EXPORT_LOST, "", window(plan, "30m"), (*SERVICE, _SIGNAL))
     yield Alert(
         name=name,
@@ -293,7 +295,9 @@ def _export_losing(plan: MonitoringPlan) -> Iterator[Alert]:
 
 @registered
 def _errors(plan: MonitoringPlan) -> Iterator[Alert]:
-    name, size, kept = "AgentevalEvaluationErrors", window(plan, "1h"), (*SERVICE, CRITERION)
+    name = "AgentevalEvaluationErrors"
+    size = window(plan, "1h")
+    kept = (*SERVICE, CRITERION)
     errors = increase(names.METRIC_ERRORS, _PRESENT, size, kept)
     results = increase(names.METRIC_RESULTS, _PRESENT, size, kept)
 
@@ -317,7 +321,8 @@ def _errors(plan: MonitoringPlan) -> Iterator[Alert]:
 
 @registered
 def _reduced(plan: MonitoringPlan) -> Iterator[Alert]:
-    name, level = "AgentevalSamplingReduced", names.METRIC_SAMPLING_LEVEL
+    name = "AgentevalSamplingReduced"
+    level = names.METRIC_SAMPLING_LEVEL
     least = f"min_over_time({level.prometheus_name}[{window(plan, '30m')}])"
     yield Alert(
         name=name,
@@ -339,7 +344,9 @@ def _reduced(plan: MonitoringPlan) -> Iterator[Alert]:
 def _judge_failing(plan: MonitoringPlan) -> Iterator[Alert]:
     if not plan.judge_models:
         return
-    name, size, kept = "AgentevalJudgeFailing", window(plan, "1h"), (*SERVICE, _JUDGE)
+    name = "AgentevalJudgeFailing"
+    size = window(plan, "1h")
+    kept = (*SERVICE, _JUDGE)
     not_called = ("cached", "budget", "budget_exhausted", "cancelled")
     failed = increase(
         names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("answered", *not_called), sign="!~"), size, kept
@@ -370,11 +377,9 @@ def _judge_failing(plan: MonitoringPlan) -> Iterator[Alert]:
 def _breaker_open(plan: MonitoringPlan) -> Iterator[Alert]:
     if not plan.judge_models:
         return
-    name, state, labels = (
-        "AgentevalJudgeBreakerOpen",
-        names.METRIC_JUDGE_BREAKER,
-        {_JUDGE_NAME: "a judge"},
-    )
+    name = "AgentevalJudgeBreakerOpen"
+    state = names.METRIC_JUDGE_BREAKER
+    labels = {_JUDGE_NAME: "a judge"}
     least = f"min_over_time({state.prometheus_name}[{window(plan, '30m')}])"
     yield Alert(
         name=name,
@@ -400,11 +405,10 @@ def _breaker_open(plan: MonitoringPlan) -> Iterator[Alert]:
 def _judge_drifted(plan: MonitoringPlan) -> Iterator[Alert]:
     if not plan.judge_models:
         return
-    name, untrusted = "AgentevalJudgeDrifted", names.METRIC_JUDGE_UNTRUSTED
-    kept, labels = (
-        (*SERVICE, CRITERION, _JUDGE, _CHECK),
-        {CRITERION: "a criterion", _JUDGE: "a judge"},
-    )
+    name = "AgentevalJudgeDrifted"
+    untrusted = names.METRIC_JUDGE_UNTRUSTED
+    kept = (*SERVICE, CRITERION, _JUDGE, _CHECK)
+    labels = {CRITERION: "a criterion", _JUDGE: "a judge"}
     yield Alert(
         name=name,
         expression=f"max {by(kept)} ({untrusted.prometheus_name}{{{_PRESENT}}}) > 0",
@@ -442,14 +446,18 @@ def _judge_drifted(plan: MonitoringPlan) -> Iterator[Alert]:
 def _budget_spent(plan: MonitoringPlan) -> Iterator[Alert]:
     if not plan.has_spend_limit:
         return
-    name, size, budget = "AgentevalBudgetSpent", window(plan, "1h"), names.METRIC_JUDGE_BUDGET
-    left, outcomes = f'{budget.prometheus_name}{{{_PERIOD}="day"}}', ("budget", "budget_exhausted")
+    name = "AgentevalBudgetSpent"
+    size = window(plan, "1h")
+    budget = names.METRIC_JUDGE_BUDGET
+    left = f'{budget.prometheus_name}{{{_PERIOD}="day"}}'
+    outcomes = ("budget", "budget_exhausted")
     refused = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, outcomes), size, SERVICE)
     wanted = increase(
         names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("cached",), sign="!~"), size, SERVICE
     )
     often = f"{refused} / ({wanted} > 0) > {_REFUSED_SHARE} and {refused} >= {_LEAST_COUNT}"
-    day, minute = {_PERIOD: "day"}, {_PERIOD: "minute"}
+    day = {_PERIOD: "day"}
+    minute = {_PERIOD: "minute"}
 
     def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
         return _calls(outcome, count), _calls("answered", count / share - count)

@@ -41,15 +41,16 @@ from agenteval_otel.provisioning.prometheus.summed import (
 )
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL
 
-_PASS_RATE, _VERDICTS = "pass_rate", "verdicts"
-_MEAN, _MEAN_HIGH, _COUNT = "mean_score", "mean_score_high", "scores"
+_PASS_RATE = "pass_rate"
+_VERDICTS = "verdicts"
+_MEAN = "mean_score"
+_MEAN_HIGH = "mean_score_high"
+_COUNT = "scores"
 BREACHED: Final = "AgentevalObjectiveBreached"
-_BREACH, _OBJECTIVE, _OF_LAST, _THRESHOLD = (
-    "objective_breach",
-    "objective",
-    "objective_of_last",
-    "threshold",
-)
+_BREACH = "objective_breach"
+_OBJECTIVE = "objective"
+_OF_LAST = "objective_of_last"
+_THRESHOLD = "threshold"
 # What alerts ask for, by window; those whose last seconds matter are recorded more often.
 _ALERTED: Final = {
     "5m": (_PASS_RATE,),
@@ -198,7 +199,8 @@ def burn_verdicts(objective: float) -> tuple[int, int]:
     A few failures are not enough, and the limit lies `_ERRORS` standard errors above what the
     objective allows.
     """
-    limit, allowed = burn_limit(objective), 1.0 - objective
+    limit = burn_limit(objective)
+    allowed = 1.0 - objective
     by_chance = _ERRORS**2 * allowed * objective / (limit - allowed) ** 2
     enough = math.ceil(round(max(_FEW_FAILURES / limit, by_chance), 6))
     return max(_LEAST[0], enough), _LEAST[1]
@@ -264,7 +266,8 @@ def _breached(
 
     `has_last`: there are objectives with `of_last` too.
     """
-    name, metric = BREACHED, names.METRIC_OBJECTIVE_BREACH
+    name = BREACHED
+    metric = names.METRIC_OBJECTIVE_BREACH
 
     def process(job: str, fires: str, values: str) -> Scenario:
         return scenario(job, fires, gauge(metric, values, labels))
@@ -347,7 +350,8 @@ def _breached_of_last(size: int, labels: Mapping[str, str]) -> Alert:
 
 
 def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) -> Alert:
-    limit, allowed = burn_limit(objective), 1.0 - objective
+    limit = burn_limit(objective)
+    allowed = 1.0 - objective
     conditions = [
         *(f"1 - {recorded(_PASS_RATE, size)} > {figure(limit)}" for size in _BURN_WINDOWS),
         *(
@@ -390,10 +394,8 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
         if has_last
         else ""
     )
-    name, failures = (
-        "AgentevalFailureSeen",
-        f'{names.METRIC_RESULTS.prometheus_name}{{{LABEL}="{names.LABEL_FAIL}"}}',
-    )
+    name = "AgentevalFailureSeen"
+    failures = f'{names.METRIC_RESULTS.prometheus_name}{{{LABEL}="{names.LABEL_FAIL}"}}'
     size = window(plan, "1h")
     new = (
         f"({failures} > 0 unless present_over_time({failures}[{window(plan, '1d')}] offset {size}))"
@@ -432,10 +434,8 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
 @registered
 def _thresholds(plan: MonitoringPlan) -> Iterator[Alert]:
     """For each threshold without an objective: the mean lies below it, and its 95 % interval too."""
-    name, first = (
-        "AgentevalMeanBelowThreshold",
-        {item.alerted_threshold: item for item in reversed(plan.criteria)},
-    )
+    name = "AgentevalMeanBelowThreshold"
+    first = {item.alerted_threshold: item for item in reversed(plan.criteria)}
     mean, high, count = (recorded(what, "1h") for what in (_MEAN, _MEAN_HIGH, _COUNT))
     for threshold in sorted(threshold for threshold in first if threshold is not None):
         yield Alert(
@@ -481,7 +481,8 @@ def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Ser
 
 def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenario, ...]:
     limit = burn_limit(objective)
-    near, outage = _NEAR * (limit - (1.0 - objective)), (1.0 + limit) / 2
+    near = _NEAR * (limit - (1.0 - objective))
+    outage = (1.0 + limit) / 2
     (least_1d, least_2h), breach = burn_verdicts(objective), names.METRIC_OBJECTIVE_BREACH
     plenty = max(_PLENTY, 2.0 * least_1d / DAY)
 
@@ -554,7 +555,8 @@ def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenar
 
 def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> tuple[Scenario, ...]:
     score = names.METRIC_SCORE.prometheus_name
-    near_below, near_above = threshold * (1 - _NEAR), threshold * (1 + _NEAR)
+    near_below = threshold * (1 - _NEAR)
+    near_above = threshold * (1 + _NEAR)
 
     def plain(
         mean: float, per_hour: float = _PLENTY * HOUR, labels: Mapping[str, str] = labels
@@ -564,7 +566,8 @@ def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> t
 
     def weighted(mean: float, plain_mean: float, worth: float = _PLENTY) -> tuple[Series, ...]:
         # All scores are the same, so that their mean is certain.
-        weight, squared = 2 * _PLENTY, (2 * _PLENTY) ** 2 / worth
+        weight = 2 * _PLENTY
+        squared = (2 * _PLENTY) ** 2 / worth
         sums = (
             (names.METRIC_WEIGHTED_SCORE, weight * mean),
             (names.METRIC_WEIGHTED_SCORE_W2, squared * mean),

@@ -39,7 +39,9 @@ STEP_S: Final = 600
 QUICK_STEP_S: Final = 60
 """Of alerts with windows of minutes, whose scenarios last 156 minutes."""
 STEPS: Final = 156
-HALF_HOUR, HOUR, DAY = 3, 6, 144
+HALF_HOUR = 3
+HOUR = 6
+DAY = 144
 
 
 # Jaeger's search for the failing answers of the last hour.
@@ -218,7 +220,8 @@ def changing_counter(
     metric: Instrument | str, labels: Mapping[str, str], *pieces: tuple[float, int]
 ) -> Series:
     """A `counter` of several pieces: growth a step, and steps."""
-    value, values = 0.0, ["0"]
+    value = 0.0
+    values = ["0"]
     for growth, steps in (*pieces, (0.0, STEPS - sum(steps for _, steps in pieces))):
         if steps:
             values.append(f"{value + growth:.12g}+{growth:.12g}x{steps - 1}")

@@ -30,7 +30,9 @@ from agenteval_otel.semconv import Instrument
 
 INTERVAL_S: Final = 30.0
 WEALTH: Final = "objective_wealth"
-_SEEN, _NET_GAIN, _RUN_GAIN = "objective_seen", "objective_net_gain", "objective_run_gain"
+_SEEN = "objective_seen"
+_NET_GAIN = "objective_net_gain"
+_RUN_GAIN = "objective_run_gain"
 _COUNTER: Final = "counter"
 """The label of what is a metric's own name before it is seen."""
 _BET: Final = label_name(names.OBJECTIVE_BET)
@@ -106,7 +108,8 @@ def _since_last(counter: str) -> str:
 STEP_S: Final = round(INTERVAL_S)
 _PROCESSES: Final = 8
 _OBJECTIVE: Final = 0.95
-_HEALTHY, _FALLEN = 0.97, 0.7
+_HEALTHY = 0.97
+_FALLEN = 0.7
 _Pieces = tuple[tuple[float | None, int], ...]
 """Shares that pass, and steps; None: nothing happens."""
 
@@ -116,7 +119,8 @@ def summed_scenarios(
 ) -> tuple[Scenario, ...]:
     """Eight processes, each of which has an eighth of the verdicts: eight in a step together."""
     fallen = _steps_to_page(plan)
-    well, half = STEPS - fallen, fallen // 2
+    well = STEPS - fallen
+    half = fallen // 2
 
     def fleet(job: str, expected: str, *pieces: tuple[float | None, int]) -> Scenario:
         return scenario(job, expected, *_fleet(labels, pieces))
@@ -256,7 +260,8 @@ def _process(
     def series(metric: Instrument, growth: Sequence[float], more: Mapping[str, str] = {}) -> Series:
         # It begins with what it has after its first step, or at 0 if it was there from the start.
         # Multiples of 1/1024 are added without an error: a counter that falls is another process's.
-        total, samples = 0.0, [] if since else [0.0]
+        total = 0.0
+        samples = [] if since else [0.0]
         for each in growth:
             total += round(each * 1024) / 1024
             samples.append(total)
@@ -277,7 +282,9 @@ def _process(
         ),
     ]
     for bet in BETS:
-        gain, loss, of_bet = _gain(bet), _loss(bet), {_BET: f"{bet:g}"}
+        gain = _gain(bet)
+        loss = _loss(bet)
+        of_bet = {_BET: f"{bet:g}"}
         made += [
             series(names.METRIC_OBJECTIVE_GAIN, [count * gain for count in failed], of_bet),
             series(names.METRIC_OBJECTIVE_LOSS, [count * loss for count in passed], of_bet),
@@ -293,7 +300,8 @@ def _text(samples: Sequence[float | None]) -> str:
     words: list[str] = []
     at = 0
     while at < len(samples):
-        first, end = samples[at], at + 1
+        first = samples[at]
+        end = at + 1
         if first is None:
             while end < len(samples) and samples[end] is None:
                 end += 1

@@ -216,7 +216,8 @@ def system_turns(instructions: Any) -> list[Turn]:
 def _turns_of(message: Any) -> list[Turn]:
     if not isinstance(message, dict):
         return []
-    parts, role = message.get("parts"), short(message.get("role"))
+    parts = message.get("parts")
+    role = short(message.get("role"))
     if not isinstance(parts, list) or not role:
         return turns_of(message)  # a provider's own form
     turn = turn_of_parts(_MESSAGE_ROLES.get(role, role), parts)

@@ -31,7 +31,8 @@ _ROLES: Final[Mapping[str, Role]] = {
     "chain": "workflow",
     "span": "workflow",
 }
-_INPUT, _OUTPUT = "langfuse.observation.input", "langfuse.observation.output"
+_INPUT = "langfuse.observation.input"
+_OUTPUT = "langfuse.observation.output"
 _METADATA: Final = "langfuse.observation.metadata."
 _TRACE_METADATA: Final = "langfuse.trace.metadata."
 _OWN_METADATA: Final = (

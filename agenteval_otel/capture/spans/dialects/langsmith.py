@@ -29,7 +29,8 @@ _ROLES: Final[Mapping[str, Role]] = {
     "tool": "tool",
     "retriever": "retrieval",
 }
-_INPUT, _OUTPUT = "gen_ai.prompt", "gen_ai.completion"
+_INPUT = "gen_ai.prompt"
+_OUTPUT = "gen_ai.completion"
 _METADATA: Final = "langsmith.metadata."
 _CONVERSATIONS: Final = ("session_id", "conversation_id", "thread_id")
 """Names in the metadata by which LangSmith puts the runs of a thread together."""

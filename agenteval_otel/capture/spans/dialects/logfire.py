@@ -19,7 +19,8 @@ from agenteval_otel.semconv import AGENT_NAME, OPERATION_NAME
 _ALL: Final = "pydantic_ai.all_messages"
 _OLD_ALL: Final = "all_messages_events"
 _OLD: Final = "events"
-_REQUEST, _RESPONSE = "request_data", "response_data"
+_REQUEST = "request_data"
+_RESPONSE = "response_data"
 _PENDING: Final = "pending_span"
 
 
@@ -103,7 +104,8 @@ class Logfire(GenAi):
         return call
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
-        metadata, words = span.attributes.get("metadata"), span.attributes.get("logfire.tags")
+        metadata = span.attributes.get("metadata")
+        words = span.attributes.get("logfire.tags")
         if metadata is None and words is None:
             return super().tags(span)
         own = [word for word in words if word != "LLM"] if isinstance(words, list | tuple) else ()

@@ -33,7 +33,8 @@ _ROLES: Final[Mapping[str, Role]] = {
     "CHAIN": "workflow",
     "WORKFLOW": "workflow",
 }
-_INPUT, _OUTPUT = "mlflow.spanInputs", "mlflow.spanOutputs"
+_INPUT = "mlflow.spanInputs"
+_OUTPUT = "mlflow.spanOutputs"
 _TAG: Final = "mlflow.traceTag."
 _OF_RESPONSE: Final = {"response_id": "id", "model": "model"}
 _TOKENS: Final[Mapping[str, str]] = {

@@ -129,9 +129,7 @@ def _turn(message: Mapping[str, Any]) -> Turn:
     if turn.role == "tool":
         turn.results.append(Result(short(message.get("message.tool_call_id")), text))
     for call in numbered(message, "message.tool_calls"):
-        name, arguments = (
-            call.get("tool_call.function.name"),
-            call.get("tool_call.function.arguments"),
-        )
+        name = call.get("tool_call.function.name")
+        arguments = call.get("tool_call.function.arguments")
         turn.calls.append(Call(short(call.get("tool_call.id")), short(name) or "", arguments))
     return turn

@@ -27,7 +27,8 @@ from agenteval_otel.semconv import AGENT_NAME, OPERATION_NAME
 
 _KIND: Final = "traceloop.span.kind"
 _REQUEST: Final = "llm.request.type"
-_INPUT, _OUTPUT = "traceloop.entity.input", "traceloop.entity.output"
+_INPUT = "traceloop.entity.input"
+_OUTPUT = "traceloop.entity.output"
 _PROPERTY: Final = "traceloop.association.properties."
 _OWN_PROPERTIES: Final = (
     "user_id", "session_id", "chat_id", "thread_id", "conversation_id", "ls_", "lc_", "langgraph_", "checkpoint_ns",
@@ -133,7 +134,8 @@ def _inputs(value: Any) -> Any:
         return value
     if "inputs" in value:
         return value["inputs"]
-    args, kwargs = value.get("args"), value.get("kwargs")
+    args = value.get("args")
+    kwargs = value.get("kwargs")
     if isinstance(args, list) and args:
         return structured(args[0])
     return kwargs if isinstance(kwargs, dict) and "args" in value else value

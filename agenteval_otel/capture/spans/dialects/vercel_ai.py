@@ -87,7 +87,8 @@ class VercelAi(SpanMapper):
         prompt = structured(attributes.get("ai.prompt"))
         if not isinstance(prompt, dict):
             return [Turn("user", prompt)] if isinstance(prompt, str) and prompt else []
-        system, question = prompt.get("system"), prompt.get("prompt")
+        system = prompt.get("system")
+        question = prompt.get("prompt")
         turns = all_turns(prompt.get("messages") or question)
         if isinstance(question, str):
             turns.append(Turn("user", question))
