@@ -37,7 +37,7 @@ class ConfigurationError(AgentEvalError):
 
     @staticmethod
     def of(problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
-        """One error of several problems."""
+        """Return one error of several problems."""
         error = ConfigurationError(
             "; ".join(f"{path}: {message}" if path else message for path, message in problems)
         )
@@ -46,7 +46,7 @@ class ConfigurationError(AgentEvalError):
         return error
 
     def with_prefix(self, path: str | None) -> ConfigurationError:
-        """The same error with its paths below `path`, for a part inside another."""
+        """Return the same error with its paths below `path`, for a part inside another."""
         if not path:
             return self
         return self.of([(_joined(path, inner), message) for inner, message in self.problems])

@@ -298,8 +298,8 @@ class Instrument(NamedTuple):
 
     @property
     def prometheus_name(self) -> str:
-        """Its name in Prometheus; a histogram's three series end in ``_bucket``, ``_sum`` and
-        ``_count`` besides.
+        """Return the name in Prometheus. A histogram's three series also end in ``_bucket``,
+        ``_sum`` and ``_count``.
         """
         name = self.name.replace(".", "_")
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
@@ -634,8 +634,8 @@ INSTRUMENTS: Final = tuple(
 
 
 def wrong_criterion_name(name: str) -> str | None:
-    """Why the name is invalid for a criterion, or None. The text omits the name, which may come
-    from a variable.
+    """Return why the name is invalid for a criterion, or None. The text omits the name, which may
+    come from a variable.
     """
     if not CRITERION_NAME.fullmatch(name):
         return f"must be a slug: {CRITERION_NAME_RULE}"
@@ -646,10 +646,10 @@ def wrong_criterion_name(name: str) -> str | None:
 
 
 def criterion_score(criterion: str) -> str:
-    """The run span's attribute for a criterion's raw score (*extension*)."""
+    """Return the run span's attribute for a criterion's raw score (*extension*)."""
     return f"gen_ai.evaluation.{criterion}.score"
 
 
 def criterion_label(criterion: str) -> str:
-    """The run span's attribute for a criterion's label (*extension*)."""
+    """Return the run span's attribute for a criterion's label (*extension*)."""
     return f"gen_ai.evaluation.{criterion}.label"

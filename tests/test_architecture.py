@@ -5,6 +5,7 @@ plain names.
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,19 @@ def test_no_import_cycles() -> None:
 
     for module in graph:
         visit(module, ())
+
+
+def test_docstrings_of_functions_say_one_fact_a_sentence() -> None:
+    """None has a semicolon, but in what it quotes. That the first word is a verb is ruff's D401."""
+    found = []
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            text = re.sub(r"``.*?``", "", ast.get_docstring(node) or "", flags=re.DOTALL)
+            if ";" in text:
+                found.append(f"{name_of(file)}.{node.name}")
+    assert found == []
 
 
 def test_class_names_are_plain() -> None:

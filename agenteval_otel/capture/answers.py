@@ -49,7 +49,7 @@ def read_answer(answer: Any, handler: Callable[..., Any] | None = None) -> Readi
 
     Args:
         answer: The detached answer.
-        handler: The function whose own data is read as JSON; None where none is known.
+        handler: The function whose own data is read as JSON. None if none is known.
 
     Raises:
         CaptureError: The answer is a stream, or what it says is not understood.
@@ -71,7 +71,7 @@ def _understood(reading: Reading) -> Reading:
 
 
 def add_answer(reading: Reading, answer: Any) -> bool:
-    """Add an answer of a known form to the reading; False where it has none."""
+    """Add an answer of a known form to the reading. Return False if it has none."""
     if not isinstance(answer, dict | list | tuple | Detached) or reading.depth >= _MAX_DEPTH:
         return False
     reading.depth += 1
@@ -144,7 +144,9 @@ def _add_message(reading: Reading, answer: Any) -> bool:
 
 
 def _add_remains(reading: Reading, answer: Any) -> bool:
-    """A provider's response without its content, which is not to be read as the handler's own data."""
+    """Add a provider's response without its content, which is not to be read as the handler's own
+    data.
+    """
     of = kind_of(answer, "object")
     is_anthropic = kind_of(answer) == "message" and first(answer, "stop_reason", "role") is not None
     if not (
@@ -168,7 +170,7 @@ def _add_remains(reading: Reading, answer: Any) -> bool:
 
 
 def _add_nested(reading: Reading, answer: Any) -> bool:
-    """A mapping or a model that holds a response under one of the names of an answer."""
+    """Add the response that a mapping or a model holds under one of the names of an answer."""
     for name in TEXT_KEYS if is_data(answer) else ():
         inner = field(answer, name)
         is_text = isinstance(inner, str) or (name == "content" and isinstance(inner, list | tuple))
@@ -186,7 +188,7 @@ def _add_text_of(reading: Reading, inner: Any) -> bool:
 
 
 def _add_beside(reading: Reading, answer: Any) -> None:
-    """Tool calls and usage beside the text of an answer of the handler's own making."""
+    """Add tool calls and usage beside the text of an answer of the handler's own making."""
     for call in calls_in(items(field(answer, "tool_calls"))):
         reading.calls.add(call)
     usage = first_value(answer, *USAGE_NAMES)
@@ -194,7 +196,7 @@ def _add_beside(reading: Reading, answer: Any) -> None:
 
 
 def must_be_complete(answer: Any) -> None:
-    """Raises `CaptureError` for a run's result that is a stream which has not been read to its end."""
+    """Raise `CaptureError` for a run's result that is a stream and was not read to its end."""
     if field(answer, "is_complete") is False:
         name = answer.type_name if type(answer) is Detached else "the run"
         raise CaptureError(
@@ -285,7 +287,7 @@ def _add_pieces(reading: Reading, pieces: Sequence[Any]) -> list[Any]:
 
 
 def add_chunk(reading: Reading, chunk: Any) -> bool:
-    """Add one chunk, event or message of a stream; False where it has no known form and no text
+    """Add one chunk, event or message of a stream. Return False if it has no known form and no text
     field.
     """
     if reading.depth >= _MAX_CHUNK_DEPTH or isinstance(chunk, bool | int | float):

@@ -116,9 +116,10 @@ def build_input(
     function: Callable[..., Any] | None = None,
     user_id: Callable[[str], str] = hashed,
 ) -> EvaluationInput:
-    """The input of a call: text capped and sanitised, facts laid over what was captured;
+    """Return the input of a call: text capped and sanitised, facts laid over what was captured.
+
     `on_bad_fact` gets the name of a fact that does not fit its field and is left out, and why.
-    `user_id` is what is kept of a user's id.
+    `user_id` gives what is kept of a user's id.
 
     Raises:
         CaptureError: The answer has no text that can be read, or `capture` raised.
@@ -312,7 +313,7 @@ def read_prompt(
 ) -> Prompt:
     """Read a prompt, with the system text and the history that were passed beside it.
 
-    `handler` is the function whose own data is read as JSON; None where none is known.
+    `handler` is the function whose own data is read as JSON. It is None if no handler is known.
     """
     if type(prompt) is str and system is None and history is None:
         return Prompt(clean(prompt))
@@ -339,20 +340,20 @@ def read_prompt(
 
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
-    """The messages of a conversation as fields of `Message`, at most the last 1,000; None if it is
-    not one.
+    """Return the messages of a conversation as fields of `Message`, at most the last 1,000. Return
+    None if it is no conversation.
     """
     turns = _turns(value)
     return None if turns is None else history_fields(turns)
 
 
 def last_question(turns: list[Turn]) -> str | None:
-    """The text of the user's last message; None where there is none."""
+    """Return the text of the user's last message. Return None if there is none."""
     return next((clean(turn.text or "") for turn in reversed(turns) if turn.role == "user"), None)
 
 
 def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
-    """Turns as fields of `Message`; results of tools stand with their calls and in messages of
+    """Return turns as fields of `Message`. Results of tools are in their calls and in messages of
     their own.
     """
     copy = PlainCopy()
@@ -397,7 +398,9 @@ def _asked_in(request: Any) -> Any:
 
 
 def _turns(prompt: Any) -> list[Turn] | None:
-    """The messages of a prompt that is a conversation or holds one; None if it is not one."""
+    """Return the messages of a prompt that is a conversation or holds one. Return None if it is
+    neither.
+    """
     for candidate in (prompt, *(field(prompt, name) for name in _CONVERSATION_KEYS)):
         messages = last_items(candidate)
         if messages and all(is_message(item) for item in messages):
@@ -428,7 +431,9 @@ def _text(prompt: Any, handler: Handler) -> str | None:
 
 
 def _history(history: Any) -> list[Turn]:
-    """A history of messages, or of pairs of the user's and the assistant's text."""
+    """Return a history of messages, or of pairs of the user's and the assistant's text. Any other
+    value has no turns.
+    """
     turns = _turns(history)
     if turns is not None or not isinstance(history, list):
         return turns or []

@@ -109,8 +109,8 @@ class CapturedCall:
         self.agent = agent
 
     def conversation_id(self) -> str | None:
-        """The conversation's id, on the caller's thread: an annotated text or plain id, else the
-        argument.
+        """Return the conversation's id, on the caller's thread. It is an annotated text or
+        plain id, else the argument.
         """
         for name in ("conversation_id", "session_id"):
             conversation = self.facts.get(name) if self.facts is not None else None
@@ -119,7 +119,7 @@ class CapturedCall:
         return self.conversation
 
     def keep(self, value: Any) -> Any:
-        """The detached form of an argument."""
+        """Return the detached form of an argument. Its size is added to the call's."""
         taken = take(value)
         self.size_bytes += taken.size_bytes
         return taken.value
@@ -132,7 +132,7 @@ class CapturedCall:
             self.original = answer.copy() if is_plain else answer
 
     def keep_chunk(self, chunk: Any, chunks: list[Any]) -> int:
-        """Add a chunk that is no exact `str`; returns what it takes of `STREAM_CHARS`."""
+        """Add a chunk that is no exact `str`. Return what it takes of `STREAM_CHARS`."""
         if self.arguments is not None:
             self.original = self.original or {}
             self.original[len(chunks)] = chunk
@@ -163,7 +163,7 @@ class CapturedCall:
             facts[name] = taken.value
 
     def originals(self) -> Any:
-        """The answer or the chunks for ``capture=``: the host's own objects."""
+        """Return the answer or the chunks for ``capture=``: the host's own objects."""
         if self.chunks is None:
             return self.answer if self.original is None else self.original
         own = self.original or {}
@@ -313,7 +313,7 @@ class Arguments:
         return texts[0] if len(texts) == 1 else None
 
     def conversation(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-        """The conversation's id as text, from a text, integer or UUID; also
+        """Return the conversation's id as text, from a text, integer or UUID. It may also be
         ``config["configurable"]["thread_id"]``.
         """
         for name, index in self._conversation:
@@ -328,8 +328,8 @@ class Arguments:
         return None
 
     def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Put the conversation's id, ``system`` and ``history`` on the call; microseconds, whatever
-        their size.
+        """Put the conversation's id, ``system`` and ``history`` on the call. It takes microseconds,
+        whatever their size.
         """
         call.conversation = self.conversation(args, kwargs)
         if call.conversation is not None:
@@ -399,8 +399,8 @@ def _annotation_name(parameter: inspect.Parameter) -> str:
 
 
 def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Name and position of the parameters with these names, in that order; a keyword-only one
-    stands beyond all.
+    """Return name and position of the parameters with these names, in that order. A keyword-only
+    parameter has a position beyond all.
     """
     positions = {
         p.name: _position(p, index)

@@ -112,7 +112,7 @@ class Taken(NamedTuple):
 
 
 def take(value: Any) -> Taken:
-    """Detach a value from the host, within a fixed number of parts; never raises for what the value
+    """Detach a value from the host, within a fixed number of parts. Never raises for what the value
     is.
     """
     kind = type(value)
@@ -147,7 +147,7 @@ def list_bytes(items: list[Any]) -> int:
 
 
 def _atom_bytes(atom: Any) -> int:
-    """Return how many bytes an atom takes; bytes take four times as many once they are read as
+    """Return how many bytes an atom takes. Bytes may take four times as many once they are read as
     text.
     """
     return most_parsed_bytes(atom) if type(atom) is bytes else getsizeof(atom)
@@ -167,8 +167,8 @@ class _Walk:
         self._seen: dict[int, tuple[Any, Any]] = {}
 
     def take(self, value: Any, kind: type, depth: int) -> Any:
-        """The detached form of a value that is no atom; `_LEFT_OUT` where it has none, `_CUT`
-        beyond the limits.
+        """Return the detached form of a value that is no atom. Return `_LEFT_OUT` if it has none,
+        and `_CUT` beyond the limits.
         """
         seen = self._seen.get(id(value))
         if seen is not None:
@@ -318,8 +318,8 @@ class _Walk:
         self.size_bytes += size + getsizeof(taken)
 
     def _key(self, key: Any) -> Any:
-        """A key that is text, a number or a tuple of these; any other may hash or compare by the
-        host's code.
+        """Return a key that is an atom, a tuple of atoms, or read as an atom. Return `_LEFT_OUT`
+        for any other: it may hash or compare by the host's code.
         """
         kind = type(key)
         if id(kind) in _ATOM_IDS or (
@@ -452,7 +452,7 @@ class ObjectReader:
         return self.is_data or name in READ
 
     def stored(self, value: Any) -> Any:
-        """The stored fields as pairs; a text with the reason if no field may be read."""
+        """Return the stored fields as pairs. Return a text with the reason if no field may be read."""
         own = _stored(value, "__dict__") if self._has_dict else {}
         if not self.is_data:
             if dict.get(own, "body_iterator") is not None or dict.get(own, "_content") is False:
@@ -506,8 +506,8 @@ def read_also(fields: Iterable[str], libraries: Iterable[str], running: Iterable
 
 
 def _reader_of(kind: type) -> Reader:
-    """How values of a type are read. Types are remembered by id and weakly: no class of the host's
-    is kept alive.
+    """Return how values of a type are read. Types are remembered by id and weakly: no class of the
+    host's is kept alive.
     """
     known = _READERS.get(id(kind))
     if known is not None and known[0]() is kind:
@@ -599,7 +599,9 @@ def _time(value: time) -> time:
 
 
 def _moment(value: datetime) -> datetime:
-    """A date with time; a time zone of a class that is not the standard library's is left out."""
+    """Return a date with time. A time zone of a class that is not the standard library's is left
+    out.
+    """
     zone: Any = _zone_of(value)
     is_known = zone is None or type(zone) in (timezone, ZoneInfo)
     if is_known and type(value) is datetime:

@@ -36,24 +36,28 @@ _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 def field(value: Any, name: str) -> Any:
-    """A field of a dictionary or of a detached object; None where there is none."""
+    """Return a field of a dictionary or of a detached object. Return None if there is none."""
     if type(value) is Detached:
         return value.fields.get(name)
     return value.get(name) if type(value) is dict else None
 
 
 def first_value(value: Any, *names: str) -> Any:
-    """The first of these fields that is there, whatever it is."""
+    """Return the first of these fields that is there, whatever it is. Return None if none is."""
     return next((content for name in names if (content := field(value, name)) is not None), None)
 
 
 def first(value: Any, *names: str) -> str | None:
-    """The first of these fields that is text, cleaned and short: an id, a model's name, a reason."""
+    """Return the first of these fields that is text, cleaned and short. Examples are an id,
+    a model's name, a reason.
+    """
     return next((text for name in names if (text := short(field(value, name)))), None)
 
 
 def short(value: Any) -> str | None:
-    """Text that is an identifier, cleaned and at most 512 characters long; None for anything else."""
+    """Return text that is an identifier, cleaned and at most 512 characters long. Return None for
+    anything else.
+    """
     if not isinstance(value, str):
         return None
     is_clean = len(value) <= _SHORT_CHARS and value.isascii() and "\0" not in value
@@ -61,31 +65,31 @@ def short(value: Any) -> str | None:
 
 
 def kind_of(value: Any, name: str = "type") -> str:
-    """The name of an object's kind; empty where it has none."""
+    """Return the name of an object's kind. It is empty if the object has none."""
     kind = field(value, name)
     return kind if isinstance(kind, str) else ""
 
 
 def items(value: Any) -> list[Any]:
-    """The first items of a list or tuple; empty for anything else."""
+    """Return the first items of a list or tuple. Anything else has none."""
     return list(value[:MAX_ITEMS]) if isinstance(value, list | tuple) else []
 
 
 def last_items(value: Any) -> list[Any]:
-    """The last items of a list or tuple; empty for anything else."""
+    """Return the last items of a list or tuple. Anything else has none."""
     return list(value[-MAX_ITEMS:]) if isinstance(value, list | tuple) else []
 
 
 def is_data(value: Any) -> bool:
-    """Whether a value is a dictionary, or was an object of plain data: a model, a data class, a
+    """Tell whether a value is a dictionary or was an object of plain data: a model, a data class, a
     row.
     """
     return type(value) is dict or (type(value) is Detached and value.is_data)
 
 
 def json_object(text: Any) -> Any:
-    """The object or array that a text is the JSON of; None for every other text, and for one above
-    the cap.
+    """Return the object or array that a text is the JSON of. Return None for every other text, and
+    for one above the cap.
     """
     if not isinstance(text, str) or len(text) > CAP_CHARS or text.lstrip()[:1] not in ("{", "["):
         return None
@@ -96,8 +100,9 @@ def json_object(text: Any) -> Any:
 
 
 def usage_of(value: Any) -> Tokens | None:
-    """Input and output tokens of a usage object; None where it has neither. Tokens of a cache that
-    are counted beside the input are added to it, as the GenAI conventions ask."""
+    """Return input and output tokens of a usage object. Return None if it has neither. Tokens of a
+    cache that are counted beside the input are added to it, as the GenAI conventions ask.
+    """
     tokens_in = _count(value, _INPUT)
     tokens_out = _count(value, _OUTPUT)
     if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
@@ -111,12 +116,12 @@ def _count(value: Any, names: tuple[str, ...]) -> int | None:
 
 
 def total_usage(usage: Any) -> Tokens | None:
-    """The usage of a run; None for zeros, which mean that nothing was reported."""
+    """Return the usage of a run. Return None for zeros, which mean that nothing was reported."""
     return tokens if (tokens := usage_of(usage)) != (0, 0) else None
 
 
 def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
-    """The sum; a count that only one side knows is that side's."""
+    """Return the sum. A count that only one side knows is that side's."""
     if tokens is None or other is None:
         return tokens or other
     inputs, outputs = (

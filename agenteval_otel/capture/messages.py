@@ -144,8 +144,8 @@ class Turn:
 
 
 def content_text(content: Any) -> str | None:
-    """The text of a message's content: text itself, or its text parts one after another; None where
-    it has none.
+    """Return the text of a message's content: text itself, or its text parts one after another.
+    Return None if it has none.
     """
     if isinstance(content, list | tuple):
         texts = [text for part in items(content) if (text := _part_text(part)) is not None]
@@ -166,7 +166,7 @@ def _part_text(part: Any) -> str | None:
 
 def has_unread_parts(content: Any) -> bool:
     """Tell whether a message's content has parts that are neither text nor calls, results or
-    reasoning: images, or parts of an unknown kind.
+    reasoning. Such parts are images, or parts of an unknown kind.
     """
     return any(_is_unread(part) for part in items(content))
 
@@ -326,7 +326,7 @@ def is_content(value: Any) -> bool:
 
 
 def text_field(value: Any) -> str | None:
-    """The text of the first field that is known to hold text; None where there is none."""
+    """Return the text of the first field that is known to hold text. Return None if there is none."""
     for name in TEXT_KEYS:
         content = field(value, name)
         if isinstance(content, str):
@@ -337,7 +337,7 @@ def text_field(value: Any) -> str | None:
 
 
 def is_message(value: Any) -> bool:
-    """Whether a value is a message, or an item that stands among messages."""
+    """Tell whether a value is a message, or an item that may be among messages."""
     if isinstance(value, tuple):
         return (
             len(value) == 2
@@ -349,7 +349,7 @@ def is_message(value: Any) -> bool:
 
 
 def turns_of(message: Any) -> list[Turn]:
-    """The turns of one message; empty if it is not a message."""
+    """Return the turns of one message. A value that is no message has none."""
     if isinstance(message, tuple):
         return [Turn(_ROLES[message[0]], content_text(message[1]))] if is_message(message) else []
     if _is_agent_message(message):
@@ -361,7 +361,7 @@ def turns_of(message: Any) -> list[Turn]:
 
 
 def all_turns(messages: Any) -> list[Turn]:
-    """The turns of the last messages of a list; other items are ignored."""
+    """Return the turns of the last messages of a list. Other items are ignored."""
     turns: list[Turn] = []
     for turn in (turn for message in last_items(messages) for turn in turns_of(message)):
         # pydantic-ai repeats the instructions in each request.
@@ -373,7 +373,9 @@ def all_turns(messages: Any) -> list[Turn]:
 
 
 def _inner(message: Any) -> Any:
-    """The message itself, or the data of one in the form of LangChain's ``messages_to_dict``."""
+    """Return the message itself, or the data of one in the form of LangChain's
+    ``messages_to_dict``.
+    """
     data = field(message, "data")
     return data if kind_of(message) in _ROLES and field(data, "content") is not None else message
 
@@ -432,12 +434,12 @@ def _has_content_field(message: Any) -> bool:
 
 
 def real_id(id: str | None) -> str | None:
-    """A response's id; None for one that the client made up."""
+    """Return a response's id. Return None for one that the client made up."""
     return None if id is not None and id.startswith(_MADE_UP) else id
 
 
 def _add_facts(turn: Turn, message: Any) -> None:
-    """Usage, model, id and finish reason, where this client keeps them."""
+    """Add usage, model, id and finish reason from the places where this client keeps them."""
     metadata = first_value(message, "response_metadata", "meta", "_meta")
     turn.usage = usage_of(field(message, "usage_metadata")) or usage_of(field(message, "usage"))
     turn.usage = (
@@ -457,8 +459,8 @@ def _add_facts(turn: Turn, message: Any) -> None:
 
 
 def _is_item(value: Any) -> bool:
-    """Whether a value is an item of the Responses API that stands among messages: a call, its
-    output, reasoning.
+    """Tell whether a value is an item of the Responses API that may be among messages. It is a
+    call, its output, or reasoning.
     """
     kind = kind_of(value)
     is_item = kind in CALL_ITEMS or kind in RESULT_ITEMS
@@ -478,7 +480,7 @@ def _is_agent_message(message: Any) -> bool:
 
 
 def _agent_turns(message: Any) -> list[Turn]:
-    """A request or a response of pydantic-ai; each part of a request is a turn."""
+    """Return the turns of a request or a response of pydantic-ai. Each part of a request is a turn."""
     if kind_of(message, "kind") == "response":
         turn = _turn(message, "assistant")
         turn.model = first(message, "model_name")

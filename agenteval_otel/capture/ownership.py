@@ -65,7 +65,7 @@ def is_own(module: str, handler: str | None) -> bool:
 
     Args:
         module: The module of the class, or its top-level package.
-        handler: The module of the handler; None where no handler is known.
+        handler: The module of the handler. None if no handler is known.
     """
     package = _package_of(module)
     if package in STANDARD_LIBRARY:

@@ -35,7 +35,7 @@ class Calls:
         return iter(self._all)
 
     def add(self, call: Call, place: Any = None) -> None:
-        """Add a whole call; one that is known already by its id or its place is completed by it."""
+        """Add a whole call. A call that is known already by its id or its place is completed by it."""
         known = (self._by_id.get(call.id) if call.id else None) or self._by_place.get(place)
         if known is None:
             self._begin(call, place)
@@ -50,7 +50,7 @@ class Calls:
     def extend(
         self, place: Any, *, id: str | None = None, name: str | None = None, piece: Any = None
     ) -> None:
-        """Append a piece of a call's arguments; the first one names the call."""
+        """Append a piece of a call's arguments. The first piece names the call."""
         call = self._by_id.get(id) if id else self._by_place.get(place)
         if call is None:
             call = self._begin(Call(id, name or ""), place)
@@ -69,8 +69,8 @@ class Calls:
                 call.error = result.error
 
     def finished(self) -> list[dict[str, Any]] | None:
-        """The calls as fields of `ToolCall`, plain and bounded all together; None where there is
-        none.
+        """Return the calls as fields of `ToolCall`, plain and bounded all together. Return None if
+        there is none.
         """
         return plain_calls(self._all, PlainCopy())
 
@@ -85,7 +85,7 @@ class Calls:
 
 
 def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | None:
-    """Calls as fields of `ToolCall`; None where no call has a name."""
+    """Return calls as fields of `ToolCall`. Return None if no call has a name."""
     if not calls:
         return None
     plain = []
@@ -140,19 +140,19 @@ class Reading:
 
     @property
     def empty(self) -> bool:
-        """Whether there is neither text nor a tool call."""
+        """Tell whether there is neither text nor a turn nor a tool call."""
         return not (self._segments or self._turns or self.calls or self._echoes)
 
     @property
     def text(self) -> str:
-        """The answer's text, capped and clean."""
+        """Return the answer's text, capped and clean."""
         last = self.last
         texts = [text for owner, text in self._segments if owner is None or owner is last]
         return clean("".join(texts if self._segments else self._echoes))
 
     @property
     def usage(self) -> Tokens | None:
-        """Tokens of all turns."""
+        """Return the tokens of all turns, or those that were reported for the whole."""
         total = self.usage_total
         for turn in self._turns if total is None else ():
             total = add_tokens(total, turn.usage)
@@ -160,36 +160,40 @@ class Reading:
 
     @property
     def model(self) -> str | None:
-        """The model that answered last."""
+        """Return the model that answered last."""
         return next((turn.model for turn in reversed(self._turns) if turn.model), None)
 
     @property
     def last(self) -> Turn:
-        """The last turn with output, else the last one; an empty one where there is none."""
+        """Return the last turn with output, else the last one. Return an empty turn if there is
+        none.
+        """
         with_output = (turn for turn in reversed(self._turns) if turn.has_output)
         return next(with_output, self._turns[-1] if self._turns else Turn("assistant"))
 
     def add_text(self, text: str) -> None:
-        """Add text that the handler passed on as it is; it belongs to no turn and stays."""
+        """Add text that the handler passed on as it is. It belongs to no turn and stays."""
         if text:
             self._segments.append((None, text))
 
     def echo(self, text: Any) -> None:
-        """Add text of a stream helper's event, which repeats the provider's: it counts only where
+        """Add text of a stream helper's event, which repeats the provider's. It counts only if
         nothing else came.
         """
         if isinstance(text, str):
             self._echoes.append(text)
 
     def begin_turn(self, key: str | None = None) -> Turn:
-        """Begin a turn; returns the last one where that has no output yet."""
+        """Begin a turn. Return the last one instead if it has no output yet."""
         if not self._turns or self._turns[-1].has_output:
             self._turns.append(Turn("assistant", number=len(self._turns)))
         self._turns[-1].key = key or self._turns[-1].key
         return self._turns[-1]
 
     def open_turn(self, key: str | None = None) -> Turn:
-        """The turn with this key, begun where there is none; without a key the last one."""
+        """Return the turn with this key, and begin it if there is none. Without a key, return the
+        last one. A last turn without a key gets this one.
+        """
         if self._turns and (key is None or self._turns[-1].key in (key, None)):
             self._turns[-1].key = key or self._turns[-1].key
             return self._turns[-1]
@@ -204,7 +208,7 @@ class Reading:
     def extend_call(
         self, turn: Turn, index: Any, *, id: str | None = None, name: str | None = None, piece: Any
     ) -> None:
-        """Append a piece of a tool call's arguments; the first one names the call."""
+        """Append a piece of a tool call's arguments. The first piece names the call."""
         turn.has_output = True
         self.calls.extend((turn.number, index), id=id, name=name, piece=piece)
 
@@ -221,7 +225,7 @@ class Reading:
         response_id: str | None = None,
         finish_reason: str | None = None,
     ) -> None:
-        """Set what is known of a turn besides its text; a later number of tokens replaces an
+        """Set what is known of a turn besides its text. A later number of tokens replaces an
         earlier one.
         """
         if usage is not None:
@@ -319,15 +323,15 @@ def response_format(
     """Register a function ``(reading, value) -> bool`` that reads the answers of a client library.
 
     The function gets detached values (`Detached`, dictionaries, lists, atoms) on the background
-    thread. It adds what it reads to the `Reading` and returns True, or False where the value has
-    another form; what it raises counts as ``capture_failed``. The format registered last is tried
+    thread. It adds what it reads to the `Reading` and returns True, or False if the value has
+    another form. What it raises counts as ``capture_failed``. The format registered last is tried
     first.
 
     Args:
         name: A format registered under the same name replaces it.
         stream: The function reads single chunks of a stream instead of whole answers.
-        fields: Further stored fields that are read from objects which are not plain data; never
-            properties or methods.
+        fields: Further stored fields that are read from objects which are not plain data. They are
+            never properties or methods.
         libraries: Root packages whose objects hold more than data (clients, agents): of those, only
             known fields are read, and the rest does not count as left out.
         running: Classes, as ``package.Class``, whose objects are not read at all: an agent that

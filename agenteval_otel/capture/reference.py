@@ -36,8 +36,8 @@ class Reference(NamedTuple):
     def to(
         cls, call: CapturedCall | None, span_context: SpanContext | None, agent: str
     ) -> Reference:
-        """The reference to a running call; None is one that is not kept, which gets an id each
-        time.
+        """Return the reference to a running call. None is a call that is not kept, which gets an id
+        each time.
         """
         call_id = None if call is None else call.call_id
         if call_id is None:
@@ -48,8 +48,8 @@ class Reference(NamedTuple):
         return cls(call_id, span_context, agent)
 
     def __str__(self) -> str:
-        """Letters, digits, ``-`` and ``_``, a letter first: fit for a header, a URL, a form and a
-        command line. Without content, and not signed.
+        """Return letters, digits, ``-`` and ``_``, a letter first. They fit into a header, a URL, a
+        form and a command line. They have no content, and are not signed.
         """
         trace_id = 0
         span_id = 0
@@ -68,7 +68,7 @@ class Reference(NamedTuple):
 
 
 def read_reference(text: str) -> Reference:
-    """The reference that was written down; raises `ValueError` for anything else."""
+    """Return the reference that was written down. Raise `ValueError` for anything else."""
     if not text.isascii() or len(text) > _MAX_CHARS:
         raise ValueError("not a reference")
     data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -59,8 +59,8 @@ def without_data_urls(text: str) -> str:
 
 
 def cap(text: str, limit: int = CAP_CHARS) -> str:
-    """At most `limit` characters: three quarters of the head, one quarter of the tail, and a marker
-    that says so. Data URLs are left out first.
+    """Keep at most `limit` characters: three quarters of the head and one quarter of the tail. A
+    marker between them says so, and is not counted. Data URLs are left out first.
 
     No secret, number or address that redaction knows is cut in two: neither half would be
     recognised later.
@@ -75,8 +75,8 @@ def cap(text: str, limit: int = CAP_CHARS) -> str:
 
 
 def _cut(text: str, at: int, near: int, *, before: bool) -> int:
-    """Where to cut instead: at the edge of the word or secret at `at`, so that less of the text is
-    kept.
+    """Return where to cut instead: at the edge of the word or secret at `at`. Less of the text is
+    kept by that.
     """
     if not text[at - 1].isspace() and not text[at].isspace():
         if before:
@@ -96,15 +96,15 @@ def _redactor() -> PatternRedactor:
 
 
 def clean(text: str, limit: int = CAP_CHARS) -> str:
-    """`cap`, then `sanitise`."""
+    """Return the text after `cap`, then `sanitise`."""
     if len(text) <= limit and text.isascii() and "\0" not in text and _BASE64 not in text:
         return text  # nearly all: ids, names, keys
     return sanitise(cap(text, limit))
 
 
 def to_text(value: Any) -> str:
-    """A detached value as clean text: JSON for data. Raises `CaptureError` where nothing of it can
-    be read.
+    """Return a detached value as clean text: JSON for data. Raise `CaptureError` if nothing of it
+    can be read.
     """
     if value is None:
         return ""
@@ -120,8 +120,9 @@ def to_text(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A copy as JSON data: bounded in depth, items and characters, without cycles, text clean.
-    Raises `CaptureError` where nothing of it can be read."""
+    """Return a copy as JSON data: bounded in depth, items and characters, without cycles, text
+    clean. Raise `CaptureError` if nothing of it can be read.
+    """
     refuse_unreadable(value)
     return PlainCopy().take(value)
 
@@ -140,7 +141,7 @@ def own_json(value: Any, handler: Callable[..., Any] | None) -> str:
 
     Args:
         value: A detached mapping, list or object.
-        handler: The function that gave or took it; None where none is known.
+        handler: The function that gave or took it. None if none is known.
 
     Raises:
         CaptureError: It is an object of another library, or holds such objects and no text beside
@@ -194,7 +195,7 @@ class PlainCopy:
         self.has_text = False
 
     def take(self, value: Any, depth: int = _MAX_DEPTH, above: frozenset[int] = frozenset()) -> Any:
-        """A copy of the value; `above` are the ids of the containers that it lies in."""
+        """Return a copy of the value. `above` are the ids of the containers that it lies in."""
         if type(value) is str:
             text = clean(value, max(64, self._chars))
             self._chars -= len(text)

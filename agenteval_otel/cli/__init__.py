@@ -62,10 +62,10 @@ COMMANDS = {name: text for commands in GROUPS.values() for name, text in command
 def parser_of(
     *names: str,
 ) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser], list[ModuleType]]:
-    """The parser, the parsers of its commands, and the modules of the named ones, whose options
-    alone are known.
+    """Return the parser, the parsers of its commands, and the modules of the named commands.
 
-    Each command's module is imported here: `--version` and `--help` import none.
+    Only the options of the named commands are known. Each command's module is imported here:
+    `--version` and `--help` import none.
     """
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
@@ -91,7 +91,7 @@ def parser_of(
 
 
 def _description() -> str:
-    """What the program is, and its commands in groups, which argparse does not have."""
+    """Return what the program is, and its commands in groups, which argparse does not have."""
     width = shutil.get_terminal_size().columns - 2
     parts = [textwrap.fill(_ABOUT, width)]
     for title, commands in GROUPS.items():
@@ -105,10 +105,10 @@ def _description() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code: 0 success, 1 objective missed, 2 could not run,
-    130 interrupted.
+    """Run the command line and return the exit code.
 
-    It is 1, as Python advises, where the reader of standard output left (`| head`).
+    The code is 0 for success, 1 for a missed objective, 2 for a command that could not run, 130 for
+    an interruption. It is 1, as Python advises, if the reader of standard output left (`| head`).
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the caller, as by `>&-`

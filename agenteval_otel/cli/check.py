@@ -106,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings_file() -> str:
-    """Return the file that is checked where none is named: the process's, else this folder's."""
+    """Return the file that is checked if none is named: the process's, else this folder's."""
     named = os.environ.get("AGENTEVAL_SETTINGS", "").strip()
     if named or Path(_DEFAULT_FILE).exists():
         return named or _DEFAULT_FILE
@@ -117,8 +117,9 @@ def _settings_file() -> str:
 
 
 def _understood(counts: Counts) -> Iterator[str]:
-    """Yield how many answers of a running process were not understood, why, and how many were
-    judged as JSON.
+    """Yield how many answers of a running process were not understood, and why.
+
+    Yield how many were judged as JSON, too.
     """
     totals = counts.totals
     failed = totals[CAPTURE_FAILED]
@@ -135,7 +136,7 @@ def _understood(counts: Counts) -> Iterator[str]:
 
 
 def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Problem]]:
-    """The loaded settings, and every problem of theirs and of the other profiles."""
+    """Return the loaded settings, and every problem of theirs and of the other profiles."""
     try:
         names = profile_names(file)
     except SettingsError as error:
@@ -157,7 +158,7 @@ def _checked(file: str, profile: str | None) -> tuple[Loaded | None, list[Proble
 
 
 def _report(loaded: Loaded, monitoring: str) -> Iterator[str]:
-    """What will run."""
+    """Yield what will run, line by line."""
     settings = loaded.settings
     pipeline = build_loaded(loaded)
     if not settings.enabled:
@@ -197,8 +198,9 @@ _PLACES: Final = {
 
 
 def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
-    """How the handlers of an agent are sampled, and what scores them; without a name, every other
-    handler.
+    """Yield how the handlers of an agent are sampled, and what scores them.
+
+    Without a name, every other handler is described.
     """
     plan = pipeline.handler(name)
     sampled = _describe(plan.sampler) if pipeline.enabled and plan.enabled else "off"
@@ -265,8 +267,10 @@ def _describe_telemetry(settings: Settings) -> str:
 
 
 def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:
-    """The product: how many series there may be of the metrics that have the dimensions, for one
-    model of an agent.
+    """Return how many series there may be of the metrics with the dimensions, for one model of an
+    agent.
+
+    The number is the product of the dimensions' values, the criteria and the series of each.
     """
     criteria = 0
     for name in (None, *settings.agents):
@@ -286,7 +290,7 @@ def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:
 
 
 def _emits(provider: Any) -> bool:
-    """Whether a storage provider emits telemetry, in place of the process's own."""
+    """Tell whether a storage provider emits telemetry, in place of the process's own."""
     return hasattr(type(provider), "emitter")
 
 
@@ -303,8 +307,9 @@ def _describe(part: Any) -> str:
 def _unscored_criteria(
     loaded: Loaded, pipeline: Pipeline
 ) -> Iterator[tuple[str | None, str, EvaluationCriteria]]:
-    """Each criterion that neither an evaluator nor a function scores: the agent, the criterion's
-    path, itself.
+    """Yield each criterion that neither an evaluator nor a function scores.
+
+    Each item is the agent, the criterion's path and the criterion itself.
     """
     for name in (None, *loaded.settings.agents):
         scored = _scored(loaded, pipeline, name)
@@ -351,7 +356,7 @@ def _small_rates(settings: Settings, pipeline: Pipeline, name: str | None) -> It
 
 
 def _head_ratio(variables: Mapping[str, str]) -> float | None:
-    """Return the ratio of the SDK's head sampler, where variables set one below 1."""
+    """Return the ratio of the SDK's head sampler if variables set one below 1."""
     if variables.get("OTEL_TRACES_SAMPLER", "").strip() not in _HEAD_SAMPLERS:
         return None
     try:
@@ -372,7 +377,7 @@ def _head_sampling(settings: Settings, ratio: float) -> Iterator[str]:
 
 
 def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0) -> MonitoringPlan:
-    """The plan of the settings.
+    """Return the plan of the settings.
 
     Raises:
         SettingsError: An objective could never raise an alert: nothing scores its criterion, or it
@@ -405,7 +410,7 @@ def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0)
 
 
 def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None, str]:
-    """Problems by their path: objectives on criteria that nothing scores."""
+    """Return problems by their path: objectives on criteria that nothing scores."""
     settings = loaded.settings
     agents = (None, *loaded.settings.agents)
     unscored = [(path, criterion) for _, path, criterion in _unscored_criteria(loaded, pipeline)]
@@ -425,8 +430,9 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
 
 
 def _missing_keys(loaded: Loaded) -> list[str]:
-    """Missing keys of judges and storage. Only warnings: the process may run in another
-    environment.
+    """Return the missing keys of judges and storage.
+
+    They are only warnings: the process may run in another environment.
     """
     settings = loaded.settings
     warnings = problems_of(settings.evaluators, "evaluators") + problems_of(

@@ -155,7 +155,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare and print; gives the exit code."""
+    """Compare and print, and return the exit code."""
     label, values = _split(arguments)
     names, sides = _sides(arguments, label, values)
     is_experiment = label == "arm"
@@ -177,7 +177,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _judged_in_pairs(
     arguments: argparse.Namespace, sides: tuple[Sequence[Answer], Sequence[Answer]]
 ) -> tuple[tuple[Sequence[Answer], Sequence[Answer]], Sequence[str]]:
-    """The sides with the judge's preferences, and what is to be said of these."""
+    """Return the sides with the judge's preferences, and the notes on these."""
     for option, is_set in (
         ("pass-rate", arguments.pass_rate),
         ("shadow", arguments.shadow),
@@ -253,7 +253,7 @@ def _split(arguments: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
 def _sides(
     arguments: argparse.Namespace, label: str | None, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], tuple[Sequence[Answer], Sequence[Answer]]]:
-    """The names and the answers of both sides."""
+    """Return the names and the answers of both sides."""
     times = ((name, getattr(arguments, name)) for name in ("since", "until"))
     filters = Filters.parse(
         ((name, text) for name, text in times if text is not None), "--since, --until"

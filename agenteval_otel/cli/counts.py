@@ -64,13 +64,14 @@ class Counts:
 
 
 def counts_from(source: str) -> Counts:
-    """The counts of a file, of standard input (``-``) or of an ``http`` address."""
+    """Return the counts of a file, of standard input (``-``) or of an ``http`` address."""
     return counts_of(text_from(source))
 
 
 def text_from(source: str) -> str:
-    """What a file, standard input (``-``) or an ``http`` address has; `ConfigurationError` where it
-    cannot be read.
+    """Return the text of a file, of standard input (``-``) or of an ``http`` address.
+
+    Raises `ConfigurationError` if it cannot be read.
     """
     try:
         if source == "-":
@@ -87,8 +88,10 @@ def text_from(source: str) -> str:
 
 
 def counts_of(text: str) -> Counts:
-    """The counts in a text: JSON where it begins with a brace or bracket, else the lines of a
-    Prometheus page.
+    """Return the counts in a text.
+
+    The text is read as JSON if it begins with a brace or bracket, else as the lines of a Prometheus
+    page.
     """
     return _of_json(text) if text.lstrip().startswith(("{", "[")) else _of_page(text)
 
@@ -207,8 +210,9 @@ def _count_spans(counts: Counts, outcome: str, scope: str, count: int) -> None:
 
 
 def samples_of(text: str, *, least: float = 0.0) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of each line of a Prometheus page that has a number of at least
-    `least`.
+    """Yield name, labels and value of each line of a Prometheus page with a finite number.
+
+    Numbers below `least` are left out.
     """
     for match in filter(None, map(_LINE.match, text.splitlines())):
         try:
@@ -224,7 +228,9 @@ def samples_of(text: str, *, least: float = 0.0) -> Iterator[tuple[str, dict[str
 
 
 def is_of(name: str, instrument: names.Instrument) -> bool:
-    """Whether a series is the instrument's, with a prefix of the Collector or without suffixes too."""
+    """Tell whether a series is the instrument's. A prefix of the Collector or missing suffixes are
+    allowed.
+    """
     forms = (instrument.prometheus_name, instrument.name.replace(".", "_"))
     return any(name == form or name.endswith(f"_{form}") for form in forms)
 
@@ -242,7 +248,7 @@ def capture_reasons(counts: Counts) -> list[str]:
 
 
 def descending(counts: Mapping[Key, int]) -> list[tuple[Key, int]]:
-    """The counts above 0, the largest first."""
+    """Return the counts above 0, the largest first."""
     return sorted(
         ((key, count) for key, count in counts.items() if count), key=lambda item: -item[1]
     )

@@ -128,7 +128,9 @@ def _stored(settings: Settings, erasure: Erasure, *, dry_run: bool) -> Iterator[
 
 
 def _print(places: Iterable[ErasedPlace]) -> list[str]:
-    """Print each place once it is done, and give what was left."""
+    """Print each place once it is done, and return the problems of the places that were not
+    erased.
+    """
     problems = []
     for place in places:
         unreadable = (
@@ -204,7 +206,7 @@ def _journal(settings: Settings, erasure: Erasure) -> Iterator[ErasedPlace]:
 
 
 def _out_of_reach(settings: Settings) -> Iterator[str]:
-    """The places that are not erased, as the settings name them."""
+    """Yield the places that are not erased, as the settings name them."""
     endpoints = [
         settings.telemetry.endpoint,
         *(part.endpoint for part in settings.storage if hasattr(part, "emitter")),

@@ -180,7 +180,7 @@ def _explanation_of(name: str) -> Explanation | None:
 
 
 def _unknown(name: str, choices: Sequence[str]) -> str:
-    """Return the nearest words alone: there are over a hundred."""
+    """Return only the nearest words: there are over a hundred."""
     near = get_close_matches(name[:_LONGEST], dict.fromkeys(choices), n=_NEAREST, cutoff=0.5)
     meant = nearest(name, choices)
     others = ", ".join(word for word in near if word != meant)
@@ -189,7 +189,7 @@ def _unknown(name: str, choices: Sequence[str]) -> str:
 
 
 def report(counts: Counts) -> list[str]:
-    """The outcomes with their shares, then every loss and failure."""
+    """Return the outcomes with their shares, then every loss and failure."""
     totals = counts.totals
     calls = totals.total()
     if not calls:
@@ -348,5 +348,5 @@ def _wrapped(text: str, *, first: str, rest: str) -> list[str]:
 
 
 def _joined(blocks: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of the blocks, with an empty line between two blocks."""
+    """Return the lines of the blocks, with an empty line between two blocks."""
     return [line for block in blocks if block for line in ("", *block)][1:]

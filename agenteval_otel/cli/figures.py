@@ -12,8 +12,9 @@ from typing import Any
 def number_between(
     low: float, high: float, expected: str, kind: type[float] = float
 ) -> Callable[[str], Any]:
-    """The type of an option: a number in this range; `expected` completes the message "must be
-    ...".
+    """Return the type of an option: a number in this range.
+
+    `expected` completes the message "must be ...".
     """
 
     def parse(text: str) -> float:
@@ -29,8 +30,9 @@ whole_number = number_between(1, 999_999_999, "a whole number, at least 1", int)
 
 
 def json_for_terminals(value: Any) -> str:
-    """Indented JSON. Control characters are escaped: names come from files, and must not steer a
-    terminal.
+    """Return indented JSON with control characters escaped.
+
+    Names come from files, and must not steer a terminal.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
     return "".join(

@@ -145,7 +145,9 @@ def _refuse(kind: Kind, command: str, file: str) -> None:
 
 
 def kind_of(file: str) -> Kind | None:
-    """Return the kind of a file by its first 64 KiB. None for what cannot be looked at."""
+    """Return the kind of a file by its first 64 KiB. The kind is None if the file cannot be looked
+    at.
+    """
     with suppress(OSError, ValueError):
         path = Path(file)
         if path.is_dir():
@@ -159,7 +161,9 @@ def kind_of(file: str) -> Kind | None:
 
 
 def foreign_kind(head: bytes) -> str | None:
-    """Return what bytes are that are no text, in a sentence with what to do. None for text."""
+    """Return what bytes are that are no text, in a sentence with what to do. The result is None for
+    text.
+    """
     kind = _binary_kind(head, is_whole=False)
     if kind is None or kind in (Kind.DATABASE, Kind.OTLP_PROTOBUF, Kind.BINARY, Kind.UTF16):
         return None
@@ -225,7 +229,9 @@ def _kind_of_head(head: bytes, suffix: str, *, is_whole: bool) -> Kind | None:
 
 
 def _binary_kind(head: bytes, *, is_whole: bool) -> Kind | None:
-    """Return the kind of what is no text in UTF-8 or an older encoding. None for text."""
+    """Return the kind of what is no text in UTF-8 or an older encoding. The result is None for
+    text.
+    """
     controls = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in head)
     for begins, kind in _BEGINS:
         if head.startswith(begins):
@@ -287,7 +293,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _parsed(text: str) -> Any:
-    """Return the value of a text in JSON. None for every other text."""
+    """Return the value of a text in JSON. The result is None for every other text."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     return None
@@ -296,7 +302,7 @@ def _parsed(text: str) -> Any:
 def _kind_of_json_lines(text: str, first_line: str, *, is_whole: bool) -> Kind | None:
     """Return the kind by the first line, or by the outer names of a document that is cut.
 
-    None for broken JSON: its reader names the line.
+    The result is None for broken JSON: its reader names the line.
     """
     value = _parsed(first_line)
     if value is not None:

@@ -79,7 +79,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _configuration(arguments: argparse.Namespace) -> EvaluationRunConfig:
-    """Only criteria of the catalogue: --criterion with --judge, or those of the settings."""
+    """Return a configuration with only criteria of the catalogue.
+
+    They are those of --criterion with --judge, or those of the settings.
+    """
     if arguments.judge is None:
         arguments.tags = []
         arguments.execution = []

@@ -68,8 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(
     text: str,
 ) -> tuple[dict[tuple[str, str], _Judged], dict[str, Counter[str]], Counter[str]]:
-    """What the page says by criterion and judge, and by judge: calls by outcome, and changes of the
-    model.
+    """Return what the page says by criterion and judge, and what it says by judge.
+
+    What it says by judge are calls by outcome, and changes of the model.
     """
     judged: dict[tuple[str, str], _Judged] = defaultdict(_Judged)
     calls: dict[str, Counter[str]] = defaultdict(Counter)

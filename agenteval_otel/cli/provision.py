@@ -114,7 +114,9 @@ def run(arguments: argparse.Namespace) -> int:
         up_to_date = f"{len(files) - len(differs)} of {len(files)} files are up to date"
         _print([*lines, *obsolete, *former, up_to_date])
         _warn(missing, "not compared")
-        return 2 if missing else 1 if differs or obsolete else 0
+        if missing:
+            return 2
+        return 1 if differs or obsolete else 0
     written = write(folder, files, force=arguments.force)
     unchanged = f"{len(files) - len(written)} of {len(files)} unchanged"
     _print([*(f"wrote {folder / name}" for name in written), *obsolete, unchanged])
@@ -131,7 +133,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _files(
     target: str, plan: MonitoringPlan, options: dict[str, Any]
 ) -> tuple[dict[str, str], list[str]]:
-    """The files of the target, and of `all` what is missing because an extra is not installed."""
+    """Return the files of the target, and what is missing.
+
+    Files of `all` are missing if an extra is not installed.
+    """
     files: dict[str, str] = {}
     missing = []
     for name in TARGETS if target == ALL else (target,):
@@ -153,7 +158,7 @@ def _warn(missing: Sequence[str], what: str) -> None:
 def plan_of(
     settings: str | None, profile: str | None, *, time_scale: float = 1.0
 ) -> MonitoringPlan:
-    """The plan of a settings file, by default the one that AGENTEVAL_SETTINGS names."""
+    """Return the plan of a settings file, by default of the file that AGENTEVAL_SETTINGS names."""
     loaded = load_settings(settings, profile=profile)
     if loaded.file is None:
         raise ConfigurationError(

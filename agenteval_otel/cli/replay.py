@@ -249,7 +249,9 @@ def _end(
     notes: Sequence[str],
     duration_s: float,
 ) -> int:
-    """The report on standard output, what was left out on standard error, and the exit code."""
+    """Print the report on standard output and what was left out on standard error. Return the exit
+    code.
+    """
     answers = replay.scored + replay.earlier
     for line in (*notes, *(f"{reason}: {count:,}" for reason, count in source.counts.items())):
         note(line)
@@ -349,8 +351,10 @@ def _cells(item: RescoredCriterion) -> Iterator[str]:
 
 
 def _configurations(arguments: argparse.Namespace) -> tuple[ConfigOf, OtlpStorageProvider, Any]:
-    """The configuration of an agent, where telemetry goes, and what tells these evaluators from
-    others.
+    """Return the configuration of an agent, where telemetry is sent, and a description of the
+    evaluators.
+
+    The description distinguishes these evaluators from others.
     """
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     settings = loaded.settings
@@ -439,7 +443,9 @@ def _limits(texts: Sequence[str], path: str) -> Mapping[str, float]:
 
 
 def _time_of(text: str | None, path: str, now_ns: int) -> int | None:
-    """Nanoseconds since the epoch of a moment, or of so long ago."""
+    """Return the nanoseconds since the epoch of a moment, or of a duration ago. Without a text they
+    are None.
+    """
     if text is None:
         return None
     if match := re.fullmatch(r"(\d{1,6})([smhdw])", text.strip()):

@@ -102,8 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _name_process() -> None:
-    """Set the service's name where there is none; and leave out gRPC's own log lines, which repeat
-    our errors.
+    """Set the service's name if there is none, and leave out gRPC's own log lines.
+
+    Those lines repeat our errors.
     """
     if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         os.environ.setdefault("OTEL_SERVICE_NAME", SERVICE_NAME)
@@ -160,7 +161,7 @@ def _tune_interpreter() -> None:
 
 
 def _raise_limit() -> None:
-    """Allow as many connections as the system lets this process have; many systems begin with
+    """Allow as many connections as the system lets this process have. Many systems begin with
     1,024.
     """
     try:

@@ -124,12 +124,14 @@ class Review:
         }
 
     def present(self, correction: Correction) -> Any:
-        """The current answer in the file to the question of the correction; None if it has none."""
+        """Return the file's current answer to the question of the correction. None means that it
+        has none.
+        """
         rows = (row.row.answer for row in read_known(self.file) if self._is_of(row, correction))
         return next(rows, None)
 
     def accept(self, correction: Correction, answer: str) -> None:
-        """Add it to the file, in place of another answer to its question."""
+        """Add the answer to the file, in place of another answer to its question."""
         assert correction.prompt is not None
         with open_locked(lock_of(self.file)):
             replaced = self.present(correction)
@@ -172,7 +174,7 @@ class Review:
 
 
 def _decide(review: Review, arguments: argparse.Namespace, edits: dict[str, str]) -> int:
-    """Apply --accept, --edit and --reject; all decisions are checked before any is applied."""
+    """Apply --accept, --edit and --reject. All decisions are checked before any is applied."""
     accepted = {
         id: review.pending[id].text for id in arguments.accept if id in review.pending
     } | edits
@@ -238,7 +240,9 @@ def _show(review: Review, *, as_json: bool) -> None:
 
 
 def _ask(review: Review, *, replaces: bool) -> int:
-    """One after the other, on the terminal; a decision is carried out at once."""
+    """Ask for one correction after the other, on the terminal. A decision is carried out at
+    once.
+    """
     waiting = list(review.pending.values())
     try:
         for number, correction in enumerate(waiting, 1):
@@ -255,7 +259,7 @@ def _ask(review: Review, *, replaces: bool) -> int:
 
 
 def _decided(review: Review, correction: Correction, choice: str, *, replaces: bool) -> bool:
-    """Apply a choice; False if the prompt has to be repeated. Raises `EOFError` to quit."""
+    """Apply a choice. Return False if the prompt has to be repeated. Raises `EOFError` to quit."""
     if choice == "q":
         raise EOFError
     if choice == "s":
@@ -293,7 +297,7 @@ def _print(review: Review, correction: Correction) -> None:
 
 
 def _line(value: Any) -> str:
-    """The content on one line, without terminal control characters."""
+    """Return the beginning of the content on one line, without terminal control characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     shown = " ".join(text[:_SHOWN].split())
     return printable(shown if len(text) <= _SHOWN else f"{shown} ...")

@@ -108,8 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _opened(places: Sequence[str]) -> tuple[Any, Target | None, Any]:
-    """Return the place to show, the database in which labels can be stored, and the runs if several
-    files are named.
+    """Return the place to show, the database in which labels can be stored, and the runs.
+
+    There are runs only if several files are named.
     """
     from agenteval_otel.ui.runs import opened_runs
     from agenteval_otel.ui.serve import opened
@@ -154,10 +155,10 @@ def open_results(file: str) -> None:
 
 
 def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]:
-    """Serve the pages beside the process's own evaluation, with its health; the address, and what
-    stops it.
+    """Serve the pages beside the process's own evaluation, with its health.
 
-    Raises `ConfigurationError` where the settings store nothing in a database.
+    Return the address, and a function that stops the pages. Raises `ConfigurationError` if the
+    settings store nothing in a database.
     """
     check_extra()
     from agenteval_otel.storage import SqlStorageProvider
@@ -190,22 +191,22 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
 
 
 def _metrics() -> Any:
-    """The metrics of this process; of the pipeline that is in force now."""
+    """Return the metrics of this process, of the pipeline that is in force now."""
     emitter = getattr(default_pipeline().telemetry, "emitter", None)
     return {} if emitter is None else emitter.readings.current()
 
 
 def check_extra() -> None:
-    """Raise `ConfigurationError` where a package of the extra is missing."""
+    """Raise `ConfigurationError` if a package of the extra is missing."""
     if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
         raise ConfigurationError(f'{", ".join(missing)} missing: pip install "agenteval-otel[ui]"')
 
 
 def _configure(target: Target) -> bool:
-    """Have labels stored in the database, and emitted where an endpoint is set; True where comments
-    are stored too.
+    """Have labels stored in the database, and emitted if an endpoint is set.
 
-    Comments are content. Without an endpoint they stay in the database, so they are kept.
+    Return True if comments are stored too. Comments are content. Without an endpoint they stay in
+    the database, so they are kept.
     """
     storage = {
         "type": "sql",
@@ -229,7 +230,7 @@ def _objectives(file: str | None) -> dict[str, float]:
 
 
 def objectives_of(settings: Settings) -> dict[str, float]:
-    """The objectives of the criteria, by their names."""
+    """Return the objectives of the criteria, by their names."""
     criteria = settings.criteria_of()
     return {
         criterion.name: criterion.objective

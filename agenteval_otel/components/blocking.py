@@ -51,7 +51,7 @@ class UserPart:
         self.end()
 
     def begin(self) -> None:
-        """It runs on this thread from now on; quarantined or not."""
+        """Note that it runs on this thread from now on, quarantined or not."""
         _RUNNING.setdefault(get_ident(), []).append(self)
 
     def end(self) -> None:
@@ -59,7 +59,7 @@ class UserPart:
             running.pop()
 
     def blocked(self, seconds: float) -> None:
-        """It blocked the background thread for so long; from any thread."""
+        """Note that it blocked the background thread for so long. Any thread."""
         self._blocked.append(time.monotonic())
         if len(self._blocked) == _MAX_BLOCKED:
             reason = f"it blocked the background thread {_MAX_BLOCKED} times within ten minutes"
@@ -69,8 +69,8 @@ class UserPart:
 
 
 def part_of(kind: str, owner: Any) -> UserPart:
-    """The part that an object is, the same one for the same object: ``storage:sql`` for a storage
-    provider.
+    """Return the part that an object is, the same one for the same object. A storage provider is a
+    part such as ``storage:sql``.
     """
     key = kind, id(owner)
     known = _PARTS.get(key)
@@ -88,14 +88,14 @@ def part_of(kind: str, owner: Any) -> UserPart:
 
 
 def running_part(thread_id: int) -> UserPart | None:
-    """The part that runs on a thread at this moment; from any thread."""
+    """Return the part that runs on a thread at this moment. Any thread."""
     running = tuple(_RUNNING.get(thread_id, ()))
     return running[-1] if running else None
 
 
 @types.coroutine
 def stepwise(part: UserPart, work: Awaitable[Any]) -> Generator[Any, Any, Any]:
-    """Await a part's awaitable; the part counts as running only while its own code runs."""
+    """Await a part's awaitable. The part counts as running only while its own code runs."""
     steps: Any = work.__await__()
     if not hasattr(steps, "send"):
         return (yield from steps)

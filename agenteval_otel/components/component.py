@@ -58,7 +58,7 @@ class Registry(UserDict[str, Any]):
     """
 
     def announce(self, module: str, *types: str) -> None:
-        """The module registers the types when it is imported."""
+        """Note that the module registers the types when it is imported."""
         self.data |= dict.fromkeys(types, module)
 
     def __getitem__(self, name: str) -> Any:
@@ -137,7 +137,7 @@ class Component(FreshCopies):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def type(self) -> str:
-        """The word that configuration chooses this class by."""
+        """Return the word that configuration chooses this class by."""
         return self.component_type or self.__class__.__name__
 
     @model_validator(mode="before")
@@ -166,21 +166,21 @@ class Component(FreshCopies):
             yield name, mask(value, name or "")
 
     def __str__(self) -> str:
-        """For people: its type, and the fields that were set."""
+        """Return a form for people: its type, and the fields that were set."""
         dump = self.model_dump(mode="json", fallback=repr, include=set(self.model_fields_set))
         fields = ", ".join(f"{name} {value}" for name, value in dump.items() if name != "type")
         return f"{self.type} ({fields})" if fields else self.type
 
     @cached_property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that change when the configuration changes (SHA-256 of
-        `fingerprint_source`).
+        """Return twelve hexadecimal digits that change when the configuration changes. They are
+        from the SHA-256 of `fingerprint_source`.
         """
         return hashlib.sha256(self.fingerprint_source().encode("utf-8", "replace")).hexdigest()[:12]
 
     def fingerprint_source(self) -> str:
-        """Its configuration as sorted JSON, without `fingerprint_exclude`, its own and its parts';
-        slow as a dump.
+        """Return its configuration as sorted JSON, without `fingerprint_exclude`, its own and its
+        parts'. It is slow as a dump.
         """
         fields = self.model_dump(mode="json", fallback=repr, context={"versioned": True})
         return json.dumps(fields, sort_keys=True, default=repr)
@@ -193,7 +193,7 @@ class Component(FreshCopies):
         path: str | None = None,
         context: dict[str, Any] | None = None,
     ) -> Self:
-        """Build from configuration; a `ConfigurationError` has the field's path, its value and what
+        """Build from configuration. A `ConfigurationError` has the field's path, its value and what
         was expected.
         """
         try:

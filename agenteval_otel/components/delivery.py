@@ -71,7 +71,9 @@ class BatchSender(Protocol):
     """Sends batches, all on one thread and event loop."""
 
     async def send(self, values: Sequence[Any]) -> Sequence[DeliveryError | None]:
-        """None or the error of each value; those that are `retryable` come again."""
+        """Send the values, and return None or the error of each. Values whose error is `retryable`
+        come again.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -137,7 +139,7 @@ class BatchDelivery:
         return f"<Delivery {self._place} waiting={self._bytes} bytes>"
 
     def add(self, value: Any, size: int) -> None:
-        """Have a value sent; raises `DeliveryError` where there is no room or not enough time."""
+        """Have a value sent. Raises `DeliveryError` if there is no room or not enough time."""
         item = _Item(value, size)
         with self._changed:
             if self._closed:
@@ -160,15 +162,17 @@ class BatchDelivery:
             raise self._error("no thread can be started", "no_thread")
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether what waits is sent, or given up, within the time; blocks. Nothing lingers
-        meanwhile.
+        """Wait until what waits is sent or given up. Return whether it is within the time. Nothing
+        lingers meanwhile. Blocks.
         """
         with self._changed, self._in_a_hurry():
             left = [*self._sending, *self._late, *self._waiting]
             return self._changed.wait_for(lambda: all(item.is_over for item in left), timeout_s)
 
     async def close(self, timeout_s: float) -> None:
-        """Take nothing more, send what waits within the time, give up the rest; ends the thread."""
+        """Take nothing more, send what waits within the time, and give up the rest. The thread
+        ends.
+        """
         self._closed = True
         deadline = time.monotonic() + timeout_s
         with self._in_a_hurry():
@@ -224,7 +228,9 @@ class BatchDelivery:
             return [error] * len(items)
 
     def _next(self) -> list[_Item]:
-        """The next batch, as soon as it is due; none when the delivery is closed or has been idle."""
+        """Return the next batch, as soon as it is due. It is empty if the delivery is closed or has
+        been idle.
+        """
         with self._changed:
             idle_until = time.monotonic() + _IDLE_S
             while self._running:
@@ -239,7 +245,7 @@ class BatchDelivery:
             return []
 
     def _due_at(self, now: float) -> float | None:
-        """When the next batch may be sent; None where nothing waits."""
+        """Return when the next batch may be sent, or None if nothing waits."""
         times = [self._late_at(item) for item in self._late]
         if self._waiting:
             is_full = len(self._waiting) >= _BATCH_ITEMS or self._hurried

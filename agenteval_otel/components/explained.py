@@ -53,8 +53,8 @@ class FrozenSettings(BaseModel, metaclass=FriendlyErrors):
 def explain_validation(
     error: ValidationError, model: type[BaseModel], *, path: str | None = None
 ) -> ConfigurationError:
-    """Translate pydantic's report: path of the field, found, expected, and the known fields for an
-    unknown one.
+    """Translate pydantic's report. A problem has the field's path, what was found and what was
+    expected, and for an unknown field the known ones.
     """
     problems: list[tuple[str | None, str]] = []
     for item in error.errors(include_url=False):
@@ -94,20 +94,20 @@ class ComponentError(ValueError):
 
 
 def suggestion(name: Any, known: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` where a known name is near the given one, else nothing."""
+    """Return `` (did you mean 'x'?)`` if a known name is near the given one, else nothing."""
     meant = nearest(name, known)
     return "" if meant is None else f" (did you mean {meant!r}?)"
 
 
 def known_choices(name: Any, known: Iterable[str]) -> str:
-    """`suggestion`, and then all that is known: `` (did you mean 'x'?); known: x, y``."""
+    """Return `suggestion`, and then all that is known: `` (did you mean 'x'?); known: x, y``."""
     names = list(known)
     return f"{suggestion(name, names)}; known: {', '.join(names) or 'none'}"
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the model at a location inside another; keys and indexes of containers lead to
-    their items.
+    """Return the fields of the model at a location inside another. Keys and indexes of containers
+    lead to their items.
     """
     models = {model}
     for part in location:
@@ -147,7 +147,12 @@ def _models_in(annotation: Any) -> set[type[BaseModel]]:
 def _join(path: str | None, location: tuple[int | str, ...]) -> str:
     text = path or ""
     for part in location:
-        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else part)
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif text:
+            text += f".{part}"
+        else:
+            text += part
     return text or "configuration"
 
 
@@ -163,7 +168,7 @@ _EXPECTED = {
 
 
 def _expected(item: Any) -> str:
-    """The expected value, in the words of a settings file instead of Python's."""
+    """Return the expected value, in the words of a settings file instead of Python's."""
     words = _EXPECTED.get(item["type"])
     if words is None:
         message: str = item["msg"]
@@ -174,7 +179,7 @@ def _expected(item: Any) -> str:
 
 
 def _received(expected: str, item: Any) -> str:
-    """The expected and the actual value; neither shows a secret."""
+    """Return the expected and the actual value. Neither shows a secret."""
     value = item.get("input")
     names = [part for part in item["loc"] if isinstance(part, str)]
     if is_secret(".".join(names)) or any(map(is_secret, names)):

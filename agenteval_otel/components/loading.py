@@ -22,7 +22,7 @@ T = TypeVar("T")
 def resolve(
     contract: type[C], value: Any, *, path: str | None = None, context: dict[str, Any] | None = None
 ) -> C:
-    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component, or
+    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component. Raises
     `ConfigurationError`.
     """
     if isinstance(value, contract):
@@ -53,10 +53,10 @@ def resolve_or_wrap(
     expected: str,
     path: str | None = None,
 ) -> C:
-    """As `resolve`; also, a class becomes an instance with default settings, and `wrap` converts
-    other objects.
+    """Do as `resolve` does. Also, a class becomes an instance with default settings, and `wrap`
+    converts other objects.
 
-    `wrap` returns None for an unsupported object; `expected` describes the supported ones.
+    `wrap` returns None for an unsupported object. `expected` describes the supported ones.
     """
     if isinstance(value, (contract, Mapping, str)):
         return resolve(contract, value, path=path)
@@ -71,7 +71,9 @@ def resolve_or_wrap(
 
 
 def import_function(name: str, *, path: str) -> Any:
-    """What ``module:function`` names; imports the module. Raises ConfigurationError with the path."""
+    """Return what ``module:function`` names. It imports the module. Raises ConfigurationError with
+    the path.
+    """
     try:
         with naming(name.strip().partition(":")[0]):
             return pkgutil.resolve_name(name.strip())
@@ -83,7 +85,7 @@ def import_function(name: str, *, path: str) -> Any:
 
 
 def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:
-    """Load every entry of a list with `load(value, path)`; the `ConfigurationError` has the
+    """Load every entry of a list with `load(value, path)`. The `ConfigurationError` has the
     problems of all entries.
     """
     loaded: list[T] = []

@@ -13,7 +13,7 @@ from agenteval_otel.semconv import MAX_DIMENSION_VALUES, USER_ID
 
 
 def load_dimensions(values: Any) -> Any:
-    """The number of values of each dimension, by its attribute."""
+    """Return the number of values of each dimension, by its attribute."""
     if not isinstance(values, list | tuple | Mapping) or not all(
         isinstance(name, str) for name in values
     ):

@@ -29,8 +29,8 @@ def erase(
     user: str | None = None,
     before: str | datetime | None = None,
 ) -> tuple[ErasedPlace, ...]:
-    """Remove what this process holds of a conversation, of a user, or of before a time; then from
-    its storage.
+    """Remove what is held of a conversation, of a user, or of before a time. What this process
+    holds is removed first, then what its storage holds.
 
     Open conversations, unsampled answers that wait for feedback, feedback and spans that wait go at
     once. Answers that are being evaluated are first delivered, for up to 30 s. Stored results lose
@@ -39,9 +39,9 @@ def erase(
 
     Args:
         conversation: Its ``conversation_id``, or ``session_id``.
-        user: The id as it was annotated, or as it is stored; with all conversations that the user
-            took part in.
-        before: ISO 8601, or a datetime; without a zone in UTC.
+        user: The id as it was annotated, or as it is stored. All conversations that the user took
+            part in are included.
+        before: ISO 8601, or a datetime. Without a zone it is in UTC.
 
     Returns:
         Each place with how much was removed, and with a `problem` where something was left.
@@ -68,8 +68,8 @@ def erase(
 
 
 def erase_waiting(fields: Any) -> tuple[dict[str, int], bool]:
-    """Erase what waits in this process, for the sidecar; how many of what, and whether the rest was
-    delivered.
+    """Erase what waits in this process, for the sidecar. Return how many of what, and whether the
+    rest was delivered.
 
     Raises `ConfigurationError` for wrong fields, `StorageError` where a journal was left as it was.
     """
@@ -101,8 +101,8 @@ def learn_conversations(providers: Iterable[Any], erasure: Erasure) -> None:
 def erase_stored(
     providers: Iterable[Any], erasure: Erasure, *, dry_run: bool = False
 ) -> list[ErasedPlace]:
-    """Erase from each provider, or with `dry_run` count; what one raises is the problem of its
-    place.
+    """Erase from each provider, or with `dry_run` count. What a provider raises is the problem of
+    its place.
     """
     places = []
     for provider in providers:
@@ -124,7 +124,7 @@ def erase_stored(
 
 
 def judges_in(settings: Settings) -> list[Any]:
-    """The judges of all evaluators, those of single agents too."""
+    """Return the judges of all evaluators, those of single agents too."""
     of_agents = (part for agent in settings.agents.values() for part in agent.evaluators or ())
     return [judge for part in (*settings.evaluators, *of_agents) for _, judge in judges_of(part)]
 
@@ -162,8 +162,8 @@ def erase_off_peak(
 
 
 def hidden_ids(settings: Settings, erasure: Erasure) -> list[str]:
-    """Why stored results cannot be found by an id: redaction has replaced it, so others have the
-    same.
+    """Return why stored results cannot be found by an id. Redaction has replaced the id, so others
+    have the same.
     """
     redaction = Redaction(settings.redactors)
     ids = [("conversation_id", id) for id in sorted(erasure.conversations)]

@@ -55,8 +55,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, name: str) -> tuple[Any, dict[str, str]]:
-    """The document's value (None when it is empty), and its origins as in `Tree`; errors have the
-    line.
+    """Return the document's value (None when it is empty), and its origins as in `Tree`. Errors
+    have the line.
     """
     try:
         node = _Loader(text).get_single_node()
@@ -152,11 +152,11 @@ def _scalar(node: Node) -> Any:
 
 
 def read_file(path: str | os.PathLike[str]) -> Tree:
-    """The file's mapping, each value with its origin (with the line, in YAML). Blocks for the file
-    system.
+    """Return the file's mapping, each value with its origin (with the line, in YAML). Blocks for
+    the file system.
 
     Raises:
-        ConfigurationError: Not readable, or not what settings can be; the path is the file, with
+        ConfigurationError: Not readable, or not what settings can be. The path is the file, with
             its line if known.
     """
     file = Path(path)
@@ -267,7 +267,7 @@ _LOADERS = {".yaml": load_yaml, ".yml": load_yaml, ".toml": _load_toml, ".json":
 
 
 def _with_origins(values: Any, name: str) -> tuple[Any, dict[str, str]]:
-    """The values with the file's name as their origin, within the limits."""
+    """Return the values with the file's name as their origin, within the limits."""
     values = _checked(values, name, 0)
     origins = dict.fromkeys(paths_of(values), name)
     if len(origins) > MAX_VALUES:
@@ -276,7 +276,7 @@ def _with_origins(values: Any, name: str) -> tuple[Any, dict[str, str]]:
 
 
 def _checked(value: Any, name: str, depth: int) -> Any:
-    """The value, with dates and times as text, as in YAML."""
+    """Return the value, with dates and times as text, as in YAML."""
     if depth > MAX_DEPTH:
         raise ConfigurationError(_TOO_DEEP, path=name)
     if isinstance(value, dict):

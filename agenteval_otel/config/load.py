@@ -84,11 +84,11 @@ def load_settings(
     fields: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read and validate settings; imports the plugins that they list, and blocks for the file
+    """Read and validate settings. The plugins that they list are imported. Blocks for the file
     system.
 
     File and profile are by default those that ``AGENTEVAL_SETTINGS`` and ``AGENTEVAL_PROFILE``
-    name, if any; `fields` are fields of `Settings` from code. Raises `SettingsError` with every
+    name, if any. `fields` are fields of `Settings` from code. Raises `SettingsError` with every
     problem.
     """
     environment = os.environ if environment is None else environment
@@ -139,7 +139,9 @@ def load_settings(
 
 
 def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of a file's profiles, in its order; raises `SettingsError` if they cannot be read."""
+    """Return the names of a file's profiles, in its order. Raises `SettingsError` if they cannot be
+    read.
+    """
     return tuple(_profiles_of(_read(path)))
 
 
@@ -156,8 +158,8 @@ def _read(source: str | os.PathLike[str], *, by_variable: bool = False) -> Tree:
 
 
 def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
-    """An AgentDock run configuration as a settings tree, and the fields that settings have no use
-    for.
+    """Return an AgentDock run configuration as a settings tree, and the fields that settings
+    ignore.
     """
     try:
         check_one_form(document.values)
@@ -183,7 +185,7 @@ def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
 
 
 def _without_section(document: Tree, section: Mapping[str, Any]) -> Tree:
-    """The tree with the Partnership Agent's switch as ``enabled``; its ``LogToConsole`` does
+    """Return the tree with the Partnership Agent's switch as ``enabled``. Its ``LogToConsole`` does
     nothing there either.
     """
     values = {name: value for name, value in document.values.items() if name != _SECTION}
@@ -215,8 +217,8 @@ def _profiles_of(tree: Tree) -> dict[str, Any]:
 def _with_profile(
     tree: Tree, profiles: Mapping[str, Any], chosen: str | None, file: str | None
 ) -> Tree:
-    """The tree with the profile on top, without what is not a setting: profiles, and a schema for
-    editors.
+    """Return the tree with the profile on top. What is not a setting is left out: profiles, and a
+    schema for editors.
     """
     base = tree._replace(
         values={key: tree.values[key] for key in tree.values if key not in ("profiles", "$schema")}
@@ -237,12 +239,12 @@ def _with_profile(
 def _read_variables(
     environment: Mapping[str, str], base: Tree
 ) -> tuple[Tree, list[Variable], set[str], list[str]]:
-    """What to merge over the file's tree, the variables in force, their secrets, and warnings of
-    unknown names.
+    """Return what to merge over the file's tree, the variables in force, their secrets, and
+    warnings. The warnings are of unknown names.
 
-    Such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``; empty ones are ignored.
-    A value that begins with ``[`` or ``{`` is YAML; if it is not, `ConfigurationError` names the
-    variable.
+    Variables are such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``. Empty ones
+    are ignored. A value that begins with ``[`` or ``{`` is YAML. If it is not, `ConfigurationError`
+    names the variable.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -283,7 +285,9 @@ def _read_variables(
 
 
 def _spelled(keys: list[str], base: Any) -> list[str]:
-    """The keys as the file writes them: its names, such as an agent's, match in any spelling."""
+    """Return the keys as the file writes them: its names, such as an agent's, match in any
+    spelling.
+    """
     spelled = []
     for key in keys:
         known = base if isinstance(base, dict) else {}
@@ -313,7 +317,7 @@ def _has_secret(path: str) -> bool:
 def _substitute(
     tree: Tree, environment: Mapping[str, str], secrets: set[str]
 ) -> tuple[Tree, Problems]:
-    """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text; ``$${`` is a literal ``${``.
+    """Resolve ``${NAME}`` and ``${NAME:-default}`` in every text. ``$${`` is a literal ``${``.
 
     Every other ``$`` stays: patterns end in it. The variables' values are added to the secrets.
     """
@@ -367,7 +371,7 @@ def _validated(
 
 
 def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = ()) -> SettingsError:
-    """The error with the origin of each problem, and without the secrets."""
+    """Return the error with the origin of each problem, and without the secrets."""
     problems = []
     for path, message in error.problems:
         origin = tree.origin_of(path)
@@ -386,11 +390,11 @@ def _line_of(problem: Problem) -> int:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets, and without the beginnings of long ones: messages shorten long
-    values.
+    """Return the text without the secrets, and without the beginnings of long ones. Messages
+    shorten long values.
 
-    They are looked for as they are and as `repr` shows them; those below eight characters as whole
-    words only.
+    The secrets are looked for as they are and as `repr` shows them. Those below eight characters
+    are looked for as whole words only.
     """
     secrets = {
         form for secret in secrets if secret.strip() for form in (secret, repr(secret)[1:-1])

@@ -82,12 +82,12 @@ _CLOSING: Final = Worker("agenteval-close", max_waiting=_MAX_CLOSED, idle_s=0.0)
 
 
 def current_pipeline() -> Pipeline | None:
-    """The process's pipeline, if there is one."""
+    """Return the process's pipeline, if there is one."""
     return _CURRENT.get("pipeline")
 
 
 def current_settings() -> Settings:
-    """The settings of the process; read now where nothing has read them. Raises
+    """Return the settings of the process. They are read now if nothing has read them. Raises
     `ConfigurationError`.
     """
     default_pipeline()
@@ -95,7 +95,7 @@ def current_settings() -> Settings:
 
 
 def set_current_pipeline(pipeline: Pipeline | None) -> Pipeline | None:
-    """Set the process's pipeline (None: built when it is needed); returns the one before."""
+    """Set the process's pipeline (None: built when it is needed). Return the one before."""
     if pipeline is None:
         return _CURRENT.pop("pipeline", None)
     before = _CURRENT.get("pipeline")
@@ -130,7 +130,7 @@ def _prepare_awaiting(settings: Settings) -> None:
 def build(
     settings: Settings, *, accounting: Accounting | None = None, is_live: bool = False
 ) -> Pipeline:
-    """The pipeline of the settings; starts no thread and opens no connection.
+    """Build the pipeline of the settings. It starts no thread and opens no connection.
 
     One that is not `is_live` has the evaluators of the settings also where answers are evaluated in
     the sidecar. Raises `ConfigurationError` if no handler could use them.
@@ -212,7 +212,7 @@ def _capabilities_of(settings: Settings, own: Settings, *, forwards: bool) -> li
 
 
 def _own_criteria(settings: Settings) -> set[str]:
-    """The criteria that the settings name, also those that people or decorators score."""
+    """Return the criteria that the settings name, also those that people or decorators score."""
     sets = [*settings.criteria.values()]
     named = {*settings.functions, *settings.judge_health.feedback}
     for agent in settings.agents.values():
@@ -236,8 +236,8 @@ def _event_stream(settings: Settings) -> EventStream:
 
 
 def _without_evaluation(settings: Settings) -> Settings:
-    """The settings without the evaluation fields. Those set are logged: they may be meant for this
-    process.
+    """Return the settings without the evaluation fields. Those set are logged: they may be meant
+    for this process.
     """
     if left := settings.evaluation_fields():
         fix = (
@@ -265,7 +265,7 @@ def _without_evaluation(settings: Settings) -> Settings:
 
 
 def _default_sampler(settings: Settings) -> Sampler:
-    """A rate limit; per conversation if any evaluator evaluates whole conversations."""
+    """Return a rate limit, per conversation if any evaluator evaluates whole conversations."""
     every = [
         *settings.evaluators,
         *(part for agent in settings.agents.values() for part in agent.evaluators or ()),
@@ -276,7 +276,9 @@ def _default_sampler(settings: Settings) -> Sampler:
 
 
 def build_loaded(loaded: Loaded, *, is_live: bool = False) -> Pipeline:
-    """`build` of settings that were read from a file and variables; its errors have origins."""
+    """Build the pipeline of settings that were read from a file and variables. Its errors have
+    origins.
+    """
     try:
         return build(loaded.settings, is_live=is_live)
     except ConfigurationError as error:
@@ -284,7 +286,9 @@ def build_loaded(loaded: Loaded, *, is_live: bool = False) -> Pipeline:
 
 
 def run_fields(settings: Settings, pipeline: Pipeline, agent: str | None = None) -> dict[str, Any]:
-    """The fields of an `EvaluationRunConfig` that evaluates as the pipeline of these settings does."""
+    """Return the fields of an `EvaluationRunConfig` that evaluates as the pipeline of these
+    settings does.
+    """
     runner = pipeline.handler(agent or "").runner
     return {
         "evaluators": runner.evaluators,
@@ -296,7 +300,7 @@ def run_fields(settings: Settings, pipeline: Pipeline, agent: str | None = None)
 
 
 def _swap(pipeline: Pipeline) -> Pipeline | None:
-    """Make it the process's pipeline and bind all handlers that follow it, or none; returns the
+    """Make it the process's pipeline and bind all handlers that follow it, or none. Return the
     previous one.
     """
     before = set_current_pipeline(pipeline)
@@ -323,7 +327,7 @@ def _swap(pipeline: Pipeline) -> Pipeline | None:
 
 
 def _drain(timeout_s: float) -> bool:
-    """Wait until replaced pipelines have evaluated their calls; False when the time ran out."""
+    """Wait until replaced pipelines evaluated their calls. Return False if the time ran out."""
     deadline = time.monotonic() + timeout_s
     for pipeline in list(_RETIRED):
         # A call that was under way when its pipeline was replaced may have started a second worker
@@ -342,8 +346,8 @@ def _drain(timeout_s: float) -> bool:
 
 
 def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
-    """Close the replaced pipeline's storage that is not used any more, after its last results; on a
-    worker thread.
+    """Close the replaced pipeline's storage that is not used any more, after its last results. It
+    is closed on a worker thread.
     """
     used = {id(provider) for provider in after.providers}
     unused = [provider for provider in before.providers if id(provider) not in used]
@@ -376,21 +380,21 @@ def configure(
     profile: str | None = None,
     **fields: Any,
 ) -> Settings:
-    """Set up the process's pipeline; handlers that are decorated already use it from now on.
+    """Set up the process's pipeline. Handlers that are decorated already use it from now on.
 
     Running calls finish in the pipeline in which they began, and `accounting` keeps its outcomes.
-    Call it at start; it blocks for reading files, and for importing the clients of judges. In a
+    Call it at start. It blocks for reading files, and for importing the clients of judges. In a
     worker process it reads the settings and changes nothing.
 
     Args:
         settings: A file (YAML, TOML, JSON), `Settings`, or a mapping of their fields. By default
             the file that ``AGENTEVAL_SETTINGS`` names, if any.
-        profile: A profile of the file; by default the one that ``AGENTEVAL_PROFILE`` names, if any.
-        fields: Fields of `Settings`; they override variables ``AGENTEVAL_*``, which override the
+        profile: A profile of the file. By default the one that ``AGENTEVAL_PROFILE`` names, if any.
+        fields: Fields of `Settings`. They override variables ``AGENTEVAL_*``, which override the
             file.
 
     Raises:
-        ConfigurationError: With every problem, its origin, and the known names; then nothing has
+        ConfigurationError: With every problem, its origin, and the known names. Then nothing has
             changed.
     """
     if isinstance(settings, Settings) and (fields or profile is not None):
@@ -417,12 +421,13 @@ def configure(
 
 
 def reload() -> bool:
-    """Read the settings of `configure` again and use them from now on; True when they are in force.
+    """Read the settings of `configure` again and use them from now on. Return True if they are in
+    force.
 
     Wrong or missing settings change nothing: they are counted (``reload``) and logged, with every
-    problem. Parts with equal settings are kept, with their connections and state. Safe in a signal
-    handler and from any thread; never raises. Blocks for the file system, and while another thread
-    reloads.
+    problem. Parts with equal settings are kept, with their connections and state. It is safe in a
+    signal handler and from any thread, and never raises. It blocks for the file system, and while
+    another thread reloads.
     """
     with _assembling() as free:
         # a signal handler in the middle of a reload, on this thread: that one reads once more
@@ -501,8 +506,8 @@ def _asks_for_sigterm(settings: Settings) -> bool:
 
 
 def _keeping(settings: Settings, before: Settings) -> Settings:
-    """The new settings with the equal parts of the old ones, which have connections, limits and
-    budgets.
+    """Return the new settings with the equal parts of the old ones. Those have connections, limits
+    and budgets.
     """
     kept: dict[str, Any] = {
         name: getattr(before, name)
@@ -524,7 +529,9 @@ def _keeping(settings: Settings, before: Settings) -> Settings:
 
 @contextmanager
 def _assembling() -> Iterator[bool]:
-    """One at a time; False if this thread is assembling already (a signal handler, a plugin)."""
+    """Let one thread assemble at a time. Yield False if this thread is assembling already (a signal
+    handler, a plugin).
+    """
     with _STATE.lock:
         if _STATE.is_busy:
             yield False
@@ -537,10 +544,10 @@ def _assembling() -> Iterator[bool]:
 
 
 def disable() -> None:
-    """Evaluate nothing from now on, in every pipeline of the process; calls count as ``disabled``.
+    """Evaluate nothing from now on, in every pipeline of the process. Calls count as ``disabled``.
 
-    Queued calls are still evaluated. In force until `enable`, also after `configure` and `reload`.
-    Safe in a signal handler.
+    Queued calls are still evaluated. It is in force until `enable`, also after `configure` and
+    `reload`. It is safe in a signal handler.
     """
     _STATE.is_off = True
     for pipeline in living():
@@ -550,8 +557,8 @@ def disable() -> None:
 
 
 def enable() -> None:
-    """Undo `disable`; also overrides ``enabled: false`` of the settings until the next `configure`
-    or `reload`.
+    """Undo `disable`. It also overrides ``enabled: false`` of the settings until the next
+    `configure` or `reload`.
 
     It does not override the variable ``AGENTEVAL_ENABLED=false``, the kill switch of the process's
     operator.
@@ -578,10 +585,10 @@ def _fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flush(timeout_s: float = 5.0) -> bool:
-    """Wait until all queued calls are evaluated, saved and exported; blocks for at most
+    """Wait until all queued calls are evaluated, saved and exported. Blocks for at most
     `timeout_s`.
 
-    True only if they are. Call it before a serverless function returns.
+    Return True only if they are. Call it before a serverless function returns.
     """
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
         raise ConfigurationError(
@@ -593,24 +600,25 @@ def flush(timeout_s: float = 5.0) -> bool:
 
 
 def deliver(timeout_s: float) -> bool:
-    """`flush`, but for answers whose trace is not complete yet."""
+    """Wait as `flush` does, but not for answers whose trace is not complete yet."""
     deadline = time.monotonic() + timeout_s
     drained = _drain(timeout_s)
     return default_pipeline().deliver(max(0.0, deadline - time.monotonic())) and drained
 
 
 def export_results(timeout_s: float) -> bool:
-    """Wait until the results of what was evaluated are exported and stored, without the metrics;
-    calls that wait for their evaluation go on waiting.
+    """Wait until the results of what was evaluated are exported and stored, without the metrics.
+    Calls that wait for their evaluation go on waiting.
     """
     return default_pipeline().export(timeout_s, with_metrics=False)
 
 
 def shutdown(timeout_s: float = 2.0) -> bool:
-    """Accept no more calls, deliver the queued ones, count the rest as dropped; blocks for at most
-    `timeout_s`.
+    """Accept no more calls, deliver the queued ones, and count the rest as dropped. Blocks for at
+    most `timeout_s`.
 
-    True when nothing was dropped. Runs by itself at the process's exit, within two seconds.
+    Return True if nothing was dropped and everything was exported and saved. It runs by itself at
+    the process's exit, within two seconds.
     """
     deadline = time.monotonic() + timeout_s
     drained = _drain(timeout_s / 2)
@@ -618,15 +626,15 @@ def shutdown(timeout_s: float = 2.0) -> bool:
 
 
 def accounting() -> dict[str, int]:
-    """Calls of monitored handlers by outcome, since the process started; at rest they add up to the
-    calls.
+    """Return the calls of monitored handlers by outcome, since the process started. At rest they
+    add up to the calls.
     """
     return default_pipeline().accounting.outcomes()
 
 
 def default_pipeline() -> Pipeline:
-    """The process's pipeline: the configured one, else one from ``AGENTEVAL_SETTINGS`` and the
-    other variables.
+    """Return the process's pipeline. It is the configured one, else one from ``AGENTEVAL_SETTINGS``
+    and the other variables.
 
     Raises `ConfigurationError` if they are wrong.
     """

@@ -33,7 +33,9 @@ _ENTRY = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema, draft 2020-12, with all registered types: import plugins first to include theirs."""
+    """Return the schema, draft 2020-12, with all registered types. Import plugins first to include
+    theirs.
+    """
     schema = _Schema()
     root = schema.model(Settings)
     agent = schema.model(AgentSettings)
@@ -70,12 +72,12 @@ def json_schema() -> dict[str, Any]:
 
 
 def writable_fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
-    """The JSON Schema of each field that a file can express, described by the docstrings."""
+    """Return the JSON Schema of each field that a file can express, described by the docstrings."""
     return dict(_Schema().model(model)["properties"])
 
 
 def writable_types(contract: type[Component]) -> dict[str, type[Component]]:
-    """The registered types of a contract that a file can express."""
+    """Return the registered types of a contract that a file can express."""
     return {
         name: model
         for name, model in sorted(contract.registry.items())
@@ -131,7 +133,7 @@ class _Schema:
         self._hidden: set[str] = set()
 
     def model(self, model: type[BaseModel]) -> dict[str, Any]:
-        """A model's schema; models that it refers to go to the definitions."""
+        """Return a model's schema. Models that it refers to go to the definitions."""
         schema = model.model_json_schema(by_alias=False, schema_generator=_Generator)
         for name, definition in schema.pop("$defs", {}).items():
             if _UNWRITABLE in definition:
@@ -144,12 +146,12 @@ class _Schema:
         return dict(self._with_choices(schema))
 
     def choice(self, contract: type[Component]) -> dict[str, Any]:
-        """A reference to the choice of a contract's types."""
+        """Return a reference to the choice of a contract's types."""
         self._wanted.setdefault(contract.contract, contract)
         return {"$ref": f"#/$defs/{contract.contract}"}
 
     def complete(self) -> None:
-        """Define every choice that is referred to; they may refer to others."""
+        """Define every choice that is referred to. Choices may refer to others."""
         while missing := [name for name in self._wanted if name not in self.definitions]:
             for name in missing:
                 self.definitions[name] = {}
@@ -201,8 +203,8 @@ def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_references(schema: Any, key: str = "") -> Any:
-    """Let numbers, switches and choices be references to variables, and strip titles, which only
-    repeat names.
+    """Let numbers, switches and choices be references to variables. Titles are removed, because
+    they only repeat names.
     """
     if isinstance(schema, list):
         return [_with_references(item, key) for item in schema]
@@ -222,13 +224,13 @@ def _with_references(schema: Any, key: str = "") -> Any:
 
 
 def summary_of(model: type[BaseModel]) -> str:
-    """A model's docstring up to its first section, each paragraph on one line."""
+    """Return a model's docstring up to its first section, each paragraph on one line."""
     text = _SECTION.split(inspect.cleandoc(model.__dict__.get("__doc__") or ""))[0]
     return "\n\n".join(_one_line(paragraph) for paragraph in text.strip().split("\n\n"))
 
 
 def attributes_of(model: type[BaseModel]) -> dict[str, str]:
-    """The description of each field, from the docstrings of the model and of its bases."""
+    """Return the description of each field, from the docstrings of the model and of its bases."""
     descriptions: dict[str, str] = {}
     for base in reversed(model.__mro__):
         text = inspect.cleandoc(base.__dict__.get("__doc__") or "")

@@ -83,7 +83,12 @@ def enabled_by_variable() -> bool:
 
 
 def load_storage(values: Any) -> tuple[Any, ...]:
-    several = values if isinstance(values, list | tuple) else [] if values is None else [values]
+    if isinstance(values, list | tuple):
+        several = values
+    elif values is None:
+        several = []
+    else:
+        several = [values]
     return load_each(_load_provider, several, path="storage")
 
 
@@ -342,7 +347,12 @@ class Settings(SharedFields):
     @field_validator("storage", mode="before")
     @classmethod
     def _load_storage(cls, value: Any, info: ValidationInfo) -> Any:
-        several = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        if isinstance(value, list | tuple):
+            several = value
+        elif value is None:
+            several = []
+        else:
+            several = [value]
         telemetry = info.data.get("telemetry")
         return load_within(load_storage, [_with_defaults(entry, telemetry) for entry in several])
 
@@ -361,7 +371,7 @@ class Settings(SharedFields):
         return self
 
     def _unfit_escalations(self) -> Problems:
-        """A problem for each rule and each name that could never match.
+        """Return a problem for each rule and each name that could never match.
 
         The settings' escalation applies to all agents without their own: any of them may score a
         criterion, and handlers may bring evaluators that call a model. An agent's escalation
@@ -395,11 +405,11 @@ class Settings(SharedFields):
 
     @property
     def is_endpoint_local(self) -> bool:
-        """Whether the sidecar's address is this machine's own."""
+        """Tell whether the sidecar's address is this machine's own."""
         return is_loopback(urlsplit(self.endpoint).hostname or "")
 
     def evaluation_fields(self) -> list[str]:
-        """The fields that are set and that only a process that evaluates reads."""
+        """Return the fields that are set and that only a process that evaluates reads."""
         own: list[str] = [name for name in _OF_EVALUATION if name in self.model_fields_set]
         if any(not hasattr(type(part), "emitter") for part in self.storage):
             own.append("storage")
@@ -411,8 +421,8 @@ class Settings(SharedFields):
         ]
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
-        """The criteria set of an agent; the set named ``default`` without an agent, or if the agent
-        has none.
+        """Return the criteria set of an agent. It is the set named ``default`` without an agent, or
+        if the agent has none.
         """
         entry = self.agents.get(agent) if agent is not None else None
         if entry is None or entry.criteria is None:
@@ -420,7 +430,7 @@ class Settings(SharedFields):
         return self.criteria[entry.criteria] if isinstance(entry.criteria, str) else entry.criteria
 
     def criteria_path(self, agent: str | None = None) -> str:
-        """Where the criteria set of `criteria_of` stands."""
+        """Return the path of the criteria set that `criteria_of` returns."""
         entry = self.agents.get(agent) if agent is not None else None
         if entry is None or entry.criteria is None:
             return "criteria.default"
@@ -431,13 +441,17 @@ class Settings(SharedFields):
         )
 
     def functions_of(self, agent: str | None = None) -> tuple[str, ...]:
-        """The names of functions that decorators bring to an agent, or to every other handler."""
+        """Return the names of functions that decorators bring to an agent, or to every other
+        handler.
+        """
         entry = self.agents.get(agent) if agent is not None else None
         return self.functions if entry is None else (*self.functions, *entry.functions)
 
 
 def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:
-    """An ``otlp`` entry with the telemetry section as its defaults."""
+    """Return an ``otlp`` entry with the telemetry section as its defaults. Other entries stay as
+    they are.
+    """
     if (
         telemetry is None
         or not isinstance(entry, Mapping)

@@ -94,7 +94,9 @@ class SidecarSettings(FrozenSettings):
 
     @model_validator(mode="after")
     def _is_closed(self) -> Any:
-        """A client that reaches the port can make judges spend money, and fill the memory."""
+        """Refuse an open port. A client that reaches it can make judges spend money, and fill the
+        memory.
+        """
         problems: list[tuple[str | None, str]] = []
         if (self.certificate is None) != (self.key is None):
             problems.append(
@@ -120,8 +122,8 @@ class SidecarSettings(FrozenSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address, or ``localhost``, can be reached on this machine alone; any other name
-    may not be.
+    """Tell whether an address, or ``localhost``, can be reached on this machine alone. Any other
+    name may be reached from elsewhere.
     """
     try:
         return ip_address(host).is_loopback

@@ -5,7 +5,7 @@ its path.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 MAX_DEPTH = 32
@@ -26,12 +26,12 @@ class Tree(NamedTuple):
     root: str = ""
 
     def with_values(self, values: dict[str, Any]) -> Tree:
-        """Other values, with the origins of those that are left."""
+        """Return a tree with other values, and with the origins of those that are left."""
         origins = {path: self.origins[path] for path in paths_of(values) if path in self.origins}
         return Tree(values, origins, self.root)
 
     def origins_below(self, path: str, new_path: str) -> dict[str, str]:
-        """The origins of what is at and below a path, as those of another path."""
+        """Return the origins of what is at and below a path, as those of another path."""
         return {
             (new_path + known.removeprefix(path)).removeprefix("."): origin
             for known, origin in self.origins.items()
@@ -39,7 +39,7 @@ class Tree(NamedTuple):
         }
 
     def origin_of(self, path: str | None) -> str | None:
-        """The origin of the value at a path, or of the innermost known value around it.
+        """Return the origin of the value at a path, or of the innermost known value around it.
 
         Errors have the names of fields, where the file may have their camelCase: both are compared
         in snake_case.
@@ -52,7 +52,9 @@ class Tree(NamedTuple):
 
 
 def _snake_case(path: str) -> str:
-    """Names that differ in their first letter stay apart: an agent `Support` is not `support`."""
+    """Return the path in snake_case. Names that differ in their first letter stay apart: an agent
+    `Support` is not `support`.
+    """
     return _CAMEL.sub(lambda capital: f"_{capital[0].lower()}", path)
 
 
@@ -63,14 +65,13 @@ def path_of(path: str, key: str | int) -> str:
 
 
 def paths_of(value: Any, path: str = "") -> Iterator[str]:
-    """The paths of everything inside of a value that is at `path`."""
-    entries = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
+    """Yield the paths of everything inside of a value that is at `path`."""
+    if isinstance(value, dict):
+        entries: Iterable[tuple[Any, Any]] = value.items()
+    elif isinstance(value, list):
+        entries = enumerate(value)
+    else:
+        entries = ()
     for key, item in entries:
         inner = path_of(path, key)
         yield inner
@@ -78,7 +79,7 @@ def paths_of(value: Any, path: str = "") -> Iterator[str]:
 
 
 def map_texts(value: Any, change: Callable[[str, str], str], path: str = "") -> Any:
-    """The value with `change(text, path)` for each text."""
+    """Return the value with `change(text, path)` for each text."""
     if isinstance(value, dict):
         return {key: map_texts(item, change, path_of(path, key)) for key, item in value.items()}
     if isinstance(value, list):
@@ -87,10 +88,10 @@ def map_texts(value: Any, change: Callable[[str, str], str], path: str = "") -> 
 
 
 def merge(base: Tree, over: Tree) -> Tree:
-    """The base with `over` on top: mappings merge key by key; lists and everything else are
+    """Return the base with `over` on top. Mappings merge key by key. Lists and everything else are
     replaced.
 
-    A mapping with another ``type`` replaces the whole; a `sample_rate` replaces a `sampler` below
+    A mapping with another ``type`` replaces the whole. A `sample_rate` replaces a `sampler` below
     it, and vice versa.
     """
     both = Tree({}, {**base.origins, **over.origins}, base.root)

@@ -154,7 +154,7 @@ class SharedFields(FrozenSettings):
 
     @property
     def chosen_sampler(self) -> Any | None:
-        """Return the sampler, or that of the rate. None without either."""
+        """Return the sampler, or that of the rate, or None without either."""
         if self.sample_rate is None:
             return self.sampler
         return RatioSampler(ratio=self.sample_rate)
@@ -198,7 +198,7 @@ class AgentSettings(SharedFields):
 
     @property
     def criteria_set(self) -> CriteriaSet:
-        """Return the agent's own set, empty without one. `Settings` look up the name of a set."""
+        """Return the agent's own set, or an empty one. `Settings` look up the name of a set."""
         if isinstance(self.criteria, str):
             raise ConfigurationError(f"no criteria set {self.criteria!r}", path="criteria")
         return self.criteria or ()

@@ -30,9 +30,10 @@ class Aggregation(Component, contract="aggregation"):
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        """The overall score, 0 worst to 1 best, or None; values outside of 0 to 1 count as None.
+        """Return the overall score, 0 worst to 1 best, or None. Values outside of 0 to 1 count as
+        None.
 
-        `scored` has the results with a normalized score, in configured order; a criterion may
+        `scored` has the results with a normalized score, in configured order. A criterion may
         appear several times. The method must not block. If it raises, the input has no overall
         score, but keeps its results.
         """
@@ -92,11 +93,11 @@ def overall_score(
     criteria: Iterable[EvaluationCriteria],
     aggregation: Aggregation | None = None,
 ) -> float | None:
-    """The overall score by the strategy, the weighted mean when left out; None when nothing could
-    be averaged.
+    """Return the overall score by the strategy, the weighted mean when left out. Return None when
+    nothing could be averaged.
 
     Failures, skips, `shadow` results and results without a matching criterion or a normalized score
-    are left out; of two criteria with the same name the first counts. A score outside of 0 to 1,
+    are left out. Of two criteria with the same name the first counts. A score outside of 0 to 1,
     possible with negative weights, is None.
     """
     by_name: dict[str, EvaluationCriteria] = {}

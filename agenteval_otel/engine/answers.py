@@ -15,9 +15,9 @@ from agenteval_otel.models.scoring.probability import independent, known
 
 
 def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
-    """The criteria that the results are for.
+    """Return the names of the criteria that the results are for.
 
-    An evaluator that declares criteria may return no others; one that declares none may return any.
+    An evaluator that declares criteria may return no others. One that declares none may return any.
     """
     if not isinstance(results, list) or not all(
         isinstance(result, EvaluationResult) for result in results
@@ -34,8 +34,8 @@ def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) ->
 
 
 def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
-    """The fields of a result that have to change; a value that is not a score makes the result a
-    failure.
+    """Return the fields of a result that have to change. A value that is not a score makes the
+    result a failure.
     """
     fields = result.__dict__
     wrong: dict[str, Any] = {
@@ -61,7 +61,7 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
 
 
 def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """What the runner says of a result; its probability is lower where its evaluator saw only a
+    """Return what the runner says of a result. Its probability is lower if its evaluator saw only a
     share.
     """
     probability_given_sampled: Any = result.probability_given_sampled
@@ -75,7 +75,10 @@ def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
 def _worked_out(
     result: EvaluationResult, score: Any, criteria: Sequence[EvaluationCriteria]
 ) -> dict[str, Any]:
-    """The normalized form, the verdict and the label of a result whose maker gave the bare score."""
+    """Return the normalized form, verdict, label and threshold of a result that has the bare score.
+    Fields that the result has already are left out. A score off the criterion's scale makes the
+    result a failure.
+    """
     criterion = find_criterion(criteria, result.criterion_name)
     if criterion is None:
         return {}
@@ -108,7 +111,9 @@ _MAKES_PLAIN: dict[type[Any], Callable[[Any], Any]] = {
 
 
 def _plain_of(value: Any) -> Any:
-    """What a subclass of a number or of text holds, without asking its own methods."""
+    """Return the value that a subclass of a number or of text holds, without asking its own
+    methods.
+    """
     return next(
         (plain(value) for base, plain in _MAKES_PLAIN.items() if isinstance(value, base)), value
     )

@@ -112,8 +112,7 @@ class Capability:
         """Take note of a call whose results are emitted and are about to be stored."""
 
     def erase(self, erasure: Erasure) -> Mapping[str, int]:
-        """Give up what waits and is concerned, and return how much, by what it is. Any thread; may
-        block.
+        """Delete what waits and matches, and return how much, by what it is. Any thread. May block.
 
         Raises:
             StorageError: A place cannot be changed.
@@ -178,7 +177,7 @@ class Capabilities:
         self._on_response = _overriding("on_response", self._members)
 
     def of(self, kind: type[C]) -> C | None:
-        """Return the first of this class. None where there is none."""
+        """Return the first of this class, or None if there is none."""
         return next((member for member in self._members if isinstance(member, kind)), None)
 
     @property
@@ -261,7 +260,7 @@ class Capabilities:
         return done
 
     def _safely(self, member: Capability, hook: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what the hook returns; None where it raises."""
+        """Return what the hook returns, or None if it raises."""
         try:
             return hook(*arguments)
         except Exception as error:

@@ -66,7 +66,7 @@ class Conversations(Capability):
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
     def join(self, call: CapturedCall, turn: EvaluationInput) -> None:
-        """Take an answer as a turn of its conversation, on the background thread; raises nothing."""
+        """Add an answer as a turn to its conversation, on the background thread. Raises nothing."""
         decision = call.decision or _UNKNOWN
         span = call.span_context
         if call.joined or decision.reason == _FEEDBACK:
@@ -107,12 +107,14 @@ class Conversations(Capability):
             self._look(loop)
 
     def submit_closed(self) -> None:
-        """Submit what was closed meanwhile; not while an answer is being worked on."""
+        """Submit what was closed meanwhile. It is not called while an answer is being worked on."""
         while self._closed:
             self._send(self._closed.popleft())
 
     def close_all(self, end: End) -> int:
-        """Close and submit every open conversation; gives their number."""
+        """Submit what was closed, close and submit every open conversation, and return how many
+        were open.
+        """
         self.submit_closed()
         number = 0
         for number, conversation in enumerate(self.assembler.take_all(end), 1):  # noqa: B007
@@ -129,8 +131,8 @@ class Conversations(Capability):
         return True
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
-        """Give up the open conversations that are concerned, from any thread; each counts as
-        dropped.
+        """Remove the open conversations that match, and return how many. Any thread. Each one
+        counts as dropped.
         """
 
         def is_concerned(conversation: Conversation) -> bool:
@@ -200,7 +202,7 @@ class Conversations(Capability):
 
 
 def links_of(call: CapturedCall) -> list[SpanContext]:
-    """The spans of the turns, for a call that is a whole conversation."""
+    """Return the spans of the turns, for a call that is a whole conversation."""
     if call.waited is not None:
         return list(call.waited.links)
     return [] if call.turns is None else call.turns.spans()

@@ -92,7 +92,7 @@ class Evaluation:
         self._least: float | None = None
 
     def take_recorded(self, results: Sequence[EvaluationResult]) -> None:
-        """Results of people or of the application: there is nothing to evaluate."""
+        """Take results of people or of the application. There is nothing to evaluate."""
         self._started_ns = time_ns()
         self._tick = perf_counter_ns()
         self._sampled = _UNSAMPLED
@@ -126,8 +126,8 @@ class Evaluation:
         return outcome if isinstance(outcome, str) else await outcome
 
     def start(self) -> Awaitable[str] | None:
-        """Start the evaluators; None where all of them are done, else what gives the call's
-        outcome.
+        """Start the evaluators. Return None if all of them are done or another thread took over,
+        else an awaitable of the call's outcome.
         """
         engine = self._engine
         call = self.call
@@ -232,7 +232,9 @@ class Evaluation:
                 otel_context.detach(token)
 
     def claim(self) -> bool:
-        """Take the right to emit or save; False where another thread has it or has withdrawn it."""
+        """Take the right to emit or save. Return False if another thread has it or has withdrawn
+        it.
+        """
         try:
             self._right.pop()
         except IndexError:
@@ -333,7 +335,7 @@ class Evaluation:
             self._prepare(self._make_emission)
 
     def _prepare(self, step: Callable[[RunOutcome], object]) -> None:
-        """Run a step of `finish` in advance; if it raises here, `finish` runs it again."""
+        """Run a step of `finish` in advance. If it raises here, `finish` runs it again."""
         if self._stage == "evaluating" and self._outcome is not None and not self.superseded:
             self._engine.finishing = self
             try:
@@ -344,8 +346,8 @@ class Evaluation:
                 self._engine.finishing = None
 
     def take_emission(self) -> Emission | None:
-        """Return what `prepare_emission` made, to be emitted at once and followed by `note_sent`;
-        None where `finish` emits.
+        """Return what `prepare_emission` made, or None if `finish` emits. The caller emits it at
+        once and then calls `note_sent`.
         """
         if self._emission is None or self._stage != "evaluating" or not self.claim():
             return None
@@ -358,7 +360,9 @@ class Evaluation:
         self._right.append(None)
 
     def finish(self) -> str | Awaitable[str]:
-        """Emit, count and store; the call's outcome where that is known at once."""
+        """Emit, count and store. Return the call's outcome if it is known at once, else an
+        awaitable of it.
+        """
         if self._stage == "over":
             return EVALUATED
         if self.superseded or self._outcome is None:  # another thread goes on
@@ -381,7 +385,9 @@ class Evaluation:
         return later
 
     def _emitted(self, outcome: RunOutcome) -> EvaluatedResponse | str:
-        """Emit the response, unless that was done before, and return it; else the call's outcome."""
+        """Emit the response, unless that was done before, and return it. Else return the call's
+        outcome.
+        """
         engine = self._engine
         later = self._later
         engine.finishing = self
@@ -418,8 +424,8 @@ class Evaluation:
         return EVALUATED
 
     def _respond(self, outcome: RunOutcome) -> EvaluatedResponse:
-        """The response that is emitted, built once: redacted, with the results that judges' health
-        marks.
+        """Return the response that is emitted. It is built once and redacted, with the results that
+        judges' health marks.
         """
         if self._response is None:
             engine = self._engine
@@ -475,8 +481,9 @@ class Evaluation:
             log.debug("evaluation_error", part=part, error_type=error_type, error=shown)
 
     def _emit(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
-        """Emit the results and pass them to all that watches them; with the right to do so, which is
-        given back. Raises nothing: what was emitted is evaluated, whatever breaks behind it.
+        """Emit the results and pass them to all that watches them. The caller has the right to do
+        so, which is given back. Raises nothing: what was emitted is evaluated, whatever breaks
+        behind it.
         """
         engine = self._engine
         call = self.call
@@ -522,7 +529,7 @@ class Evaluation:
             results[result.status] += 1
 
     def _make_emission(self, outcome: RunOutcome) -> None:
-        """Build what is emitted; blocks while redactors run."""
+        """Build what is emitted. Blocks while redactors run."""
         emitter = self._settings.emitter
         response = self._respond(outcome)
         if emitter is None or (self._settings.runner.off_peak and not response.results):

@@ -202,7 +202,7 @@ def resolve(
 
 
 def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
-    """Refuse off-peak evaluators that would never run or are escalated; `is_batch` is None without
+    """Refuse off-peak evaluators that would never run or are escalated. `is_batch` is None without
     a window.
     """
     problems: list[tuple[str | None, str]] = []
@@ -277,7 +277,9 @@ _DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
 def _asked_criteria(
     evaluators: Sequence[Evaluator], changes: Sequence[EvaluationCriteria]
 ) -> tuple[EvaluationCriteria, ...]:
-    """Return the criteria that inputs are asked for. Empty if the evaluators' own are unchanged."""
+    """Return the criteria that inputs are asked for. They are empty if the evaluators' own are
+    unchanged.
+    """
     if not changes:
         return ()
     criteria = changed_criteria(own_criteria(evaluators), changes)
@@ -292,7 +294,7 @@ def _asked_criteria(
 def changed_criteria(
     declared: Sequence[EvaluationCriteria], criteria: Sequence[EvaluationCriteria]
 ) -> tuple[EvaluationCriteria, ...]:
-    """The declared criteria with the fields that those of the same name set."""
+    """Return the declared criteria with the fields that those of the same name set."""
     changes = {
         criterion.name: {name: getattr(criterion, name) for name in criterion.model_fields_set}
         for criterion in criteria
@@ -372,13 +374,15 @@ def _names(evaluators: Iterable[Evaluator]) -> list[str]:
 
 
 def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every judge in a part's fields, at any depth, with its place such as ``evaluators[0].judge``."""
+    """Yield every judge in a part's fields, at any depth, and its place such as
+    ``evaluators[0].judge``.
+    """
     yield from _parts(part, path, ("judge",))
 
 
 def problems_of(part: Any, path: str) -> list[str]:
-    """What keeps judges, embedders and storage from working, as far as that is seen now, with the
-    setting's path.
+    """Return what keeps judges, embedders and storage from working, each with the setting's path.
+    Only what is seen now is included.
     """
     parts = _parts(part, path, _REMOTE)
     return [
@@ -389,12 +393,12 @@ def problems_of(part: Any, path: str) -> list[str]:
 
 
 def prepare_models(name: str, part: Any, path: str = "") -> None:
-    """Import the clients of a part's judges, embedders and storage, at start; log what keeps them
-    from working.
+    """Import the clients of a part's judges, embedders and storage, at start. What keeps them from
+    working is logged.
 
-    On this thread: an import takes the interpreter from an event loop whatever thread runs it, and
-    so must be over before the host serves. What a model raises is logged too. Does nothing in a
-    worker process.
+    It runs on this thread: an import takes the interpreter from an event loop whatever thread runs
+    it, and so must be over before the host serves. What a model raises is logged too. It does
+    nothing in a worker process.
     """
     problems: dict[str, list[str]] = {"model_cannot_be_asked": [], "storage_not_ready": []}
     for where, model in () if PROCESS.is_ours else _parts(part, path, _REMOTE):

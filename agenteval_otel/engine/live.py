@@ -83,9 +83,9 @@ class Engine:
         return f"<Engine waiting_for_room={len(self._waiting)}>"
 
     def process(self, calls: Sequence[CapturedCall], done: Done, pause: Callable[[], None]) -> None:
-        """Evaluate a list of calls: build every input, then run the evaluators, redact, then emit:
-        a third faster than all steps for each. `done` takes each call once. `pause` is called
-        between two steps, and may raise to end the work.
+        """Evaluate a list of calls: build every input, then run the evaluators, redact, then emit.
+        This takes a third less time than all steps for each. `done` takes each call once. `pause`
+        is called between two steps, and may raise to end the work.
         """
         CURRENT.set(EVALUATING)
         begun: list[Evaluation] = []
@@ -150,7 +150,9 @@ class Engine:
             evaluation.note_sent()
 
     def _prepared(self, call: CapturedCall) -> Evaluation | str | Awaitable[str]:
-        """The evaluation of a call; its outcome where it goes no further."""
+        """Return the evaluation of a call. If the call goes no further, return its outcome or an
+        awaitable of it.
+        """
         settings: HandlerSettings = call.settings
         evaluation: Evaluation | None = call.evaluation
         self.present = None
@@ -195,8 +197,8 @@ class Engine:
             return CAPTURE_FAILED if part == "capture" else PIPELINE_FAILED
 
     def has_room(self) -> bool:
-        """Whether the host's span and log processors take the next answer; emits what waited for
-        that first.
+        """Tell whether the host's span and log processors take the next answer. What waited for
+        that is emitted first.
         """
         while self._waiting:
             if not self.emitters_have_room():
@@ -205,8 +207,8 @@ class Engine:
         return self.emitters_have_room()
 
     def culprit(self) -> Evaluator | None:
-        """The evaluator that runs inline at this moment; from another thread, which cannot know for
-        sure.
+        """Return the evaluator that runs inline at this moment. Another thread asks, which cannot
+        know for sure.
         """
         run = None if self.present is None else self.present.run
         return None if run is None else run.present()
@@ -235,7 +237,7 @@ class Engine:
         return "next"
 
     def end_span(self, call: CapturedCall, scores: Any = None) -> None:
-        """End the call's own span, if it still is this process's to end; raises nothing."""
+        """End the call's own span, if it still is this process's to end. Raises nothing."""
         span = call.take_span()
         if span is None or call.pid != os.getpid():
             return

@@ -167,7 +167,7 @@ class OffPeak(Capability):
         facts: Mapping[str, Any],
         least: float | None,
     ) -> None:
-        """Have an answer, or a conversation, written down, redacted and sampled as it was; raises
+        """Have an answer, or a conversation, written down, redacted and sampled as it was. Raises
         nothing.
         """
         if (
@@ -226,8 +226,8 @@ class OffPeak(Capability):
         self.start()
 
     def look(self) -> int:
-        """Give up what is too old and, while the window is open, submit what waits; how many were
-        submitted.
+        """Give up what is too old and, while the window is open, submit what waits. Return how many
+        were submitted.
         """
         now_s = self.clock()
         self._do(partial(self._give_up, now_s=now_s))
@@ -247,8 +247,8 @@ class OffPeak(Capability):
         return submitted
 
     def finished(self, waited: Waited, outcome: str) -> None:
-        """An answer that was submitted has ended: its row goes, or waits again, for room or for a
-        batch.
+        """Note that a submitted answer has ended. Its row is deleted, or waits again, for room or
+        for a batch.
         """
         with self._lock:
             self._running.discard(waited.id)
@@ -281,7 +281,7 @@ class OffPeak(Capability):
             self._count(outcome if outcome in _LOSSES else "failed")
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether what was kept or has ended is written within the time."""
+        """Wait until what was kept or has ended is written. Return whether it is in time."""
         done = threading.Event()
         self._store.submit(lambda _: None).add_done_callback(lambda _: done.set())
         return done.wait(timeout_s)
@@ -291,8 +291,8 @@ class OffPeak(Capability):
         self._close(0.0)
 
     def close(self, timeout_s: float) -> bool:
-        """End the thread and close the file; answers go on waiting. It takes at least a tenth of a second
-        where there is something to write.
+        """End the thread and close the file. Answers go on waiting. If there is something to write,
+        it gets at least a tenth of a second.
         """
         return self._close(max(_CLOSE_S, timeout_s))
 
@@ -379,7 +379,7 @@ class OffPeak(Capability):
 
 
 def off_peak_judges(runner: EvaluationRunner) -> list[Any]:
-    """The judges of the evaluators that run later."""
+    """Return the judges of the evaluators that run later."""
     evaluators = [evaluator for evaluator in runner.evaluators if evaluator.schedule == "off_peak"]
     return [judge for evaluator in evaluators for _, judge in judges_of(evaluator)]
 
@@ -404,8 +404,8 @@ def _call_of(settings: HandlerSettings, agent: str, entry: dict[str, Any]) -> Ca
 
 
 def erase_waiting_of(path: Path, erasure: Erasure, *, dry_run: bool = False) -> int:
-    """Delete the waiting answers of a file that are concerned, its free pages too; their number.
-    Blocks.
+    """Delete the waiting answers of a file that match, its free pages too, and return how many.
+    With `dry_run` they are only counted. Blocks.
     """
     if not path.is_file():
         return 0

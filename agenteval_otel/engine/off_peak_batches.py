@@ -78,7 +78,7 @@ class Batches:
         self._judges |= {judge.name: judge for judge in judges}
 
     def look(self, now_s: float) -> None:
-        """Send what is due, and fetch what has ended; blocks for the provider."""
+        """Send what is due, and fetch what has ended. Blocks for the provider."""
         self._do(partial(self._end_stale, now_s=now_s))
         for name, judge in self._judges.items():
             if rows := self._do(partial(self._take_due, name=name, now_s=now_s)):
@@ -173,7 +173,9 @@ class Batches:
         answers: Answers,
         reservations: dict[str, Any],
     ) -> list[Verdict | JudgeError]:
-        """Store the answers with their costs; skip those that another process has stored meanwhile."""
+        """Store the answers with their costs, and return them. Answers that another process has
+        stored meanwhile are left out.
+        """
         query = "SELECT key FROM questions WHERE batch = ? AND state = 'sent'"
         keys = [key for (key,) in connection.execute(query, (batch,)) if key in answers]
         for key in keys:
@@ -192,7 +194,9 @@ def _batches_of(connection: sqlite3.Connection, *, name: str) -> list[str]:
 def note_questions(
     connection: sqlite3.Connection, id: int, missing: dict[str, BatchQuestion], now_s: float
 ) -> None:
-    """Make a waiting answer depend on these questions; one stored already is charged once."""
+    """Make a waiting answer depend on these questions. A question that is stored already is charged
+    once.
+    """
     for key, question in missing.items():
         request = question.request.model_dump_json()
         row = (
@@ -216,7 +220,7 @@ def note_questions(
 
 
 def answers_of(connection: sqlite3.Connection, id: int) -> dict[str, Verdict | JudgeError]:
-    """The answers to the questions of a waiting answer."""
+    """Return the answers to the questions of a waiting answer."""
     query = "SELECT key, answer FROM needs JOIN questions USING (key) WHERE id = ?"
     return {
         key: answer_of_json(json.loads(text))
@@ -225,7 +229,9 @@ def answers_of(connection: sqlite3.Connection, id: int) -> dict[str, Verdict | J
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    """The result of the work, on an event loop of its own; whatever it raises as a `JudgeError`."""
+    """Return the result of the work, on an event loop of its own. Whatever it raises becomes a
+    `JudgeError`.
+    """
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(work)

@@ -66,7 +66,7 @@ def aggregate(
     aggregation: Aggregation | None,
     overall: tuple[float | None, list[RunError]],
 ) -> AggregatedEvaluationResult:
-    """Put the results of one run together; `overall` is what `combined` gave for them."""
+    """Put the results of one run together. `overall` is what `combined` gave for them."""
     own_metadata = dict(metadata or {})
     score, run_errors = overall
     snapshot: dict[str, Any] = {
@@ -217,7 +217,7 @@ class EvaluatedResponse(HasUnit):
         }
 
     def aggregated(self) -> AggregatedEvaluationResult:
-        """The frozen result, redacted, with content where that is captured."""
+        """Return the frozen result, redacted, with content if that is captured."""
         aggregated = aggregate(
             self._input,
             self._outcome._replace(results=self.results),
@@ -263,8 +263,8 @@ class EvaluatedResponse(HasUnit):
 
 
 def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
-    """The result as telemetry may show it, nearly always the same object; free text stands as it
-    was.
+    """Return the result as telemetry may show it, nearly always the same object. Free text stays as
+    it was.
     """
     changes: dict[str, Any] = {}
     fields = result.__dict__
@@ -296,8 +296,8 @@ class SamplingRecord:
         self._has_looked = False
 
     def of(self, call: CapturedCall) -> tuple[float | None, Upstream, dict[str, Any]]:
-        """The probability among the responses of this process, what came before it, and the facts
-        of the result.
+        """Return the probability among this process's responses, what came before it, and the
+        result's facts.
         """
         decision = call.decision
         by_trace = self.settings.unit == "trace"
@@ -336,7 +336,9 @@ class SamplingRecord:
 
     @staticmethod
     def least_of(settings: HandlerSettings, upstream: Upstream, keep: float | None) -> float | None:
-        """The least probability of a sampled answer; None where the sampler does not know it."""
+        """Return the least probability of a sampled answer, or None if the sampler does not know
+        it.
+        """
         least = settings.least_probability
         return None if least is None else upstream.applied(least * (keep or 1.0))
 

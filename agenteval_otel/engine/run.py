@@ -65,8 +65,8 @@ def combined(
     aggregation: Aggregation | None = None,
     on_broken: Callable[[str, BaseException], None] = lambda *_: None,
 ) -> tuple[float | None, list[RunError]]:
-    """The overall score of a run and its errors; an aggregation that raises is one of them, and
-    costs the score.
+    """Return the overall score of a run and its errors. An aggregation that raises is one of them,
+    and costs the score.
     """
     strategy = aggregation or WEIGHTED_MEAN
     try:
@@ -176,7 +176,7 @@ class EvaluationRunner:
         upstream: Upstream = NOTHING_KNOWN,
         skip_models: bool = False,
     ) -> RunOutcome:
-        """Evaluate one input on the running event loop; raises nothing that an evaluator raised.
+        """Evaluate one input on the running event loop. Raises nothing that an evaluator raised.
         See `Run`.
         """
         finished: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
@@ -262,7 +262,12 @@ class Run:
         )
         is_whole = evaluation_input.conversation is not None
         steps = runner.of_conversations if is_whole else runner.of_answers
-        self._wrong_input = None if steps else ONE_CONVERSATION if is_whole else NO_CONVERSATION
+        if steps:
+            self._wrong_input: str | None = None
+        elif is_whole:
+            self._wrong_input = ONE_CONVERSATION
+        else:
+            self._wrong_input = NO_CONVERSATION
         self._due = steps or runner.steps
         if schedule is not None:
             self._due = tuple(step for step in self._due if step.evaluator.schedule == schedule)
@@ -311,8 +316,8 @@ class Run:
     def taken_over(
         self, blamed: Evaluator | None, error: EvaluationError, done: Callable[[RunOutcome], None]
     ) -> Run:
-        """The same run for another thread: what has finished is kept, `blamed` has failed, the rest
-        begins anew.
+        """Return the same run for another thread. What has finished is kept, `blamed` has failed,
+        and the rest begins anew.
         """
         self.cancel()  # or what it started elsewhere would count as waiting for good
         other = Run(
@@ -374,7 +379,7 @@ class Run:
             self._groups[index] = self._failed(step, error, started_ns, tick)
 
     def _measured(self, step: Step) -> Any:
-        """`_inline`, with its CPU time: for a while after an evaluation that took long."""
+        """Run `_inline` and measure its CPU time, for a while after an evaluation took long."""
         watched = self.runner.watched
         index = self.at
         began = thread_time()
@@ -389,8 +394,8 @@ class Run:
                 step.state.ran_inline(cpu_s)
 
     def _inline(self, step: Step) -> Any:
-        """What an inline evaluator gives, a score as a result; None where it has to wait: then it
-        runs elsewhere.
+        """Return what an inline evaluator gives, a score as a result. Return None if it has to
+        wait: then it runs elsewhere.
         """
         criteria = self._criteria_for(step)
         if step.scores is not None:
@@ -590,7 +595,7 @@ def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
 def _for_each(
     step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any
 ) -> list[EvaluationResult]:
-    """One result without a score for each criterion of the evaluator that was asked for.
+    """Return one result without a score for each criterion of the evaluator that was asked for.
 
     One that declares none has a single result, under its type: which criteria it would have
     answered is unknown.
@@ -611,8 +616,8 @@ def _error_type(error: BaseException) -> str:
 
 
 def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
-    """Whether the evaluator belongs to the second stage: it scores a criterion that is named, or
-    asks a model.
+    """Tell whether the evaluator belongs to the second stage. It does if it scores a criterion that
+    is named, or, if none is named, asks a model.
     """
     if not escalation.criteria:
         return evaluator.calls_model

@@ -77,7 +77,7 @@ class OffPeakSettings(FrozenSettings):
         return self
 
     def is_open(self, now_s: float) -> bool:
-        """Whether the local time at a moment (Unix time) lies in the window.
+        """Tell whether the local time at a moment (Unix time) lies in the window.
 
         An hour that a change of the clocks repeats is open twice. One that it leaves out is not
         missed: the window opens with the first local time behind it.
@@ -107,12 +107,12 @@ class Waited(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether it is evaluated for its questions alone."""
+        """Tell whether it is evaluated for its questions alone."""
         return self.batch is not None and not self.batch.answers
 
     @property
     def asks(self) -> bool:
-        """Whether its judges have questions without an answer."""
+        """Tell whether its judges have questions without an answer."""
         return self.batch is not None and bool(self.batch.missing)
 
 

@@ -111,9 +111,10 @@ class Evaluator(Component, contract="evaluator"):
                 ) from None
 
     def preferred_execution(self) -> Execution | None:
-        """Where it runs when the field `execution` is left out.
+        """Return where the evaluator runs when the field `execution` is left out.
 
-        None: its time is unknown. It begins in a thread, and runs inline once it has proved cheap.
+        None means that its time is unknown. It then begins in a thread, and runs inline once it has
+        proved cheap.
         """
         return None
 
@@ -123,22 +124,22 @@ class Evaluator(Component, contract="evaluator"):
 
     @cached_property
     def calls_model(self) -> bool:
-        """Whether it calls a model: its inputs are then redacted, and its results marked."""
+        """Tell whether it calls a model. Its inputs are then redacted, and its results marked."""
         return "async" in (self.execution, self.preferred_execution())
 
     @property
     def label(self) -> str:
-        """Its name in reports: the type, with the criterion for one-criterion evaluators."""
+        """Return its name in reports: the type, with the criterion for one-criterion evaluators."""
         return self.type
 
     @property
     def derived_from(self) -> str | None:
-        """The words that its criterion's name was made of; None where it was given."""
+        """Return the words from which its criterion's name was made, or None if it was given."""
         return None
 
     @cached_property
     def signature(self) -> Mapping[str, Any]:
-        """The fields that all of its results have in common."""
+        """Return the fields that all of its results have in common."""
         return {
             "evaluator_type": self.type,
             "evaluator_id": self.label,
@@ -148,7 +149,7 @@ class Evaluator(Component, contract="evaluator"):
         }
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
-        """The criteria that it scores when the input names none.
+        """Return the criteria that it scores when the input names none.
 
         If it declares no criteria, it gets all requested ones, and its results for any criterion
         are kept.
@@ -158,21 +159,21 @@ class Evaluator(Component, contract="evaluator"):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """Score the input against those of `criteria` that are this evaluator's; others are left
-        alone.
+        """Score the input against those of `criteria` that are this evaluator's.
+
+        Other criteria are left alone.
 
         Raises:
-            EvaluationSkipped: Nothing to say about this input.
+            EvaluationSkipped: The evaluator has nothing to say about this input.
             Exception: Anything else is a failure of this evaluator and is isolated by the runner.
         """
         raise EvaluationError(f"{self.type} does not implement evaluate")
 
     def to_child(self) -> dict[str, Any]:
-        """Its configuration as JSON, secrets included, from which `from_child` makes an equal one
-        in a worker process.
+        """Return its configuration as JSON, secrets included, for a worker process.
 
-        Where it raises (a field has no JSON form, a part's class cannot be imported), it runs in a
-        thread here.
+        `from_child` makes an equal evaluator from it there. If this method raises (a field has no
+        JSON form, a part's class cannot be imported), the evaluator runs in a thread here.
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
         del dump["type"]
@@ -187,7 +188,7 @@ class Evaluator(Component, contract="evaluator"):
 
     @classmethod
     def from_child(cls, fields: Mapping[str, Any]) -> Self:
-        """The evaluator that `to_child` wrote down."""
+        """Build the evaluator that `to_child` wrote down."""
         for place in fields.get("parts", ()):
             imported(*place)
         return cls.model_validate(
@@ -195,8 +196,9 @@ class Evaluator(Component, contract="evaluator"):
         )
 
     def prepare(self) -> None:
-        """Load what is heavy, in the fork server, before any time limit; if it raises, the
-        evaluator runs here.
+        """Load what is heavy, in the fork server, before any time limit.
+
+        If this method raises, the evaluator runs here.
         """
 
 
@@ -250,19 +252,23 @@ class CriterionEvaluator(Evaluator):
         return value
 
     def score(self, evaluation_input: EvaluationInput) -> ScoreLike | Awaitable[ScoreLike]:
-        """A `Score` on the criterion's scale (a number outside of it is a failure), or its value
-        alone.
+        """Return a `Score` on the criterion's scale, or its value alone.
+
+        A number outside of the scale is a failure.
         """
         raise EvaluationError(f"{self.type} does not implement score")
 
     def _adjusted(self, score: Any, criterion: EvaluationCriteria) -> Any:
-        """The score, fitted to the criterion's scale and threshold."""
+        """Fit the score to the criterion's scale and threshold. By default it is unchanged."""
         return score
 
     def _failure_result(
         self, error: EvaluationError, criterion: EvaluationCriteria
     ) -> EvaluationResult:
-        """The result where `score` raised; without one the error is a run error."""
+        """Return the result for an error that `score` raised.
+
+        By default the error is raised, and is a run error.
+        """
         raise error
 
     def preferred_execution(self) -> Execution | None:
@@ -300,7 +306,7 @@ class CriterionEvaluator(Evaluator):
 
 
 def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> EvaluationCriteria | None:
-    """The first criterion of that name."""
+    """Return the first criterion of that name, or None if there is none."""
     for criterion in criteria:
         if criterion.name == name:
             return criterion
@@ -310,7 +316,10 @@ def find_criterion(criteria: Sequence[EvaluationCriteria], name: str) -> Evaluat
 def result_at_once(
     evaluator: CriterionEvaluator, evaluation_input: EvaluationInput, criterion: EvaluationCriteria
 ) -> EvaluationResult | None:
-    """`CriterionEvaluator.evaluate` without a coroutine; None if `score` returns a coroutine."""
+    """Evaluate as `CriterionEvaluator.evaluate` does, without a coroutine.
+
+    Return None if `score` returns a coroutine, which is closed.
+    """
     try:
         score: Any = evaluator.score(evaluation_input)
         if type(score) is CoroutineType:
@@ -322,10 +331,12 @@ def result_at_once(
 
 
 def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -> EvaluationResult:
-    """A scored result of a `Score` or its value: normalized, labelled and signed by the evaluator.
+    """Build a scored result from a `Score` or its value.
+
+    The result is normalized, labelled and signed by the evaluator.
 
     Raises:
-        EvaluationError: (``invalid_score``) The score is neither, or its value NaN, infinite or
+        EvaluationError: (``invalid_score``) The score is neither, or its value is NaN, infinite or
             outside of the scale.
     """
     if isinstance(score, Score):
@@ -373,9 +384,9 @@ def failure_of(
     error_type: str,
     filler: ScoreValue | None = None,
 ) -> EvaluationResult:
-    """A failed result: what broke, as free text and as a word for ``error.type``.
+    """Build a failed result: what broke, as free text and as a word for ``error.type``.
 
-    `filler` is the score that the original framework writes into such a result; it enters no
+    `filler` is the score that the original framework writes into such a result. It enters no
     average.
     """
     return EvaluationResult(
@@ -388,15 +399,17 @@ def failure_of(
 
 
 def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> EvaluationResult:
-    """A skipped result: no score, and the reason."""
+    """Build a skipped result: no score, and the reason (``skipped`` if that is empty)."""
     return EvaluationResult(
         criterion_name=criterion_name, skip_reason=reason or "skipped", **evaluator.signature
     )
 
 
 def importable(thing: Any) -> tuple[str, str]:
-    """The module and the qualified name of a class or a function; LookupError where something else
-    is there.
+    """Return the module and the qualified name of a class or a function.
+
+    Raises:
+        LookupError: The object has no such name, or something else is found by it.
     """
     module = getattr(thing, "__module__", None)
     path = getattr(thing, "__qualname__", None)
@@ -409,14 +422,19 @@ def importable(thing: Any) -> tuple[str, str]:
 
 
 def imported(module: str, path: str) -> Any:
-    """What stands under a module and a qualified name; raises whatever the import raises."""
+    """Import the module and return its object of that qualified name.
+
+    Whatever the import raises is raised.
+    """
     with naming(module):
         return attrgetter(path)(importlib.import_module(module))
 
 
 def qualified_name(function: Any) -> str:
-    """The module and the qualified name of a function; of an object that can be called, those of
-    its class.
+    """Return the module and the qualified name of a function, joined by a dot.
+
+    The names of a partial function are those of its function. The names of an object that can be
+    called are those of its class.
     """
     function = getattr(function, "func", function)  # functools.partial
     named = function if hasattr(function, "__qualname__") else type(function)

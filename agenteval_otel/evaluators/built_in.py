@@ -58,7 +58,7 @@ class BuiltInEvaluator(CriterionEvaluator):
     """
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
-        """The score that AgentDock writes into a failed result."""
+        """Return the score that AgentDock writes into a failed result."""
         return 0
 
     def _failure_result(
@@ -71,7 +71,7 @@ class BuiltInEvaluator(CriterionEvaluator):
 
 
 def text_at(evaluation_input: EvaluationInput, field: str) -> str:
-    """The text at a field; `EvaluationError` (``missing_text``) without one."""
+    """Return the text at a field. Raises `EvaluationError` (``missing_text``) without one."""
     text = evaluation_input.text_at(field)
     if text is None:
         raise EvaluationError(f"no text at {field}", error_type="missing_text")
@@ -79,8 +79,9 @@ def text_at(evaluation_input: EvaluationInput, field: str) -> str:
 
 
 def reference_texts(evaluation_input: EvaluationInput, field: str) -> list[str]:
-    """The texts of the reference answers at a field, of which there may be a list; empty without a
-    text.
+    """Return the texts of the reference answers at a field, which may hold a list of them.
+
+    The list is empty if there is no text.
     """
     text = evaluation_input.text_at(field)
     several = references_of(evaluation_input.value_at(field)) if text is None else [text]
@@ -88,13 +89,20 @@ def reference_texts(evaluation_input: EvaluationInput, field: str) -> list[str]:
 
 
 def listed(items: Sequence[str], *, most: int = 20) -> str:
-    """The items for a sentence, the first ones of many."""
+    """Join the items for a sentence: the first `most` of them, and how many more there are.
+
+    Without items the text is ``none``.
+    """
     more = len(items) - most
     return ", ".join([*items[:most], f"{more} more"] if more > 0 else items) or "none"
 
 
 def read_text(path: str) -> str:
-    """The text of a UTF-8 file that a setting names; ValueError says what is wrong with it."""
+    """Read the text of a UTF-8 file that a setting names.
+
+    Raises:
+        ValueError: The message says what is wrong with the file.
+    """
     try:
         return Path(path).expanduser().read_text("utf-8-sig")
     except OSError as error:

@@ -33,8 +33,9 @@ class Evaluates(Protocol):
     def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria], /
     ) -> Any:
-        """Results (`EvaluationResult`, or its fields as a mapping) in a list, or an awaitable of
-        it.
+        """Return results in a list, or an awaitable of it.
+
+        A result is an `EvaluationResult`, or its fields as a mapping.
         """
 
 
@@ -68,8 +69,9 @@ class Func(CriterionEvaluator, type="Func"):
 
     @classmethod
     def of(cls, function: Callable[[EvaluationInput], Any], **fields: Any) -> Self:
-        """An evaluator whose criterion has the function's ``__name__``, unless `fields` say
-        otherwise.
+        """Build an evaluator whose criterion has the function's ``__name__``.
+
+        `fields` may say otherwise.
         """
         return cls.model_validate({"function": function, **fields})
 
@@ -109,7 +111,11 @@ class Func(CriterionEvaluator, type="Func"):
         return f"{super().fingerprint_source()} {qualified_name(self.function)}"
 
     def to_child(self) -> dict[str, Any]:
-        """As every evaluator's; LookupError for a lambda, a local or a partial function."""
+        """Return its configuration as every evaluator does.
+
+        Raises:
+            LookupError: The function is a lambda, a local or a partial function.
+        """
         return {**super().to_child(), "function": importable(self.function)}
 
     @classmethod
@@ -117,7 +123,7 @@ class Func(CriterionEvaluator, type="Func"):
         return cls.model_validate({**fields, "function": imported(*fields["function"])})
 
     def score(self, evaluation_input: EvaluationInput) -> ScoreLike | Awaitable[ScoreLike]:
-        """Call the function; whatever it raises is passed on."""
+        """Call the function. Whatever it raises is passed on."""
         score: ScoreLike | Awaitable[ScoreLike] = self.function(evaluation_input)
         return score
 
@@ -139,8 +145,10 @@ class ObjectEvaluator(Evaluator):
 
     @classmethod
     def of(cls, evaluator: Any) -> Self:
-        """The object, under the name that it has as its ``type``; ConfigurationError where it
-        cannot be called.
+        """Wrap the object, under its ``type`` as the name.
+
+        Raises:
+            ConfigurationError: Its `evaluate` cannot be called with the input and the criteria.
         """
         try:
             inspect.signature(evaluator.evaluate).bind(None, ())
@@ -195,14 +203,17 @@ class ObjectEvaluator(Evaluator):
 
 
 def is_async(function: Any) -> bool:
-    """Whether the function, or the object's call, has to be awaited."""
+    """Tell whether the function, or the object's call, has to be awaited."""
     call = getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
-    """An evaluator from an instance, a mapping with its ``type``, a type's name, a class, a
-    function (a `Func`), or an object with ``type`` and ``evaluate(input, criteria)``."""
+    """Return an evaluator from what a caller or a configuration may write.
+
+    That is an instance, a mapping with its ``type``, a type's name, a class, a function (it becomes
+    a `Func`), or an object with ``type`` and ``evaluate(input, criteria)``.
+    """
 
     def wrapped(value: Any) -> Evaluator | None:
         if isinstance(value, Component) and value.contract == "check":

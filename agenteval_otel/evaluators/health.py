@@ -214,7 +214,7 @@ def _breaks_off(text: str) -> bool:
 
 
 def _lacks_its_end(line: str, before: list[str]) -> bool:
-    """Whether the last line stops in a sentence, where the lines before it end theirs."""
+    """Tell whether the last line stops in a sentence, while the lines before it end theirs."""
     if _ITEM.match(line) or _BARE_NUMBER.fullmatch(line):
         items = [entry for entry in before if _ITEM.match(entry) and len(entry) >= _LONG_LINE]
         is_long = len(line) >= _SHORT_ITEM or len(items) > 1
@@ -229,8 +229,9 @@ def _lacks_its_end(line: str, before: list[str]) -> bool:
 
 
 def _has_full_stops(before: list[str]) -> bool:
-    """Whether the line before the last ends its sentence, or, where that is an item, the paragraph
-    before the list.
+    """Tell whether the line before the last ends its sentence.
+
+    If that line is an item, the paragraph before the list may end its sentence instead.
     """
     if _ended(before[-1:]):
         return True

@@ -21,13 +21,14 @@ _REGEX_BYTES = 1024 * 1024
 
 
 def compiled(definition: Any) -> Callable[[Any], list[str]]:
-    """A function from a value to its problems: at most eight short texts, none when the value is
-    valid.
+    """Compile a JSON Schema to a function from a value to its problems.
 
-    The draft is the one that ``$schema`` names, else 2020-12; ``format`` is an annotation.
-    References may point into the schema or the drafts' own. The texts have paths, keywords and
-    unknown properties, but no values. The function is thread-safe; it raises `EvaluationError`
-    (``too_deep``, ``too_large``, ``invalid_value``) without a verdict.
+    The function returns at most eight short texts, and none if the value is valid. The texts have
+    paths, keywords and unknown properties, but no values. The function is thread-safe. It raises
+    `EvaluationError` (``too_deep``, ``too_large``, ``invalid_value``) without a verdict.
+
+    The draft is the one that ``$schema`` names, else 2020-12. ``format`` is an annotation.
+    References may point into the schema or the drafts' own.
 
     Raises:
         ConfigurationError: It is no schema, refers to something outside of it, has a pattern that
@@ -66,7 +67,7 @@ def compiled(definition: Any) -> Callable[[Any], list[str]]:
 
 
 def _as_text(value: Any) -> str:
-    """The schema as JSON text, once it compiles."""
+    """Return the schema as JSON text, once it compiles."""
     try:
         definition = json.loads(value) if isinstance(value, str) else value
         compiled(definition)
@@ -106,7 +107,10 @@ def _problems(validator: Any, value: Any) -> list[str]:
 
 
 def _check(value: Any) -> None:
-    """Refuse NaN, which the library reads as null, and depths that it would not check."""
+    """Refuse NaN, which the library reads as null, and infinities.
+
+    Refuse also too many values, and depths that the library would not check.
+    """
     level = [value]
     size = 0
     for _ in range(_MAX_DEPTH):

@@ -199,7 +199,10 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
 
     @cached_property
     def _prepared(self) -> tuple[dict[str, str], Terms]:
-        """The form in which each distinct term is compared, in the order of the configuration."""
+        """Return the form in which each distinct term is compared, and the `Terms` of these forms.
+
+        The forms are in the order of the configuration.
+        """
         forms = {
             term: folded(term, case_sensitive=self.case_sensitive)
             for term in self.toxic_terms

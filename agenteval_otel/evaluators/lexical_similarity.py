@@ -20,10 +20,10 @@ from agenteval_otel.models.inputs import NO_GROUND_TRUTH
 
 
 def sorensen_dice(first: str, second: str, size: int) -> float:
-    """2 x common / (distinct in the one + distinct in the other), on the sets of the texts' n-grams
-    of that size.
+    """Return 2 x common / (distinct in the one + distinct in the other) of the texts' n-grams.
 
-    Of a text shorter than an n-gram the whole text is the only one. Two empty texts are alike: 1.0.
+    The n-grams have `size` characters. Of a text shorter than an n-gram the whole text is the only
+    one. Two empty texts are alike: 1.0.
     """
     if not first or not second:
         return float(first == second)
@@ -48,14 +48,14 @@ def _ngrams(text: str, size: int) -> set[str]:
 
 
 def jaro_winkler(first: str, second: str) -> float:
-    """Jaro's similarity, with Winkler's bonus of 0.1 for each of up to four common leading
-    characters.
+    """Return Jaro's similarity, with Winkler's bonus for common leading characters.
 
     Jaro is (m/|a| + m/|b| + (m - t)/m) / 3, where m characters have an equal one at most max(|a|,
     |b|) // 2 - 1 places away in the other text, and t is half the number of those that stand in
-    another order. The bonus, the share of what is missing to 1, is given above 0.7. (M. A. Jaro
-    1989, W. E. Winkler 1990; t is not rounded down, as rapidfuzz does it.) A text without
-    characters is like no other, but two of them are alike.
+    another order. The bonus is 0.1 for each of up to four common leading characters, as a share of
+    what is missing to 1. It is given above 0.7. (M. A. Jaro 1989, W. E. Winkler 1990. Unlike in
+    rapidfuzz, t is not rounded down.) A text without characters is like no other, but two of them
+    are alike.
     """
     if first == second:
         return 1.0
@@ -74,8 +74,9 @@ def jaro_winkler(first: str, second: str) -> float:
 
 
 def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
-    """The positions of matched characters in both texts; each is matched with the first unused one
-    within reach.
+    """Return the positions of matched characters in both texts.
+
+    Each character is matched with the first unused one within reach.
     """
     reach = max(len(first), len(second)) // 2 - 1
     left: dict[str, list[int]] = {}
@@ -95,7 +96,7 @@ def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
 
 
 def _utf16_units(text: str) -> str:
-    """The text with each character beyond U+FFFF as two, the halves of its UTF-16 form."""
+    """Return the text with each character beyond U+FFFF as two, the halves of its UTF-16 form."""
     return (
         text
         if text.isascii()

@@ -154,7 +154,7 @@ def _usage_metadata(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str
 
 
 def _text_of(value: Any, name: str) -> str:
-    """A text as it is, anything else as compact JSON."""
+    """Return a text as it is, and anything else as compact JSON."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if value is None or value == "":
@@ -174,7 +174,7 @@ def _text_of(value: Any, name: str) -> str:
 
 
 def _nearest(rows: Any, count: int) -> float:
-    """The largest cosine of the first row with one of the others, of which there are so many."""
+    """Return the largest cosine of the first row with one of the `count` others."""
     try:
         first, *others = rows
     except (TypeError, ValueError) as error:
@@ -188,7 +188,7 @@ def _nearest(rows: Any, count: int) -> float:
 
 
 def _cosine(rows: Any) -> float:
-    """The cosine of the angle between two rows; `_NOTHING` where one is zero."""
+    """Return the cosine of the angle between two rows, or `_NOTHING` if one is zero."""
     import numpy as np
 
     try:

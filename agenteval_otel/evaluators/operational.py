@@ -185,7 +185,7 @@ def _score_within(observed: float, limit: float, *, unit: str, reason_code: str)
 
 
 def _common(first: str, second: str) -> int:
-    """How many characters at the start of both texts are equal."""
+    """Count the characters at the start of both texts that are equal."""
     return len(commonprefix((first, second)))  # noqa: RUF071 - characters are meant
 
 

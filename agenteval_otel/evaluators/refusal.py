@@ -146,16 +146,15 @@ class _Characters(dict[int, str]):
         return " "
 
 
-_CHARACTERS = _Characters(
-    {
-        code: chr(code)
-        if chr(code) in "abcdefghijklmnopqrstuvwxyz'"
-        else "."
-        if chr(code) in ".!?\n"
-        else " "
-        for code in range(128)
-    }
-)
+def _kept_character(code: int) -> str:
+    if chr(code) in "abcdefghijklmnopqrstuvwxyz'":
+        return chr(code)
+    if chr(code) in ".!?\n":
+        return "."
+    return " "
+
+
+_CHARACTERS = _Characters({code: _kept_character(code) for code in range(128)})
 
 
 # A rule of the operator's, and what customers have with one. A model's own rules are neither.
@@ -191,7 +190,7 @@ _SHORT = 600
 
 
 def opening(text: str) -> str:
-    """How an answer begins, in lower case and without what others say in it."""
+    """Return how an answer begins, in lower case and without what others say in it."""
     head = text[: 2 * _LOOKED_AT]
     if not head.isascii():
         head = head.translate(_APOSTROPHES)
@@ -202,7 +201,7 @@ def opening(text: str) -> str:
 
 
 def has_phrase(head: str) -> bool:
-    """Whether an opening holds one of the usual phrases of refusals."""
+    """Tell whether an opening holds one of the usual phrases of refusals."""
     head = " ".join(head.split()).lstrip(_DECORATION)
     return (
         _AT_START.match(head) is not None
@@ -234,7 +233,7 @@ class Model(NamedTuple):
         return cls(words, runs, frozenset(words | runs))
 
     def declines(self, text: str) -> bool:
-        """Whether the weights of what a `reading` contains are above 0 in all."""
+        """Tell whether the weights of what a `reading` contains are above 0 in all."""
         known = self.known.intersection((BIAS, *text.split()))
         # The sum is exact: the order does not matter.
         return (
@@ -261,14 +260,17 @@ def _model() -> Model:
 
 
 def declines(head: str, model: Model | None = None) -> bool:
-    """Whether an opening declines what was asked, by the package's weights or by others."""
+    """Tell whether an opening declines what was asked, by a usual phrase or by weights.
+
+    The weights are the package's, or those of `model`.
+    """
     if not has_phrase(head) and not (model or _model()).declines(reading(head)):
         return False
     return _UNREAL.search(head) is None or _OBJECTION.search(head) is not None
 
 
 def outcome_of(text: str, model: Model | None = None) -> str | None:
-    """``refusal``, ``policy_denial`` or ``needs_input``; None for an answer that is none of these."""
+    """Return ``refusal``, ``policy_denial`` or ``needs_input``, or None for any other answer."""
     head = opening(text)
     declined = declines(head, model)
     if declined and _OBJECTION.search(head):
@@ -288,7 +290,10 @@ def outcome_of(text: str, model: Model | None = None) -> str | None:
 
 @lru_cache(maxsize=1)
 def _words() -> dict[str, str]:
-    """What the model reads in place of a word: its class, or the words of a contraction."""
+    """Return what the model reads in place of each word.
+
+    That is the word's class, or the words of a contraction.
+    """
     words = dict(_CONTRACTED)
     for name, members in _CLASSES.items():
         for word in members.split():
@@ -298,7 +303,7 @@ def _words() -> dict[str, str]:
 
 
 def _tokens(head: str) -> list[str]:
-    """Its words, and a full stop for each end of a sentence or line."""
+    """Return the words of an opening, and a full stop for each end of a sentence or line."""
     text = head.translate(_CHARACTERS)
     while ".." in text:
         text = text.replace("..", ".")
@@ -320,8 +325,9 @@ def _plain(word: str) -> str:
 
 
 def reading(head: str) -> str:
-    """What the model reads of an opening: words between spaces; ``^`` is its start and ``.`` the
-    end of a sentence.
+    """Return what the model reads of an opening: words between spaces.
+
+    ``^`` is its start, and ``.`` is the end of a sentence.
     """
     tokens = _tokens(head)
     read: Iterable[str] = map(_words().get, tokens, tokens)

@@ -68,7 +68,7 @@ class RulesEvaluator(Evaluator):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """One result for each rule whose criterion is scored, in rule order."""
+        """Return one result for each rule whose criterion is scored, in rule order."""
         due = [
             (rule, criterion)
             for rule in self.rules
@@ -78,15 +78,15 @@ class RulesEvaluator(Evaluator):
         return [self._result(rule, subject, criterion) for rule, criterion in due]
 
     def subject(self, evaluation_input: EvaluationInput) -> Any:
-        """What the rules look at."""
+        """Return what the rules look at."""
         return evaluation_input
 
     def score_rule(self, rule: Any, subject: Any, criterion: EvaluationCriteria) -> Score:
-        """The score of one rule; what it raises is a failed result of this rule alone."""
+        """Return the score of one rule. What it raises is a failed result of this rule alone."""
         raise NotImplementedError
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
-        """The score that AgentDock writes into a failed result."""
+        """Return the score that AgentDock writes into a failed result."""
         raise NotImplementedError
 
     def _result(self, rule: Any, subject: Any, criterion: EvaluationCriteria) -> EvaluationResult:
@@ -126,14 +126,16 @@ class RuleCheck(Component, contract="check"):
 
     @property
     def is_fast(self) -> bool:
-        """Whether no text can make the check slow. `RuleBased` runs ``inline`` where all are, else
-        ``process``.
+        """Tell whether no text can make the check slow.
+
+        `RuleBased` runs ``inline`` if all of its checks are fast, else in a ``process``.
         """
         return False
 
     def check(self, text: str) -> bool | Score:
-        """Whether the text passes; a `Score` of false may say why it fails. What it raises fails
-        this rule alone.
+        """Tell whether the text passes. A `Score` of false may say why the text fails.
+
+        What this method raises fails this rule alone.
         """
         raise EvaluationError(f"{self.type} does not implement check")
 
@@ -215,13 +217,12 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
             raise EvaluationError(
                 f"expected true or false, found {score.value!r}", error_type="invalid_score"
             )
-        outcome = (
-            "passed"
-            if score.value
-            else f"failed ({score.reasoning})"
-            if score.reasoning
-            else "failed"
-        )
+        if score.value:
+            outcome = "passed"
+        elif score.reasoning:
+            outcome = f"failed ({score.reasoning})"
+        else:
+            outcome = "failed"
         changed = {"value": _value_on(criterion, passed=score.value), "passed": score.value}
         return copy_with(
             score,

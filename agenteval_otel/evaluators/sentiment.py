@@ -128,7 +128,10 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         return load_lexicon(self.lexicon)
 
     def _sum(self, words: list[str]) -> tuple[int | float, list[str], list[str]]:
-        """The sum, and the words on either side of zero after negation, from the end of the text."""
+        """Return the sum, and the words on either side of zero after negation.
+
+        The words are in order from the end of the text.
+        """
         values = self._lexicon.values
         negators = _ORIGINAL_NEGATORS if self.agentdock_tokens else _NEGATORS
         counted = [
@@ -159,11 +162,10 @@ class Lexicon(NamedTuple):
 
 
 def load_lexicon(name: str) -> Lexicon:
-    """The lexicon of a name (``builtin``, ``afinn``), or of a UTF-8 file of ``word<TAB>value``
-    lines, values -5 to 5.
+    """Load the lexicon of a name (``builtin``, ``afinn``), or of a UTF-8 file.
 
-    Empty lines and lines that begin with ``#`` are ignored. ValueError names the line that is
-    wrong.
+    The file has ``word<TAB>value`` lines, with values from -5 to 5. Empty lines and lines that
+    begin with ``#`` are ignored. ValueError names the line that is wrong.
     """
     if name in (BUILTIN, AFINN):
         return _packaged(name)
@@ -236,9 +238,9 @@ _RUN = re.compile(f"[{WHITESPACE}]{{2,}}")
 
 
 def tokens(text: str) -> list[str]:
-    """Lower-cased words, and each emoji by itself.
+    """Return the words in lower case, and each emoji by itself.
 
-    Apostrophes (typographic ones become straight) and hyphens inside a word belong to it; all else
+    Apostrophes (typographic ones become straight) and hyphens inside a word belong to it. All else
     separates words.
     """
     text = text.lower()
@@ -250,9 +252,9 @@ def tokens(text: str) -> list[str]:
 
 
 def agentdock_tokens(text: str) -> list[str]:
-    """The words as AgentDock splits them: at spaces, line ends, some punctuation and runs of
-    whitespace.
+    """Return the words as AgentDock splits them.
 
-    Text without words gives one empty token.
+    It splits at spaces, line ends, some punctuation and runs of whitespace. Text without words
+    gives one empty token.
     """
     return _RUN.sub(" ", text.lower().translate(_ORIGINAL_PUNCTUATION)).strip(WHITESPACE).split(" ")

@@ -16,7 +16,7 @@ from agenteval_otel.semconv import SHADOW
 
 
 def declared_criteria(evaluator: Evaluator) -> tuple[EvaluationCriteria, ...]:
-    """The criteria of an evaluator as its results have them."""
+    """Return the criteria of an evaluator as its results have them."""
     if not evaluator.shadow:
         return evaluator.criteria()
     return tuple(
@@ -25,7 +25,7 @@ def declared_criteria(evaluator: Evaluator) -> tuple[EvaluationCriteria, ...]:
 
 
 def harmless(criterion: EvaluationCriteria, name: str) -> EvaluationCriteria:
-    """The criterion under this name, without weight and objective."""
+    """Return the criterion under this name, without weight, objective and `of_last`."""
     return criterion.model_copy(
         update={"name": name, "weight": 0.0, "objective": None, "of_last": None}
     )
@@ -34,11 +34,10 @@ def harmless(criterion: EvaluationCriteria, name: str) -> EvaluationCriteria:
 def asked_criteria(
     criteria: Sequence[EvaluationCriteria],
 ) -> tuple[tuple[EvaluationCriteria, ...], ...]:
-    """The criteria for the regular evaluators and those for the shadow evaluators, both without the
-    shadow suffix.
+    """Return the criteria for the regular evaluators, and those for the shadow evaluators.
 
-    A shadow evaluator gets its own version of a criterion if there is one, else the regular
-    version.
+    Both are without the shadow suffix. A shadow evaluator gets its own version of a criterion if
+    there is one, else the regular version.
     """
     present = {
         criterion.name: criterion for criterion in criteria if not criterion.name.endswith(SHADOW)
@@ -52,7 +51,7 @@ def asked_criteria(
 
 
 def shadow_results(results: list[EvaluationResult]) -> list[EvaluationResult]:
-    """The results of an evaluator that is tried, as they leave."""
+    """Return the results of an evaluator that is tried, as they are emitted."""
     return [
         copy_with(result, {"criterion_name": f"{result.criterion_name}{SHADOW}", "shadow": True})
         for result in results

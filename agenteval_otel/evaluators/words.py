@@ -37,15 +37,16 @@ _FEW = 32
 
 
 def collapsed(text: str) -> str:
-    """The text trimmed, each run of whitespace one space."""
+    """Return the text trimmed, with each run of whitespace as one space."""
     if any(map(text.__contains__, _DIFFERENT_WHITESPACE)):
         return _WHITESPACE_RUNS.sub(" ", text).strip(" ")
     return " ".join(text.split())
 
 
 def folded(text: str, *, case_sensitive: bool) -> str:
-    """The form in which text and terms are compared: composed (NFC), and lower-cased unless case
-    counts.
+    """Return the form in which text and terms are compared.
+
+    It is composed (NFC), and lower-cased unless case counts.
     """
     return composed(text if case_sensitive else text.lower())
 
@@ -75,7 +76,10 @@ class Terms:
         }
 
     def count(self, text: str) -> int:
-        """How often the terms occur, all taken together; occurrences of one term do not overlap."""
+        """Count how often the terms occur, all taken together.
+
+        Occurrences of one term do not overlap.
+        """
         if not self._whole_words:
             return sum(map(text.count, self._terms))
         if len(self._terms) <= _FEW:
@@ -90,7 +94,7 @@ class Terms:
         return total
 
     def _phrases_in(self, text: str, tokens: list[str]) -> Iterator[tuple[int, str]]:
-        """The position and the text of each phrase that begins and ends at token boundaries."""
+        """Yield position and text of each phrase that begins and ends at token boundaries."""
         if self._phrase_lengths.keys().isdisjoint(tokens):
             return
         ends = set(accumulate(map(len, tokens)))
@@ -104,7 +108,7 @@ class Terms:
 
     @cached_property
     def _phrase_lengths(self) -> dict[str, set[int]]:
-        """The lengths of the terms with several tokens, by their first token."""
+        """Return the lengths of the terms with several tokens, by their first token."""
         lengths: dict[str, set[int]] = {}
         for term in self._terms:
             first = _tokens_of(term)[0]
@@ -125,7 +129,7 @@ class Terms:
 
     @cached_property
     def _by_start(self) -> dict[str, list[str]]:
-        """The terms by the first characters of their first piece, at most three."""
+        """Return the terms by the first characters of their first piece, at most three."""
         by_start: dict[str, list[str]] = {}
         for term in self._terms:
             by_start.setdefault("".join(term.split()[:1])[:3], []).append(term)
@@ -133,7 +137,7 @@ class Terms:
 
 
 def _tokens_of(text: str) -> list[str]:
-    """The text cut into its words and, each by itself, all other characters."""
+    """Cut the text into its words and, each by itself, all other characters."""
     pattern = _ASCII_TOKENS if text.isascii() else _compiled(f"{_WORD_CHARACTER}+|.")
     tokens: list[str] = pattern.findall(text)
     return tokens
@@ -141,7 +145,7 @@ def _tokens_of(text: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _whole(term: str) -> Any:
-    """A pattern for the term, except inside a longer word."""
+    """Return a pattern for the term, except inside a longer word."""
     before = rf"(?<!{_WORD_CHARACTER})" if _compiled(_WORD_CHARACTER).match(term) else ""
     after = rf"(?!{_WORD_CHARACTER})" if _compiled(_WORD_CHARACTER).match(term[-1]) else ""
     return _compiled(before + re.escape(term) + after)

@@ -54,7 +54,7 @@ def monitor(
 
     Args:
         handler: The handler, where `monitor` is used bare.
-        agent: Name of the agent in telemetry; the handler's qualified name when left out.
+        agent: Name of the agent in telemetry. By default the handler's qualified name.
         evaluators: Instances, functions, type names or ``{type: ...}`` mappings.
         sample_rate: Share of the calls that are evaluated, 0 to 1. It (or `sampler`) removes the
             default limit of ten evaluated responses a second.
@@ -64,7 +64,7 @@ def monitor(
             configured one off.
         capture: ``capture(arguments, answer)`` returns further facts (see `annotate`) as a mapping,
             on the background thread, with the arguments by name.
-        storage: A storage provider or several; replaces the configured ones.
+        storage: A storage provider or several. They replace the configured ones.
         pipeline: The pipeline to use instead of the configured one.
         unknown: Other arguments are refused.
 

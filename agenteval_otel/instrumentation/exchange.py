@@ -85,20 +85,21 @@ class Middleware:
         Args:
             app: The application.
             routes: Paths such as ``/chat``, ``/agents/{name}/ask``, ``/v1/*``, each with a method
-                before it where only that one is meant (``POST /chat``); without one, every method
-                but HEAD and OPTIONS. Or a mapping from such paths to the names of agents. The first
-                that matches counts. ``WS /chat`` (ASGI) is a route of WebSockets: each text message
-                received is a prompt, and the messages sent until the next one are its answer.
-            agent: Name of the agent in telemetry; the route's path when left out.
+                before it if only that one is meant (``POST /chat``). Without one, every method but
+                HEAD and OPTIONS is meant. Or a mapping from such paths to the names of agents. The
+                first that matches counts. ``WS /chat`` (ASGI) is a route of WebSockets: each text
+                message received is a prompt, and the messages sent until the next one are its
+                answer.
+            agent: Name of the agent in telemetry. By default the route's path.
             prompt: Picks the prompt from the request's body: JSON or a form read, else text. By
-                default the usual fields; without a body, those of the query.
+                default the usual fields, without a body those of the query.
             response: Picks the answer from the response's body: JSON read, a list of what
                 server-sent events carry, else text. By default the usual fields, and the text of a
                 stream.
             capture: ``capture(request, body)`` returns further facts (see `annotate`) as a mapping.
                 The request has ``method``, ``path``, ``query``, ``headers`` (lower case) and
                 ``body``. The three functions run on the background thread.
-            max_body_bytes: How much of each body is kept; what is longer is marked as truncated.
+            max_body_bytes: How much of each body is kept. What is longer is marked as truncated.
             reference_header: Adds this header to the responses of captured routes, sampled or not,
                 with what `evaluation_reference` gives: the page sends it back with its feedback.
             evaluators: As of `monitor`, like all that follows.
@@ -161,8 +162,10 @@ class Middleware:
     def begin(
         self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]]
     ) -> tuple[Exchange | None, str | None]:
-        """The exchange of a request, None where its route is not captured or the call is not
-        monitored; and the reference for its response's header, where one is wanted."""
+        """Return the exchange of a request, and the reference for its response's header. The
+        exchange is None if the route is not captured or the call is not monitored. The reference is
+        None if none is wanted.
+        """
         for route in self._routes:
             if route.takes(method) and route.pattern.fullmatch(path):
                 route.has_requests = True
@@ -279,7 +282,9 @@ class Exchange:
             self.request.set_headers(request["headers"])
 
     def begin_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Take the status and the headers of the response; a later one replaces an earlier."""
+        """Take the status and the headers of the response. A later response replaces an earlier
+        one.
+        """
         try:
             self._status = status
             self.response.set_headers(dict(headers))
@@ -311,7 +316,7 @@ class Exchange:
     def end(
         self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = ""
     ) -> None:
-        """End the call; later calls of `end` do nothing. `unread` is the reason why the body cannot
+        """End the call. Later calls of `end` do nothing. `unread` is the reason why the body cannot
         be read.
         """
         if self.ended:
@@ -518,7 +523,7 @@ class _Body:
         self.kind = self.unread = ""
 
     def set_headers(self, headers: Mapping[str, str]) -> None:
-        """Of names in lower case."""
+        """Take the headers, with names in lower case."""
         self.kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         self.has_length = "content-length" in headers
         encoding = headers.get("content-encoding", "").strip().lower()
@@ -543,7 +548,9 @@ class _Body:
 
 
 def _remote_context(headers: dict[str, str]) -> Context | None:
-    """The context that a request brings, where no span of this process is current; None for none."""
+    """Return the context that a request brings, if no span of this process is current. Return None
+    if it brings none.
+    """
     if trace.get_current_span() is not trace.INVALID_SPAN:
         return None
     context = propagate.extract(headers)
@@ -551,7 +558,7 @@ def _remote_context(headers: dict[str, str]) -> Context | None:
 
 
 def _request(request: dict[str, Any]) -> None:
-    """Stands for the route's handler, whose only argument is the request."""
+    """Stand for the route's handler, whose only argument is the request."""
 
 
 def _reader(
@@ -559,8 +566,8 @@ def _reader(
     response: Callable[[Any], Any] | None,
     capture: Callable[..., Any] | None,
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]] | None:
-    """The handler's ``capture=`` function, which reads the bodies for those of the user; None where
-    there are none.
+    """Return the handler's ``capture=`` function, which reads the bodies for those of the user.
+    Return None if there are none.
     """
     if prompt is response is capture is None:
         return None
@@ -582,7 +589,7 @@ def _reader(
 
 
 def _parsed(routes: Any, agent: str | None) -> list[tuple[str | None, re.Pattern[str], str]]:
-    """Method, pattern and agent of each route."""
+    """Return method, pattern and agent of each route."""
     if isinstance(routes, str) or not isinstance(routes, Sequence | Mapping) or not routes:
         raise ConfigurationError(
             f"expected a list of paths such as ['/chat'], found {routes!r}", path="routes"
@@ -601,7 +608,9 @@ def _parsed(routes: Any, agent: str | None) -> list[tuple[str | None, re.Pattern
 
 
 def _pattern(path: str) -> str:
-    """A path's regular expression: ``{name}`` is one segment, ``*`` at the end is all that follows."""
+    """Return a path's regular expression. In it ``{name}`` is one segment, and ``*`` at the end is
+    all that follows.
+    """
     pattern = ""
     at = 0
     for part in _PART.finditer(path):

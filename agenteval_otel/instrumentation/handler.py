@@ -115,15 +115,17 @@ class Handler:
         return f"<Handler {self.agent} {self.binding.settings!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
-        """Use a pipeline from now on; raises `ConfigurationError` where the handler's own settings
-        do not fit.
+        """Use a pipeline from now on. Raises `ConfigurationError` if the handler's own settings do
+        not fit.
         """
         settings = self._settings_for(pipeline)
         self.binding = Binding(self.agent, settings, pipeline, of_spans=self._of_spans)
         prepare_models(self.agent, settings.runner.evaluators, "evaluators")
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
-        """Decide, count, and for a sampled call begin it; None when the call is not monitored."""
+        """Decide, count, and begin the call if it is sampled. Return None if the call is not
+        monitored. A call that is not sampled is begun only for its span, or within another call.
+        """
         try:
             outer = CURRENT.get()
             if outer is EVALUATING or (not _thread.is_host and under_evaluation()):
@@ -227,7 +229,7 @@ class Handler:
         self._end_span(call)
 
     def _keep(self, call: CapturedCall, answer: Any) -> int:
-        """Detach the answer from the host; returns about how many bytes the call keeps alive."""
+        """Detach the answer from the host. Return about how many bytes the call keeps alive."""
         # `call.size_bytes` counts what was copied; plain text is not copied, so `getsizeof`
         # measures it.
         size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
@@ -250,7 +252,7 @@ class Handler:
         return size + call.size_bytes
 
     def _ends_late(self, call: CapturedCall) -> bool:
-        """Whether the call's span may end on the background thread."""
+        """Tell whether the call's span may end on the background thread."""
         if not self.binding.pipeline.late_spans or call.pid != _pid():
             return False
         if not call.settings.emitter.providers.takes_late_spans() or not MEMORY.open_spans.reserve(
@@ -261,7 +263,7 @@ class Handler:
         return True
 
     def _end_span(self, call: CapturedCall) -> None:
-        """End the call's own span here and now; a forked child leaves the copy of its parent's span
+        """End the call's own span here and now. A forked child leaves the copy of its parent's span
         alone.
         """
         span = call.take_span()
@@ -307,7 +309,7 @@ class Handler:
             return  # it runs on none
 
     def decide_after(self, call: CapturedCall) -> bool:
-        """Call the sampler with the facts of the answer; False if the call is not processed
+        """Call the sampler with the facts of the answer. Return False if the call is not processed
         further.
         """
         try:
@@ -436,7 +438,7 @@ class Handler:
         call: CapturedCall | None = None,
         outcome: str = PIPELINE_FAILED,
     ) -> None:
-        """Count what broke on the caller's thread; a call that was not settled yet is settled by
+        """Count what broke on the caller's thread. A call that was not settled yet is settled by
         it.
         """
         try:

@@ -27,8 +27,8 @@ SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Contex
 def _context_functions() -> tuple[
     Callable[[], Context], Callable[[Context], Any], Callable[[Any], None]
 ]:
-    """Those of the variable that has the current context, or the public ones where the host keeps
-    it elsewhere.
+    """Return the functions of the variable that has the current context. They are the public ones
+    if the host keeps the context elsewhere.
     """
     ours = Context({"agenteval": "which variable is it"})
     token = otel_context.attach(ours)
@@ -78,7 +78,7 @@ class Scope:
             self._broken(SCOPE, error)
 
     def close(self, call: CapturedCall) -> None:
-        """Undo `open`; a coroutine closed from elsewhere runs in another context, with nothing to
+        """Undo `open`. A coroutine closed from elsewhere runs in another context, with nothing to
         undo.
         """
         token, call.token = call.token, None
@@ -94,7 +94,9 @@ class Scope:
             self._detach(call)
 
     def around(self, call: CapturedCall, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A step of a stream under the call's own span, which is never current across a yield."""
+        """Return a step of a stream under the call's own span, which is never current across a
+        yield.
+        """
 
         def within(value: Any) -> Any:
             self._attach(call)
@@ -108,7 +110,7 @@ class Scope:
     def around_async(
         self, call: CapturedCall, step: Callable[[Any], Awaitable[Any]]
     ) -> Callable[[Any], Any]:
-        """The same for a step that is awaited."""
+        """Return the same for a step that is awaited."""
 
         async def within(value: Any) -> Any:
             self._attach(call)

@@ -104,8 +104,8 @@ class SpanEvaluation:
     def evaluate(
         self, traces: Sequence[AssembledTrace], receipts: Sequence[Receipt | None] = ()
     ) -> None:
-        """Submit the answers of the traces, each with its receipt if there are any; all are read
-        first, which takes less time than both steps for each.
+        """Submit the answers of the traces, each with its receipt if there are any. All traces are
+        read first, which takes less time than both steps for each.
         """
         spans = [without_evaluations(trace.spans) for trace in traces]
         readings = read_traces(spans, nested_agents=self._nested)
@@ -181,7 +181,7 @@ class SpanEvaluation:
         count(SPANS_READ, others - reading.left_out - reading.not_understood.total())
 
     def count_assembled(self, assembler: TraceAssembler) -> None:
-        """Count the spans that were not read with a trace; the assembler counts anew from now on."""
+        """Count the spans that were not read with a trace. The assembler then counts anew."""
         count = (self._pipeline or default_pipeline()).accounting.count_spans
         unread, assembler.unread = assembler.unread, Counter()
         for (outcome, scope), spans in unread.items():
@@ -200,8 +200,8 @@ class SpanEvaluation:
             )
 
     def _handler(self, agent: str) -> Handler:
-        """Return the handler with the agent's settings: one for each agent that the settings name,
-        whatever service it comes from, and one for all others.
+        """Return the handler with the agent's settings. There is one for each agent that the
+        settings name, whatever service it comes from, and one for all others.
         """
         pipeline = self._pipeline or default_pipeline()
         name = pipeline.handler_of(agent)
@@ -290,13 +290,13 @@ def _submit_call(
 
 
 def place_of(resource: Mapping[str, Any]) -> dict[str, str]:
-    """The service and the environment of a resource, as far as it has them."""
+    """Return the service and the environment of a resource, as far as it has them."""
     place = {"service": resource.get(SERVICE_NAME), "environment": environment_of(resource)}
     return {name: clean(str(value), _MAX_CHARS) for name, value in place.items() if value}
 
 
 def origin_of(place: Mapping[str, str]) -> Labels:
-    """The attributes of a service and an environment."""
+    """Return the attributes of a service and an environment."""
     return tuple((ANNOTATIONS[fact], value) for fact, value in place.items())
 
 
@@ -306,11 +306,11 @@ def agent_of(agent: str | None, resource: Mapping[str, Any]) -> str:
 
 
 def _answered() -> None:
-    """Stands for the function that spans do not show."""
+    """Stand for the function that spans do not show."""
 
 
 def _unreadable(mapped: Mapped) -> CaptureReason | None:
-    """Return why an answer is not evaluated. None for one with something to judge."""
+    """Return why an answer is not evaluated, or None for one with something to judge."""
     if mapped.content_switch is not None:
         return "no_content"
     return "unknown_parts" if mapped.is_unread else None
@@ -322,8 +322,8 @@ def _context_of(span: ReadSpan, *, is_remote: bool) -> SpanContext:
 
 
 def _monitored(spans: list[ReadSpan]) -> list[int | None]:
-    """The ids of spans evaluated elsewhere: marked with `EVALUATION_SAMPLED`, or the parent of a
-    run span.
+    """Return the ids of spans evaluated elsewhere. They are marked with `EVALUATION_SAMPLED`, or
+    the parent of a run span.
     """
     monitored: list[int | None] = []
     for span in spans:
@@ -336,7 +336,7 @@ def _monitored(spans: list[ReadSpan]) -> list[int | None]:
 
 
 def below(spans: Iterable[ReadSpan], tops: list[Any]) -> set[int]:
-    """The ids of these spans, and of all below them."""
+    """Return the ids of these spans, and of all below them."""
     known = dict.fromkeys(tops, True)
     if not known:
         return set()
@@ -355,7 +355,7 @@ def below(spans: Iterable[ReadSpan], tops: list[Any]) -> set[int]:
 
 
 def without_evaluations(spans: Sequence[ReadSpan]) -> Sequence[ReadSpan]:
-    """The spans that are neither evaluations nor below one."""
+    """Return the spans that are neither evaluations nor below one."""
     ours = below(spans, [span.span_id for span in spans if span.is_evaluation])
     return [span for span in spans if span.span_id not in ours] if ours else spans
 
@@ -363,7 +363,7 @@ def without_evaluations(spans: Sequence[ReadSpan]) -> Sequence[ReadSpan]:
 def trace_is_concerned(
     erasure: Erasure, trace_id: int, spans: Sequence[ReadSpan], events: Sequence[ReadEvent]
 ) -> bool:
-    """Whether a span or an event has one of the ids as a value, or ended before the moment."""
+    """Tell whether a span or an event has one of the ids as a value, or ended before the moment."""
     every = [*events, *(event for span in spans for event in span.events)]
     return any(
         erasure.is_before(span.end_ns) or erasure.is_mentioned(span.attributes) for span in spans
@@ -419,10 +419,10 @@ class AgentEvalSpanProcessor(SpanProcessor):
         self._is_shut_down = False
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing: a span is read when it has ended."""
+        """Do nothing: a span is read when it has ended."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Keep the span for the background thread; raises nothing, and takes no lock."""
+        """Keep the span for the background thread. Raises nothing, and takes no lock."""
         try:
             if (
                 self._is_shut_down
@@ -445,12 +445,12 @@ class AgentEvalSpanProcessor(SpanProcessor):
             self._broken(error)
 
     def bind(self, pipeline: Pipeline) -> None:
-        """Drain with this pipeline from now on; called when another one is configured."""
+        """Drain with this pipeline from now on. It is called when another one is configured."""
         pipeline.sources.add(self)
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Submit the answers that have come so far, `last` also those that wait for a parent; False
-        out of time.
+        """Submit the answers that have come so far, with `last` also those that wait for a parent.
+        Return False if the time ran out.
         """
         if not self._worker.has_thread:
             return True
@@ -458,7 +458,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
         return self._worker.submit(partial(self._look, done, last)) and done.wait(timeout_s)
 
     def erase(self, erasure: Erasure) -> int:
-        """Give up the traces that wait and have a span with one of the ids; their number."""
+        """Remove the waiting traces that match the erasure, and return how many."""
         if not self._worker.has_thread:
             return 0
         removed = list[int]()
@@ -479,12 +479,12 @@ class AgentEvalSpanProcessor(SpanProcessor):
         return len(removed)
 
     def state(self) -> dict[str, int]:
-        """What waits: traces, and the spans' bytes, of the budget that all parts share."""
+        """Return what waits: traces, and the spans' bytes, of the budget that all parts share."""
         return {"size": self._assembler.traces, "bytes": self._assembler.size_bytes, "max_bytes": 0}
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Evaluate the answers that have come so far; blocks for at most so long. True where all
-        were evaluated.
+        """Evaluate the answers that have come so far. Blocks for at most so long. Return True if
+        all were evaluated.
 
         A model call whose parent has not ended yet goes on waiting for it: it may be a step of an
         agent's answer. Results are not flushed: the provider that asks has its own processors for
@@ -496,7 +496,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
         return pipeline.dispatcher.flush(max(0.0, deadline - time.monotonic())) and drained
 
     def shutdown(self) -> None:
-        """Evaluate what has come, and take no further span; blocks for at most three seconds.
+        """Evaluate what has come, and take no further span. Blocks for at most three seconds.
 
         The results are passed on when this returns: processors that the provider shuts down later
         export them.
@@ -558,8 +558,9 @@ class AgentEvalSpanProcessor(SpanProcessor):
 
 
 def _size_of(span: ReadableSpan) -> int:
-    """Return how many bytes a span keeps alive: its texts and lists as Python keeps them, and about
-    what all else takes. The resource is the provider's. On the host's thread: a few microseconds.
+    """Return how many bytes a span keeps alive. They are its texts and lists as Python keeps them,
+    and about what all else takes. The resource is the provider's. It runs on the host's thread, for
+    a few microseconds.
     """
     size_bytes = _SPAN_BYTES + getsizeof(span.name) + _size_of_attributes(span.attributes)
     if span.status.description is not None:

@@ -160,8 +160,8 @@ def check_function(function: Any, path: str) -> None:
 
 
 def _check_place(function: Any, name: str) -> None:
-    """Refuse a handler that is monitored under this name already, and warn where a route has it
-    without `monitor`.
+    """Refuse a handler that is monitored under this name already. Warn if a route has it without
+    `monitor`.
     """
     if name in getattr(function, _AGENTS, ()):
         raise ConfigurationError(
@@ -202,7 +202,7 @@ def _check_answers(function: Any, name: str) -> None:
 
 
 def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
-    """The monitored form of a handler, by its kind; a callable object counts as what its
+    """Return the monitored form of a handler, by its kind. A callable object counts as what its
     ``__call__`` is.
     """
     shape = function
@@ -218,7 +218,7 @@ def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
 
 
 def unmonitored(function: Any) -> Any:
-    """The handler below our own wrappers, or what was given."""
+    """Return the handler below our own wrappers, or what was given."""
     while getattr(function, "__globals__", None) is globals():
         function = function.__wrapped__
     return function
@@ -422,7 +422,7 @@ def _enter(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> C
 
 
 def _kept(call: CapturedCall | None, chunk: Any, chunks: list[Any]) -> int:
-    """Keep a chunk that is no text; returns what it takes of the stream's cap."""
+    """Keep a chunk that is no text. Return what it takes of the stream's cap."""
     try:
         return 0 if call is None else call.keep_chunk(chunk, chunks)
     except Exception:
@@ -452,8 +452,9 @@ def _leave(
 
 
 def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
-    """The first step of an inner stream, hidden from the event loop's hooks: the loop tracks the
-    outer stream, and would close both concurrently when it ends."""
+    """Return the first step of an inner stream, hidden from the event loop's hooks. The loop tracks
+    the outer stream, and would close both concurrently when it ends.
+    """
 
     def send(value: Any) -> Any:
         hooks = sys.get_asyncgen_hooks()
@@ -467,8 +468,8 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
 
 
 def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
-    """Whether the answer is a web framework's response whose body is streamed: the call then ends
-    with the body.
+    """Follow the body of a web framework's response if it is streamed, and return whether it is.
+    The call then ends with the body.
 
     The response stays the host's own object, and its pieces pass as they come.
     """
@@ -538,16 +539,17 @@ _FOLLOW: dict[int, Callable[[Callable[..., Any], Handler, CapturedCall], Callabl
 
 
 def annotate(**facts: Unpack[Facts]) -> None:
-    """Add facts to the monitored call that is running; never raises, does nothing outside of a
-    sampled call.
+    """Add facts to the monitored call that is running. Never raises.
+
+    It does nothing outside of a sampled call.
 
     Facts are detached from the host when the handler ends, and read on the background thread. Type
-    checkers refuse an unknown fact; at run time it is counted as ``annotate:<name>`` and left out,
+    checkers refuse an unknown fact. At run time it is counted as ``annotate:<name>`` and left out,
     like a value of the wrong type.
 
     Args:
         facts: Any of the keywords of `agenteval_otel.capture.Facts`. ``context`` is a mapping or a
-            list of documents, ``cost`` is in USD; ``tool_calls`` and ``tags`` are added to those
+            list of documents, ``cost`` is in USD. ``tool_calls`` and ``tags`` are added to those
             set before, any other fact replaces the earlier one. Results are sliced by
             ``prompt_name``, ``prompt_version``, ``user_id`` (hashed), ``environment``,
             ``experiment`` and ``arm``, and up to 16 ``tags``: attributes of spans and events,
@@ -576,13 +578,15 @@ def annotate(**facts: Unpack[Facts]) -> None:
 
 
 def evaluation_reference() -> str:
-    """A reference to the monitored call that is running, sampled or not, to hand to whatever
-    collects feedback.
+    """Return a reference to the monitored call that is running, sampled or not.
+
+    It is there to be handed to whatever collects feedback.
 
     Send it with the answer, and pass it to `record_feedback` or `record_score` when the user has
-    spoken. It holds the ids of the call, its trace and its span, and the agent's name; no content.
-    It is not signed: who may send feedback is for the application to say. Of a sampled call it is
-    the same every time; of another one each has an id of its own, and the same span. Never raises.
+    spoken. It holds the ids of the call, its trace and its span, and the agent's name. It holds no
+    content. It is not signed: who may send feedback is for the application to say. Of a sampled
+    call it is the same every time. Of another one each has an id of its own, and the same span.
+    Never raises.
     """
     try:
         call = _running_call()
@@ -598,9 +602,9 @@ def evaluation_reference() -> str:
 
 
 def _running_call() -> CapturedCall | None:
-    """The innermost monitored call on this stack; in a task or thread that a handler started, the
-    inherited one. (A stream's context is its consumer's, where a context variable would leak: its
-    frame is looked for instead.)
+    """Return the innermost monitored call on this stack. In a task or thread that a handler
+    started, it is the inherited one. (A stream's context is its consumer's, where a context
+    variable would leak: its frame is looked for instead.)
     """
     frame: Any = sys._getframe(2)
     while frame is not None:

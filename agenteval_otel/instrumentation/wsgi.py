@@ -104,7 +104,7 @@ class _Pieces:
         return piece
 
     def close(self) -> None:
-        """Close the body; the server does so in the end, whether it has read everything or not."""
+        """Close the body. The server does so in the end, whether it has read everything or not."""
         try:
             if callable(close := getattr(self._body, "close", None)):
                 close()

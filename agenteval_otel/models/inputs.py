@@ -191,7 +191,7 @@ class Annotations(Value):
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Those that are set, by the names of their attributes."""
+        """Return the annotations that are set, by the names of their attributes."""
         if _ANNOTATED.isdisjoint(self.__pydantic_fields_set__):
             return {}
         named = {
@@ -308,18 +308,21 @@ class EvaluationInput(Annotations):
         return {"documents": list(value)} if isinstance(value, list | tuple) else value
 
     def text_at(self, field: str = "response") -> str | None:
-        """Text of a field, by the specification's path rules; None when there is no text.
+        """Return the text of a field, by the specification's path rules. Return None if there is no
+        text.
 
         The root is ``response`` (also of an empty name), ``prompt``, ``groundTruth`` or
-        ``context``; the rest is walked key by key, list indexes as segments (``context.list.1``). A
-        message yields its first ``text`` part, or its ``content``; messages yield the assistant's
+        ``context``. The rest is walked key by key, list indexes as segments (``context.list.1``). A
+        message yields its first ``text`` part, or its ``content``. Messages yield the assistant's
         last one, if only tool messages follow it.
         """
         value = self.value_at(field)
         return value if isinstance(value, str) else _text_of(value)
 
     def value_at(self, field: str = "response") -> Any:
-        """The value of a field as it stands, by the same path rules; None when there is none."""
+        """Return the value of a field as it is, by the same path rules. Return None if there is
+        none.
+        """
         root, _, path = (field or "response").partition(".")
         name = ROOTS.get(root)
         value = None if name is None else _plain(getattr(self, name))
@@ -330,18 +333,18 @@ class EvaluationInput(Annotations):
 
     @property
     def module(self) -> str | None:
-        """The part of the system that answered: ``metadata["module"]``, else the agent."""
+        """Return the part of the system that answered: ``metadata["module"]``, else the agent."""
         names = ((self.metadata or {}).get("module"), self.agent, self.agent_id)
         return next((name for name in names if isinstance(name, str) and name.strip()), None)
 
     @cached_property
     def response_text(self) -> str:
-        """The answer as text; empty when it has none."""
+        """Return the answer as text. The text is empty if the answer has none."""
         return self.text_at("response") or ""
 
 
 def _plain(value: Any) -> Any:
-    """Values of ours in their JSON form, so that paths mean the same everywhere."""
+    """Return values of ours in their JSON form, so that paths mean the same everywhere."""
     return (
         value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
     )
@@ -372,8 +375,8 @@ def _is_message(value: Any) -> bool:
 
 
 def _answer_among(messages: list[Any]) -> Any:
-    """The assistant's last message; None where a message that is no tool's follows it, or an item
-    is no message.
+    """Return the assistant's last message. Return None if a message that is no tool's follows it,
+    or if an item is no message.
     """
     if not all(map(_is_message, messages)):
         return None
@@ -395,7 +398,7 @@ def _texts_of(parts: Any) -> list[str]:
 
 
 def references_of(ground_truth: Any) -> list[Any]:
-    """The reference answers: the first 100 of a list of texts, else the one value."""
+    """Return the reference answers: the first 100 of a list of texts, else the one value."""
     is_list = isinstance(ground_truth, list | tuple) and all(
         isinstance(item, str) for item in ground_truth
     )
@@ -404,7 +407,7 @@ def references_of(ground_truth: Any) -> list[Any]:
 
 @cache
 def names_of(model: type[Value]) -> frozenset[str]:
-    """The names of its fields, in snake_case and camelCase."""
+    """Return the names of a model's fields, in snake_case and camelCase."""
     return frozenset(
         name for key, field in model.model_fields.items() for name in (key, field.alias or key)
     )
@@ -417,7 +420,7 @@ is kept pending.
 
 
 def is_blank(answer: Any) -> bool:
-    """Whether there is no reference answer: None, or blank text."""
+    """Tell whether there is no reference answer: None, or blank text."""
     return answer is None or (isinstance(answer, str) and not answer.strip())
 
 
@@ -451,7 +454,7 @@ _SUMS = ("cost", "duration_s", "turns")
 
 
 def conversation_fields(turns: Sequence[EvaluationInput]) -> dict[str, Any]:
-    """The fields of the input of a whole conversation, by its turns, oldest first.
+    """Return the fields of the input of a whole conversation, by its turns, oldest first.
 
     A sum is set only if each turn has the value. Turns without an answer, like a final user
     message, do not count.
@@ -479,7 +482,7 @@ def _sum(parts: list[Any]) -> Any:
 
 
 def _history(turns: Sequence[EvaluationInput]) -> Iterator[Message]:
-    """The messages before the last answer: the first turn's history, then turn by turn."""
+    """Yield the messages before the last answer: the first turn's history, then turn by turn."""
     before = turns[0].message_history or []
     yield from before
     for number, turn in enumerate(turns):
@@ -499,7 +502,7 @@ def _history(turns: Sequence[EvaluationInput]) -> Iterator[Message]:
 
 
 def turns_of_messages(messages: Sequence[Message]) -> Iterator[EvaluationInput]:
-    """Split a conversation into turns: each begins with a user message and has the agent's answers
+    """Split a conversation into turns. Each begins with a user message and has the agent's answers
     and tool calls.
 
     Tool results are matched to calls by id, else in order. Messages before the first question are

@@ -50,12 +50,12 @@ class JudgeCall(NamedTuple):
 
     @property
     def model(self) -> str:
-        """The model that is asked."""
+        """Return the name of the model that is asked."""
         return str(self.judge.model)
 
     @property
     def error_type(self) -> str | None:
-        """The error of a call that was sent; None if it succeeded or was not sent."""
+        """Return the error of a call that was sent. Return None if it succeeded or was not sent."""
         return self.outcome if self.was_sent and self.outcome != ANSWERED else None
 
 
@@ -84,7 +84,7 @@ class CallObserver(Protocol):
     """
 
     def on_call(self, call: JudgeCall) -> None:
-        """A judge call has ended."""
+        """Receive a judge call that has ended."""
 
 
 OBSERVER: ContextVar[CallObserver | None] = ContextVar("agenteval_judge_observer", default=None)
@@ -93,8 +93,8 @@ OBSERVER: ContextVar[CallObserver | None] = ContextVar("agenteval_judge_observer
 
 @contextmanager
 def observed_by(observer: CallObserver) -> Iterator[None]:
-    """While it is open, the observer sees every judge call of this context and of the tasks started
-    in it.
+    """Let the observer see every judge call of this context during the block. Those of the tasks
+    started in it are seen too.
     """
     token = OBSERVER.set(observer)
     try:

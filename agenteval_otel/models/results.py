@@ -62,8 +62,8 @@ number of any library too.
 
 
 def unit_of(*, conversation: str | None, session: str | None, trace: str | None) -> str | None:
-    """Return what an answer shares with those that it is no independent news beside: its
-    conversation, else its session, else its trace. None for an answer that stands alone.
+    """Return what an answer shares with those that it is no independent news beside. This is its
+    conversation, else its session, else its trace. Return None for an answer that has none of them.
     """
     return conversation or session or trace
 
@@ -153,17 +153,16 @@ class EvaluationResult(Value):
         return data
 
     def __str__(self) -> str:
-        """One line: the criterion, the outcome, the score and why."""
+        """Return one line: the criterion, the outcome, the score and why."""
         return " ".join(cell for cell in self._cells() if cell)
 
     def _cells(self) -> tuple[str, str, str, str]:
-        value = (
-            f"{self.score:.2f}"
-            if isinstance(self.score, float)
-            else ""
-            if self.score is None
-            else str(self.score)
-        )
+        if isinstance(self.score, float):
+            value = f"{self.score:.2f}"
+        elif self.score is None:
+            value = ""
+        else:
+            value = str(self.score)
         outcome = self.status if self.status != "scored" else self.label or self.status
         why = self.error or self.skip_reason or self.reasoning or self.reason_code or ""
         cells = (self.criterion_name, outcome, "" if value == outcome else value, why)
@@ -173,15 +172,15 @@ class EvaluationResult(Value):
 
     @property
     def status(self) -> Literal["scored", "skipped", "failed"]:
-        """``failed`` when the evaluator broke, ``skipped`` when it abstained, else ``scored``."""
+        """Return ``failed`` if the evaluator broke, ``skipped`` if it abstained, else ``scored``."""
         if self.error:
             return "failed"
         return "skipped" if self.skip_reason is not None else "scored"
 
     @property
     def judge_model(self) -> str | None:
-        """The model that judged, as its provider names it; of stored results too. None where none
-        did.
+        """Return the model that judged, as its provider names it. Stored results have it too.
+        Return None if no model judged.
         """
         if self.judgement is not None:
             return self.judgement.model or None
@@ -190,7 +189,7 @@ class EvaluationResult(Value):
         return model if isinstance(model, str) else None
 
     def original_json(self) -> dict[str, Any]:
-        """The original framework's JSON shape, where an errored result carries the filler score of
+        """Return the original framework's JSON form. A result with an error has the filler score of
         its evaluator.
         """
         optional = {"reasoning": self.reasoning, "error": self.error, "metadata": self.metadata}
@@ -278,16 +277,20 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
 
     @property
     def due_ns(self) -> int | None:
-        """Since when the evaluation could begin. None where the answer waited for something else."""
+        """Return since when the evaluation could begin. Return None if the answer waited for
+        something else.
+        """
         has_waited = self.late is not None or self.replayed or "conversation" in self.metadata
         return None if has_waited else self.response_ended_ns
 
     def __str__(self) -> str:
-        """The overall score, and a line for each result and each error of the run."""
+        """Return the overall score, and a line for each result and each error of the run."""
         return "\n  ".join([f"overall score {self._overall}", *aligned(self._rows())])
 
     def __repr__(self) -> str:
-        """One line: in a list, and in the report of a test, the whole result would hide the others."""
+        """Return one line. In a list, and in the report of a test, the whole result would hide the
+        others.
+        """
         outcomes = ", ".join(" ".join(row[:2]) for row in self._rows())
         return f"<AggregatedEvaluationResult {self._overall}: {brief(outcomes, _LINE)}>"
 
@@ -322,7 +325,9 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
 
     @property
     def module(self) -> str | None:
-        """The part of the system that answered, where the input is there to tell; else the agent."""
+        """Return the part of the system that answered, if the input is there to tell. Otherwise
+        return the agent.
+        """
         return (
             self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
         )
@@ -336,7 +341,9 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
         }
 
     def original_json(self) -> dict[str, Any]:
-        """AgentDock's JSON form; results of evaluators that raised are in ``runErrors`` only."""
+        """Return AgentDock's JSON form. Results of evaluators that raised are in ``runErrors``
+        only. Skipped results are left out.
+        """
         snapshot = self.input_snapshot
         optional = {
             "overallScore": self.overall_score,

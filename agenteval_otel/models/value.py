@@ -19,8 +19,8 @@ V = TypeVar("V", bound="Value")
 def by_name(
     model: type[BaseModel], args: tuple[Any, ...], fields: dict[str, Any]
 ) -> dict[str, Any]:
-    """The fields with the positional arguments by their names, which are those of fields with
-    ``kw_only=False``.
+    """Return the fields with the positional arguments by their names. These are the names of the
+    fields with ``kw_only=False``.
 
     Raises:
         TypeError: There are more arguments than such fields, or a field is given twice.
@@ -42,7 +42,7 @@ def by_name(
 
 
 def field_names(model: type[BaseModel]) -> list[str]:
-    """The names of its fields, its own before inherited ones."""
+    """Return the names of a model's fields, its own before inherited ones."""
     own = [name for name in inspect.get_annotations(model) if name in model.model_fields]
     return [*dict.fromkeys((*own, *model.model_fields))]
 
@@ -69,13 +69,13 @@ class Value(BaseModel):
 
 
 def construct(model: type[V], fields: dict[str, Any]) -> V:
-    """A value from known fields of the right types; missing ones get their defaults."""
+    """Build a value from known fields of the right types. Missing fields get their defaults."""
     defaults, allows_extra = _shape_of(model)
     return _assembled(model, defaults | fields, set(fields), {} if allows_extra else None, None)
 
 
 def copy_with(value: V, changes: dict[str, Any]) -> V:
-    """A copy with other fields; cached properties are not copied."""
+    """Return a copy with other fields. Cached properties are not copied."""
     model = type(value)
     if value.__pydantic_extra__:
         copied = value.model_copy(update=changes)
@@ -93,7 +93,7 @@ def copy_with(value: V, changes: dict[str, Any]) -> V:
 
 
 def completed(value: V, fields: dict[str, Any]) -> V:
-    """Set further fields of a value that was just built and is not shared yet; returns the same
+    """Set further fields of a value that was just built and is not shared yet. Return the same
     value.
     """
     value.__dict__.update(fields)
@@ -115,7 +115,7 @@ def _assembled(
 
 @cache
 def _shape_of(model: type[Value]) -> tuple[dict[str, Any], bool]:
-    """The fields with their defaults, and whether there may be others."""
+    """Return the fields with their defaults, and whether there may be others."""
     defaults = {
         name: field.get_default(call_default_factory=True)
         for name, field in model.model_fields.items()
@@ -167,8 +167,8 @@ T = TypeVar("T")
 
 
 def snapshot_of(value: T) -> T:
-    """A copy in which lists, mappings, sets and values are its own, down to a depth; all else is
-    shared.
+    """Return a copy whose lists, mappings, sets and values are its own, down to a depth. All else
+    is shared.
     """
     copied: T = _copied(value, _MAX_DEPTH, {})
     return copied

@@ -89,7 +89,9 @@ InputLike: TypeAlias = EvaluationInput | Mapping[str, Any]
 
 
 def as_input(value: Any, *, path: str = "evaluation_input") -> EvaluationInput:
-    """The input itself, or of a mapping; else `ConfigurationError` with the path of what is wrong."""
+    """Return the input itself, or build it from a mapping. Raises `ConfigurationError` with the
+    path of what is wrong.
+    """
     if isinstance(value, EvaluationInput):
         return value
     if not isinstance(value, Mapping):
@@ -223,13 +225,13 @@ class EvaluationRunConfig(RunModel):
 
     @property
     def is_strict(self) -> bool:
-        """Whether criteria are checked; AgentDock's form takes them as they are."""
+        """Tell whether criteria are checked. AgentDock's form takes them as they are."""
         return self.evaluator_configs is None
 
     @cached_property
     def selection(self) -> EvaluatorSelection:
-        """The evaluators of one of the executions that have at least one of the tags; an empty list
-        takes all.
+        """Return the evaluators of one of the executions that have at least one of the tags. An
+        empty list takes all.
         """
         known = sorted({tag for evaluator in self.evaluators for tag in evaluator.tags})
         for index, tag in enumerate(self.tags):
@@ -251,7 +253,9 @@ class EvaluationRunConfig(RunModel):
         return EvaluatorSelection(tuple(chosen), tuple(left_out))
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
-        """Raise ConfigurationError for an input with invalid criteria; never in AgentDock's form."""
+        """Raise ConfigurationError for an input with invalid criteria. Raises nothing in
+        AgentDock's form.
+        """
         if self.is_strict and evaluation_input.criteria:
             check_criteria(evaluation_input.criteria, path="criteria")
 

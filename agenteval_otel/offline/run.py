@@ -153,7 +153,7 @@ class OfflineRun:
 async def run_evaluation(
     evaluation_input: InputLike, config: EvaluationRunConfig | None = None, **fields: Any
 ) -> AggregatedEvaluationResult:
-    """Evaluate one input with the configured evaluators, on the running event loop; the result
+    """Evaluate one input with the configured evaluators, on the running event loop. The result
     holds a snapshot of it.
 
     The input is an `EvaluationInput`, or a mapping of its fields. `fields` are those of an
@@ -164,8 +164,8 @@ async def run_evaluation(
     an entry in `run_errors`, and the others continue. Evaluators that block run on a thread.
 
     Raises:
-        ConfigurationError: It is no input, a field is unknown or wrong, or its own criteria are;
-            before anything runs.
+        ConfigurationError: It is no input, a field is unknown or wrong, or its own criteria are.
+            It is raised before anything runs.
     """
     evaluation_input = as_input(evaluation_input)
     with contextlib.closing(OfflineRun(_config_of(config, fields))) as run:
@@ -190,8 +190,8 @@ def _config_of(config: Any, fields: dict[str, Any]) -> Any:
 
 
 def _weighted(result: EvaluationResult) -> EvaluationResult:
-    """With the probability that only its evaluator knows of, such as a spend limit's; all inputs
-    are evaluated.
+    """Return the result with the probability that only its evaluator knows of, such as a spend
+    limit's. All inputs are evaluated.
     """
     if result.probability is not None or result.probability_given_sampled == 1.0:
         return result
@@ -203,8 +203,8 @@ def _error_of(part: str, error: BaseException) -> RunError:
 
 
 def _for_models(config: EvaluationRunConfig) -> Redaction:
-    """The redaction of what models see: cuts texts first, as live, or at the larger limit of an
-    evaluator.
+    """Return the redaction of what models see. It cuts texts first, as live, or at the larger limit
+    of an evaluator.
     """
     shown = (getattr(evaluator, "max_field_chars", 0) for evaluator in config.selection.evaluators)
     return Redaction(
@@ -236,8 +236,8 @@ async def run_evaluations(
     progress: bool = False,
     answer: Answer | None = None,
 ) -> list[AggregatedEvaluationResult]:
-    """Evaluate all inputs, on the running event loop; gives one result an input, in the order of
-    the inputs.
+    """Evaluate all inputs, on the running event loop. Return one result for each input, in the
+    order of the inputs.
 
     What is wrong with the items of a list is raised before anything runs. An item that a lazy
     iterable gives costs only its own result: the error is in its `run_errors`, under the label
@@ -246,14 +246,14 @@ async def run_evaluations(
 
     Args:
         inputs: `EvaluationInput` objects, or mappings of their fields. Read lazily: at most
-            `concurrency` unevaluated ones are in memory; reading pauses when it is 64 times as many
+            `concurrency` unevaluated ones are in memory. Reading pauses when it is 64 times as many
             positions ahead of an input that still runs.
         concurrency: How many are evaluated at once, from 1 to 10,000.
         on_result: Called with the input's position and its result, on the event loop, in the order
             of completion. An exception from it ends the batch and is raised here.
         keep_results: False returns an empty list: for more inputs than memory holds, with
             `on_result`.
-        progress: Show the count on stderr; if that is not a terminal, every ten seconds.
+        progress: Show the count on stderr. On no terminal it is shown every ten seconds.
         answer: Called for every input, to produce its answer: takes the input, returns it with its
             response. What it raises is an error of the input, under the label ``answer``, never a
             score.
@@ -319,8 +319,8 @@ def run_evaluations_sync(
     progress: bool = False,
     answer: Answer | None = None,
 ) -> list[AggregatedEvaluationResult]:
-    """`run_evaluations` for code without an event loop; blocks, inside of a running loop on a
-    thread of its own.
+    """Run `run_evaluations` for code without an event loop. Blocks. Inside of a running loop it
+    runs on a thread of its own.
     """
     return blocking(
         lambda: run_evaluations(
@@ -418,7 +418,7 @@ class Progress:
         self._began = self._written = clock()
 
     def advance(self, failed: int) -> None:
-        """One more input is evaluated; so many had failures so far."""
+        """Count one more input as evaluated. `failed` is how many had failures so far."""
         self._done += 1
         now = self._clock()
         if now - self._written < (_REWRITTEN_EVERY_S if self._rewrites else _LINE_EVERY_S):

@@ -84,7 +84,7 @@ class SuiteResult(Value):
         return self.passed
 
     def __repr__(self) -> str:
-        """One short line, failures first: pytest shows it for a bare ``assert``."""
+        """Return one short line, failures first. pytest shows it for a bare ``assert``."""
         wrong = [(f"{name} broke", error) for name, error in self.errors.items()]
         failed = {name: score for name, score in self.scores.items() if not score.passed}
         wrong += [
@@ -126,8 +126,8 @@ class SuiteResult(Value):
         return "\n".join(lines)
 
     def check(self) -> Self:
-        """Return this result if the suite passed; else raise AssertionError with a line for each
-        evaluator.
+        """Return this result if the suite passed. Otherwise raise AssertionError with a line for
+        each evaluator.
         """
         __tracebackhide__ = True  # pytest then shows the line of the test
         if not self.passed:
@@ -138,7 +138,7 @@ class SuiteResult(Value):
 def result_of_suite(
     name: str, results: Sequence[EvaluationResult], names: Sequence[str]
 ) -> SuiteResult:
-    """The verdict on the results of a suite whose evaluators have these names.
+    """Return the verdict on the results of a suite whose evaluators have these names.
 
     Several results under one name, as rules give them, are one score: it passes when all of them
     do, and has the mean of their values.
@@ -210,7 +210,9 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _number(value: float | None) -> str:
-    """Two digits, cut and not rounded: a score below the best never reads as the best."""
+    """Format with two digits, cut and not rounded. A score below the best is never shown as the
+    best.
+    """
     return "-" if value is None else f"{int(value * 100) / 100:.2f}"
 
 
@@ -293,8 +295,8 @@ class Suite(RunModel):
         )
 
     async def run(self, evaluation_input: InputLike) -> SuiteResult:
-        """Run the evaluators on the running event loop, one after the other; raises nothing that
-        one of them raised.
+        """Run the evaluators on the running event loop, one after the other. What an evaluator
+        raises is not raised here.
 
         A criterion of the input that has an evaluator's name is used instead of the evaluator's
         own, other criteria of the input are ignored.
@@ -328,7 +330,7 @@ class Suite(RunModel):
         return result_of_suite(self.name, results, self._names)
 
     def run_sync(self, evaluation_input: InputLike) -> SuiteResult:
-        """`run` for code without an event loop; blocks, inside of a running loop on a thread of its
-        own.
+        """Run `run` for code without an event loop. Blocks. Inside of a running loop it runs on a
+        thread of its own.
         """
         return blocking(lambda: self.run(evaluation_input))

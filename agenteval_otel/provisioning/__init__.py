@@ -88,7 +88,9 @@ def options_of(target: str) -> dict[str, str]:
 def files_for(
     target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None
 ) -> GeneratedFiles:
-    """The files of a target, or of all, by their paths below the folder that the user chooses."""
+    """Return the files of a target, or of all, by their paths below the folder that the user
+    chooses.
+    """
     files: dict[str, str] = {}
     for name in _members(target):
         folder = TARGETS[name].folder

@@ -23,11 +23,10 @@ webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""
 def files_of(
     plan: MonitoringPlan, *, webhook: str | None = None, idle: str | None = None
 ) -> GeneratedFiles:
-    """Alertmanager's configuration; without the webhook, an HTTP address to post alerts to, nothing
-    is sent.
+    """Return Alertmanager's configuration.
 
-    In the hours `idle` (``22:00-06:00``, with a time zone after it or in UTC) a service may be
-    silent.
+    `webhook` is an HTTP address to post alerts to. Without it nothing is sent. In the hours `idle`
+    (``22:00-06:00``, with a time zone after it or in UTC) a service may be silent.
     """
     expect_urls(webhook=webhook)
     receiver = "nobody" if webhook is None else "webhook"
@@ -101,7 +100,9 @@ def _times(
 
 
 def _inhibitions(alerts: list[Alert]) -> list[dict[str, Any]]:
-    """Alerts that are muted while another fires: a repetition of it, or its consequence."""
+    """Return the alerts that are muted while another fires: a repetition of it, or its
+    consequence.
+    """
     names = sorted({alert.name for alert in alerts})
     quality = dict.fromkeys(alert.name for alert in alerts if alert.is_quality)
     wanted = (

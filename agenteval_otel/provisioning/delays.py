@@ -53,7 +53,8 @@ def delays_of(
     processes: int,
     export_s: float,
 ) -> list[Delay | None]:
-    """The delay of a fall to each of `RATES`; None where that meets the objective.
+    """Return the delay of a fall to each of `RATES`. A delay is None if that rate meets the
+    objective.
 
     Args:
         verdicts_per_s: Of the criterion and agent, in all processes together, evenly sampled.
@@ -114,8 +115,9 @@ class FalsePages(NamedTuple):
 
 
 def false_pages(objective: Objective, *, verdicts_per_s: float, processes: int) -> FalsePages:
-    """The false pages of an objective with `of_last`, simulated; of 1, with an evaluator wrong in
-    0.1 % of verdicts.
+    """Return the false pages of an objective, simulated.
+
+    The objective has `of_last`, or it is 1. For 1 the evaluator is wrong in 0.1 % of verdicts.
     """
     size = objective.of_last or 1
     failing = _failing_at(objective)
@@ -140,9 +142,9 @@ def _failing_at(objective: Objective) -> float:
 def table_of(
     plan: MonitoringPlan, *, verdicts_per_s: float, processes: int = 1, export_s: float = 60.0
 ) -> list[str]:
-    """The lines of a table: a row for each criterion whose breach processes detect and page.
+    """Return the lines of a table: a row for each criterion whose breach processes detect and page.
 
-    With a column of false pages where there is an objective with `of_last`.
+    There is a column of false pages if there is an objective with `of_last`.
     """
     last = _has_of_last(plan)
     rows = [
@@ -192,8 +194,9 @@ def _of(item: PlannedCriterion) -> str:
 
 
 def warnings_of(plan: MonitoringPlan) -> Iterator[str]:
-    """What is to be known of the objectives: which cannot page, and how often those with `of_last`
-    breach by chance.
+    """Yield the warnings on the objectives.
+
+    They say which objectives cannot page, and how often those with `of_last` breach by chance.
     """
     alerted = [item for item in plan.criteria if item.is_alerted]
     if alerted and not plan.breach.enabled:
@@ -229,7 +232,7 @@ def warnings_of(plan: MonitoringPlan) -> Iterator[str]:
 
 
 def notes_of(plan: MonitoringPlan) -> list[str]:
-    """What stands below a table: `warnings_of`, and what false pages are."""
+    """Return the notes below a table: `warnings_of`, and what false pages are."""
     means = (
         "False pages: how often chance alone pages for an agent exactly at its objective (of 100 %: with an evaluator "
         "that is wrong in one of 1,000 verdicts), and how much of the time the alert fires"
@@ -248,7 +251,7 @@ def _rounded(count: float) -> str:
 
 
 def page_of(plan: MonitoringPlan) -> str:
-    """A page of Markdown: the tables for services with many verdicts, some and few."""
+    """Return a page of Markdown: the tables for services with many verdicts, some and few."""
     tables = "".join(
         f"\n{title}:\n\n```text\n" + "\n".join(table_of(plan, verdicts_per_s=per_s)) + "\n```\n"
         for title, per_s in (

@@ -35,17 +35,21 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     # Line breaks that only some readers take for such (NEL, LS, PS) stand escaped: plain, they come
     # back as spaces.
     odd = any(not char.isprintable() and char not in " \n" for char in value)
-    return dumper.represent_scalar(
-        "tag:yaml.org,2002:str", value, style='"' if odd else "|" if "\n" in value else None
-    )
+    style: str | None = None
+    if odd:
+        style = '"'
+    elif "\n" in value:
+        style = "|"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
 _Dumper.add_representer(str, _text)
 
 
 def yaml_text(tree: Any, *, command: str, head: str) -> str:
-    """A tree as YAML, in its own order, under a comment with the head and the command that writes
-    the file.
+    """Return a tree as YAML, in its own order.
+
+    A comment above it has the head and the command that writes the file.
     """
     comment = "".join(f"# {line}\n" for line in (*head.splitlines(), f"{MARK} {command}`."))
     body = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
@@ -53,7 +57,7 @@ def yaml_text(tree: Any, *, command: str, head: str) -> str:
 
 
 def expect_urls(**options: str | None) -> None:
-    """Raise ConfigurationError where an option that is set is no absolute address."""
+    """Raise ConfigurationError if an option that is set is no absolute address."""
     for name, value in options.items():
         if value is not None and not _URL.match(value):
             raise ConfigurationError(
@@ -66,8 +70,9 @@ def differing(folder: Path, files: GeneratedFiles) -> list[str]:
 
 
 def left_over(folder: Path, files: GeneratedFiles) -> list[str]:
-    """Obsolete files: generated ones in the subfolders of these; other targets may write into the
-    folder itself.
+    """Return the obsolete files: generated ones in the subfolders of these.
+
+    Other targets may write into the folder itself.
     """
     subfolders = dict.fromkeys(parent for parent in map(os.path.dirname, files) if parent)
     beside = (
@@ -77,7 +82,7 @@ def left_over(folder: Path, files: GeneratedFiles) -> list[str]:
 
 
 def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[str]:
-    """Write what differs, each file whole or not at all; gives the paths that were written.
+    """Write what differs, each file whole or not at all. Return the paths that were written.
 
     Raises:
         ConfigurationError: A file was not generated and `force` is not set (nothing is written

@@ -73,7 +73,11 @@ def former_uses(folder: Path) -> Iterator[FormerUse]:
 
 
 def _tree_of(path: Path) -> Any:
-    """Return what the file holds; None for what is no JSON or YAML, or too large to be either."""
+    """Return what the file holds if it has a former name.
+
+    The result is None for what is no JSON or YAML, or is too large, and for a file without a former
+    name.
+    """
     try:
         if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             return None
@@ -86,7 +90,7 @@ def _tree_of(path: Path) -> Any:
 
 
 def _uses_in(path: Path, tree: Any, part: str, seen: set[int]) -> Iterator[FormerUse]:
-    """Yield the uses below a value; `seen` ends the loops that YAML's aliases can make."""
+    """Yield the uses below a value. `seen` ends the loops that YAML's aliases can make."""
     if isinstance(tree, str):
         for rename in _RENAMES:
             if rename.is_read_by(tree):

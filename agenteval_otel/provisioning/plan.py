@@ -45,52 +45,57 @@ class PlannedCriterion(Value):
 
     @property
     def objective(self) -> float | None:
-        """The share of results that should pass, 0 to 1."""
+        """Return the share of results that should pass, 0 to 1, or None."""
         return self.criterion.objective
 
     @property
     def of_last(self) -> int | None:
-        """The number of verdicts in which the objective counts, chance or not; None where evidence
-        decides.
+        """Return the number of verdicts in which the objective counts, chance or not.
+
+        The result is None if evidence decides.
         """
         return self.criterion.of_last
 
     @property
     def threshold(self) -> float | None:
-        """The normalized score from which on it passes, 0 to 1; None without one, or where the
-        scale has no place.
+        """Return the normalized score from which on a result passes, 0 to 1.
+
+        The result is None without a threshold, or if the scale has no place.
         """
         threshold = self.criterion.threshold
         return None if threshold is None else normalize(threshold, self.criterion)
 
     @property
     def is_shadow(self) -> bool:
-        """Whether its evaluator is tried: then nothing alerts on it."""
+        """Tell whether its evaluator is tried. Then nothing alerts on it."""
         return self.name.endswith(SHADOW)
 
     @property
     def has_verdicts(self) -> bool:
-        """Whether its results are ``pass`` or ``fail`` by what it declares; others may come from
-        evaluators.
+        """Tell whether its results are ``pass`` or ``fail`` by what it declares.
+
+        Other verdicts may come from evaluators.
         """
         return self.criterion.threshold is not None or self.criterion.scale in BOOLEAN_SCALES
 
     @property
     def is_alerted(self) -> bool:
-        """Whether its objective can be missed: at least a billionth, and verdicts to compare with
-        it.
+        """Tell whether its objective can be missed: at least a billionth, and verdicts to compare
+        with it.
         """
         return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
 
     @property
     def cannot_be_missed(self) -> bool:
-        """Whether its objective is 0, which every share of passing results meets."""
+        """Tell whether its objective is 0, or so small (below a billionth) that it counts as 0."""
         return self.objective is not None and self.objective < _LEAST_OBJECTIVE
 
     @property
     def alerted_threshold(self) -> float | None:
-        """The threshold that its mean is compared with: where no objective already says how many
-        may fail.
+        """Return the threshold that its mean is compared with.
+
+        The result is None if an objective already says how many may fail, if its evaluator is
+        tried, or if the threshold is not between 0 and 1.
         """
         threshold = None if self.is_alerted or self.is_shadow else self.threshold
         # A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
@@ -135,11 +140,12 @@ class MonitoringPlan(Value):
         time_scale: float = 1.0,
         calibrations: CalibrationRecords | None = None,
     ) -> MonitoringPlan:
-        """The plan of a pipeline's handlers, those of the agents that it names and every other.
+        """Return the plan of a pipeline's handlers: those of the agents that it names, and every
+        other.
 
         `functions_of` gives the names of functions that decorators bring to an agent (None: to
-        every other handler). A record of `calibrations` counts where it was measured on the
-        evaluator as it is, and can correct.
+        every other handler). A record of `calibrations` counts if it was measured on the evaluator
+        as it is, and can correct.
         """
         objectives = pipeline.capabilities.of(Objectives)
         agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled)
@@ -192,7 +198,7 @@ class MonitoringPlan(Value):
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether the judge of any criterion has a record that corrects."""
+        """Tell whether the judge of any criterion has a record that corrects."""
         return any(criterion.calibration is not None for criterion in self.criteria)
 
     @property
@@ -201,12 +207,12 @@ class MonitoringPlan(Value):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all criteria, each once, in alphabetical order."""
+        """Return the names of all criteria, each once, in alphabetical order."""
         return tuple(dict.fromkeys(criterion.name for criterion in self.criteria))
 
     @property
     def example(self) -> str:
-        """The first criterion that alerts look at; empty where there is none."""
+        """Return the first criterion that alerts look at. The result is empty if there is none."""
         return next((criterion.name for criterion in self.criteria if not criterion.is_shadow), "")
 
     @property
@@ -217,7 +223,7 @@ class MonitoringPlan(Value):
 
     @property
     def paged(self) -> tuple[PlannedCriterion, ...]:
-        """The criteria whose breach is a page.
+        """Return the criteria whose breach is a page.
 
         A failure where none is allowed is a ticket, unless `of_last` asks for the page.
         """
@@ -227,8 +233,9 @@ class MonitoringPlan(Value):
         )
 
     def duration(self, seconds: float, *, at_least_s: float = 0.001) -> str:
-        """A duration of PromQL and of Prometheus's files, scaled, but never below a minimum:
-        ``6h``, ``250ms``.
+        """Return a duration of PromQL and of Prometheus's files: ``6h``, ``250ms``.
+
+        It is scaled, but never below a minimum.
         """
         milliseconds = round(max(at_least_s, seconds * self.time_scale) * 1_000)
         for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
@@ -240,8 +247,9 @@ class MonitoringPlan(Value):
 def _calibration(
     criterion: str, evaluators: Sequence[Evaluator], calibrations: CalibrationRecords | None
 ) -> CalibrationRecord | None:
-    """The record of the only judge that scores the criterion; None where several differ, or it has
-    expired.
+    """Return the record of the only judge that scores the criterion.
+
+    The result is None if several judges differ, or if the record has expired or cannot correct.
     """
     versions = {
         (part.signature["evaluator_id"], part.signature["evaluator_version"])
@@ -262,8 +270,10 @@ def _calibration(
 
 
 def _alertable(runner: EvaluationRunner) -> Iterator[EvaluationCriteria]:
-    """The criteria of a handler; a function with an objective gives verdicts, whatever its
-    criterion's scale.
+    """Yield the criteria of a handler.
+
+    A function with an objective and without a threshold gives verdicts, whatever its criterion's
+    scale.
     """
     functions = {part.criterion_name for part in runner.evaluators if isinstance(part, Func)}
     for criterion in runner.criteria:

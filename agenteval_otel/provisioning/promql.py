@@ -16,7 +16,7 @@ from agenteval_otel.provisioning.plan import PlannedCriterion
 
 
 def label_name(attribute: str) -> str:
-    """The label that an attribute becomes: every character that a label may not have is an
+    """Return the label of an attribute: every character that a label may not have is an
     underscore.
     """
     return re.sub(r"[^A-Za-z0-9_]", "_", attribute)
@@ -42,8 +42,9 @@ _REPLACEMENT = "\ufffd"
 
 
 def quoted(value: str) -> str:
-    """A value as a string of PromQL and LogQL: in double quotes, escaped, other scripts as they
-    are.
+    """Return a value as a string of PromQL and LogQL.
+
+    The string is in double quotes and escaped. Other scripts stay as they are.
     """
     return (
         json.dumps(value, ensure_ascii=False).replace("\x7f", "\\x7f").replace("\ufffd", "\\ufffd")
@@ -51,24 +52,28 @@ def quoted(value: str) -> str:
 
 
 def matching(value: str) -> str:
-    """A regular expression (RE2) that matches the value and nothing else."""
+    """Return a regular expression (RE2) that matches the value and nothing else."""
     return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value).replace(_REPLACEMENT, r"\x{fffd}")
 
 
 def one_of(label: str, values: tuple[str, ...], *, sign: str = "=~") -> str:
-    """A matcher of a selector: the label is one of the values (``=~``), or none of them (``!~``)."""
+    """Return a matcher of a selector: the label is one of the values (``=~``), or none of them
+    (``!~``).
+    """
     if len(values) == 1 and _REPLACEMENT not in values[0]:
         return f"{label}{'=' if sign == '=~' else '!='}{quoted(values[0])}"
     return f"{label}{sign}{quoted('|'.join(map(matching, values)))}"
 
 
 def matchers_of(planned: PlannedCriterion) -> str:
-    """What selects the series of a planned criterion, for its agents."""
+    """Return what selects the series of a planned criterion, for its agents."""
     return joined(one_of(CRITERION, (planned.name,)), agents_of(planned))
 
 
 def agents_of(planned: PlannedCriterion) -> str:
-    """A matcher of the agents that a planned criterion is of; empty for every agent."""
+    """Return a matcher of the agents of a planned criterion. The matcher is empty for every
+    agent.
+    """
     if planned.agents:
         return one_of(AGENT, planned.agents)
     return one_of(AGENT, planned.other_agents, sign="!~") if planned.other_agents else ""
@@ -90,7 +95,9 @@ def increase(
 def verdict_count(
     matchers: str, window: str, by: Sequence[str] = (), *, label: str | None = None
 ) -> str:
-    """How many results passed or failed; with `label` only those of one verdict."""
+    """Return the query of how many results passed or failed. With `label` it counts only that
+    verdict.
+    """
     matcher = f'{LABEL}="{label}"' if label else _BOTH
     return increase(semconv.METRIC_RESULTS, joined(matchers, matcher), window, by)
 
@@ -100,7 +107,9 @@ def score_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
 
 def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """The unweighted mean by the histogram, which knows the models; the weighted sums do not."""
+    """Return the unweighted mean by the histogram, which knows the models. The weighted sums do
+    not.
+    """
     return f"{increase(f'{_SCORE}_sum', matchers, window, by)} / ({score_count(matchers, window, by)} > 0)"
 
 
@@ -168,8 +177,9 @@ def sum_of(name: str, matchers: str, window: str, by: Sequence[str] = ()) -> str
 
 
 def estimates(series: Callable[[str], str]) -> dict[str, str]:
-    """Return what is computed from sums, each from what stands before it, as
-    `agenteval_otel.models.intervals` computes it. `series` gives the recorded name of a word.
+    """Return what is computed from sums, as `agenteval_otel.models.intervals` computes it.
+
+    Each is computed from what stands before it. `series` gives the recorded name of a word.
 
     The pass rate m is Hajek's estimate, P/(P+F) of the weights of both verdicts. Its variance is
     that by units, sum(F_u - (1-m) W_u)^2 / (P+F)^2 with the bias of few units removed, and at least
@@ -244,7 +254,8 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
 
 
 def corrected(agreement: Agreement, rate: str, verdicts: str) -> dict[str, str]:
-    """The pass rate and the ends of its 95 % interval, corrected as `Agreement.corrected` does.
+    """Return the pass rate and the ends of its 95 % interval, corrected as `Agreement.corrected`
+    does.
 
     `rate` and `verdicts` are the recorded pass rate by the judge, and how many evenly weighted
     results it is worth.

@@ -94,8 +94,8 @@ class ForkSafeLock:
         self._lock = threading.Lock()
 
     def acquire_if_free(self) -> bool:
-        """Acquire it without waiting; False where it is taken, maybe by this thread: then do not
-        release it.
+        """Acquire the lock without waiting, and return whether it was free. If it is taken, maybe
+        by this thread, do not release it.
         """
         return self._lock.acquire(blocking=False)
 

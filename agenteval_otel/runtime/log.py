@@ -34,8 +34,8 @@ class _Cause:
         self._writing = threading.Lock()
 
     def turn(self, now: float) -> int | None:
-        """How many lines were left out, for the caller that writes the next one; None for all
-        others.
+        """Return how many lines were left out, to the caller that writes the next one. Return None
+        to all others.
         """
         if now >= self.due and self._writing.acquire(blocking=False):
             is_due = now >= self.due
@@ -137,7 +137,7 @@ class _Log:
 
     @property
     def shows_debug(self) -> bool:
-        """Whether the application's logging shows our lines of debug level."""
+        """Tell whether the application's logging shows our lines of debug level."""
         return logging.getLogger(_NAME).isEnabledFor(logging.DEBUG)
 
     def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:

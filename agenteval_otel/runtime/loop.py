@@ -123,7 +123,7 @@ class LoopThread:
         work: Callable[[], Coroutine[Any, Any, T]],
         context: contextvars.Context | None = None,
     ) -> Future[T]:
-        """Start a coroutine, in this context or in a copy of the caller's; return its result to
+        """Start a coroutine, in this context or in a copy of the caller's. Return its result to
         come.
 
         Raises:

@@ -33,8 +33,8 @@ _WHOLE = re.compile(r"(?i)(?:[a-z][\w+.-]*://\S+|(?:bearer|basic)\s+\S+)")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a field, header or variable of this name or path holds a secret; ``max_tokens`` does
-    not, ``apiKey`` does, and so does ``sampling.key``.
+    """Tell whether a field, header or variable of this name or path holds a secret. ``max_tokens``
+    does not. ``apiKey`` and ``sampling.key`` do.
     """
     words = [part for part in re.split(r"[^a-z0-9]+", _CAMEL.sub("_", name).lower()) if part]
     if not words:
@@ -45,8 +45,8 @@ def is_secret(name: str) -> bool:
 
 
 def mask(value: Any, name: str = "") -> Any:
-    """The value with its secrets masked, containers copied; a value whose name says so is masked
-    whole.
+    """Return the value with its secrets masked and its containers copied. A value whose name says
+    so is masked whole.
 
     Names and missing values stay. Text is changed only where all of it is an address or a
     credential.
@@ -70,16 +70,14 @@ def _mask(value: Any, secret: bool, depth: int) -> Any:
 
 
 def mask_text(text: str) -> str:
-    """Text with the users of its addresses, their secret parameters and what stands behind
-    ``Bearer`` masked.
-    """
+    """Mask the users of a text's addresses, their secret parameters and what follows ``Bearer``."""
     if "://" in text:
         text = _PARAMETER.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
     return _SCHEME.sub(rf"\1 {MASK}", text)
 
 
 def mask_known(text: str, secrets: Iterable[str]) -> str:
-    """Text without the given secrets, wherever they stand; also `mask_text`."""
+    """Mask the given secrets wherever they are in the text, and what `mask_text` masks."""
     for secret in sorted(
         {secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True
     ):
@@ -88,7 +86,9 @@ def mask_known(text: str, secrets: Iterable[str]) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """An error in words: its class, and its text without the secrets of addresses. Never raises."""
+    """Return an error in words: its class, and its text without the secrets of addresses. Never
+    raises.
+    """
     try:
         text = mask_text(str(error))
     except Exception:
@@ -97,8 +97,8 @@ def message_of(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Text for a line of a terminal: invisible characters (controls, line ends, directions) become
-    ``?``.
+    """Return text for a line of a terminal. Invisible characters (controls, line ends, directions)
+    become ``?``.
     """
     return (
         text
@@ -108,8 +108,8 @@ def printable(text: str) -> str:
 
 
 def split_address(address: str) -> tuple[str, str | None]:
-    """An address without its user part, and that part as the value of an ``authorization`` header
-    (None: it had none).
+    """Return an address without its user part, and that part as an ``authorization`` header's
+    value. The value is None if the address had no user part.
 
     Libraries differ in what they do with ``http://user:password@host``: one sends it, one takes it
     for the host's name.

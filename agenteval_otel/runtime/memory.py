@@ -67,7 +67,7 @@ def _parts_of(value: Any) -> Iterable[Any]:
 
 
 def _fields_of(value: Any) -> tuple[Any, Any]:
-    """The fields of an object, and those beyond the ones that its pydantic model names."""
+    """Return the fields of an object, and those beyond the ones that its pydantic model names."""
     return getattr(value, "__dict__", None), getattr(value, "__pydantic_extra__", None)
 
 
@@ -81,8 +81,8 @@ def decoded_bytes(data: bytes | bytearray) -> int:
 
 
 def parsed_bytes(data: bytes | bytearray) -> int:
-    """Return the most that Python keeps for a body, as bytes or for the texts that are read of it:
-    an escape of JSON or of a form may stand for a character of four bytes.
+    """Return the most that Python keeps for a body, as bytes or for the texts that are read of it.
+    An escape of JSON or of a form may become a character of four bytes.
     """
     if any(escape in data for escape in _ESCAPES):
         return _TEXT_BYTES + _WIDEST * len(data)
@@ -110,7 +110,8 @@ class MemoryPart:
         self.used_bytes = 0
 
     def reserve(self, size_bytes: int) -> bool:
-        """Reserve bytes; False, and nothing reserved, where the ceiling or the budget has no room.
+        """Reserve bytes. Return False, and reserve nothing, if the ceiling or the budget has no
+        room.
 
         No lock: ``self.used_bytes += n`` cannot lose an update, as threads switch at calls and
         jumps only.

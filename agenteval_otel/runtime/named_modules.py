@@ -36,7 +36,7 @@ class NamedModules:
         return f"<NamedModules {self.folder}>"
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Find a module for `sys.meta_path`; None for a submodule, which its package finds."""
+        """Find a module for `sys.meta_path`. Return None for a submodule, which its package finds."""
         if path is not None:
             return None
         if fullname != _named.get() and _importing_module() not in self._names_here:

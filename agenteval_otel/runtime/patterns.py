@@ -71,14 +71,16 @@ class Pattern(NamedTuple):
         return self.obstacle is None
 
     def occurs_in(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> bool:
-        """Whether it occurs in the text; TimeoutError after `limit_s`, never where it is linear."""
+        """Tell whether the pattern occurs in the text. Raise TimeoutError after `limit_s`, never if
+        the pattern is linear.
+        """
         if self.obstacle is None:
             return _automaton(self.source).search(text.encode("utf-8", "surrogatepass")) is not None
         return self.backtracking.search(text, timeout=limit_s, concurrent=True) is not None
 
     def spans(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> list[tuple[int, int]]:
-        """Where it occurs, in order, without overlaps and empty matches; TimeoutError after
-        `limit_s`.
+        """Return where the pattern occurs, in order, without overlaps and empty matches. Raise
+        TimeoutError after `limit_s`.
         """
         if self.obstacle is None and not self.occurs_in(text):
             return []
@@ -88,8 +90,8 @@ class Pattern(NamedTuple):
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str, flags: str = "") -> Pattern:
-    """Compile a pattern; raises ValueError for text that is no pattern, or flags other than ``i``,
-    ``m``, ``s``.
+    """Compile a pattern. Raise ValueError for text that is no pattern, or for flags other than
+    ``i``, ``m`` and ``s``.
     """
     check_flags(flags)
     import regex
@@ -115,7 +117,9 @@ def check_pattern(pattern: str | None) -> str | None:
 
 
 def check_flags(flags: str) -> str:
-    """The flags; ValueError for others than ``i``, ``m`` and ``s``."""
+    """Return the flags. Raise ValueError for flags other than ``i``, ``m`` and ``s``, or for one
+    given twice.
+    """
     if set(flags) - set("ims") or len(set(flags)) != len(flags):
         raise ValueError("expected each of i, m and s at most once")
     return flags
@@ -124,7 +128,7 @@ def check_flags(flags: str) -> str:
 def _rewritten(
     pattern: str, escapes: dict[str, str], in_sets: dict[str, str], *, lines: bool
 ) -> str:
-    """The pattern for one engine; what only that engine would take for syntax is escaped."""
+    """Return the pattern for one engine. What only that engine would take for syntax is escaped."""
 
     def write(token: re.Match[str]) -> str:
         text = token[0]
@@ -138,7 +142,9 @@ def _rewritten(
         if token["least"] is not None:
             return "{" + (token["least"] or "0") + token["most"] + "}" if text != "{}" else r"\{\}"
         if token["sign"]:
-            return r"\{" if text == "{" else text if lines else escapes.get(text, text)
+            if text == "{":
+                return r"\{"
+            return text if lines else escapes.get(text, text)
         return text
 
     return _TOKENS.sub(write, _CODE_POINTS.sub(_character, pattern))
@@ -175,7 +181,9 @@ def _re2_obstacle(source: str, pattern: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def _re2() -> Any:
-    """The module `re2`, if it is Google's: others of that name go back to `re`. None without it."""
+    """Return the module `re2` if it is Google's. Other modules of that name go back to `re`. Return
+    None without it.
+    """
     try:
         import re2
     except ImportError:

@@ -41,7 +41,9 @@ class EvaluationScope(int):
         self._open += 1
 
     def closed(self) -> None:
-        """Something that belonged to it has ended; with the last of it the evaluation is over."""
+        """Note that something that belonged to the evaluation has ended. With the last of it the
+        evaluation is over.
+        """
         self._open -= 1
         self.over = self._open <= 0
 
@@ -66,7 +68,9 @@ class EvaluationThread(threading.Thread):
 
     @property
     def daemon(self) -> bool:
-        """True; read on the thread itself, as when it starts another one, its `EvaluationScope`."""
+        """Return True. If it is read on the thread itself, as when that starts another one, return
+        its `EvaluationScope`.
+        """
         evaluation = EVALUATION.get() if threading.get_ident() == self.ident else None
         return True if evaluation is None else evaluation  # type: ignore[return-value]
 
@@ -102,7 +106,7 @@ spans and histograms.
 
 
 def under_evaluation() -> bool:
-    """Whether this thread is ours, or was started by an evaluator whose evaluation goes on."""
+    """Tell whether this thread is ours, or was started by an evaluator whose evaluation goes on."""
     thread = threading.current_thread()
     if isinstance(thread, EvaluationThread) or PROCESS.is_ours:
         return True

@@ -14,8 +14,8 @@ _NAME_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
 def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
-    """The text in a normalization form; marks beyond 30 on one character (Unicode's "stream-safe"
-    limit) are dropped.
+    """Return the text in a normalization form. Marks beyond 30 on one character (Unicode's
+    "stream-safe" limit) are dropped.
 
     Python sorts the marks of a character in quadratic time: a quarter of a megabyte of them would
     take minutes.
@@ -26,7 +26,7 @@ def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
 
 
 def sanitise(text: str) -> str:
-    """Lone surrogates become U+FFFD and NUL is removed; other text comes back as the same object."""
+    """Replace lone surrogates by U+FFFD and remove NUL. Other text comes back as the same object."""
     if "\0" in text:
         text = text.replace("\0", "")
     if text.isascii():
@@ -45,13 +45,13 @@ def words_of(name: str) -> list[str]:
 
 
 def brief(text: str, limit: int) -> str:
-    """The text in one line of at most `limit` characters."""
+    """Return the text in one line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows as lines, their columns of one width; the last column is as wide as it is."""
+    """Return the rows as lines, with columns of one width. The last column is not padded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
     return ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
 
@@ -64,7 +64,7 @@ def _long_mark_runs() -> Any:
 
 
 def lazily(source: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """A pattern that is compiled with its first search, so that import does not pay for it."""
+    """Return a pattern that is compiled with its first search, so that import does not pay for it."""
     return cast("re.Pattern[AnyStr]", _LazyPattern(source, flags))
 
 

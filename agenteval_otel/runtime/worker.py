@@ -81,7 +81,7 @@ class Worker:
         return bool(self._threads)
 
     def submit(self, job: Job) -> bool:
-        """Have a job run; False where it will not: too many wait, or no thread can be started."""
+        """Queue a job. Return False if it will not run: too many wait, or no thread can be started."""
         with self._lock:
             is_full = self.waiting >= self._max_waiting
             taken = not is_full and self.start()
@@ -94,8 +94,8 @@ class Worker:
         return taken
 
     def start(self) -> bool:
-        """Start a thread where one is missing, or all are busy and there may be more; False without
-        any.
+        """Start a thread if none runs, or if all are busy and there may be more. Return False
+        if no thread runs then.
         """
         with self._lock:
             threads = self._threads
@@ -117,8 +117,8 @@ class Worker:
             return bool(threads)
 
     def close(self, timeout_s: float) -> bool:
-        """Run what waits, then `on_idle`, and end the thread; whether that was done within the time
-        limit.
+        """Run the queued jobs, call `on_idle`, and end the threads. Return whether they ended in
+        time. Return False to a caller that cannot wait, such as a job.
         """
         deadline = time.monotonic() + timeout_s
         with self._lock:  # a thread that another one is just starting cannot be joined yet
@@ -175,10 +175,10 @@ class Flusher:
         self._worker = Worker("agenteval-flush", max_waiting=8, idle_s=0.0)
 
     def flush(self, timeout_s: float) -> bool:
-        """What `flush` gave; False where it raised, was not done in time, or no thread can be
-        started any more.
+        """Tell whether the given `flush` returned True. Return False if it raised, was not done in
+        time, or no thread can be started any more.
 
-        One that is under way is waited for first. Threads that flush at once each get their own
+        A flush that is under way is waited for first. Threads that flush at once each get their own
         result.
         """
         deadline = time.monotonic() + timeout_s
@@ -190,7 +190,7 @@ class Flusher:
 
 
 def settle(future: Future[T], work: Callable[[], T]) -> None:
-    """Do the work unless the future was cancelled; the future holds its result or its exception."""
+    """Do the work unless the future was cancelled. The future holds its result or its exception."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -202,8 +202,8 @@ def settle(future: Future[T], work: Callable[[], T]) -> None:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """An event loop, or an `OSError` where no descriptor is left: a half-built loop would write to
-    stderr.
+    """Return an event loop. Raise `OSError` if no descriptor is left: a half-built loop would write
+    to stderr.
     """
     with selectors.DefaultSelector():
         for end in socket.socketpair():

@@ -77,28 +77,28 @@ class Sampler(Component, contract="sampler"):
 
     @property
     def least_probability(self) -> float | None:
-        """The least probability that a sampled answer can have, 0 if none is sampled; None if that
-        is unknown.
+        """Return the least probability that a sampled answer can have, 0 if none is sampled. Return
+        None if that is unknown.
 
-        Objectives need it where it depends on the answer: without it, a rule that prefers bad
-        answers may cause a false alarm before the first of the others is seen.
+        Objectives need it if it depends on the answer: without it, a rule that prefers bad answers
+        may cause a false alarm before the first of the others is seen.
         """
         return None
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        """Decide on what the context holds; must return at once."""
+        """Decide on what the context holds. It must return at once."""
         raise NotImplementedError
 
 
 def threshold_of(ratio: float) -> int:
-    """The randomness below which a ratio samples: ratio x 2^64, rounded as OpenTelemetry's SDK
-    rounds it.
+    """Return the randomness below which a ratio samples. It is ratio x 2^64, rounded as
+    OpenTelemetry's SDK rounds it.
     """
     return round(ratio * RANDOMNESS_RANGE)
 
 
 def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:
-    """The sampler; raises ConfigurationError for one that can only be asked when answers are
+    """Return the sampler. Raise ConfigurationError for one that can only be asked when answers are
     evaluated already.
     """
     if sampler.needs_results:

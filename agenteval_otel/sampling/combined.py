@@ -65,7 +65,7 @@ class FirstOfSampler(Sampler, type="first_of"):
 
     @cached_property
     def _deciders(self) -> tuple[tuple[Callable[[SamplingContext], SamplingDecision], bool], ...]:
-        """Each member's `decide`, and whether its decision is kept because it counts calls."""
+        """Return each member's `decide`, and whether its decision is kept because it counts calls."""
         return tuple((member.decide, member.counts_calls) for member in self.samplers)
 
     @property
@@ -94,7 +94,7 @@ class FirstOfSampler(Sampler, type="first_of"):
 def _once(
     decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext
 ) -> SamplingDecision:
-    """A member's decision, made once a call however often the combination is asked."""
+    """Return a member's decision, made once a call however often the combination is asked."""
     if context.memo is None:
         return decide(context)
     kept = context.memo.get(id(decide))
@@ -156,8 +156,8 @@ class ConversationSampler(Sampler, type="conversation"):
 
 
 def randomness_of_conversation(conversation: str, key: SamplingKey) -> int:
-    """A conversation's randomness in [0, 2^64): from its id, of a long one from the beginning that
-    is kept of it.
+    """Return a conversation's randomness in [0, 2^64). It is made from its id, of a long one from
+    the beginning that is kept of it.
     """
     kept = conversation if len(conversation) <= _MAX_CHARS else conversation[:_BEGINNING]
     return key.of_text(kept.encode("utf-8", "surrogatepass"), person=b"conversation")

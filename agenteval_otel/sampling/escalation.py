@@ -107,7 +107,7 @@ class EscalationDecider:
         self.broken: list[tuple[str, BaseException]] = []
 
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
-        """The decision so far, settled with results. Once sampled, results only change its
+        """Return the decision so far, settled with results. Once sampled, results only change its
         probability and reason.
         """
         context = self._context._replace(results=results)
@@ -129,13 +129,13 @@ class EscalationDecider:
 
 
 def second_randomness(randomness: int, key: SamplingKey = FIXED_KEY) -> int:
-    """Another number in [0, 2^64) for the same answer, in every process with the same key."""
+    """Return another number in [0, 2^64) for the same answer, in every process with the same key."""
     return key.of_text((randomness & LOW_64).to_bytes(8, "big"), person=b"escalation")
 
 
 def randomness_of_input(evaluation_input: EvaluationInput, key: SamplingKey = FIXED_KEY) -> int:
-    """A number in [0, 2^64) for an input without randomness: from its response's id, else from its
-    texts.
+    """Return a number in [0, 2^64) for an input without randomness. It is made from its response's
+    id, else from its texts.
     """
     identity = (
         evaluation_input.response_id
@@ -145,8 +145,8 @@ def randomness_of_input(evaluation_input: EvaluationInput, key: SamplingKey = FI
 
 
 def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | bool | None:
-    """An escalation from an instance or a mapping; None says nothing of it, False that there is
-    none.
+    """Read an escalation from an instance or a mapping. None says nothing of it. False says that
+    there is none.
     """
     if value is None or value is False or isinstance(value, Escalation):
         return value
@@ -207,7 +207,7 @@ class ResultSampler(RuleSampler, type="result"):
 
     @property
     def least_results(self) -> int:
-        """How many results it takes to match: two where only disagreement would."""
+        """Return how many results it takes to match: two if only disagreement would."""
         return 1 if self.labels or self.failed or self._has_range else 2
 
     @property

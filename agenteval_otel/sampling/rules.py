@@ -38,8 +38,8 @@ class RuleSampler(Sampler):
 
     @cached_property
     def _decisions(self) -> dict[bool | None, tuple[SamplingDecision, SamplingDecision]]:
-        """By what `matches` says, for randomness not below and below the threshold; built once:
-        every call asks.
+        """Return the decisions by what `matches` says, for randomness not below and below the
+        threshold. They are built once: every call asks.
         """
         yes = SamplingDecision(True, self.ratio, self.type)
         no_say = SamplingDecision(False, None, self.type, applies=False)
@@ -62,7 +62,7 @@ class RuleSampler(Sampler):
         return self.ratio
 
     def matches(self, context: SamplingContext) -> bool | None:
-        """Whether the rule matches; None while too little is known."""
+        """Tell whether the rule matches. Return None while too little is known."""
         raise NotImplementedError
 
 
@@ -180,11 +180,12 @@ class AnnotationSampler(RuleSampler, type="annotation"):
 
 
 def annotated_attribute(name: str, *, path: str) -> str:
-    """The attribute of an annotation, by itself, by `annotate`'s keyword or by the key of a tag.
+    """Return the attribute of an annotation, by itself, by `annotate`'s keyword or by the key of a
+    tag.
 
     Raises:
-        ConfigurationError: No slug, or so near to the name of another annotation that it is taken
-            for a mistake.
+        ConfigurationError: The name is no slug, is so near to the name of another annotation that
+            it is taken for a mistake, or begins with ``agenteval`` or ``gen_ai``.
     """
     attribute = FORMER_NAMES.get(name, ANNOTATIONS.get(name, name))
     key = attribute.removeprefix(TAG)
@@ -232,8 +233,8 @@ class FunctionSampler(RuleSampler, type="function"):
 
 
 def _recorded(context: SamplingContext) -> AnswerFacts | None:
-    """The facts of an answer that was not captured here, such as a replayed one: those of its
-    input.
+    """Return the facts of an answer that was not captured here, such as a replayed one. They are
+    those of its input.
     """
     known = context.evaluation_input
     if known is None:

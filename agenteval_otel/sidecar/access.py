@@ -37,11 +37,13 @@ class RequestAccess:
         return f"<RequestAccess {'by token' if self._token is not None else 'without token'}>"
 
     def has_token(self, authorization: bytes) -> bool:
-        """Tell whether the header `Authorization` holds the token; True where none is demanded."""
+        """Tell whether the header `Authorization` holds the token. The result is True if none is
+        demanded.
+        """
         return self._token is None or hmac.compare_digest(authorization, self._token)
 
     def refusal(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
-        """Return why a request over HTTP is refused, or None.
+        """Return why a request over HTTP is refused, or None. gRPC needs only `has_token`.
 
         gRPC needs `has_token` alone. A browser speaks HTTP/2 only over TLS, where the certificate
         does not hold a foreign name, and asks before it sends gRPC's content type elsewhere.

@@ -22,11 +22,10 @@ Messages = Mapping[int, OtlpMessages]
 
 
 def take_erasure(body: bytes) -> bytes:
-    """Erase from this process what a request asks for, and give the answer in JSON; blocks, up to
-    minutes.
+    """Erase from this process what a request asks for, and return the answer in JSON.
 
-    Raises `BodyError`: 400 where the request is wrong, 503 where the journal could not be
-    rewritten.
+    Blocks, up to minutes. Raises `BodyError`: 400 if the request is wrong, 503 if the journal could
+    not be rewritten.
     """
     _, value = strict_json(body)
     try:
@@ -41,11 +40,11 @@ def take_erasure(body: bytes) -> bytes:
 def erase_from_journal(
     journal: Journal, messages: Messages, erasure: Erasure, turn: AbstractContextManager[Any]
 ) -> set[int]:
-    """Take the concerned traces out of all requests, those that are done too, and give their ids;
-    blocks.
+    """Remove the concerned traces from all requests, those that are done too, and return their ids.
+    Blocks.
 
-    A trace is concerned where one of its spans or log records is. `turn` is held while a segment is
-    written, no longer. Raises `StorageError` where the disk refuses.
+    A trace is concerned if one of its spans or log records is. `turn` is held only while a segment
+    is written. Raises `StorageError` if the disk refuses.
     """
     traces: set[int] = set()
     with turn:
@@ -74,8 +73,9 @@ def erase_from_journal(
 
 
 def _request_of(entry: JournalEntry, messages: Messages) -> Any:
-    """Return the request, an empty one where it cannot be read: what it holds is not known, so it is
-    removed too.
+    """Return the request, or an empty request if it cannot be read.
+
+    What an unreadable request holds is not known, so it is removed too.
     """
     try:
         return messages[entry.kind].request.FromString(entry.data)
@@ -92,7 +92,7 @@ def _traces_of(kind: int, request: Any, erasure: Erasure) -> Iterator[tuple[int,
 def _without(
     entry: JournalEntry, messages: Messages, erasure: Erasure, traces: set[int]
 ) -> bytes | None:
-    """The request without what is concerned; None where nothing is."""
+    """Return the request without what is concerned. The result is None if nothing is concerned."""
     request = _request_of(entry, messages)
     is_changed = bool(entry.data) and not request.ByteSize()
     for items in _items(entry.kind, request):
@@ -122,7 +122,7 @@ def keep_traces(kind: int, request: Any, traces: Collection[int]) -> None:
 
 
 def _items(kind: int, request: Any) -> Iterator[Any]:
-    """The lists of spans, or of log records."""
+    """Yield the lists of spans, or of log records."""
     for group in request.resource_spans if kind == TRACES else request.resource_logs:
         for scope in group.scope_spans if kind == TRACES else group.scope_logs:
             yield scope.spans if kind == TRACES else scope.log_records

@@ -87,7 +87,9 @@ class Evaluations:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Why a request would not be evaluated now, known before its body is read; or None."""
+        """Return why a request would not be evaluated now, or None. This is known before its body
+        is read.
+        """
         if not default_pipeline().enabled:
             return _OFF
         return None if any(self._places.values()) else _BUSY
@@ -115,7 +117,9 @@ class Evaluations:
     async def _by_settings(
         self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
     ) -> str | Refusal:
-        """Evaluate with the evaluators of the settings; replace their loop where one blocks it."""
+        """Evaluate with the evaluators of the settings. If one of them blocks their loop, replace
+        the loop.
+        """
         self._blocked = [each for each in self._blocked if each.has_thread]
         if len(self._blocked) >= _MAX_BLOCKED:
             return _IS_BLOCKED
@@ -128,7 +132,7 @@ class Evaluations:
         return result
 
     async def _by_request(self, text: str) -> str | Refusal:
-        """Evaluate with the evaluators of the request. On the loop of `_OF_REQUESTS`."""
+        """Evaluate with the evaluators of the request. Runs on the loop of `_OF_REQUESTS`."""
         outcome = await self._in_worker(text)
         # A request that overruns its time, or ends its process, says nothing about the next one.
         self._of_requests.state(self._requested).strikes = 0
@@ -153,7 +157,7 @@ class Evaluations:
             cancel()
 
     def close(self) -> None:
-        """End the thread and the processes once nothing waits for them; does not block."""
+        """End the thread and the processes once nothing waits for them. Does not block."""
         self.room.close()
         self._of_requests.close()
         self._of_settings.close()
@@ -183,7 +187,9 @@ class _OfSettings:
     async def result(
         self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
     ) -> str | Refusal:
-        """Return the result, or why there is none. On the receivers' loop, which keeps the time."""
+        """Return the result, or why there is none. Runs on the receivers' loop, which keeps the
+        time.
+        """
         if self._given_up is None:
             self._given_up = asyncio.get_running_loop().create_future()
         self._waiting += 1
@@ -242,7 +248,7 @@ class _OfSettings:
         return EvaluationRunConfig(**{**run_fields(settings, pipeline, known), **fields})
 
     def close(self) -> None:
-        """End the threads once nothing waits for them, and nothing blocks them; does not block."""
+        """End the threads once nothing waits for them, and nothing blocks them. Does not block."""
         self._is_closed = True
         self._executor.close()
         self._end_if_unused()
@@ -253,7 +259,9 @@ class _OfSettings:
 
 
 def checked(body: bytes | bytearray, encoding: str) -> _Request:
-    """Return the request in a body; raises `BodyError`. On the thread of `Evaluations.room`."""
+    """Return the request in a body. Raises `BodyError`. Runs on the thread of
+    `Evaluations.room`.
+    """
     data = unpacked(body, encoding, MAX_BYTES)
     text, value = strict_json(data)
     if not isinstance(value, dict):

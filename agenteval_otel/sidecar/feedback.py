@@ -19,12 +19,13 @@ _MAX_ITEMS: Final = 1_000
 
 
 def take_feedback(body: bytes) -> int:
-    """Take what a body says, an object or a list of objects: the arguments of `record_feedback`,
-    with ``value`` those of `record_score`, with ``ground_truth`` those of `record_ground_truth`.
-    Returns their number.
+    """Take what a body says, an object or a list of objects, and return their number.
 
-    Raises `BodyError` where one of them is wrong, and `Full` where there is no room; of a list that
-    is wrong nothing is taken.
+    An object holds the arguments of `record_feedback`, with ``value`` those of `record_score`, with
+    ``ground_truth`` those of `record_ground_truth`.
+
+    Raises `BodyError` if one of them is wrong, and `Full` if there is no room. If one of a list is
+    wrong, nothing of the list is taken.
     """
     _, value = strict_json(body)
     items = value if isinstance(value, list) else [value]
@@ -45,5 +46,8 @@ def take_feedback(body: bytes) -> int:
 def _payload(item: Any) -> OfAnswer:
     if not isinstance(item, dict):
         raise BodyError(400, 'expected an object such as {"reference": "...", "thumbs": "down"}')
-    kind = OfTruth if "ground_truth" in item else OfApplication if "value" in item else OfPerson
-    return kind(**item)
+    if "ground_truth" in item:
+        return OfTruth(**item)
+    if "value" in item:
+        return OfApplication(**item)
+    return OfPerson(**item)

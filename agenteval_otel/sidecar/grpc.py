@@ -80,8 +80,9 @@ class GrpcReceiver:
         self._reading: dict[asyncio.Timeout, None] = {}  # oldest first
 
     async def start(self) -> int:
-        """Listen, and return the port; raises `ConfigurationError` where it is taken or a
-        certificate is wrong.
+        """Listen, and return the port.
+
+        Raises `ConfigurationError` if the port is taken or a certificate is wrong.
         """
         import grpc
 
@@ -210,7 +211,9 @@ async def _refuse(refusal: Refusal, context: Any) -> NoReturn:
 
 
 def _try_again(refusal: Refusal) -> bytes:
-    """The status with `RetryInfo`, without which a client would not send the request again."""
+    """Return the status with `RetryInfo`, without which a client would not send the request
+    again.
+    """
     from google.rpc import code_pb2, error_details_pb2, status_pb2
 
     code = code_pb2.UNAVAILABLE if refusal.status == 503 else code_pb2.RESOURCE_EXHAUSTED
@@ -223,7 +226,7 @@ def _try_again(refusal: Refusal) -> bytes:
 
 
 def cannot_bind(field: str, address: str) -> ConfigurationError:
-    """The error of an address that cannot be bound."""
+    """Return the error of an address that cannot be bound."""
     return ConfigurationError(
         f"{address} cannot be bound: it is taken, perhaps by another sidecar, or no address of this machine. Choose "
         f"another port with --{field.replace('_', '-')}, 0 for a free one; 4317 and 4318 belong to the local Collector",

@@ -199,7 +199,7 @@ class HttpReceiver:
     async def _json(
         self, path: str, headers: dict[bytes, bytes], receive: Receive, add: Add
     ) -> HttpReply:
-        """Feedback, or an erasure."""
+        """Answer a request with feedback, or with an erasure."""
         take: Callable[[bytes], Any] = take_erasure if path == _ERASE else take_feedback
         max_bytes = ERASURE_BYTES if path == _ERASE else FEEDBACK_BYTES
         body = await self._body(headers, receive, add, max_bytes)
@@ -271,7 +271,7 @@ def _unknown_kind(content_type: str, encoding: str, known: tuple[str, ...]) -> H
 async def _send(
     reply: HttpReply, send: Callable[[Message], Awaitable[None]], *, waits_for_client: bool = False
 ) -> None:
-    """Send a reply; with `waits_for_client` return once the client has taken most of it."""
+    """Send a reply. With `waits_for_client` return once the client has taken most of it."""
     headers = [
         (b"content-type", reply.content_type.encode()),
         (b"content-length", b"%d" % len(reply.body)),
@@ -351,7 +351,9 @@ class HttpServer:
         self._server = uvicorn.Server(config)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Serve until `stop`; not on the main thread, where uvicorn would handle the signals."""
+        """Serve until `stop`. Does not run on the main thread, where uvicorn would handle the
+        signals.
+        """
         await self._server.serve(sockets=[listener])
 
     def stop(self) -> None:
@@ -398,7 +400,7 @@ class _Transport:
         self._loop.call_later(_LINGER_S, self._transport.abort)
 
     def _says_end(self) -> bool:
-        """Close the sending side and continue reading; False where that is not possible."""
+        """Close the sending side and continue reading. Return False if that is not possible."""
         try:
             if not self._transport.can_write_eof():  # over TLS
                 return False

@@ -178,7 +178,7 @@ class Intake:
         return f"<Intake {self._assembler!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
-        """Feed this pipeline from now on; called when the settings have changed."""
+        """Feed this pipeline from now on. Called when the settings have changed."""
         pipeline.sources.add(self)
 
     def start(self) -> None:
@@ -188,10 +188,10 @@ class Intake:
             self._checkpoints.start()
 
     def read_left(self, ending: threading.Event) -> int:
-        """Take what an earlier process has left, and return how many requests; blocks until then,
-        or `ending`.
+        """Take what an earlier process has left, and return how many requests.
 
-        As much as there is room for is in memory, the rest stays on the disk until room is free.
+        Blocks until then, or until `ending`. As much as there is room for is in memory, the rest
+        stays on the disk until room is free.
         """
         journal = self._journal
         count = 0
@@ -212,8 +212,9 @@ class Intake:
         return count
 
     def _take_again(self, entry: JournalEntry, ending: threading.Event) -> bool:
-        """Take a request of an earlier process as soon as there is room; False where it ended
-        before. One that cannot be taken is kept in a file.
+        """Take a request of an earlier process as soon as there is room.
+
+        Return False if the process ended before. A request that cannot be taken is kept in a file.
         """
         assert self._quarantine is not None
         number, kind, data = entry
@@ -241,7 +242,7 @@ class Intake:
                 return True
 
     def _has_waited_for_room(self, ending: threading.Event) -> bool:
-        """Wait until something has left the memory; False where the process ended before."""
+        """Wait until something has left the memory. Return False if the process ended before."""
         used_bytes = self._memory.used_bytes
         self._waits_for_room = True
         try:
@@ -279,8 +280,9 @@ class Intake:
         return self._reading is not None or len(self._receipts) > _MAX_UNEXPORTED
 
     def take(self, kind: int, request: Any, data: bytes | None = None) -> int:
-        """Take a request; returns how many of its records have no ids and are not taken. Raises
-        `Full`; may block.
+        """Take a request. Return how many of its records have no ids and are not taken.
+
+        Raises `Full`. May block.
 
         Args:
             kind: `TRACES` or `LOGS`.
@@ -315,11 +317,13 @@ class Intake:
         )
 
     def has_room(self) -> bool:
-        """Whether a request of an ordinary size would be taken: for readiness."""
+        """Tell whether a request of an ordinary size would be taken, for readiness."""
         return self.problem() is None
 
     def problem(self) -> str | None:
-        """Return why requests are refused at present, in words; None where they are taken."""
+        """Return why requests are refused at present, in words. The result is None if they are
+        taken.
+        """
         if self._reading is not None:
             return "what an earlier process left is being read"
         if self._journal is not None and self._journal.problem is not None:
@@ -328,7 +332,7 @@ class Intake:
         return None if usage < _NEARLY_FULL else f"{usage:.0%} of memory or disk is taken"
 
     def state(self) -> dict[str, int]:
-        """What waits: traces, and bytes."""
+        """Return what waits: traces and forwarded answers, and bytes."""
         return {
             "size": self._assembler.traces + len(self._answers),
             "bytes": self._memory.used_bytes,
@@ -336,14 +340,15 @@ class Intake:
         }
 
     def _usage(self) -> float:
-        """The share of memory or disk that is taken."""
+        """Return the share of memory or disk that is taken, whichever is larger."""
         journal = self._journal
         on_disk = 0.0 if journal is None else journal.size_bytes / journal.max_bytes
         return max(on_disk, self._memory.used_bytes / self._memory.max_bytes)
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Submit the answers that have come so far, `last` also those that wait for a parent; False
-        out of time.
+        """Submit the answers that have come so far. With `last`, also those that wait for a parent.
+
+        Return False if time ran out.
         """
         if not self._worker.has_thread:
             return True
@@ -352,10 +357,10 @@ class Intake:
         return self._worker.submit(partial(self._look, done, last)) and done.wait(timeout_s)
 
     def erase(self, erasure: Erasure) -> int:
-        """Give up the traces and answers that wait and are concerned, on the disk too; their
-        number. Blocks.
+        """Remove the waiting traces and answers that are concerned, on the disk too.
 
-        Raises `StorageError` where the journal is being read, or the disk refuses.
+        Return how many traces, answers and quarantined files were removed. Blocks. Raises
+        `StorageError` while the journal is being read, or if the disk refuses.
         """
         traces: set[int] = set()
         files = 0
@@ -394,7 +399,7 @@ class Intake:
         return len(traces - {0}) + removed + files
 
     def close(self, timeout_s: float) -> bool:
-        """Evaluate and export what has come, and end the threads; False out of time."""
+        """Evaluate and export what has come, and end the threads. Return False if time ran out."""
         deadline = time.monotonic() + timeout_s
         drained = self.drain(timeout_s / 2, last=True)
         self._is_out_of_time = True
@@ -410,7 +415,9 @@ class Intake:
     def _add(
         self, kind: int, request: Any, size_bytes: int, number: Callable[[], int] | None
     ) -> int:
-        """Reserve memory, write the request down, and add it to the assembler, in this order."""
+        """Reserve memory, write the request to the journal, and add it to the assembler, in this
+        order.
+        """
         memory = self._memory
         count = _count_of(kind, request)
         # A character of Latin-1 has two bytes in UTF-8, and one in memory.
@@ -481,7 +488,7 @@ class Intake:
                 self._count("dropped")
 
     def _is_suspect(self, record: _Record, number: int) -> bool:
-        """Leave a record of an earlier process for later where that one may have died of it."""
+        """Leave a record of an earlier process for later if that process may have died of it."""
         journal = self._journal
         key = _key_of(record, number)
         if journal is None or not journal.attempts(_key(key)):
@@ -608,14 +615,16 @@ class Intake:
         return traces, receipts
 
     def _max_age_s(self) -> float | None:
-        """Return the age at which a trace is evaluated as it is; None: as the assembler has it."""
+        """Return the age at which a trace is evaluated as it is. None means the age of the
+        assembler.
+        """
         if self._waits_for_room:
             # No parent can come: requests are refused, and what is on the disk finds no room.
             return self._quiet_s
         return self._parent_wait_s if self._usage() > _CROWDED else None
 
     def _begin(self, receipts: Iterable[Receipt]) -> None:
-        """Note in the journal what is evaluated next, in case that this process dies of it."""
+        """Note in the journal what is evaluated next, in case this process dies of it."""
         keys = [_key(receipt.key) for receipt in receipts]
         if keys and self._journal is not None:
             self._journal.begin(keys)
@@ -763,7 +772,7 @@ class Intake:
 
 
 def _asks_models(pipeline: Pipeline) -> bool:
-    """Return whether an evaluator of the settings calls a model, which is paid by the call."""
+    """Tell whether an evaluator of the settings calls a model, which is paid by the call."""
     options = [pipeline.defaults, *pipeline.agents.values()]
     evaluators = [evaluator for each in options for evaluator in each.evaluators or ()]
     return any(evaluator.calls_model for evaluator in evaluators)
@@ -787,7 +796,7 @@ def _count_of(kind: int, request: Any) -> int:
 
 
 def _spans_of(request: Any) -> tuple[list[_Record], int]:
-    """The spans of a request, and how many of them have no ids."""
+    """Return the spans of a request that have ids, and how many have none."""
     spans = list(spans_of_otlp(request.resource_spans))
     valid: list[_Record] = [span for span in spans if span.trace_id and span.span_id]
     return valid, len(spans) - len(valid)
@@ -806,8 +815,10 @@ _Record = ReadSpan | _Event | ForwardedAnswer
 
 
 def _events_of(request: Any) -> tuple[list[_Record], int]:
-    """The log records of spans, the forwarded answers, and 0: other records without a span are
-    ordinary log lines, which are ignored."""
+    """Return the log records of spans, the forwarded answers, and 0.
+
+    Other records without a span are ordinary log lines, which are ignored.
+    """
     events: list[_Record] = []
     for group in request.resource_logs:
         resource: dict[str, Any] | None = None

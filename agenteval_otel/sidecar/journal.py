@@ -123,12 +123,14 @@ class Journal:
         return f"<Journal {self._folder} segments={len(self._segments)}>"
 
     def left(self) -> Iterator[JournalEntry]:
-        """Yield the requests of earlier processes, oldest first; `done` says what of them is."""
+        """Yield the requests of earlier processes, oldest first. `done` says what of them is
+        done.
+        """
         for first in self._left:
             yield from self.requests(first)
 
     def fits(self, size_bytes: int) -> bool:
-        """Return whether a request of this size fits into an empty folder."""
+        """Tell whether a request of this size fits into an empty folder."""
         return size_bytes + OVERHEAD_BYTES <= self.max_bytes
 
     def write(self, kind: int, data: bytes) -> int:
@@ -152,8 +154,11 @@ class Journal:
         return self.number
 
     def finish(self, done: dict[Key, int], needed_from: int = 0) -> bool:
-        """Note what is done, each up to a request's number, and delete segments with only requests
-        before `needed_from`. Return False if the note was not written."""
+        """Note what is done, each up to a request's number, and delete the segments that are not
+        needed.
+
+        These have only requests before `needed_from`. Return False if the note was not written.
+        """
         try:
             try:
                 if done and self.number >= needed_from:  # else its segments are deleted
@@ -193,19 +198,22 @@ class Journal:
         return self._attempts.count(_item_of(key))
 
     def segments(self) -> list[int]:
-        """Return the numbers of its segments, oldest first; each holds at most 16 MiB and a request."""
+        """Return the numbers of its segments, oldest first. Each holds at most 16 MiB and a
+        request.
+        """
         return sorted(self._segments)
 
     def requests(self, segment: int) -> Iterator[JournalEntry]:
-        """Yield the requests of a segment, those that are done too; none where it is gone. On any
-        thread.
+        """Yield the requests of a segment, those that are done too.
+
+        Yields nothing if the segment is gone. May run on any thread.
         """
         for record in self._records(segment):
             if isinstance(record, Record) and record.kind != DONE:
                 yield JournalEntry(record.number, record.kind, record.payload)
 
     def requests_numbered(self, numbers: Collection[int]) -> Iterator[JournalEntry]:
-        """Yield the requests with these numbers, those that are done too. On any thread."""
+        """Yield the requests with these numbers, those that are done too. May run on any thread."""
         ordered = sorted(numbers)
         starts = sorted(self._segments)
         for start, end in zip(starts, [*starts[1:], self.number + 1], strict=False):
@@ -216,10 +224,10 @@ class Journal:
                         yield entry
 
     def rewrite(self, segment: int, changed: Mapping[int, bytes]) -> None:
-        """Write a segment anew, with other bytes for the requests with these numbers; blocks for
+        """Write a segment anew, with other bytes for the requests with these numbers. Blocks for
         the disk.
 
-        Numbers stay, so what is done stays done; damaged parts are left out. After a crash the old
+        Numbers stay, so what is done stays done. Damaged parts are left out. After a crash the old
         file is there, or the new one. Raises `OSError`.
         """
         if segment not in self._segments:
@@ -345,7 +353,7 @@ class Journal:
             file.close()
 
     def _survey(self, first: int) -> None:
-        """Take from a segment what is done, and the newest number; log what is damaged."""
+        """Take from a segment what is done, and the newest number. Damaged parts are logged."""
         damages: list[Damage] = []
         for record in self._records(first):
             if isinstance(record, Damage):
@@ -372,7 +380,7 @@ class Journal:
             )
 
     def _records(self, first: int) -> Iterator[Record | Damage]:
-        """Yield a segment's records and damaged parts; nothing where it is gone."""
+        """Yield a segment's records and damaged parts. Yields nothing if the segment is gone."""
         path = self._paths.get(first)
         if path is None:
             return

@@ -42,7 +42,7 @@ class Quarantine:
         return f"<Quarantine {self._folder}>"
 
     def has_killed(self, number: int) -> bool:
-        """Return whether several starts in a row ended while this request was read."""
+        """Tell whether several starts in a row ended while this request was read."""
         return number == self._number and self._deaths >= _MAX_DEATHS
 
     @contextlib.contextmanager
@@ -79,8 +79,9 @@ class Quarantine:
         return path
 
     def erase(self, erasure: Erasure) -> int:
-        """Delete the files that may hold what an erasure is about, and return how many; they are
-        not decoded, since a process died of it. Blocks. Raises `StorageError`.
+        """Delete the files that may match an erasure, and return how many.
+
+        The files are not decoded, since a process died of it. Blocks. Raises `StorageError`.
         """
         ids = [id.encode() for id in erasure.ids]
         removed = 0
@@ -99,7 +100,9 @@ class Quarantine:
             self._attempt.unlink(missing_ok=True)
 
     def _left(self) -> tuple[int, int]:
-        """The request that an earlier start was reading when it ended, and how many starts did."""
+        """Return the request that an earlier start was reading when it ended, and how many starts
+        did.
+        """
         try:
             number, deaths = self._attempt.read_text().split()
             return int(number), int(deaths)

@@ -48,7 +48,7 @@ class Receipt:
         call.receipt = self
 
     def settle(self, outcome: str) -> None:
-        """Note the outcome of a call; never blocks."""
+        """Note the outcome of a call. Never blocks."""
         self._all.reports.append((self, outcome))
 
     def count(self, outcome: str) -> None:
@@ -57,7 +57,7 @@ class Receipt:
             self._settled += 1
 
     def has_all(self) -> bool:
-        """Return whether every call was submitted and is settled."""
+        """Tell whether every call was submitted and is settled."""
         return self.is_submitted and self._settled >= self._opened
 
 
@@ -80,7 +80,7 @@ class Receipts:
         return len(self._open)
 
     def settled(self) -> int:
-        """Return how many calls were settled. On any thread."""
+        """Return how many calls were settled. May run on any thread."""
         return self._counted + len(self.reports)
 
     def issue(self, key: int, first: int, newest: int) -> Receipt:
@@ -96,7 +96,7 @@ class Receipts:
             self._look_at(receipt)
 
     def has_news(self) -> bool:
-        """Return whether something was evaluated and is not exported yet."""
+        """Tell whether something was evaluated and is not exported yet."""
         return bool(self.reports) or any(not receipt.is_exported for receipt in self._evaluated)
 
     def evaluated(self) -> list[Receipt]:
@@ -109,7 +109,8 @@ class Receipts:
         return list(self._evaluated)
 
     def exported(self, receipts: Iterable[Receipt], held_back: Collection[int]) -> dict[int, int]:
-        """Note that these receipts are exported; return what is done, each up to a request's number.
+        """Note that these receipts are exported. Return what is done, each up to a request's
+        number.
 
         What is done of a trace is everything up to a request. So a receipt waits for the earlier ones
         of its trace, and for those traces that are `held_back`.

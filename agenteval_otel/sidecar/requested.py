@@ -178,7 +178,7 @@ class RequestedEvaluation(Evaluator):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """Return the reply; awaits nothing, as every evaluator of a worker process."""
+        """Return the reply. Awaits nothing, as every evaluator of a worker process."""
         if not PROCESS.is_ours:
             raise EvaluationError("no worker process can be started", error_type="unavailable")
         facts = evaluation_input.metadata or {}
@@ -238,7 +238,9 @@ def _in_fork(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
 
 
 def _limit_memory() -> None:
-    """Let this process grow by `_MEMORY_BYTES` at most; does nothing where the system cannot."""
+    """Let this process grow by `_MEMORY_BYTES` at most. Does nothing if the system cannot
+    limit it.
+    """
     with suppress(ImportError, OSError, ValueError, IndexError):
         import resource
 

@@ -74,7 +74,7 @@ class SegmentWriter:
 
 
 def read_segment(file: BinaryIO, first: int, most: int) -> Iterator[Record | Damage]:
-    """Yield the records of a segment, and its damaged parts, in their order; raises nothing.
+    """Yield the records of a segment, and its damaged parts, in their order. Raises nothing.
 
     Args:
         file: The segment.
@@ -176,7 +176,9 @@ def _key_of(descriptor: int) -> bytes | None:
 
 
 def _sound_header(descriptor: int, key: bytes, at: int) -> tuple[bytes, int, int, int, int] | None:
-    """Return the fields of the header at a place; None where there is no sound one."""
+    """Return the fields of the header at a place. The result is None if there is no sound
+    header.
+    """
     header = _read(descriptor, at, _HEADER_BYTES)
     fields = header[: _FIELDS.size]
     if len(header) < _HEADER_BYTES or header[_FIELDS.size :] != _header_check(key, fields, at):

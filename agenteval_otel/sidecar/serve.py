@@ -59,22 +59,24 @@ class Sidecar:
         return f"<Sidecar {'ready' if self._is_ready else 'not ready'} {self.intake!r}>"
 
     def start(self) -> Addresses:
-        """Listen; raises `ConfigurationError`. It is ready with `read_left`."""
+        """Listen. Raises `ConfigurationError`. The sidecar is ready with `read_left`."""
         self.intake.start()
         self._thread.start()
         return self._addresses.result(_START_S)
 
     def read_left(self, ending: threading.Event) -> int:
-        """Take what an earlier process has left, and be ready; blocks, up to `ending`. Returns how
-        many requests.
+        """Take what an earlier process has left, and be ready. Return how many requests were taken.
+
+        Blocks, up to `ending`.
         """
         count = self.intake.read_left(ending)
         self._is_ready = not ending.is_set()
         return count
 
     def stop(self, timeout_s: float) -> bool:
-        """Take no further request, evaluate and export what was taken; False where something was
-        left.
+        """Take no further request, evaluate and export what was taken.
+
+        Return False if something was left.
         """
         deadline = time.monotonic() + timeout_s
         self._is_ready = False
@@ -124,7 +126,9 @@ class Sidecar:
             evaluations.close()
 
     def _why_not(self) -> str | None:
-        """Return why it takes no requests at present; None where it does."""
+        """Return why the sidecar takes no requests at present. The result is None if it takes
+        them.
+        """
         problem = self.intake.problem()
         if problem is None and not self._is_ready:
             problem = "the sidecar starts or ends"
@@ -172,8 +176,9 @@ def _listener(settings: SidecarSettings) -> socket.socket:
 
 
 def kept_key(folder: Path) -> str:
-    """Return the key of sampling that is kept beside the journal, made where it is missing: what is
-    read again after a crash is decided as before.
+    """Return the key of sampling that is kept beside the journal. A missing key is made.
+
+    So what is read again after a crash is decided as before.
 
     Raises:
         ConfigurationError: The file cannot be written, or has no key.
@@ -215,7 +220,7 @@ class SettingsWatch:
         self._digest = _digest(path)
 
     def look(self) -> str | None:
-        """What became of a change; None without one."""
+        """Return what became of a change. The result is None without a change."""
         digest = _digest(self._path)
         if digest is None or digest == self._digest:
             return None
@@ -235,10 +240,10 @@ def _digest(path: Path) -> bytes | None:
 
 
 def evaluate_files(settings: SidecarSettings, files: list[str]) -> bool:
-    """Take files with OTLP instead of requests, then end the pipeline; blocks until their answers
-    are evaluated.
+    """Take files with OTLP instead of requests, then end the pipeline.
 
-    False where something was not delivered within `drain_s`.
+    Blocks until their answers are evaluated. Return False if something was not delivered within
+    `drain_s`.
 
     Raises `ConfigurationError` for a file that `requests_in` cannot read, and for a line that is
     wrong.

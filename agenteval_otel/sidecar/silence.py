@@ -97,8 +97,9 @@ class Silence:
         )
 
     def _most_dropped(self, counts: _Counts) -> str | None:
-        """Return what became of most answers since one was evaluated; of spans where there was no
-        answer at all.
+        """Return what became of most answers since an answer was evaluated.
+
+        If there was no answer at all, return what became of spans.
         """
         answers = {
             name: count - self._before.dropped.get(name, 0)
@@ -158,7 +159,7 @@ def _capture_reason(accounting: Accounting) -> Explained:
 
 
 def _services_of(accounting: Accounting) -> str:
-    """The services whose answers are evaluated already, as far as they are named."""
+    """Return the services whose answers are evaluated already, if they are named."""
     services = {
         dict(origin).get(SERVICE_NAME, "")
         for (_, origin), counts in accounting.by_origin().items()

@@ -23,36 +23,38 @@ class EvaluationStorageProvider(Component, contract="storage"):
     """
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Save one aggregated result; errors are counted and the other providers still save."""
+        """Save one aggregated result. Errors are counted and the other providers still save."""
         raise NotImplementedError
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether what was taken is saved within the time; blocks. Only for providers that save
-        later.
+        """Tell whether what was taken is saved within the time. Blocks. Only for providers that
+        save later.
         """
         return True
 
     async def close(self) -> None:
-        """Release files and connections; called once at shutdown."""
+        """Release files and connections. Called once at shutdown."""
 
     def report_losses_to(self, report: Callable[[BaseException], None]) -> None:
         """Call this, from any thread, for each result that was taken and could not be saved later."""
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Remove the content of the results that are concerned, or with `dry_run` count them;
-        blocks.
+        """Remove the content of the results that are concerned, or with `dry_run` count them.
+        Blocks.
 
-        Not called on the background thread. A provider that cannot erase sets `problem`; raises
+        Not called on the background thread. A provider that cannot erase sets `problem`. Raises
         `StorageError`.
         """
         return ErasedPlace(self.type, problem="erase it there", is_out_of_reach=True)
 
     def config_problem(self) -> str | None:
-        """What keeps it from saving, as far as that is seen now, such as a key that is missing."""
+        """Return what keeps it from saving, as far as that is seen now, such as a missing key. None
+        if nothing does.
+        """
         return None
 
     def prepare(self) -> None:
-        """Import what saving needs; blocks. Called at start, unless `config_problem` names a
+        """Import what saving needs. Blocks. Called at start, unless `config_problem` names a
         problem.
         """
 
@@ -82,7 +84,7 @@ class FanOutStorage:
         return f"<FanOutStorage {', '.join(map(_name, self.providers))}>"
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> int:
-        """Save to all; returns the number of providers that saved."""
+        """Save to all providers. Return the number of providers that saved."""
         saved = 0
         for provider in self.providers:
             try:
@@ -106,8 +108,8 @@ class FanOutStorage:
             self._on_failure(_name(provider), error)
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether all providers saved their results in time; each gets a share of it, so none
-        blocks the others.
+        """Tell whether all providers saved their results in time. Each gets a share of the time, so
+        none blocks the others.
         """
         deadline = time.monotonic() + timeout_s
         saved = True
@@ -127,8 +129,8 @@ class FanOutStorage:
                 self._on_failure(_name(provider), error)
 
     def close_within(self, timeout_s: float) -> None:
-        """`close` on another thread, waiting at most so long: for code without an event loop, or
-        inside one.
+        """Run `close` on another thread, waiting at most so long. For code without an event loop,
+        or inside one.
         """
 
         def close_here() -> None:
@@ -150,8 +152,8 @@ def _name(provider: Any) -> str:
 
 
 def without_objects(aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
-    """The result with JSON's types alone, where pydantic refuses to dump it: offline inputs may
-    contain anything.
+    """Return the result with JSON's types alone, for results that pydantic refuses to dump. Offline
+    inputs may contain anything.
     """
     return AggregatedEvaluationResult.model_validate(
         plain(aggregated.model_dump(exclude_none=True))

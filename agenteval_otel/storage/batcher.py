@@ -30,8 +30,8 @@ class Sink(Protocol):
     """Where batches are written. One thread at a time calls it."""
 
     def write(self, items: Sequence[Any], *, may_wait: bool) -> Sequence[Exception | None]:
-        """Save the items, on a thread that may be blocked if `may_wait`; None or the error for
-        each.
+        """Save the items, on a thread that may be blocked if `may_wait`. Return None or the error
+        for each.
         """
         ...
 
@@ -43,16 +43,16 @@ class BatchedStorageProvider(EvaluationStorageProvider):
 
     @property
     def place(self) -> str:
-        """Where results go, in messages; no secrets."""
+        """Return where results go, for messages. It has no secrets."""
         raise NotImplementedError
 
     def open_sink(self) -> Sink:
-        """A new sink; called once in each process, on the thread that writes."""
+        """Open a new sink. Called once in each process, on the thread that writes."""
         raise NotImplementedError
 
     @cached_property
     def batcher(self) -> ResultBatcher:
-        """The writer, which the first result starts, also after `close`."""
+        """Return the writer, which the first result starts, also after `close`."""
         return ResultBatcher(self.place, self.open_sink)
 
     async def close(self) -> None:
@@ -74,8 +74,8 @@ class ResultBatcher:
         reset_in_child(self._reset_in_child)
 
     def _reset_in_child(self) -> None:
-        """Waiting items and the sink are the parent's; the sink is kept, as freeing it would close
-        its connection.
+        """Reset in a forked child: waiting items and the sink are the parent's. The sink is kept,
+        as freeing it would close its connection.
         """
         _INHERITED.append(self._sink)
         self._reset()
@@ -91,7 +91,7 @@ class ResultBatcher:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
 
     async def save(self, value: Any, size: int) -> None:
-        """Save an item of `size` bytes and wait for it; raises `StorageError`, or `OSError` of the
+        """Save an item of `size` bytes and wait for it. Raises `StorageError`, or `OSError` of the
         file.
         """
         item = _Item(value, size)
@@ -132,7 +132,9 @@ class ResultBatcher:
         return StorageError(f"{self._place}: a write has hung for more than {HUNG_S:g} s")
 
     async def close(self) -> None:
-        """Close the sink after the waiting items; after a write that hangs as soon as that returns."""
+        """Close the sink after the waiting items. If a write hangs, it is closed as soon as that
+        returns.
+        """
         with self._lock:
             self._closed = True
         closed = _Item(None, 0)

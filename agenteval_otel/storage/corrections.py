@@ -43,8 +43,8 @@ class Correction(NamedTuple):
     module: str | None = None
 
     def ids(self) -> Iterator[tuple[str, str]]:
-        """Ids of its answer, the most exact first; for a trace or conversation, of the newest
-        answer before it.
+        """Yield the ids of its answer, the most exact first. For a trace or conversation it is the
+        newest answer before it.
         """
         if self.trace_id and self.span_id:
             yield "span", f"{self.trace_id}/{self.span_id}"
@@ -54,8 +54,8 @@ class Correction(NamedTuple):
 
 
 def read_corrections(places: Sequence[str], known: Iterable[str] = ()) -> list[Correction]:
-    """The corrections in files of JSON lines and in databases, oldest first, without those of
-    `known` ids.
+    """Return the corrections in files of JSON lines and in databases, oldest first. Those of
+    `known` ids are left out.
 
     Blocks. Raises `StorageError` for a place that cannot be read.
     """

@@ -80,8 +80,8 @@ class Erasure:
 
     @classmethod
     def of(cls, fields: Any, salt: str | None = None) -> Erasure:
-        """What a request or a call asks for: `conversation`, `user` or `before`, as text or a list
-        of texts.
+        """Build the erasure that a request or a call asks for: `conversation`, `user` or `before`.
+        The first two are text or a list of texts.
 
         Raises `ConfigurationError` with the field, its value's kind and what is expected.
         """
@@ -107,11 +107,13 @@ class Erasure:
         return self.users | self.conversations
 
     def is_before(self, moment_ns: int | None) -> bool:
-        """Whether a moment is before `before`; an unknown one counts as earlier."""
+        """Tell whether a moment is before `before`. An unknown moment counts as earlier."""
         return self.before_ns is not None and (moment_ns or 0) < self.before_ns
 
     def concerns(self, aggregated: AggregatedEvaluationResult) -> bool:
-        """Whether a stored result has what is to be erased; notes the conversations of a user."""
+        """Tell whether a stored result has what is to be erased. The conversations of a user are
+        noted.
+        """
         if aggregated.metadata == ERASED:
             return False
         if self.before is not None:
@@ -130,7 +132,7 @@ class Erasure:
         return is_theirs or not self.conversations.isdisjoint(conversations)
 
     def concerns_input(self, value: EvaluationInput, ended_ns: int | None) -> bool:
-        """`concerns` of an answer that waits for its evaluation."""
+        """Tell whether an answer that waits for its evaluation has what is to be erased."""
         parts = _inputs(value)
         conversations = {id for part in parts for id in (part.conversation_id, part.session_id)}
         return (
@@ -140,7 +142,7 @@ class Erasure:
         )
 
     def is_mentioned(self, value: Any) -> bool:
-        """Whether one of the ids is in the value, at any depth, or in JSON text within it."""
+        """Tell whether one of the ids is in the value, at any depth, or in JSON text within it."""
         if isinstance(value, str):
             return value in self.ids or any(needle in value for needle in self._quoted())
         if isinstance(value, Mapping):
@@ -148,7 +150,9 @@ class Erasure:
         return isinstance(value, list | tuple) and any(map(self.is_mentioned, value))
 
     def needles(self) -> list[bytes]:
-        """What a stored line or row contains where it has one of the ids: they are written as JSON."""
+        """Return what a stored line or row contains if it has one of the ids. They are written as
+        JSON.
+        """
         return [to_json(id)[1:-1] for id in self.ids]
 
     def user_needles(self) -> list[bytes]:
@@ -177,7 +181,7 @@ class ErasedPlace(NamedTuple):
 
 
 def moment_of(text: Any) -> datetime:
-    """A date or a time in ISO 8601; raises `ConfigurationError`."""
+    """Read a date or a time in ISO 8601. Raises `ConfigurationError`."""
     try:
         return datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -188,7 +192,7 @@ def moment_of(text: Any) -> datetime:
 
 
 def without_person(aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
-    """The result without content, without any id that leads to the answer, and without tags."""
+    """Return the result without content, without ids that lead to the answer, and without tags."""
     fields = AggregatedEvaluationResult.model_fields
     changes: dict[str, Any] = {name: fields[name].default for name in fields if name not in _KEPT}
     results = tuple(map(_result_without_person, aggregated.results))
@@ -213,13 +217,13 @@ def _inputs(value: EvaluationInput | None) -> list[EvaluationInput]:
 
 def _texts(fields: Mapping[str, Any], name: str) -> list[str]:
     value = fields.get(name)
-    texts = (
-        value
-        if isinstance(value, list | tuple | set | frozenset)
-        else []
-        if value is None
-        else [value]
-    )
+    texts: Iterable[Any]
+    if isinstance(value, list | tuple | set | frozenset):
+        texts = value
+    elif value is None:
+        texts = []
+    else:
+        texts = [value]
     if not all(isinstance(text, str) and text.strip() for text in texts):
         raise ConfigurationError(f"expected text, found {type(value).__name__}", path=name)
     return list(texts)

@@ -19,7 +19,7 @@ _OPEN: set[int] = set()
 
 
 def identity(place: int | Path) -> tuple[int, int] | None:
-    """Device and inode of a descriptor or path; None if there is no file."""
+    """Return device and inode of a descriptor or path. None if there is no file."""
     try:
         status = os.stat(place)
     except OSError:
@@ -28,7 +28,7 @@ def identity(place: int | Path) -> tuple[int, int] | None:
 
 
 def lock_of(path: Path) -> Path:
-    """The lock file of a file that must not be opened, because closing any descriptor of it
+    """Return the lock file of a file that must not be opened. Closing any descriptor of that file
     releases its locks.
     """
     return path.with_name(f"{path.name}.lock")

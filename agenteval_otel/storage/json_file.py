@@ -57,8 +57,8 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         return str(self.path)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result and wait for the write; one that is incomplete or hangs for 5 s raises
-        `StorageError`.
+        """Append the result and wait for the write. A write that is incomplete or hangs for 5 s
+        raises `StorageError`.
         """
         line = _line_of(aggregated)
         await self.batcher.save(line, len(line))
@@ -68,7 +68,7 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         concerned.
 
         Results may be saved meanwhile: they wait for the last lines alone. Lines that cannot be
-        read go.
+        read are removed.
         """
         return erase_lines(self.path, erasure, dry_run=dry_run)
 
@@ -92,8 +92,8 @@ class LineFile:
         self._durable = durable
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
-        """Append the lines, line ends included; for each None once it is in the file, else the
-        error.
+        """Append the lines, line ends included. Return for each None once it is in the file, else
+        the error.
         """
         # A pipe is opened write-only: otherwise writes succeed without a reader.
         flags = os.O_APPEND | (os.O_WRONLY if self.path.is_fifo() else os.O_RDWR)
@@ -112,7 +112,7 @@ class LineFile:
     def close(self) -> None: ...
 
     def _append(self, descriptor: int, lines: Sequence[bytes]) -> int:
-        """Append as many of the lines as there is room for; their number, 0 where the file was
+        """Append as many of the lines as there is room for. Return their number, 0 if the file was
         renamed instead.
         """
         size = os.fstat(descriptor).st_size
@@ -130,7 +130,7 @@ class LineFile:
         return whole
 
     def _rotate(self) -> None:
-        """Rename the file; older ones move up to the first gap, or the oldest is deleted."""
+        """Rename the file. Older files move up to the first gap, or the oldest is deleted."""
         file = Path(os.path.realpath(self.path))  # a link stays
         places = [
             file,
@@ -163,8 +163,8 @@ def _line_of(aggregated: AggregatedEvaluationResult) -> bytes:
 
 
 def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
-    """Erase from a file of lines and from its rotated files; the place says how much. Blocks,
-    minutes for gigabytes.
+    """Erase from a file of lines and from its rotated files. The returned place says how much.
+    Blocks, minutes for gigabytes.
     """
     file = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
@@ -183,7 +183,7 @@ def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
 
 
 def _rotated(file: Path) -> Iterator[Path]:
-    """The file and its rotated ones, by their number, looked for one by one."""
+    """Yield the file and its rotated ones, by their number, looked for one by one."""
     yield file
     number = 0
     while number := min((at for at in _numbers(file) if at > number), default=0):
@@ -211,7 +211,7 @@ class _Rewriting:
         self._counts: Counter[str] = Counter()
 
     def counts(self) -> Counter[str]:
-        """What there is to erase."""
+        """Count what there is to erase."""
         self._counts.clear()
         try:
             with self._file.open("rb") as source:
@@ -236,7 +236,7 @@ class _Rewriting:
         return self._counts
 
     def _rewritten(self, target: int, temporary: Path) -> bool:
-        """Put the rewritten file in its place; False where another one, or none, is there
+        """Put the rewritten file in its place. Return False if another file, or none, is there
         meanwhile.
         """
         self._counts.clear()
@@ -269,7 +269,7 @@ class _Rewriting:
         lines.flush()
 
     def _changed(self, line: bytes) -> bytes:
-        """The line as it stays; empty for one that cannot be read."""
+        """Return the line as it stays. Empty for a line that cannot be read."""
         is_whole = line.startswith(b"{") and line.rstrip().endswith(b"}")
         if not line.strip() or (
             is_whole and self._needles and not any(needle in line for needle in self._needles)

@@ -105,7 +105,9 @@ class _Sender:
                 raise
 
     async def _is_replaced(self, path: str, body: dict[str, Any]) -> bool:
-        """Whether the assessment existed, which MLflow reports as status 500, and was replaced."""
+        """Replace an assessment that exists, which MLflow reports as status 500. Tell whether it
+        existed.
+        """
         try:
             change = {"assessment": body, "update_mask": _CHANGEABLE}
             await self._requests.ask("PATCH", f"{path}/{body['assessment_id']}", change)

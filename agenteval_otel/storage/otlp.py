@@ -90,7 +90,8 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         )
 
     def offline_emitter(self, placement: Placement) -> Emitter | None:
-        """Return an emitter of spans and events for answers that are not live; None without endpoint.
+        """Return an emitter of spans and events for answers that are not live. None without
+        endpoint, or if telemetry is switched off.
 
         Metrics are of live answers alone, so it emits none.
         """
@@ -105,12 +106,12 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         return OtlpStorageProvider(**fields).emitter
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Emit the result; exporters send it later, in the background."""
+        """Emit the result. Exporters send it later, in the background."""
         evaluated = span_context_of(aggregated.span) or trace.get_current_span().get_span_context()
         self.emitter.emit(
             aggregated, evaluated=evaluated, scores=score_attributes(aggregated.results)
         )
 
     async def close(self) -> None:
-        """Shut our own providers down; blocks its thread, so it is called on one of its own."""
+        """Shut our own providers down. Blocks its thread, so it is called on one of its own."""
         self.emitter.close()

@@ -68,7 +68,7 @@ class Place(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """As messages name it, without a password."""
+        """Return the name that messages show, without a password."""
 
     def rows(
         self, query: Query = ALL, unreadable: UnreadableRows | None = None
@@ -104,7 +104,7 @@ class Place(ABC):
 
     def answers(self, ids: Mapping[str, Collection[str]]) -> Stored:
         """Yield the evaluations with one of these values of ``trace_id``, ``response_id`` or
-        ``conversation_id``, perhaps without their results. Files give all that have an input.
+        ``conversation_id``. Their results may be missing. Files give all that have an input.
         """
         unreadable = UnreadableRows()
         yield from self._answers(ids, unreadable)
@@ -156,11 +156,11 @@ class Place(ABC):
 
     @abstractmethod
     def _rows(self, query: Query, unreadable: UnreadableRows) -> Iterator[AnswerRow]:
-        """Yield the answers; those that are not wanted may be among them."""
+        """Yield the answers. Those that are not wanted may be among them."""
 
     @abstractmethod
     def _results(self, query: Query, unreadable: UnreadableRows, *, with_results: bool) -> Stored:
-        """Yield the evaluations; those that are not wanted may be among them."""
+        """Yield the evaluations. Those that are not wanted may be among them."""
 
     @abstractmethod
     def _feedback(self, key: str, unreadable: UnreadableRows) -> Stored: ...

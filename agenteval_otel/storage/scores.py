@@ -105,8 +105,8 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     @abstractmethod
     def open_sender(self) -> BatchSender:
-        """A new sender of lists of `SpanScore`, each the scores of one answer; called on the thread
-        that sends.
+        """Open a new sender of lists of `SpanScore`, each the scores of one answer. Called on the
+        thread that sends.
         """
 
     @model_validator(mode="after")
@@ -135,7 +135,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
         return value.get_secret_value() if (info.context or {}).get("secrets") else "***"
 
     def setting(self, name: str) -> str | None:
-        """The setting, else the value of its first variable that is set."""
+        """Return the setting, else the value of its first variable that is set, else None."""
         value = getattr(self, name)
         if value is not None:
             return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
@@ -144,19 +144,21 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     @property
     def address(self) -> str:
-        """Where it sends to, without a slash at the end."""
+        """Return where it sends to, without a slash at the end."""
         return (self.setting(self.address_field) or self.default_address).rstrip("/")
 
     default_address: ClassVar[str] = ""
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Erases nothing: the receiver stores the scores itself, with their traces."""
+        """Erase nothing: the receiver stores the scores itself, with their traces."""
         return ErasedPlace(
             f"{self.type} at {mask_text(self.address)}", problem=_ERASE_THERE, is_out_of_reach=True
         )
 
     def config_problem(self) -> str | None:
-        """What keeps it from saving: an address or a key that is missing or cannot be sent."""
+        """Return what keeps it from saving: an address or a key that is missing or cannot be sent.
+        None if nothing does.
+        """
         for name in (self.address_field, *self.needs):
             if not self.setting(name) and not (name == self.address_field and self.default_address):
                 return (
@@ -177,7 +179,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
         load_clients(("httpx2",))
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Have the scores sent; raises `DeliveryError` where they have no span, or too much waits
+        """Have the scores sent. Raises `DeliveryError` if they have no span, or too much waits
         already.
         """
         scores = scores_of(aggregated, with_failures=self.sends_failures)
@@ -195,7 +197,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     @cached_property
     def delivery(self) -> BatchDelivery:
-        """The queue and its thread, which the first result starts, also after `close`."""
+        """Return the queue and its thread, which the first result starts, also after `close`."""
         return BatchDelivery(
             self.type,
             self.open_sender,
@@ -235,7 +237,7 @@ class Requests:
         self._client.headers.update({**headers, **provider.headers})
 
     async def ask(self, method: str, path: str, body: Any) -> dict[str, Any]:
-        """The JSON object of the response; raises `DeliveryError` for all others."""
+        """Return the JSON object of the response. Raises `DeliveryError` for all others."""
         try:
             with quietly():
                 async with asyncio.timeout(self._timeout_s):
@@ -278,8 +280,8 @@ class Requests:
 async def in_parts(
     send: Callable[[Sequence[Any]], Awaitable[None]], values: Sequence[Any]
 ) -> list[DeliveryError | None]:
-    """Send the values together; if the receiver rejects them, in halves, so that only a bad value
-    is lost.
+    """Send the values together. If the receiver rejects them, send them in halves, so that only a
+    bad value is lost.
     """
     try:
         await send(values)
@@ -292,8 +294,8 @@ async def in_parts(
 
 
 def scores_of(aggregated: AggregatedEvaluationResult, *, with_failures: bool) -> list[SpanScore]:
-    """The scores of a result, with those that failed where the receiver has a form for them; no
-    skips.
+    """Return the scores of a result. Those that failed are included if the receiver has a form for
+    them, skips never.
     """
     statuses = ("scored", "failed") if with_failures else ("scored",)
     return [

@@ -49,11 +49,11 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
 
     @property
     def target(self) -> Target:
-        """The database."""
+        """Return the database."""
         return target_of(self.path, self.url)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Insert the result and wait for the commit; a commit that fails or hangs for 5 s raises
+        """Insert the result and wait for the commit. A commit that fails or hangs for 5 s raises
         `StorageError`.
         """
         rows = rows_of(aggregated)
@@ -83,7 +83,7 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         limit: int = 100,
         offset: int = 0,
     ) -> list[StoredResult]:
-        """The stored results that match all filters, newest first.
+        """Return the stored results that match all filters, newest first.
 
         Blocks, over a separate read-only connection. On an event loop call it by
         `asyncio.to_thread`.
@@ -91,9 +91,9 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         Args:
             criterion: Its name.
             agent: Which agent answered.
-            since: Evaluated at this moment or later; without a zone in UTC.
+            since: Evaluated at this moment or later. Without a zone it is in UTC.
             until: Evaluated before this moment.
-            min_score: Raw score on the criterion's scale, true as 1; at least so much.
+            min_score: Raw score on the criterion's scale, true as 1. At least so much.
             max_score: At most so much.
             status: Scored, skipped or failed.
             passed: The verdict.
@@ -138,15 +138,15 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return StoredDatabase(self.target).find_results(filters, limit=limit, offset=offset)
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
-        """All of one evaluation as it was saved, by its id from `query`; None if there is none.
-        Blocks.
+        """Return all of one evaluation as it was saved, by its id from `query`. None if there is
+        none. Blocks.
         """
         from agenteval_otel.storage.sql_read import StoredDatabase
 
         return StoredDatabase(self.target).read_evaluation(evaluation_id)
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Remove content and ids from the rows that are concerned; blocks, in transactions of 200
+        """Remove content and ids from the rows that are concerned. Blocks, in transactions of 200
         evaluations.
 
         An SQLite file is then compacted, so that nothing is left in its free pages: saves wait for

@@ -46,7 +46,7 @@ _FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
 
 
 def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
-    """Columns, not null where their name ends with ``!``."""
+    """Build columns, not null if their name ends with ``!``."""
     return [
         sa.Column(name.rstrip("!"), kind, nullable=not name.endswith("!")) for name in names.split()
     ]
@@ -132,7 +132,7 @@ RESULTS = sa.Table(
 
 
 def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
-    """Connect for writing, and create missing tables; on SQLite each transaction begins by taking
+    """Connect for writing, and create missing tables. On SQLite each transaction begins by taking
     the write lock.
     """
     engine = server_engine(target) if target.path is None else _sqlite_writer(target.path, durable)
@@ -173,8 +173,8 @@ def _missing_columns(connection: sa.Connection) -> list[sa.Column[Any]]:
 
 
 def add_missing_indices(target: Target) -> list[str]:
-    """Make the indices that tables of an older package lack; their names. Blocks, and keeps writers
-    waiting meanwhile.
+    """Make the indices that tables of an older package lack, and return their names. Blocks, and
+    keeps writers waiting meanwhile.
 
     The first result does not make them: in a large database that takes longer than a save may.
     """
@@ -208,7 +208,7 @@ def add_missing_indices(target: Target) -> list[str]:
 
 
 def _is_complete(connection: sa.Connection) -> bool:
-    """Tell whether the tables have the newest column; an older package made others."""
+    """Tell whether the tables have the newest column. An older package made tables without it."""
     try:
         connection.execute(sa.select(EVALUATIONS.c.call_id).limit(0))
     except SQLAlchemyError:
@@ -275,7 +275,7 @@ class Database:
         reset_in_child(self._after_fork_in_child)
 
     def write(self, items: Sequence[Rows], *, may_wait: bool) -> list[Exception | None]:
-        """Insert the rows of results; for each None once they are committed, else the error."""
+        """Insert the rows of results. Return None for each that is committed, else the error."""
         path = self._target.path
         with contextlib.ExitStack() as stack:
             if path is not None:
@@ -333,7 +333,7 @@ class Database:
         return self._connection
 
     def _sweep_if_due(self) -> None:
-        """Delete a few of the evaluations that are too old, with their results; the next batch
+        """Delete a few of the evaluations that are too old, with their results. The next batch
         continues.
         """
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
@@ -378,7 +378,7 @@ class Database:
             self._working.release()
 
     def _after_fork_in_child(self) -> None:
-        """Leave the connection to the parent; a file that it was writing cannot be used here."""
+        """Leave the connection to the parent. A file that it was writing cannot be used here."""
         if not self._is_forking:
             _INHERITED.append(self._connection)
             if self._target.path is not None and self._working.locked():
@@ -390,8 +390,8 @@ class Database:
 
 @contextlib.contextmanager
 def _holding_log(path: Path) -> Iterator[None]:
-    """A connection that cannot write: while it is open, closing another one does not check-point
-    SQLite's log.
+    """Hold a connection open that cannot write. While it is open, closing another one does not
+    check-point SQLite's log.
     """
     with contextlib.closing(open_sqlite(path, timeout_s=0.0, read_only=True)) as connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # reading takes its lock
@@ -399,7 +399,7 @@ def _holding_log(path: Path) -> Iterator[None]:
 
 
 def _without_replaced(connection: sa.Connection, items: Sequence[Rows]) -> list[Rows]:
-    """Delete the stored results that those of `items` replace; return `items` without what later
+    """Delete the stored results that those of `items` replace. Return `items` without what later
     ones of them replace.
 
     An answer is given again after a kill, with its truth, or by a request that was repeated. The
@@ -475,7 +475,7 @@ def reader_engine(target: Target) -> sa.Engine:
 
 @contextlib.contextmanager
 def connect_reader(target: Target, engine: sa.Engine | None = None) -> Iterator[sa.Connection]:
-    """A connection without the right to write, to tables of a version that this package knows.
+    """Connect without the right to write, to tables of a version that this package knows.
 
     For many pages give one `engine`: it keeps the compiled statements.
     """

@@ -33,7 +33,7 @@ _CHECKPOINT_S = 5.0
 
 
 def erase_rows(target: Target, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
-    """Erase from the tables; `StorageError` where the database cannot be read or written."""
+    """Erase from the tables. Raises `StorageError` if the database cannot be read or written."""
     if target.path is not None and not target.path.is_file():
         return ErasedPlace(target.place)
     try:
@@ -71,7 +71,9 @@ def _erased(
 
 @contextlib.contextmanager
 def _turn(target: Target, connection: sa.Connection, *, dry_run: bool) -> Iterator[None]:
-    """A transaction, on an SQLite file in turn with the processes that save."""
+    """Hold a transaction, on an SQLite file in turn with the processes that save. A dry run takes
+    no turn and begins no transaction.
+    """
     with contextlib.ExitStack() as stack:
         if target.path is not None and not dry_run:
             stack.enter_context(open_locked(lock_of(target.path)))
@@ -83,7 +85,9 @@ def _turn(target: Target, connection: sa.Connection, *, dry_run: bool) -> Iterat
 
 
 def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
-    """The evaluations that may be concerned, in the order of their ids, behind the last one."""
+    """Return the query for the evaluations that may be concerned. It is in the order of their ids,
+    behind the last one.
+    """
     columns = EVALUATIONS.c
     if erasure.before is not None:
         condition: sa.ColumnElement[bool] = columns.evaluated_at < erasure.before
@@ -110,8 +114,9 @@ def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
 def _changed(
     connection: sa.Connection, candidates: Sequence[Any], erasure: Erasure
 ) -> tuple[list[str], list[Rows]]:
-    """The ids of the evaluations that are concerned or cannot be read, and the rows that take the
-    place of the former."""
+    """Return the ids of the evaluations that are concerned or cannot be read. Return too the rows
+    that replace the concerned ones.
+    """
     readable = dict(evaluations_in(connection, candidates, UnreadableRows()))
     gone = []
     rows = []
@@ -126,7 +131,7 @@ def _changed(
 
 
 def _compacted(target: Target) -> str:
-    """Rewrite an SQLite file and empty its log, which may hold old content; returns what is left to
+    """Rewrite an SQLite file and empty its log, which may hold old content. Return what is left to
     do.
     """
     assert target.path is not None

@@ -69,8 +69,8 @@ class StoredDatabase(Place):
     def find_results(
         self, filters: Mapping[str, Any], *, limit: int, offset: int
     ) -> list[StoredResult]:
-        """The results that match, newest first. Values are always bound, never part of the statement's
-        text.
+        """Return the results that match, newest first. Values are always bound, never part of the
+        statement's text.
         """
         columns = RESULTS.c
         ranges = {

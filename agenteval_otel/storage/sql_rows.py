@@ -111,8 +111,8 @@ class StoredResult(Annotations):
 
 
 def rows_of(aggregated: AggregatedEvaluationResult, key: str | None = None) -> Rows:
-    """The rows of a result, with values that every database takes: no NUL, lone surrogate, NaN or
-    endless name.
+    """Return the rows of a result, with values that every database takes. There is no NUL, lone
+    surrogate, NaN or endless name.
     """
     key = key or f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     try:
@@ -188,7 +188,7 @@ def _real(number: Any) -> float | None:
 
 
 def in_utc(moment: datetime | None) -> datetime | None:
-    """The moment in UTC; UTC if it has no zone."""
+    """Return the moment in UTC. Without a zone it is taken as UTC. None for None."""
     return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 

@@ -37,7 +37,9 @@ class ScoreColumns(NamedTuple):
 
 
 def summarise(scores: ScoreColumns, count: int) -> list[UnitMean | None]:
-    """Return the weighted mean of each of `count` groups, as `UnitSums` does; None without scores."""
+    """Return the weighted mean of each of `count` groups, as `UnitSums` does. A group without
+    scores has None.
+    """
     values, weights, units, is_baseline, groups = scores
     scored = weights * values
     pairs, of_unit = _sums_of_pairs(groups, units, count, (weights, scored))

@@ -74,8 +74,8 @@ class Accounting:
         return f"<Accounting {shown or 'no calls'}>"
 
     def outcome_counts(self, agent: str, origin: Labels = ()) -> dict[str, int]:
-        """The agent's outcomes, for ``counts[outcome] += 1``; the same dictionary every time for a
-        name that has a place.
+        """Return the agent's outcomes, for ``counts[outcome] += 1``. A name that has a place gets
+        the same dictionary every time.
 
         `origin` are the attributes of the service that the agent is part of, where that is not this
         process.
@@ -87,8 +87,8 @@ class Accounting:
         return counts or self._outcomes.setdefault(place, dict.fromkeys(OUTCOMES, 0))
 
     def fast_counters(self, agent: str, origin: Labels = ()) -> FastCounters:
-        """The agent's calls that are not evaluated, counted beside its outcomes; the same object
-        every time.
+        """Return the counters of the agent's calls that are not evaluated. They are counted beside
+        its outcomes. The object is the same every time.
         """
         place = self.names.place(agent, origin)
         self._counts_at(place)
@@ -104,11 +104,15 @@ class Accounting:
         details[outcome, detail] += 1
 
     def details(self) -> dict[tuple[str, Labels], dict[Detail, int]]:
-        """Calls whose outcome has a detail, by agent and origin, then by outcome and detail."""
+        """Return the calls whose outcome has a detail, by agent and origin, then by outcome and
+        detail.
+        """
         return {key: dict(counts) for key, counts in self._details.copy().items()}
 
     def conversation_counts(self, agent: str) -> dict[str, int]:
-        """The agent's closed conversations by outcome; its turns are calls as ever."""
+        """Return the agent's closed conversations by outcome. The turns of a conversation are still
+        counted as calls.
+        """
         agent = self.names.agents.admit(agent)
         counts = self._conversations.get(agent)
         return counts or self._conversations.setdefault(
@@ -116,7 +120,7 @@ class Accounting:
         )
 
     def conversations(self) -> dict[tuple[str, Labels], dict[str, int]]:
-        """Closed conversations by agent, of whatever origin, and outcome."""
+        """Return the closed conversations by agent, whatever its origin, then by outcome."""
         return {(agent, ()): dict(counts) for agent, counts in self._conversations.copy().items()}
 
     def count_request(self, outcome: str) -> None:
@@ -125,14 +129,16 @@ class Accounting:
         self._requests[outcome] += 1
 
     def requests(self) -> dict[str, int]:
-        """Requests for an evaluation by outcome, every outcome named; empty where none came."""
+        """Return the requests for an evaluation by outcome, with every outcome. Empty if there was
+        no request.
+        """
         if not self._requests:
             return {}
         return {outcome: self._requests.get(outcome, 0) for outcome in REQUEST_OUTCOMES}
 
     def fail(self, part: str, times: int = 1) -> int:
-        """Count that a part, ours or the user's, broke (``sampler``, ``storage:json_file``);
-        returns the new total.
+        """Count a failure of a part, ours or the user's (``sampler``, ``storage:json_file``).
+        Return the new total.
         """
         # In two steps, as above: several threads meet here, and a call between the load and the
         # store loses counts.
@@ -141,8 +147,8 @@ class Accounting:
         return self.failures[part]
 
     def count_spans(self, outcome: str, count: int, scope: str = "") -> None:
-        """Count spans that ended in this one of `SPANS_OUTCOMES`; those that are not understood by
-        their scope.
+        """Count spans that ended in this one of `SPANS_OUTCOMES`. Spans that are not understood are
+        counted by their scope.
         """
         if count <= 0:
             return
@@ -160,8 +166,8 @@ class Accounting:
         totals[key] += count
 
     def spans(self) -> dict[str, int]:
-        """Spans of other libraries by what became of them, every outcome named; empty where none
-        was read.
+        """Return the spans of other libraries by outcome, with every outcome. Empty if no span was
+        read.
         """
         if (
             not self._spans
@@ -175,12 +181,12 @@ class Accounting:
         return totals
 
     def outcomes(self) -> dict[str, int]:
-        """Calls by outcome, every outcome named; at rest they add up to the calls."""
+        """Return the calls by outcome, with every outcome. At rest they add up to the calls."""
         agents = list(self.by_origin().values())
         return {outcome: sum(counts[outcome] for counts in agents) for outcome in OUTCOMES}
 
     def by_agent(self) -> dict[str, dict[str, int]]:
-        """Calls by agent, then by outcome."""
+        """Return the calls by agent, then by outcome."""
         totals: dict[str, dict[str, int]] = {}
         for (agent, _), outcomes in self.by_origin().items():
             of_agent = totals.setdefault(agent, dict.fromkeys(OUTCOMES, 0))
@@ -189,7 +195,7 @@ class Accounting:
         return totals
 
     def by_origin(self) -> dict[tuple[str, Labels], dict[str, int]]:
-        """Calls by agent and origin, then by outcome."""
+        """Return the calls by agent and origin, then by outcome."""
         counts_by_origin = self.by_origin_without_details()
         for key, details in self.details().items():
             for (outcome, _), count in details.items():
@@ -197,7 +203,9 @@ class Accounting:
         return counts_by_origin
 
     def by_origin_without_details(self) -> dict[tuple[str, Labels], dict[str, int]]:
-        """The same without the calls whose outcome has a detail."""
+        """Return the calls by agent and origin, then by outcome, without those whose outcome has a
+        detail.
+        """
         # `copy` is one step: an agent may be registered meanwhile.
         counts_by_origin = {key: dict(counts) for key, counts in self._outcomes.copy().items()}
         for key, outcomes in counts_by_origin.items():
@@ -207,7 +215,7 @@ class Accounting:
         return counts_by_origin
 
     def reset(self) -> None:
-        """Back to zero, in place: a forked child starts its own count."""
+        """Set everything back to zero, in place. A forked child starts its own count."""
         for counts in (*self._outcomes.values(), *self._conversations.values(), self.results):
             counts.update(dict.fromkeys(counts, 0))
         for counters in self._fast.values():

@@ -143,7 +143,7 @@ class Emitter:
         judges: Iterable[Any] = (),
         dimensions: Mapping[str, int] | None = None,
     ) -> None:
-        """Set, at start, the sources of our own metrics; imports what exporters will need."""
+        """Set, at start, the sources of our own metrics, and import what exporters will need."""
         self.totals.dimensions = dict(dimensions or {})
         self.totals.names = accounting.names
         self._accounting = accounting
@@ -180,11 +180,11 @@ class Emitter:
             self._instruments = Instruments(meter, self.readings, self.totals)
 
     def tracer(self) -> trace.Tracer | None:
-        """None when no span is wanted or no provider is there."""
+        """Return the tracer. None if no span is wanted or no provider is there."""
         return self.providers.tracer() if self.wants_spans else None
 
     def tracer_now(self) -> trace.Tracer | None:
-        """`tracer`, where it is there already or costs nothing: for the caller's thread."""
+        """Return `tracer` if it is there already or costs nothing. For the caller's thread."""
         return self.providers.tracer_now() if self.wants_spans else None
 
     def open_run_span(
@@ -195,7 +195,9 @@ class Emitter:
         turns: Sequence[SpanContext] = (),
         key: SamplingKey = PROCESS_KEY,
     ) -> Span | None:
-        """Start the run span, before evaluators make spans of their own; None where none is wanted."""
+        """Start the run span, before evaluators make spans of their own. Return None if no span is
+        wanted, no provider is there or the evaluated trace is not sampled.
+        """
         if (tracer := self.tracer()) is None:
             return None
         parent = evaluated if self.placement == "linked" else marked_context(evaluated, key)
@@ -221,7 +223,7 @@ class Emitter:
         spans: bool = True,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        """`send` one response that a program made itself: its names are the operator's.
+        """Send one response that a program made itself, by `send`. Its names are the operator's.
 
         `about` are attributes of its run span and events besides the response's own.
         """
@@ -241,11 +243,11 @@ class Emitter:
         redact: Callable[[str], str] = str,
         about: Mapping[str, Any] | None = None,
     ) -> Emission:
-        """The emission of one response, for `send`; `scores` are its `score_attributes`. Blocks
-        while `redact` runs.
+        """Build the emission of one response, for `send`. `scores` are its `score_attributes`.
+        Blocks while `redact` runs.
 
-        Only explanations are redacted here: the rest already is. `send` ends a `run_span` started
-        before.
+        Only explanations are redacted here. Everything else is redacted already. `send` ends a
+        `run_span` that was started before.
         """
         totals = self.totals
         common = response_attributes(response)
@@ -273,10 +275,11 @@ class Emitter:
         )
 
     def send(self, emissions: Sequence[Emission], *, spans: bool = True) -> None:
-        """Emit the results of responses, one signal after the other; exporters send them later.
+        """Emit the results of responses, one signal after the other. Exporters send them later.
 
-        Without `spans` none is written, because the host's span processor is full. Raises the first
-        exception of a provider of the host's; what it should have taken counts as lost.
+        Without `spans` no span is written, because the host's span processor is full. Raises the
+        first exception of a provider of the host's. The items that this provider should have taken
+        count as lost.
         """
         self._guarded("metrics", self.prepare)
         for emission in emissions:
@@ -303,7 +306,7 @@ class Emitter:
         self.totals.last_success = time.time()
 
     def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
-        """Count a host provider's exception; the other signals are still emitted."""
+        """Count a host provider's exception. The other signals are still emitted."""
         try:
             return emit(*arguments)
         except Exception as error:
@@ -334,7 +337,7 @@ class Emitter:
             )
 
     def close(self) -> None:
-        """Shut our own providers down; blocks for as long as the SDK takes. The next result builds
+        """Shut our own providers down. Blocks for as long as the SDK takes. The next result builds
         them anew.
         """
         self._instruments = None
@@ -396,7 +399,9 @@ class Emitter:
         )
 
     def _write_spans(self, emission: Emission) -> int:
-        """Write the run span, and those of results that have one; gives the number of these."""
+        """Write the run span, and the spans of the results that are to have one. Return the number
+        of these results, 0 without a run span.
+        """
         response = emission.response
         evaluated = emission.evaluated
         run_span = emission.run_span
@@ -445,7 +450,7 @@ class Emitter:
 
 
 def response_attributes(response: Any) -> dict[str, Any]:
-    """What the events and the run span of one response have in common."""
+    """Return the attributes that the events and the run span of one response have in common."""
     conversation = getattr(response, "conversation", None)
     is_replayed = getattr(response, "replayed", False)
     return _sanitised(
@@ -481,8 +486,8 @@ def _moment_of(time_ns: int | None) -> str | None:
 
 
 def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of one result, without content; a failure has ``error.type`` and neither score
-    nor label.
+    """Return the attributes of one result, without content. A failure has ``error.type`` and
+    neither score nor label.
     """
     evaluator_id = result.evaluator_id or result.evaluator_type
     about = result.criterion_name, evaluator_id, result.evaluator_version, result.evaluator_kind
@@ -546,7 +551,9 @@ def _signature(
 
 
 def event_body(result: EvaluationResult) -> str:
-    """One short line that reads well by itself, such as ``tone fail (too_harsh)``; no content."""
+    """Return one short line that reads well by itself, such as ``tone fail (too_harsh)``. It has no
+    content.
+    """
     if result.status == "failed":
         return _plain(
             f"evaluation of {result.criterion_name} failed: {result.error_type or 'error'}", 256
@@ -557,7 +564,7 @@ def event_body(result: EvaluationResult) -> str:
 
 
 def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
-    """Score and label of each criterion that was scored, for the agent span and the run span."""
+    """Return score and label of each scored criterion, for the agent span and the run span."""
     attributes: dict[str, Any] = {}
     for result in results[: names.MAX_CRITERIA_PER_SPAN]:
         if result.status == "scored":
@@ -571,8 +578,9 @@ def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
 def run_attributes(
     response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
 ) -> dict[str, Any]:
-    """The run span's attributes: annotations and scores first, core last, because the SDK evicts
-    the oldest beyond its limit."""
+    """Return the run span's attributes. Annotations and scores are first and core is last, because
+    the SDK evicts the oldest beyond its limit.
+    """
     snapshot = response.input_snapshot if with_content else None
     content = (
         {names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text}

@@ -83,8 +83,9 @@ class EventStream:
         self._lost = self._reported = 0
 
     def prepare(self, on_outcome: Callable[[str, str], object]) -> None:
-        """Import at start what sending needs; opens no connection. `on_outcome` gets an agent's
-        name and the outcome of one of its events, on any thread."""
+        """Import at start what sending needs. Opens no connection. `on_outcome` gets an agent's
+        name and the outcome of one of its events, on any thread.
+        """
         self._on_outcome = on_outcome
         import agenteval_otel.telemetry.private  # noqa: F401
 
@@ -98,7 +99,7 @@ class EventStream:
         span_context: SpanContext | None,
         ended_ns: int,
     ) -> None:
-        """Take an event; never blocks for the network. On the background thread."""
+        """Take an event. Never blocks for the network. Called on the background thread."""
         signal = self._signal = self._signal or _EventSignal(self._resource)
         event = signal.event(attributes, span_context, ended_ns)
         exporter = self._exporter or self._build(signal)
@@ -106,14 +107,14 @@ class EventStream:
         exporter.put(signal.name, (agent, event), signal.size_of(attributes))
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether the sidecar has acknowledged everything since the last flush; blocks at most so
-        long.
+        """Tell whether the sidecar has acknowledged everything since the last flush. Blocks for at
+        most `timeout_s`.
         """
         return self._flusher.flush(timeout_s)
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Send what waits, then count the rest as dropped, also what is under way; False where
-        something was.
+        """Send the waiting events, then count the rest as dropped, including those under way.
+        Return False if the sidecar has not acknowledged everything since the last flush.
         """
         acknowledged = self.flush(timeout_s)
         if (exporter := self._exporter) is not None:
@@ -121,8 +122,9 @@ class EventStream:
         return acknowledged
 
     async def close(self) -> None:
-        """Send what waits as far as the sidecar takes it, and end the thread; blocks its own. A
-        later event starts another one."""
+        """Send the waiting events as far as the sidecar takes them, and end the thread. Blocks the
+        calling thread. A later event starts another thread.
+        """
         exporter, self._exporter = self._exporter, None
         if exporter is not None:
             exporter.close()
@@ -145,9 +147,12 @@ class EventStream:
         return exporter
 
     def _over(self, items: Sequence[Any], reason: str | None) -> None:
-        outcome = (
-            SENT if reason is None else DROPPED_SHUTDOWN if reason == "shutdown" else DROPPED_UNSENT
-        )
+        if reason is None:
+            outcome = SENT
+        elif reason == "shutdown":
+            outcome = DROPPED_SHUTDOWN
+        else:
+            outcome = DROPPED_UNSENT
         # before the subtraction, in which another thread's addition must not fall
         count = len(items)
         self.waiting -= count
@@ -159,7 +164,7 @@ class EventStream:
 
 
 def _no_telemetry(signal: str, reason: str, count: int) -> None:
-    """What is lost here is no telemetry: each answer has its outcome instead."""
+    """Ignore the loss, because it is no loss of telemetry. Each answer has its outcome instead."""
 
 
 class _EventSignal(Signal):
@@ -182,7 +187,7 @@ class _EventSignal(Signal):
     def event(
         self, attributes: Mapping[str, Any], span_context: SpanContext | None, ended_ns: int
     ) -> Any:
-        """An event that waits for its message."""
+        """Build an event that waits for its message."""
         place = span_context or INVALID_SPAN_CONTEXT
         return self._messages.Event(
             EVENT_ANSWER, place, ended_ns, time.time_ns(), _DEBUG, "", None, attributes

@@ -123,7 +123,9 @@ class SpanMessages:
         links: Sequence[Link] = (),
         start_time: int | None = None,
     ) -> NonRecordingSpan:
-        """Start a span, which is exported when it ends; a non-recording one if it is not sampled."""
+        """Start a span, which is exported when it ends. Return a non-recording span if it is not
+        sampled.
+        """
         parent = trace.get_current_span(context).get_span_context()
         trace_id = parent.trace_id if parent.is_valid else self._ids.generate_trace_id()
         sampled = self._sampler.should_sample(
@@ -343,7 +345,9 @@ class MetricMessages:
         return getattr(self._meter if name.startswith("create_") else self._provider, name)
 
     def encoder(self, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The SDK's encoder, but that the histograms stand beside the instruments that it encodes."""
+        """Return the SDK's encoder, extended: it adds our histograms to the instruments that it
+        encodes.
+        """
 
         def with_histograms(metrics_data: Any) -> Any:
             request = encode(metrics_data)
@@ -415,7 +419,7 @@ class HistogramMessages:
                 point.exemplars[bucket] = amount, now_ns, span_context
 
     def fill(self, metrics: Any, now_ns: int) -> None:
-        """Add the metric, where there is a measurement; its exemplars begin anew."""
+        """Add the metric if there is a measurement. Its exemplars are then cleared."""
         with self._lock:
             if not self._points:
                 return
@@ -447,10 +451,10 @@ _last: tuple[Context, SpanContext] = Context(), trace.INVALID_SPAN_CONTEXT
 
 
 def _span_context_of(context: Context | None) -> SpanContext:
-    """The context's span context; an empty context means the current one, as in the API. Any
-    thread.
+    """Return the context's span context. An empty context means the current one, as in the API.
+    Called on any thread.
 
-    The last result is cached: telemetry of one response has the same context.
+    The last result is cached, because the telemetry of one response has the same context.
     """
     global _last
     if not context:
@@ -466,13 +470,13 @@ def _flags_of(span_context: SpanContext | None) -> int:
 
 
 def size_of(attributes: Mapping[str, Any]) -> int:
-    """About how much memory a span or an event with these attributes takes."""
+    """Estimate how much memory a span or an event with these attributes takes, in bytes."""
     return _ITEM_BYTES + sum(map(kept_bytes, attributes.values()))
 
 
 def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) -> int:
-    """Add as the SDK does: a key set again moves to the end; returns how many of the oldest the
-    limit removed.
+    """Add attributes as the SDK does: a key that is set again moves to the end. Return how many of
+    the oldest the limit removed.
     """
     if most is None or len(attributes) + len(more) <= most:
         for name in attributes.keys() & more.keys():
@@ -492,7 +496,7 @@ def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) 
 
 
 def fill_attributes(pairs: Any, attributes: Mapping[str, Any], longest: int | None = None) -> None:
-    """Add each attribute that has a message; the SDK's encoder leaves out the others as well."""
+    """Add each attribute that has a message. The SDK's encoder also leaves out the others."""
     add = pairs.add
     for name, value in attributes.items():
         pair = add()

@@ -212,8 +212,8 @@ class ResultTotals:
         self._is_full = self._is_full_for_own = False
 
     def bounded(self, kind: str, value: str | None, limit: int | None = None) -> str | None:
-        """The value, or ``_other`` once too many were seen: text from outside never makes unbounded
-        series.
+        """Return the value, or ``_other`` once too many were seen. Text from outside never makes
+        unbounded series.
         """
         if value is None:
             return None
@@ -228,14 +228,14 @@ class ResultTotals:
         return admitted
 
     def turned_away(self) -> dict[str, int]:
-        """How often a value of a metric dimension found no place, by the dimension."""
+        """Return how often a value of a metric dimension found no place, by the dimension."""
         known = self._known.copy()
         return {name: known[name].turned_away for name in self.dimensions if name in known}
 
     def place_of(
         self, agent: str | None, attributes: Mapping[str, Any]
     ) -> tuple[str | None, Labels]:
-        """The agent of a response and its dimensions as metrics show them.
+        """Return the agent of a response and its dimensions as metrics show them.
 
         A response of another service has its service and environment besides the metric dimensions.
         """
@@ -272,8 +272,8 @@ class ResultTotals:
         *,
         unit: str | None = None,
     ) -> dict[str, str] | None:
-        """Add one result of an answer of this unit, with a known probability to the weighted sums
-        too; gives the attributes of its score.
+        """Add one result of an answer of this unit. With a known probability it is added to the
+        weighted sums too. Return the attributes of its score, or None if it is not scored.
         """
         status = result.status
         if status not in ("scored", "failed"):
@@ -313,8 +313,8 @@ class ResultTotals:
         has_verdict: bool,
         dimensions: Labels,
     ) -> _Series:
-        """The series of a result: of its own names, dimensions, model and label, or of ``_other``
-        for some or all.
+        """Return the series of a result. Some or all of its names, dimensions, model and label may
+        be ``_other``.
         """
         place = (criterion, agent, model, label, has_verdict, dimensions)
         others = self._others_of(dimensions)
@@ -368,7 +368,9 @@ class ResultTotals:
         has_verdict: bool,
         dimensions: Labels,
     ) -> _Series:
-        """The series that a result shares because there is no room for its criterion or agent."""
+        """Return the series that a result shares because there is no room for its criterion or
+        agent.
+        """
         if not self.names.criteria.is_own(criterion):
             criterion = names.OTHER
         if agent is not None and not self.names.agents.is_own(agent):
@@ -378,7 +380,9 @@ class ResultTotals:
         return self._new_series(*place) if series is None else series
 
     def _others_of(self, dimensions: Labels) -> Labels:
-        """The dimensions of what has no room: each that there could be is ``_other``."""
+        """Return the dimensions of a result for which there is no room: each possible one is
+        ``_other``.
+        """
         if not dimensions:
             return ()
         is_of_service = any(name == names.SERVICE_NAME for name, _ in dimensions)
@@ -399,8 +403,8 @@ class ResultTotals:
     def _takes(
         self, series: _Series, has_verdict: bool, *, is_own: bool, always: bool = False
     ) -> bool:
-        """Count what the series add; False where they are over the process's limit, as all later
-        ones then are.
+        """Count what the series add. Return False if they are over the process's limit. All later
+        series are then over it too, except with `always`.
         """
         if (self._is_full_for_own if is_own else self._is_full) and not always:
             return False
@@ -557,7 +561,9 @@ class JudgeCounters:
             totals.clear()
 
     def breakers(self) -> dict[Labels, float]:
-        """By judge; of several endpoints by one name the worst."""
+        """Return the breaker's state by judge. Several endpoints with one name have the worst
+        state.
+        """
         states: dict[Labels, float] = {}
         for judge in list(self.judges):
             if judge.breaker is not None:
@@ -566,7 +572,7 @@ class JudgeCounters:
         return states
 
     def budgets(self) -> dict[Labels, float]:
-        """By period; of several accounts the least."""
+        """Return the remaining US dollars by period. Several accounts have the least of theirs."""
         states: dict[Labels, float] = {}
         for judge in list(self.judges):
             for period, usd in (
@@ -611,7 +617,9 @@ class _SharedReadings:
         self._states: SharedStates | None = None
 
     def ages(self) -> dict[Labels, float]:
-        """Read anew; the other instruments show what was read here, because they are asked later."""
+        """Read the states anew and return their ages. The other instruments show the states that
+        were read here, because they are asked later.
+        """
         self._states = self._read()
         return {_labels(*key): state.age_s for key, state in self._states.items()}
 
@@ -691,7 +699,7 @@ class Readings:
         }
 
     def current(self) -> dict[Instrument, dict[Labels, float]]:
-        """Every series that there is now; instruments without one are left out."""
+        """Return every series that there is now. Instruments without a series are left out."""
         read = {
             instrument: dict(of_instrument())
             for instrument, of_instrument in self.by_instrument.items()
@@ -788,7 +796,7 @@ class Instruments:
     def record_score(
         self, result: EvaluationResult, scores: dict[str, str] | None, context: Context
     ) -> None:
-        """Record one result; `scores` are the attributes that `ResultTotals.add` gave, None for
+        """Record one result. `scores` are the attributes that `ResultTotals.add` returned, None for
         skips and failures.
         """
         if scores is not None and result.normalized is not None:

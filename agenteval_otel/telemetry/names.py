@@ -70,7 +70,7 @@ class NameTable:
         return f"<NameTable {self._kind} own={len(self._own)} placed={len(self._placed)}>"
 
     def is_own(self, name: Any) -> bool:
-        """Whether the operator gave this name; ``_other`` counts as one."""
+        """Tell whether the operator gave this name. ``_other`` counts as the operator's."""
         return name in self._own
 
     def know(self, names: Iterable[Any]) -> None:
@@ -134,7 +134,7 @@ class Names:
         return (*self.tables().values(), self._origins, self._origins_of_own)
 
     def tables(self) -> dict[Kind, NameTable]:
-        """Every table by its kind."""
+        """Return every table by its kind."""
         return {
             "agent": self.agents,
             "service": self.services,
@@ -144,17 +144,17 @@ class Names:
         }
 
     def turned_away(self) -> dict[Kind, int]:
-        """How often a name found no place, by its kind.
+        """Return how often a name found no place, by its kind.
 
-        An origin is the service and the environment of an agent: each may have its place, and
-        their combination none.
+        An origin is the service and the environment of an agent. Each may have its place, and their
+        combination none.
         """
         counts = {kind: table.turned_away for kind, table in self.tables().items()}
         counts["origin"] = self._origins.turned_away + self._origins_of_own.turned_away
         return counts
 
     def limit(self, max_names: int, max_series: int) -> None:
-        """Set the limits of all tables; names that have a place keep it."""
+        """Set the limits of all tables. Names that have a place keep it."""
         self.max_series = max_series
         for table in self._every():
             table.places = max(1, max_series // _SERIES_OF_NAME)

@@ -71,8 +71,8 @@ OnOver = Callable[[Sequence[str], "str | None"], object]
 def private_provider(
     signal: str, target: OtlpTarget, exporter: Exporter, resource: Any = None
 ) -> Any:
-    """A provider of one signal that emits to the exporter; with a resource, else with one from the
-    environment.
+    """Build a provider of one signal that emits to the exporter. Without a resource it takes the
+    one from the environment.
     """
     loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
@@ -194,7 +194,7 @@ def _size_of(attributes: Any) -> int:
 
 
 def own_resource() -> Resource:
-    """The resource of a process whose application has none: from the environment."""
+    """Return the resource of a process whose application has none, from the environment."""
     resource = Resource({"host.name": socket.gethostname(), "service.instance.id": _instance_id()})
     try:
         return resource.merge(Resource.create())
@@ -207,7 +207,7 @@ def own_resource() -> Resource:
 
 @cache
 def _instance_id() -> str:
-    """One id for each process, a forked child included."""
+    """Return one id for each process, including a forked child."""
     return str(uuid.uuid4())
 
 
@@ -280,8 +280,8 @@ class Exporter:
         self._collect_at = min(self._collect_at, max(soon, self._collected_at + _LEAST_BETWEEN_S))
 
     def put(self, name: str, item: Any, size_bytes: int) -> None:
-        """Take an item of a signal; never blocks. In a forked child nothing is taken: it has
-        providers of its own.
+        """Take an item of a signal. Never blocks. In a forked child nothing is taken, because it
+        has providers of its own.
         """
         if self._pid != os.getpid():
             return
@@ -299,7 +299,7 @@ class Exporter:
             self._worker.submit(self._export_all)
 
     def flush(self, *, with_metrics: bool = True) -> bool:
-        """Send on this thread what waits now, without rests; False where something of it still
+        """Send on this thread what waits now, without rests. Return False if something of it still
         waits.
         """
         if with_metrics:
@@ -378,7 +378,9 @@ class Exporter:
                     time.sleep(min(_REST_MAX_S, time.thread_time() - began))
 
     def _drop_oldest(self) -> bool:
-        """Make room; metrics stay, the newest replaces them anyway."""
+        """Make room. Metrics stay, because the newest replaces them anyway. Return whether
+        something was dropped.
+        """
         others = [stream for name, stream in list(self.streams.items()) if name != "METRICS"]
         others.sort(key=lambda stream: stream.oldest_ns() or time.monotonic_ns())
         return any(stream.drop_oldest("no_room") for stream in others)
@@ -443,7 +445,7 @@ class _Stream:
         return time.monotonic() < max(self._retry_at, self.not_before)
 
     def put(self, item: Any, size_bytes: int) -> None:
-        """Take an item; where there is no room the oldest goes. Never blocks."""
+        """Take an item. If there is no room, the oldest is dropped. Never blocks."""
         if self._reserve(size_bytes, 1, self._owners_of([item])):
             self._items.append((item, size_bytes))
 
@@ -456,7 +458,7 @@ class _Stream:
         self._keep(batches)
 
     def encode_next(self) -> int:
-        """Encode the oldest items, as many as fit into a batch; returns their number, at least 1."""
+        """Encode the oldest items, as many as fit into a batch. Return their number, at least 1."""
         items: list[Any] = []
         size = 0
         with contextlib.suppress(IndexError):  # another thread drops the oldest
@@ -472,7 +474,7 @@ class _Stream:
         return max(1, len(items))
 
     def send_next(self) -> bool:
-        """Send the oldest batch; False when it has to wait. A retry sends the same bytes."""
+        """Send the oldest batch. Return False if it has to wait. A retry sends the same bytes."""
         try:
             batch = self._batches.popleft()
         except IndexError:
@@ -512,7 +514,9 @@ class _Stream:
         return True
 
     def drop_oldest(self, reason: str) -> bool:
-        """Drop the oldest batch, else the oldest item; False where nothing waits."""
+        """Drop the oldest batch, or the oldest item if there is no batch. Return False if nothing
+        waits.
+        """
         size_bytes, count, owners = 0, 0, ()  # type: tuple[int, int, Sequence[str]]
         with contextlib.suppress(IndexError):  # another thread takes it
             if self._batches:
@@ -557,7 +561,7 @@ class _Stream:
             self._on_over(owners, reason)
 
     def _encoded(self, items: Any) -> list[_Batch]:
-        """The items as requests; an item that cannot be encoded costs itself."""
+        """Return the items as requests. An item that cannot be encoded is lost alone."""
         try:
             request = self._signal.encode(items)
             owners = self._owners_of(items)
@@ -584,7 +588,9 @@ class _Stream:
                 (self._batches.appendleft if first else self._batches.append)(batch)
 
     def _reserve(self, size_bytes: int, count: int, owners: Sequence[str]) -> bool:
-        """Reserve memory, if necessary by dropping the oldest; what still does not fit is lost."""
+        """Reserve memory, if necessary by dropping the oldest. Items that still do not fit are
+        lost, and the result is False.
+        """
         while not self._memory.reserve(size_bytes):
             if not self._make_room():
                 self._lose("no_room", count, owners)

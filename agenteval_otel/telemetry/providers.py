@@ -77,7 +77,7 @@ class Providers:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
 
     def reach(self) -> dict[str, str]:
-        """Who has each signal's data after a flush: the receiver, or only the application's
+        """Return who has each signal's data after a flush: the receiver, or only the application's
         provider.
         """
         private = self._private
@@ -87,7 +87,9 @@ class Providers:
         }
 
     def lose(self, signal: str, reason: str, count: int = 1) -> None:
-        """Count items that will not arrive, for ``agenteval.export.lost``; the next flush says no."""
+        """Count items that will not arrive, for ``agenteval.export.lost``. The next flush returns
+        False.
+        """
         key = (signal, reason)
         # In two steps: several threads meet here, and a call between the load and the store would
         # lose counts.
@@ -97,13 +99,13 @@ class Providers:
         self.on_lost(signal, reason, count)
 
     def are_ours(self) -> bool:
-        """Whether only our own providers receive what is emitted: in a sidecar, once they are
+        """Tell whether only our own providers receive what is emitted: in a sidecar, once they are
         known.
         """
         return PROCESS.is_sidecar and bool(self._resolved) and not self._hosts
 
     def resource(self) -> Any | None:
-        """The application's resource, where it has one."""
+        """Return the application's resource, None if it has none."""
         return getattr(self._of_host("TRACES"), "resource", None)
 
     def _of_host(self, signal: str) -> Any | None:
@@ -122,7 +124,7 @@ class Providers:
         self._late: tuple[Any, Any, bool] = (None, (), False)
 
     def prepare(self) -> None:
-        """Import at start what private providers will need, where an endpoint is configured; builds
+        """Import at start what private providers will need, if an endpoint is configured. Builds
         nothing yet.
         """
         if sdk_disabled():
@@ -140,9 +142,7 @@ class Providers:
                     )
 
     def is_gone(self, signal: str) -> bool:
-        """Whether the application has shut its provider down; what would have gone there is counted
-        as lost.
-        """
+        """Tell whether the application has shut its provider down. If so, one loss is counted."""
         host = self._hosts.get(signal)
         if host is None and signal not in self._private:
             host = self._of_host(signal)
@@ -153,19 +153,21 @@ class Providers:
         return True
 
     def tracer(self) -> trace.Tracer | None:
-        """None, as of `events` and `meter`, when no provider is to be had. May build one:
-        background thread only.
+        """Return the tracer. As for `events` and `meter`, it is None if no provider is available.
+        May build a provider: background thread only.
         """
         return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracer_of)
 
     def tracer_now(self) -> trace.Tracer | None:
-        """The tracer if it is there already or costs no time to have: for the caller's thread."""
+        """Return the tracer if it is there already or costs no time to get. For the caller's
+        thread.
+        """
         tracer: trace.Tracer | None = self._resolved.get("TRACES")
         return self.tracer() if tracer is None and self._of_host("TRACES") is not None else tracer
 
     def takes_late_spans(self) -> bool:
-        """Whether a span may end later, on another thread: foreign processors may act on it in the
-        handler.
+        """Tell whether a span may end later, on another thread. It may not with foreign processors,
+        which may act on it in the handler.
         """
         provider = (
             self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
@@ -178,15 +180,15 @@ class Providers:
         return late[2]
 
     def has_room(self) -> bool:
-        """Whether the host's span and log processors take what the next answer emits. Background
-        thread only.
+        """Tell whether the host's span and log processors take what the next answer emits. Also
+        True if they have been full for seconds. Background thread only.
         """
         hosts = [host for signal, host in self._hosts.items() if signal != "METRICS"]
         return self.backpressure.has_room(hosts) or self.backpressure.is_stuck()
 
     def has_room_for_spans(self) -> bool:
-        """False while the host's processors have been full for seconds: then our own spans are left
-        out.
+        """Return False while the host's processors have been full for seconds. Our own spans are
+        then left out.
         """
         return not self.backpressure.is_stuck()
 
@@ -202,8 +204,8 @@ class Providers:
             self._exporter.collect_soon()
 
     def flush(self, timeout_s: float, *, with_metrics: bool = True) -> bool:
-        """Have the providers export what they hold, in a thread of its own: the SDK's own time
-        limits do not hold.
+        """Have the providers export what they hold, in a thread of its own. The SDK does not keep
+        its own time limits.
 
         False when the time ran out, something waits for a receiver that is away, anything was lost
         since the last flush, or a processor of the application's is full, shut down or absent. A
@@ -224,7 +226,7 @@ class Providers:
         return complete and losses == reported
 
     def close(self) -> None:
-        """Shut the private providers down on this thread, however long the SDK takes; they are
+        """Shut the private providers down on this thread, however long the SDK takes. They are
         built anew if needed.
         """
         private, self._private, self._resolved, self._hosts = self._private, {}, {}, {}
@@ -251,8 +253,8 @@ class Providers:
         return resolved
 
     def _build(self, signal: str) -> Any:
-        """A private provider; None, for good, where it cannot be built: an invalid endpoint or
-        protocol.
+        """Build a private provider. Return None, for good, if it cannot be built: an invalid
+        endpoint or protocol.
         """
         if signal in self._unbuildable:
             return None
@@ -305,8 +307,8 @@ def _meter_of(provider: Any) -> Any:
 
 
 def _handed_over(provider: Any) -> bool:
-    """Whether the application's provider can take what is ours, and has flushed it as far as it
-    says.
+    """Tell whether the application's provider can take what is ours, and has flushed it as far as
+    it says.
     """
     try:
         processors = processors_of(provider)
@@ -326,7 +328,7 @@ def _handed_over(provider: Any) -> bool:
 
 
 def _global_provider(signal: str) -> Any | None:
-    """The application's provider; None where it has set no real one."""
+    """Return the application's provider. None if it has set no real one."""
     provider: Any
     if signal == "TRACES":
         provider = trace.get_tracer_provider()
@@ -339,7 +341,7 @@ def _global_provider(signal: str) -> Any | None:
 
 
 def processors_of(provider: Any) -> tuple[Any, ...] | None:
-    """The processors of an SDK provider of spans or logs; None where they cannot be seen."""
+    """Return the processors of an SDK provider of spans or logs. None if they cannot be seen."""
     processors = _seen(provider)
     # Logfire's is outside
     return _seen(getattr(provider, "provider", None)) if processors is None else processors
@@ -357,8 +359,8 @@ def _seen(provider: Any) -> tuple[Any, ...] | None:
 
 
 def is_batch_processor(processor: Any) -> bool:
-    """Whether it is the SDK's own batch processor, or that of our private providers: neither acts
-    on a span's start.
+    """Tell whether it is the SDK's own batch processor, or that of our private providers. Neither
+    acts on a span's start.
     """
     return _is_ours(processor) or _is_of_sdk(processor)
 
@@ -413,7 +415,7 @@ class Backpressure:
         return False
 
     def is_stuck(self) -> bool:
-        """Whether they have been full for five seconds without getting rid of anything."""
+        """Tell whether they have been full for five seconds without getting rid of anything."""
         return self._full_since is not None and self._clock() - self._full_since > _STUCK_S
 
     def sent(self, items: int) -> None:
@@ -447,7 +449,7 @@ class Backpressure:
 
 
 def is_shut_down(provider: Any) -> bool:
-    """Whether the provider is shut down, as far as it says. Cheap: called for every answer."""
+    """Tell whether the provider is shut down, as far as it says. Cheap: called for every answer."""
     try:
         processors = processors_of(provider)
         if not processors:

@@ -52,8 +52,8 @@ def explanation_of_log_line(line: LogLine) -> Explanation:
 
 
 def explanation_of_failure(part: str) -> Explanation | None:
-    """The explanation of a part as it was counted, such as ``storage:json_file``; None for an
-    unknown one.
+    """Return the explanation of a part as it was counted, such as ``storage:json_file``. None for
+    an unknown part.
     """
     by_kind = {
         known.partition(":")[0]: explanation for known, explanation in reversed(FAILURES.items())
@@ -62,7 +62,9 @@ def explanation_of_failure(part: str) -> Explanation | None:
 
 
 def explanation_of_error(error_type: str) -> Explanation:
-    """The explanation of an `error.type`; for an unknown value, that it names the exception."""
+    """Return the explanation of an `error.type`. For an unknown value it says that the value names
+    the exception.
+    """
     other = Explanation(**_TEXTS["other_error" if error_type == names.OTHER else "unknown_error"])
     means = other.means.format(error_type=error_type, limit=names.MAX_ERROR_TYPES)
     return ERROR_TYPES.get(error_type) or other._replace(means=means)

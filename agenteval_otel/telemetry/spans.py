@@ -37,8 +37,8 @@ _MAX_ENTRIES: Final = 32  # of a trace state
 
 
 def own_service_version() -> str | None:
-    """The version of this process's service: of the application's tracer provider, else of the
-    environment.
+    """Return the version of this process's service, from the application's tracer provider. Without
+    a provider with a resource it is from the environment. None if it is unknown.
     """
     attributes = getattr(getattr(trace.get_tracer_provider(), "resource", None), "attributes", None)
     if not isinstance(attributes, Mapping):
@@ -67,8 +67,8 @@ def open_agent_span(
 def end_agent_span(
     span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]
 ) -> None:
-    """End the agent's span, in every case, with its true end, its scores, and the exception's type,
-    never its text.
+    """End the agent's span, in every case, with its true end and its scores. An exception adds its
+    type, never its text.
     """
     try:
         if attributes and span.is_recording():  # the handler may have ended it
@@ -91,8 +91,8 @@ def open_run_span(
     turns: Sequence[SpanContext] = (),
     context: Context | None = None,
 ) -> Span | None:
-    """Start the run span ``evaluation {agent}``, linked to `turns`; None when the evaluated trace
-    is not sampled.
+    """Start the run span ``evaluation {agent}``, linked to `turns`. Return None if the evaluated
+    trace is not sampled.
 
     `context` is the evaluated span's, where the caller has it.
     """
@@ -142,10 +142,10 @@ class SuiteSpan:
 def context_of_evaluation(
     run_span: Span | None, evaluated: SpanContext | None, key: SamplingKey
 ) -> Context | None:
-    """The context in which evaluators run: below the run span, and marked for readers of the spans
-    of their calls.
+    """Return the context in which evaluators run. It is below the run span, and marked for readers
+    of the spans of their calls.
 
-    None where there is no span at all.
+    None if there is no span at all.
     """
     marked = marked_context(evaluated if run_span is None else run_span.get_span_context(), key)
     if marked is None or not marked.is_valid:
@@ -156,8 +156,8 @@ def context_of_evaluation(
 
 
 def marked_context(span_context: SpanContext | None, key: SamplingKey) -> SpanContext | None:
-    """Return the span context with the trace's mark in its trace state, which child spans inherit,
-    in other processes too.
+    """Return the span context with the trace's mark in its trace state. Child spans inherit it, in
+    other processes too.
     """
     if span_context is None:
         return None
@@ -187,7 +187,9 @@ def attach_marked(key: SamplingKey) -> None:
 
 
 def reference_of(span_context: SpanContext | None) -> SpanReference | None:
-    """A span context written down; None for none and for invalid ones."""
+    """Return a span context as a reference that can be stored. None for no span context and for an
+    invalid one.
+    """
     if span_context is None or not span_context.is_valid:
         return None
     return construct(
@@ -203,14 +205,16 @@ def reference_of(span_context: SpanContext | None) -> SpanReference | None:
 
 
 def context_of_span(span_context: SpanContext | None) -> Context:
-    """The context of a span that may have ended; an empty one for none."""
+    """Return the context of a span that may have ended. Empty without a valid span context."""
     if span_context is None or not span_context.is_valid:
         return Context()
     return trace.set_span_in_context(NonRecordingSpan(span_context), Context())
 
 
 def span_context_of(reference: SpanReference | None) -> SpanContext | None:
-    """The span context that was written down, with its real flags."""
+    """Return the span context that was stored as a reference, with its real flags. None without a
+    reference.
+    """
     if reference is None:
         return None
     return SpanContext(
@@ -245,7 +249,7 @@ class EventLog:
         attributes: Mapping[str, Any],
         warn: bool,
     ) -> None:
-        """Write one event; every string must have been sanitised."""
+        """Write one event. Every string must have been sanitised."""
         severity, severity_text = _WARN if warn else _INFO
         self._logger.emit(
             event_name=name,

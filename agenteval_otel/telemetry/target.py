@@ -71,14 +71,14 @@ class OtlpTarget:
         self._headers = headers
 
     def is_configured(self, signal: str) -> bool:
-        """Whether an endpoint is known for the signal (``TRACES``, ``LOGS`` or ``METRICS``), which
-        is not ``none``.
+        """Tell whether an endpoint is known for the signal, and its exporter is not ``none``. The
+        signal is ``TRACES``, ``LOGS`` or ``METRICS``.
         """
         return not is_off(signal) and bool(self._address(signal))
 
     def protocol(self, signal: str) -> str:
-        """``grpc`` or ``http/protobuf``: as configured, else by the port (4318 is HTTP's), else
-        gRPC.
+        """Return ``grpc`` or ``http/protobuf``: as configured, else by the port (4318 is HTTP's),
+        else gRPC.
         """
         chosen = self._protocol or _variable(signal, "PROTOCOL")
         return chosen or (
@@ -123,7 +123,7 @@ class OtlpTarget:
         )
 
     def preload(self, signal: str) -> None:
-        """Import what a sender of the signal needs: nothing of it can be imported at the process's
+        """Import what a sender of the signal needs. Nothing of it can be imported at the process's
         exit.
         """
         Signal(signal)
@@ -136,12 +136,11 @@ class OtlpTarget:
 def direct_sender(
     signal: Signal, endpoint: str, *, is_http: bool, token: str | None, ca: str | None
 ) -> RequestSender:
-    """A sender to this address alone, in which no variable, proxy or netrc of the process has a
-    say.
+    """Return a sender to this address alone. No variable, proxy or netrc of the process affects it.
 
     Args:
         token: Sent as ``Authorization: Bearer TOKEN``.
-        ca: File with the authorities that sign the receiver's certificate, PEM; by default those
+        ca: File with the authorities that sign the receiver's certificate, PEM. By default those
             that are known.
     """
     address, user = split_address(endpoint)
@@ -162,8 +161,8 @@ def direct_sender(
 
 
 def is_endpoint(url: str) -> bool:
-    """Whether it is ``http://HOST:PORT`` or ``https://...``: without a scheme gRPC would try TLS
-    and fail.
+    """Tell whether it is ``http://HOST:PORT`` or ``https://...``. Without a scheme gRPC would try
+    TLS and fail.
     """
     try:
         parts = urlsplit(url)
@@ -181,7 +180,7 @@ def is_off(signal: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
-    """Whether the environment switches every signal off; a process without an endpoint is not
+    """Tell whether the environment switches every signal off. A process without an endpoint is not
     switched off.
     """
     return sdk_disabled(environ) or all(is_off(signal, environ) for signal in SIGNALS)
@@ -203,8 +202,8 @@ def _variable(signal: str, name: str) -> str:
 
 
 def _parsed_headers(signal: str, text: str) -> dict[str, str]:
-    """The headers of a variable: URL-encoded ``name=value``, with commas between; others are not
-    shown in the log.
+    """Return the headers of a variable: URL-encoded ``name=value``, separated by commas. Other
+    entries are left out, and not shown in the log.
     """
     headers: dict[str, str] = {}
     for entry in filter(str.strip, text.split(",")):
@@ -274,18 +273,18 @@ class Signal:
         return sum(map(len, self._records_of(request)))
 
     def envelope(self, item: Any) -> Any:
-        """The request of one item of the SDK's, without it: its resource and scope."""
+        """Return the request of one item of the SDK's, without the item: its resource and scope."""
         request = self.encode([item])
         del self.records(request)[:]
         return request
 
     def records(self, request: Any) -> Any:
-        """The records of a request with one resource and one scope."""
+        """Return the records of a request with one resource and one scope."""
         (records,) = self._records_of(request)
         return records
 
     def halves(self, data: bytes, count: int) -> list[tuple[bytes, int]]:
-        """Two requests with half of the items each, and how many these are."""
+        """Return two requests with half of the items each, and the number of items in each."""
         halves = []
         middle = count // 2
         for first, end in ((0, middle), (middle, count)):
@@ -320,7 +319,7 @@ class SendOutcome(NamedTuple):
     wait_s: float | None = None  # the delay that the receiver requested
 
     def fix(self) -> dict[str, str]:
-        """What to look at, for a log line, where nothing has answered."""
+        """Return what to look at, for a log line, if nothing has answered. Empty otherwise."""
         if self.status not in _UNANSWERED:
             return {}
         return {
@@ -450,7 +449,7 @@ class GrpcSender:
 
 
 def _read(response: Any, deadline: float) -> bytes | None:
-    """The reply's body; None where it is packed, large, slow or broken off."""
+    """Return the reply's body. None if it is packed, large, slow or broken off."""
     import requests
 
     if response.headers.get("content-encoding", "identity") != "identity":
@@ -473,7 +472,7 @@ def _read(response: Any, deadline: float) -> bytes | None:
 def _delivery(
     signal: Signal, status: str, reply: bytes | None, headers: Mapping[str, str]
 ) -> SendOutcome:
-    """What a successful reply says; one that is not OTLP's says nothing."""
+    """Return what a successful reply says. A reply that is not OTLP's counts as not delivered."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     rejected = _rejected(signal, reply, kind)
     if rejected is None:
@@ -482,7 +481,7 @@ def _delivery(
 
 
 def _rejected(signal: Signal, reply: bytes | None, kind: str) -> int | None:
-    """How many items a reply of this content type rejects; None where it is no OTLP reply."""
+    """Return how many items a reply of this content type rejects. None if it is no OTLP reply."""
     is_protobuf = kind in ("", "application/x-protobuf", "application/octet-stream")
     if reply is None or (
         kind != "application/json" and not is_protobuf and (reply or "html" in kind)
@@ -504,7 +503,7 @@ def _rejected(signal: Signal, reply: bytes | None, kind: str) -> int | None:
 
 
 def _retry_delay(metadata: Any) -> float | None:
-    """gRPC's ``RetryInfo``, where the receiver sends it."""
+    """Return the delay of gRPC's ``RetryInfo`` in seconds, 0 to 60. None if none was sent."""
     from google.rpc.error_details_pb2 import RetryInfo
 
     try:

@@ -61,7 +61,9 @@ _PROMPTS = (None, "", " \n", "?", "\ufffd\u202e e\u0301", "how do i " * 50_000)
 
 
 def check_component(component: Component, contract: type[Component]) -> None:
-    """A component is frozen, says its type, and comes back from its own dump."""
+    """Check that a component fits its contract, and comes back from its own dump. The dump has to
+    carry the type, which has to be registered.
+    """
     assert isinstance(component, contract), f"not a {contract.__name__}"
     dump = component.model_dump(mode="json", fallback=repr)
     assert dump.get("type") == component.type, "the dump must carry the type"
@@ -76,10 +78,10 @@ def check_component(component: Component, contract: type[Component]) -> None:
 def check_evaluator(
     evaluator: Evaluator, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS
 ) -> None:
-    """An evaluator returns results only for its own, requested criteria; scores are finite and
-    repeatable.
+    """Check that an evaluator returns results only for its own, requested criteria. Scores have to
+    be finite and repeatable, and normalized scores in [0, 1].
 
-    It has to declare its criteria; otherwise they depend on the input.
+    It has to declare its criteria. Otherwise they depend on the input.
     """
     own = {criterion.name for criterion in evaluator.criteria()}
     assert own, "an evaluator must declare its criteria"
@@ -112,8 +114,9 @@ def _evaluate(evaluator: Evaluator, evaluation_input: EvaluationInput) -> list[E
 
 
 def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000) -> None:
-    """A sampler answers every draw, however much is known, with a decision that is settled in the
-    end: a known outcome, a reason, and a probability in [0, 1] or None."""
+    """Check that a sampler answers every draw, however much is known. The decision is settled in
+    the end: a known outcome, a reason, and a probability in [0, 1] or None.
+    """
     step = RANDOMNESS_RANGE // draws
     for index in range(draws):
         memo: dict[int, SamplingDecision] = {}
@@ -147,7 +150,9 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
 
 
 def check_storage(storage: EvaluationStorageProvider) -> None:
-    """A storage provider takes results of every kind, many at once, and can be closed twice."""
+    """Check that a storage provider takes results of every kind, many at once, and can be closed
+    twice.
+    """
     skipped = EvaluationResult(
         criterion_name="d", evaluator_type="T", skip_reason="no ground truth"
     )
@@ -164,8 +169,8 @@ def check_storage(storage: EvaluationStorageProvider) -> None:
 
 
 def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
-    """An embedder returns a row of length 1 for each text, zeros for an empty one; the other texts
-    do not change it.
+    """Check that an embedder returns a row for each text, of length 1 or all zeros. The empty text
+    has zeros. The other texts do not change a row.
     """
     rows = _rows(embedder, texts)
     assert len(rows) == len(texts), "one row a text"
@@ -186,8 +191,8 @@ def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
 def check_ground_truth(
     store: GroundTruthStore, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS
 ) -> None:
-    """A store returns a `GroundTruth` or None for every input, the same each time, and None without
-    a prompt.
+    """Check that a store returns a `GroundTruth` or None for every input. It has to be the same
+    each time, and None without a prompt.
     """
     for evaluation_input in (*inputs, *(EvaluationInput(prompt=prompt) for prompt in _PROMPTS)):
         ground_truth = _settled(store.find(evaluation_input))

@@ -41,7 +41,7 @@ class ManualClock:
         return f"<ManualClock {self._now_s:g} s>"
 
     def advance(self, seconds: float) -> None:
-        """Move on; a negative step is a `ValueError`."""
+        """Move on. A negative step is a `ValueError`."""
         if seconds < 0:
             raise ValueError("monotonic time does not go back")
         self._now_s += seconds
@@ -80,7 +80,7 @@ class RecordedTelemetry:
         return f"<RecordedTelemetry spans={len(self.spans())} events={len(self.events())}>"
 
     def storage(self, **settings: Any) -> OtlpStorageProvider:
-        """An `OtlpStorageProvider` that emits into this recording."""
+        """Return an `OtlpStorageProvider` that emits into this recording."""
         return OtlpStorageProvider(
             tracer_provider=self.tracer_provider,
             logger_provider=self.logger_provider,
@@ -89,19 +89,21 @@ class RecordedTelemetry:
         )
 
     def tracer(self, name: str = "host") -> Any:
-        """A tracer for the spans of the application under test."""
+        """Return a tracer for the spans of the application under test."""
         return self.tracer_provider.get_tracer(name)
 
     def spans(self, prefix: str = "") -> list[ReadableSpan]:
-        """Finished spans in the order of their end, those whose name begins with `prefix`."""
+        """Return the finished spans in the order of their end, those whose name begins with
+        `prefix`.
+        """
         return [span for span in self._spans.get_finished_spans() if span.name.startswith(prefix)]
 
     def events(self) -> list[Any]:
-        """Log records of the events, in order."""
+        """Return the log records of the events, in order."""
         return [record.log_record for record in self._logs.get_finished_logs()]
 
     def points(self, metric: str) -> list[Any]:
-        """The data points of a metric as collected now; empty when there is none."""
+        """Return the data points of a metric as collected now. Empty if there is none."""
         return [
             point
             for collected in self._collected()
@@ -110,7 +112,7 @@ class RecordedTelemetry:
         ]
 
     def metrics(self) -> set[str]:
-        """Names of all metrics that have data."""
+        """Return the names of all metrics that have data."""
         return {collected.name for collected in self._collected()}
 
     def _collected(self) -> list[Any]:
@@ -160,17 +162,17 @@ class ScriptedJudge(Judge, type="scripted"):
 
     @property
     def calls(self) -> int:
-        """Number of requests, failures and callers that gave up included."""
+        """Return the number of requests, including failures and callers that gave up."""
         return len(self._requests)
 
     @property
     def requests(self) -> tuple[JudgeRequest, ...]:
-        """The requests, in order."""
+        """Return the requests, in order."""
         return tuple(self._requests)
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """The next reply of the script; `JudgeError` where the script says so, or the reply is not
-        one JSON object.
+        """Return the next reply of the script. Raises `JudgeError` if the script says so, or the
+        reply is not one JSON object.
         """
         with _LOCK:
             number = len(self._requests)
@@ -187,7 +189,12 @@ class ScriptedJudge(Judge, type="scripted"):
                 retryable=failure in RETRYABLE,
                 usage=usage,
             )
-        raw = reply if isinstance(reply, str) else "" if reply is None else json.dumps(reply)
+        if isinstance(reply, str):
+            raw = reply
+        elif reply is None:
+            raw = ""
+        else:
+            raw = json.dumps(reply)
         try:
             verdict = parse_answer(raw, request.answer_form)
         except JudgeError as error:

@@ -23,7 +23,7 @@ _TEXT = 200
 def check_expected(
     aggregated: AggregatedEvaluationResult, expect: Mapping[str, Expected] | None = None
 ) -> None:
-    """Check that each criterion is as in `expect`, else passed or skipped; without `expect`, not
+    """Check that each criterion is as in `expect`, else passed or skipped. Without `expect`, not
     all may skip.
 
     Raises:
@@ -71,7 +71,9 @@ def check_expected(
 
 
 def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
-    """What differs; None where the result is as expected, or is one of an evaluator that is tried."""
+    """Return what differs. None if the result is as expected. None too if its evaluator is only
+    tried and `expected` is None.
+    """
     if result.shadow and expected is None:
         return None
     passes = result.normalized == 1.0 if result.passed is None else result.passed

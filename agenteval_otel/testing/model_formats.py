@@ -79,7 +79,7 @@ class ModelReply(Value):
 
     @property
     def reason(self) -> str:
-        """The finish reason in the words of chat completions."""
+        """Return the finish reason in the words of chat completions."""
         return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
 
 
@@ -110,7 +110,7 @@ class Part(NamedTuple):
 
 
 def _pieces(text: str, size: int = 7) -> list[str]:
-    """The text as a model would stream it: in pieces that do not end where words do."""
+    """Split the text as a model would stream it: in pieces that do not end where words do."""
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
@@ -134,8 +134,8 @@ def _completion(exchange: Exchange) -> Json:
 
 
 def _completion_events(exchange: Exchange) -> Events:
-    """The completion in chunks; the usage in a last one where the request includes it, then
-    ``[DONE]``.
+    """Return the completion in chunks, then ``[DONE]``. The usage is in a last chunk if the request
+    includes it.
     """
     reply = exchange.reply
     deltas: list[Json] = [{"role": "assistant", "content": "", "refusal": None}]
@@ -229,8 +229,8 @@ def _message(exchange: Exchange) -> Json:
 
 
 def _message_events(exchange: Exchange) -> Events:
-    """The message in pieces: start, the blocks with their deltas, the stop reason with the usage,
-    stop.
+    """Return the message in pieces. They are start, the blocks with their deltas, the stop reason
+    with the usage, and stop.
     """
     reply = exchange.reply
     events: list[Any] = [
@@ -334,8 +334,8 @@ def _response(exchange: Exchange) -> Json:
 
 
 def _response_events(exchange: Exchange) -> Events:
-    """The response in pieces: created, the items with their deltas, and at the end the whole
-    response again.
+    """Return the response in pieces. They are created, the items with their deltas, and at the end
+    the whole response again.
     """
     whole = _response(exchange)
     begun = _response_head(exchange)
@@ -425,7 +425,7 @@ def _response_parts(exchange: Exchange) -> list[Part]:
 def _text_events(
     part_event: str, text_event: str, part: Json, field: str, **more: Any
 ) -> list[Json]:
-    """A part of an item that begins empty, its text in pieces, and the whole part."""
+    """Return a part of an item that begins empty, its text in pieces, and the whole part."""
     place = {f"{field}_index": 0}
     return [
         {"type": f"{part_event}.added", **place, "part": part | {"text": ""}},
@@ -442,7 +442,7 @@ def _text_events(
 
 
 def _embeddings(exchange: Exchange) -> Json:
-    """One embedding of `HashingEmbedder` for each text, in the requested form and length."""
+    """Return one embedding of `HashingEmbedder` for each text, in the requested form and length."""
     inputs = exchange.request.get("input")
     texts = list(map(str, inputs)) if isinstance(inputs, list) else [str(inputs)]
     rows = HashingEmbedder(dimensions=exchange.request.get("dimensions") or _DIMENSIONS).embed(

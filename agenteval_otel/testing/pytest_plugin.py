@@ -76,8 +76,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def agenteval_settings(pytestconfig: pytest.Config) -> Settings:
-    """The settings: of the file that the ini option ``agenteval_settings`` names, else that of
-    AGENTEVAL_SETTINGS.
+    """Load the settings from the file of the ini option ``agenteval_settings``. Without it, from
+    that of AGENTEVAL_SETTINGS.
     """
     from agenteval_otel.config.load import load_settings
 
@@ -86,8 +86,8 @@ def agenteval_settings(pytestconfig: pytest.Config) -> Settings:
 
 @pytest.fixture(scope="session")
 def agenteval_config(pytestconfig: pytest.Config, agenteval_settings: Any) -> EvaluationRunConfig:
-    """What `assert_evaluation` runs: the evaluators and criteria of the settings, with recorded
-    judges.
+    """Return what `assert_evaluation` runs. It has the evaluators and criteria of the settings,
+    with recorded judges.
     """
     from agenteval_otel.config import Settings
     from agenteval_otel.config.process import build, run_fields
@@ -115,9 +115,9 @@ def agenteval_config(pytestconfig: pytest.Config, agenteval_settings: Any) -> Ev
 
 @pytest.fixture
 def agenteval_judge(request: pytest.FixtureRequest) -> Callable[..., Judge]:
-    """Makes judges: ``agenteval_judge(replies=[...])`` answers from a script (the fields of
-    `ScriptedJudge`), ``agenteval_judge(judge)`` with the verdicts that are recorded for the test's
-    file.
+    """Make judges. ``agenteval_judge(replies=[...])`` answers from a script (the fields of
+    `ScriptedJudge`). ``agenteval_judge(judge)`` answers with the verdicts that are recorded for the
+    test's file.
     """
 
     def make(judge: Any = None, /, **script: Any) -> Judge:
@@ -133,7 +133,7 @@ def agenteval_judge(request: pytest.FixtureRequest) -> Callable[..., Judge]:
 
 @pytest.fixture
 def assert_evaluation(request: pytest.FixtureRequest) -> Callable[..., AggregatedEvaluationResult]:
-    """Evaluates an answer, and fails with a line for each criterion that is not as expected.
+    """Evaluate an answer, and fail with a line for each criterion that is not as expected.
 
     ``assert_evaluation(answer, prompt=..., evaluators=[...], expect={"tone": 0.8})``: the answer is
     a text, a message, an `EvaluationInput` or a mapping of its fields, and other named arguments
@@ -265,7 +265,9 @@ class Summary:
 
 
 def _with_ids(results: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """The results as records with ids: the id of the test, numbered from its second result on."""
+    """Yield the results as records with ids: the id of the test, numbered from its second result
+    on.
+    """
     counts: Counter[str] = Counter()
     for test, result in results:
         counts[test] += 1
@@ -274,7 +276,7 @@ def _with_ids(results: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, A
 
 
 def _place(config: pytest.Config, option: str) -> Path | None:
-    """The file or folder of an ini option, relative to the ini file; None where it is not set."""
+    """Return the file or folder of an ini option, relative to the ini file. None if it is unset."""
     text = config.getini(option)
     return (config.inipath.parent if config.inipath else config.rootpath) / text if text else None
 

@@ -50,7 +50,7 @@ class Access:
         return f"<Access {self.cookie}>"
 
     def wrap(self, app: Any) -> Any:
-        """The ASGI application behind this access."""
+        """Return the ASGI application behind this access."""
 
         async def closed(scope: Any, receive: Any, send: Any) -> None:
             if scope["type"] != "http":

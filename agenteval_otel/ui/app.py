@@ -278,8 +278,9 @@ class Pages:
         )
 
     def _sides(self) -> dict[str, list[str]]:
-        """What answers can be compared by, each with the sides to choose from: runs in their order,
-        others by name.
+        """Return what answers can be compared by, each with the sides to choose from.
+
+        Runs are in their order, others are sorted by name.
         """
         runs = self.settings.runs
         sides = {
@@ -300,8 +301,9 @@ class Pages:
         )
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
-        """The rows of the overview, or of a criterion's results, as they are when the first row is
-        read.
+        """Yield the rows of the overview, or of a criterion's results.
+
+        They are as they are when the first row is read.
         """
         window = _window(query)
         name = query.get("name")
@@ -376,7 +378,9 @@ class Pages:
             )
 
     def _run(self, query: Mapping[str, str]) -> str | None:
-        """The run that a page is of, the last one where none is named; None without runs."""
+        """Return the run that a page is of, or the last run if none is named. The result is None
+        without runs.
+        """
         runs = self.settings.runs
         return None if runs is None else runs.check(query.get("run") or runs.names[-1], "run")
 
@@ -439,7 +443,7 @@ class _NotFound(Exception):
 
 
 def application(pages: Pages) -> Any:
-    """The ASGI application; closed where the pages have an access."""
+    """Return the ASGI application. It is closed if the pages have an access."""
     views_of = {
         "/": pages.overview,
         "/criterion": pages.criterion,

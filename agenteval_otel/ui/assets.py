@@ -33,7 +33,7 @@ def pinned() -> dict[str, Any]:
 
 
 def check_assets() -> None:
-    """Raise `ConfigurationError` with the command that fetches them, where files are missing."""
+    """Raise `ConfigurationError` with the command that fetches them if files are missing."""
     names = [name for asset in pinned().values() for name in asset["files"].values()]
     if missing := [name for name in names if not (VENDOR / name).is_file()]:
         raise ConfigurationError(
@@ -45,8 +45,8 @@ def fetch(folder: Path = VENDOR) -> None:
     """Fetch the packages with ``npm pack``, check them, and keep the files that the pages use.
     Blocks.
 
-    Raises `ConfigurationError` where npm is missing or fails, or a package is another one than
-    pinned.
+    Raises `ConfigurationError` if npm is missing or fails, or if a package differs from the pinned
+    package.
     """
     if shutil.which("npm") is None:
         raise ConfigurationError("npm is not on the PATH: it fetches the scripts of the pages")
@@ -57,7 +57,7 @@ def fetch(folder: Path = VENDOR) -> None:
 
 
 def package_files(name: str, asset: dict[str, Any]) -> dict[str, bytes]:
-    """The files of a package of npm, by their paths in it."""
+    """Return the files of a package of npm, by their paths in it."""
     package = f"{name}@{asset['version']}"
     with tempfile.TemporaryDirectory() as work:
         done = subprocess.run(

@@ -113,20 +113,20 @@ class ResultColumns:
         return self._columns[name][: self.count]
 
     def names(self, column: str) -> list[str]:
-        """The names of a column by their codes."""
+        """Return the names of a column by their codes."""
         return [name or NONE for name in self._names[column]]
 
     def code(self, column: str, name: str) -> int:
-        """-1 for a name that no result has."""
+        """Return the code of a name, -1 for a name that no result has."""
         return self._names[column].get(name or None, -1)
 
     def refresh(
         self, *, at_once: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Read what is new, at most twice a second unless `at_once`; all again every quarter of an
-        hour.
+        """Read what is new, at most twice a second unless `at_once`. Read all again every quarter
+        of an hour.
 
-        Raises `StorageError`; the next call tries again.
+        Raises `StorageError`. The next call tries again.
         """
         now = time.monotonic()
         if now - self._looked_s < _REFRESH_S and not at_once:
@@ -248,7 +248,7 @@ class ResultColumns:
         return [codes.get(value, others) for value in values]
 
     def _settle(self) -> None:
-        """What was saved more than a minute ago is not read again."""
+        """Mark what was saved more than a minute ago: it is not read again."""
         before = f"{time.time_ns() // 1_000_000 - _UNSETTLED_MS:012x}"
         ids = self["evaluation_id"]
         low = self._settled
@@ -271,7 +271,10 @@ class ResultColumns:
         return str(self["evaluation_id"][row].tobytes().hex())
 
     def figure(self, rows: Rows, *, rate: bool) -> Figure | None:
-        """The weighted pass rate, or the mean of the normalized scores; None where no row has it."""
+        """Return the weighted pass rate, or the mean of the normalized scores.
+
+        The result is None if no row has one.
+        """
         values = (self["passed"] if rate else self["normalized"])[rows].astype(np.float64)
         has_value = values >= 0 if rate else ~np.isnan(values)
         kept = has_value & (self["status"][rows] == SCORED)

@@ -36,7 +36,9 @@ class HealthRow(NamedTuple):
 
 
 def sections(metrics: Metrics) -> dict[str, list[HealthRow]]:
-    """The metrics by the titles of the sections, and their series in the order of the attributes."""
+    """Return the metrics by the titles of the sections, with their series in the order of the
+    attributes.
+    """
     made: dict[str, list[HealthRow]] = {title: [] for title in _SECTIONS.values()}
     for instrument, by_labels in metrics.items():
         title = next(

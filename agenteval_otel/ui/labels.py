@@ -79,7 +79,7 @@ class Labels:
         return shifts_of(self._columns, criterion, list(ids), rows, mean)
 
     def agreement(self, criterion: str) -> LabelAgreement:
-        """Of the last label of each answer that is about this criterion."""
+        """Return the agreement of the last label of each answer that is about this criterion."""
         labels = {
             label.evaluation_id: label for label in self.all() if label.criterion == criterion
         }
@@ -97,8 +97,9 @@ class Labels:
     def queue(
         self, criterion: str, order: str, rows: Rows, *, skip: int, by: By
     ) -> tuple[str, AggregatedEvaluationResult, int] | None:
-        """The next answer without a label, after `skip` others, and how many are left; stored
-        content only.
+        """Return the next answer without a label, after `skip` others, and how many are left.
+
+        Only answers with stored content are returned. The result is None if there is none.
         """
         labelled = {label.evaluation_id for label in self.all() if label.criterion == criterion}
         columns = self._columns
@@ -141,10 +142,10 @@ def record(
     passed: bool,
     comment: str = "",
 ) -> bool:
-    """Record a label as `record_feedback` does, and wait until it is stored; False where it was
-    not.
+    """Record a label as `record_feedback` does, and wait until it is stored.
 
-    Raises `ConfigurationError` for a criterion whose name cannot be one of feedback.
+    Return False if it was not stored. Raises `ConfigurationError` for a criterion whose name cannot
+    be one of feedback.
     """
     span = evaluation.span
     agent = evaluation.agent

@@ -17,8 +17,9 @@ _HEAD: Final = "<head>"
 
 
 def single_file(page: str) -> str:
-    """The page with what it links to; opened from disk it runs only these scripts, and sends no
-    requests.
+    """Return the page with what it links to.
+
+    Opened from disk, the page runs only these scripts and sends no requests.
     """
     hashes: dict[str, list[str]] = {"script": [], "style": []}
     scripts: list[str] = []

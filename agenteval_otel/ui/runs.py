@@ -28,14 +28,15 @@ class Runs:
         return self.names[self.place.number_of(evaluation_id)]
 
     def check(self, name: str, path: str) -> str:
-        """The name, if it is a run's. Raises `ConfigurationError` with the choices."""
+        """Return the name if it is a run's. Raises `ConfigurationError` with the choices."""
         if name not in self.names:
             raise ConfigurationError(f"no run {name!r}{known_choices(name, self.names)}", path=path)
         return name
 
     def compare(self, left: str, right: str, *, pass_rate: bool) -> Comparison:
-        """The right run beside the left one, kept for the next look. Raises `EvaluationError`:
-        nothing in common.
+        """Compare the right run with the left one. The comparison is kept for the next look.
+
+        Raises `EvaluationError` if the runs have nothing in common.
         """
         key = (left, right, pass_rate)
         if key not in self._compared:
@@ -70,7 +71,7 @@ def opened_runs(places: Sequence[str]) -> Runs:
 
 
 def _names_of(places: Sequence[str]) -> list[str]:
-    """The files' names; their places where two have the same one."""
+    """Return the files' names, or their places if two files have the same name."""
     names = Counter(Path(place).name for place in places)
     if twice := [place for place, count in Counter(places).items() if count > 1]:
         raise ConfigurationError(f"{twice[0]} is named twice", path="PLACE")

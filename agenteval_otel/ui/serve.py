@@ -22,8 +22,9 @@ _STOP_S: Final = 3.0
 
 
 def opened(place: str) -> tuple[Place, Target | None]:
-    """Return the place of a file or a URL, and the database in which labels can be stored. None for
-    a file of JSON lines.
+    """Return the place of a file or a URL, and the database in which labels can be stored.
+
+    The database is None for a file of JSON lines.
 
     Raises:
         ConfigurationError: A wrong address, or a file without results.
@@ -39,10 +40,10 @@ def opened(place: str) -> tuple[Place, Target | None]:
 
 
 def prepare(target: Target) -> list[str]:
-    """Create a missing database's tables, and columns and indices that an older one lacks; the
-    names of the indices.
+    """Create a missing database's tables, and columns and indices that an older database lacks.
 
-    Raises `ConfigurationError` for a database that has other tables only: nothing is created in it.
+    Return the names of the indices. Raises `ConfigurationError` for a database that has other
+    tables only: nothing is created in it.
     """
     path = target.path
     if path is None or (path.is_file() and path.stat().st_size):
@@ -58,8 +59,9 @@ def prepare(target: Target) -> list[str]:
 
 
 def listener(port: int, option: str = "--port") -> socket.socket:
-    """A socket of 127.0.0.1 for the port, 0 for a free one. Raises `ConfigurationError` where it is
-    taken.
+    """Return a socket of 127.0.0.1 for the port, 0 for a free one.
+
+    Raises `ConfigurationError` if the port is taken or cannot be used.
     """
     try:
         return socket.create_server((LOOPBACK, port))
@@ -72,7 +74,9 @@ def listener(port: int, option: str = "--port") -> socket.socket:
 
 
 def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) -> None:
-    """Answer until SIGINT or SIGTERM; `on_start` is called once connections are taken."""
+    """Answer until SIGINT or SIGTERM. `on_start` is called before the server runs: the socket
+    listens already.
+    """
     server = _server(app)
     before = {
         number: signal.signal(number, server.handle_exit)
@@ -87,7 +91,7 @@ def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) ->
 
 
 def serve_beside(app: Any, listening: socket.socket) -> Callable[[], None]:
-    """Serve on a separate thread; returns a function that stops it."""
+    """Serve on a separate thread, and return a function that stops it."""
     server = _server(app)
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listening]}, name="agenteval-pages", daemon=True

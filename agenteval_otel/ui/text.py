@@ -22,24 +22,31 @@ class Shown(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """Control characters as pictures of them; marks that change the direction of text by their
-    numbers.
+    """Return the text with control characters as pictures of them.
+
+    Marks that change the direction of text are replaced by their numbers.
     """
     return _INVISIBLE.sub(lambda match: _picture(ord(match[0])), text.replace("\r\n", "\n"))
 
 
 def shown(value: Any, limit: int = MAX_SHOWN) -> Shown:
-    """A value in words: text as it stands, everything else as JSON; cut after `limit` characters,
-    with a note.
+    """Return a value in words: text as it stands, everything else as JSON.
+
+    The text is cut after `limit` characters, with a note.
     """
-    text = value if isinstance(value, str) else "" if value is None else _json(value)
+    if isinstance(value, str):
+        text = value
+    elif value is None:
+        text = ""
+    else:
+        text = _json(value)
     if len(text) <= limit:
         return Shown(visible(text))
     return Shown(visible(text[:limit]), f"cut: the first {limit:,} of {len(text):,} characters")
 
 
 def brief(text: str, limit: int = 140) -> str:
-    """The beginning of a text in one line."""
+    """Return the beginning of a text in one line."""
     line = visible(" ".join(text[: 4 * limit].split()))
     return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 1]}…"
 

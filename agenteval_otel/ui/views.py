@@ -146,12 +146,14 @@ class CriterionView(NamedTuple):
 
     @property
     def main(self) -> Figure | None:
-        """What the row shows: the pass rate where there is one, else the mean."""
+        """Return what the row shows: the pass rate if there is one, else the mean."""
         return self.passes or self.mean
 
     @property
     def objective_met(self) -> bool | None:
-        """Tell whether the pass rate meets the objective. None where no rate may be shown."""
+        """Tell whether the pass rate meets the objective. The result is None if no rate may be
+        shown.
+        """
         if self.objective is None or self.passes is None or not self.passes.estimate.is_known:
             return None
         return self.passes.estimate.mean >= self.objective - 1e-9
@@ -178,7 +180,7 @@ def outcome_of(change: Change | CriterionComparison) -> Shown:
 
 
 def points(difference: Difference) -> str:
-    """A difference with its interval, in hundredths."""
+    """Return a difference with its interval, in hundredths."""
     value, low, high, _ = (100 * part for part in difference)
     return f"{value:+.1f} points ({low:+.1f} to {high:+.1f})".replace("-", "\N{MINUS SIGN}")
 
@@ -188,8 +190,9 @@ def moment_text(seconds: float) -> str:
 
 
 def explained(figure: Figure, *, rate: bool) -> str:
-    """How a figure was estimated, and from how many answers; every figure of a page has this beside
-    it.
+    """Return how a figure was estimated, and from how many answers.
+
+    Every figure of a page is shown beside this text.
     """
     estimate = figure.estimate
     what = (
@@ -216,8 +219,9 @@ def explained(figure: Figure, *, rate: bool) -> str:
 def rows_in(
     columns: ResultColumns, window: Window, filters: Mapping[str, str] | None = None
 ) -> Rows:
-    """The rows of a window that have all names of `filters`, a column to a name; shadow results are
-    left out.
+    """Return the rows of a window that have all names of `filters`, a column to a name.
+
+    Shadow results are left out.
     """
     chosen = ~columns["is_shadow"]
     seconds = WINDOWS[window.length]
@@ -235,8 +239,9 @@ def overview(
     objectives: Mapping[str, float],
     filters: Mapping[str, str] | None = None,
 ) -> list[CriterionView]:
-    """The criteria in a window, those that changed clearly first, then by name; labels of people
-    behind all others.
+    """Return the criteria in a window, those that changed clearly first, then by name.
+
+    Labels of people are behind all others.
     """
     rows = rows_in(columns, window, filters)
     if not len(rows):
@@ -267,8 +272,9 @@ def criterion(
     objectives: Mapping[str, float],
     filters: Mapping[str, str] | None = None,
 ) -> tuple[CriterionView, Rows] | None:
-    """A criterion and its rows in a window, scores of evaluators alone; None where no result of it
-    is stored.
+    """Return a criterion and its rows in a window, with only the scores of evaluators.
+
+    The result is None if no result of the criterion is stored.
     """
     rows = rows_in(columns, window, {**(filters or {}), "criterion": name})
     rows = rows[~columns["is_human"][rows]]
@@ -281,7 +287,9 @@ def criterion(
 def groups_of(
     columns: ResultColumns, rows: Rows, dimension: str, *, rate: bool
 ) -> list[ResultGroup]:
-    """The largest groups of these rows by a column of names; what is beyond a dozen is one group."""
+    """Return the largest groups of these rows by a column of names. All beyond a dozen are one
+    group.
+    """
     codes = columns[dimension][rows]
     counts = np.bincount(codes)
     largest = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
@@ -304,8 +312,8 @@ def groups_of(
 
 
 def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[float]]:
-    """The weighted shares of twenty equal ranges of the normalized scores, and where the ranges
-    begin.
+    """Return where twenty equal ranges of the normalized scores begin, and their weighted
+    shares.
     """
     values = columns["normalized"][rows]
     kept = ~np.isnan(values)
@@ -319,8 +327,9 @@ def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[flo
 
 
 def worst(columns: ResultColumns, rows: Rows, limit: int, by: By = "answered") -> Rows:
-    """The rows with the lowest scores, those that did not pass first, the newest first among
-    equals.
+    """Return the rows with the lowest scores, those that did not pass first.
+
+    The newest is first among equals.
     """
     scored = rows[columns["status"][rows] == SCORED]
     passed = columns["passed"][scored]
@@ -336,8 +345,9 @@ def worst(columns: ResultColumns, rows: Rows, limit: int, by: By = "answered") -
 def compare(
     columns: ResultColumns, window: Window, dimension: str, left: str, right: str
 ) -> list[tuple[str, Change | None]]:
-    """For each criterion that both sides have, the right side beside the left one, clear
-    differences first.
+    """Return the right side beside the left side for each criterion that both sides have.
+
+    Clear differences are first.
     """
     sides = []
     for name in (left, right):
@@ -408,8 +418,9 @@ def _change(before: Figure, after: Figure, *, rate: bool, of_evaluators: bool = 
 
 
 def _corrected(changes: Iterable[Change | None]) -> Iterator[Change | None]:
-    """The changes with p-values after Holm: what is marked as better or worse is rarely marked by
-    chance.
+    """Yield the changes with p-values after Holm.
+
+    So what is marked as better or worse is rarely marked by chance.
     """
     changes = list(changes)
     p_values = iter(holm([change.p for change in changes if change and change.p is not None]))
@@ -420,7 +431,9 @@ def _corrected(changes: Iterable[Change | None]) -> Iterator[Change | None]:
 
 
 def series(columns: ResultColumns, rows: Rows, span: Span, *, rate: bool) -> Series:
-    """The rate, or the mean, in at most sixty equal steps of the span, each with its interval."""
+    """Return the rate, or the mean, in at most sixty equal steps of the span, each with its
+    interval.
+    """
     length_s = span.end - span.start
     step = next((step for step in _STEPS_S if length_s / step <= _MOST_POINTS), _STEPS_S[-1])
     start = span.start - span.start % step

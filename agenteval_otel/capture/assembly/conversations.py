@@ -109,7 +109,7 @@ class Conversation:
 
     @property
     def started_ns(self) -> int:
-        """When its first turn began."""
+        """Return when its first turn began."""
         return int.from_bytes(min(self._turns)[:8])
 
     def _in_order(self) -> list[bytes]:
@@ -117,16 +117,16 @@ class Conversation:
         return sorted(self._turns, key=lambda turn: turn[:8])
 
     def input(self) -> EvaluationInput:
-        """All turns as one input, in the order in which they began, whatever the order in which
-        they came.
+        """Return all turns as one input, in the order in which they began. The order in which they
+        came does not count.
         """
         return EvaluationInput(
             conversation=[unpacked(memoryview(turn)[_HEAD.size :]) for turn in self._in_order()]
         )
 
     def spans(self, trace_state: TraceState | None = None) -> list[SpanContext]:
-        """The evaluated spans of the turns that have one, in order; the last one's trace state is
-        `trace_state`.
+        """Return the evaluated spans of the turns that have one, in order. Each of them gets
+        `trace_state`, which is that of the last one.
         """
         heads = (_HEAD.unpack_from(turn) for turn in self._in_order())
         return [
@@ -143,8 +143,8 @@ class Conversation:
 
 
 def packed(evaluation_input: EvaluationInput, left_out: set[str] = _LEFT_OUT) -> bytes:
-    """Its fields but some as compressed JSON: 20 us for a short one. Raises where a value has no
-    form in JSON.
+    """Return the input's fields but some as compressed JSON: 20 us for a short one. Raises if a
+    value has no form in JSON.
     """
     text = evaluation_input.__pydantic_serializer__.to_json(
         evaluation_input, exclude_none=True, exclude=left_out
@@ -155,14 +155,14 @@ def packed(evaluation_input: EvaluationInput, left_out: set[str] = _LEFT_OUT) ->
 
 
 def unpacked(data: bytes | memoryview) -> EvaluationInput:
-    """What `packed` gave, as an input again."""
+    """Return the input that `packed` was given, without the fields that it left out."""
     return EvaluationInput.model_validate_json(zlib.decompress(data, -zlib.MAX_WBITS))
 
 
 def _encoded(
     turn: EvaluationInput, span: SpanContext | None, started_ns: int, *, is_first: bool
 ) -> bytes:
-    """The turn's start and span as they are, then its fields."""
+    """Return the turn's start and span as they are, then its fields."""
     head = _HEAD.pack(started_ns, b"", b"", 0)
     if span is not None:
         flags = span.trace_flags & ~_REMOTE | (_REMOTE if span.is_remote else 0)
@@ -198,7 +198,7 @@ class ConversationAssembler:
         probability: float | None,
         now_s: float,
     ) -> tuple[list[Conversation], bool]:
-        """Take a turn; gives the conversations that are closed by it, and whether there was room
+        """Take a turn. Return the conversations that are closed by it, and whether there was room
         for it.
 
         Without room, the turn's conversation is dropped. `now_s` is this process's clock:
@@ -256,9 +256,7 @@ class ConversationAssembler:
             yield closed
 
     def remove(self, is_concerned: Callable[[Conversation], bool]) -> list[Conversation]:
-        """Give up the open conversations that are concerned, and return them; they are looked at
-        without the lock.
-        """
+        """Remove the open conversations that match and return them. Matching runs without the lock."""
         with self._lock:
             every = [*self._open.values(), *self._ending.values()]
         concerned = [conversation for conversation in every if is_concerned(conversation)]
@@ -273,7 +271,7 @@ class ConversationAssembler:
         return removed
 
     def next_s(self) -> float | None:
-        """When `take` will close something next; None while none is open."""
+        """Return when `take` will close something next. Return None while no conversation is open."""
         with self._lock:
             heads = [
                 next(iter(part.values())).last_s + wait_s
@@ -286,8 +284,8 @@ class ConversationAssembler:
         return min(heads, default=None)
 
     def _makes_room(self, size_bytes: int, closed: list[Conversation], *, is_new: bool) -> bool:
-        """Whether the bytes were reserved; closes those that were quiet the longest where they have
-        to go.
+        """Tell whether the bytes were reserved. Where room is missing, close the conversations that
+        were quiet the longest.
         """
         too_many = is_new and len(self) >= self.settings.max_open
         for _ in range(_MOST_EVICTED):

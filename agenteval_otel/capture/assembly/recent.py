@@ -55,7 +55,7 @@ class RecentSpans:
         return sum(generation.size_bytes() for generation in self._generations)
 
     def advance(self, now_s: float) -> None:
-        """Forget what is older than the window; `now_s` never goes back."""
+        """Forget what is older than the window. `now_s` never goes back."""
         self._now_s = now_s
         while now_s - self._generations[-1].began_s >= self._step_s > 0:
             if now_s - self._generations[-1].began_s >= self._window_s + self._step_s:
@@ -83,7 +83,7 @@ class RecentSpans:
             newest.spans += 1
 
     def knows(self, trace_id: int, span_id: int) -> bool:
-        """Whether a span was noted within the window."""
+        """Tell whether a span was noted within the window."""
         fingerprint = self._fingerprint(trace_id, span_id)
         wanted = fingerprint.to_bytes(_FINGERPRINT_BYTES)
         for generation in self._generations:
@@ -97,8 +97,8 @@ class RecentSpans:
         return (product >> 192) & 0xFFFF_FFFF_FFFF_FFFF
 
     def _begin(self, now_s: float) -> None:
-        """Begin a generation, for as many spans as came in the one before, and forget the oldest
-        where there are enough.
+        """Begin a generation, for as many spans as came in the one before. Forget the oldest if
+        there are enough.
         """
         buckets = max(_FIRST_BUCKETS, self._generations[-1].spans // _SPANS_PER_BUCKET)
         self._generations.append(_Generation(now_s, 1 << (buckets - 1).bit_length()))

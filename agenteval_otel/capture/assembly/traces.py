@@ -114,7 +114,7 @@ class TraceAssembler:
         return f"<TraceAssembler traces={self.traces} spans={self.spans}>"
 
     def add(self, span: ReadSpan, size_bytes: int, now_s: float) -> bool:
-        """Take a span; False where there is no room for it. `now_s` never goes back."""
+        """Take a span. Return False only if there is no room for it. `now_s` never goes back."""
         if not self._has_room(size_bytes):
             return False
         if self._is_mark is not None and span.trace_state:
@@ -136,8 +136,8 @@ class TraceAssembler:
     def add_event(
         self, event: ReadEvent, trace_id: int, span_id: int, size_bytes: int, now_s: float
     ) -> bool:
-        """Take an event that came apart from its span, as a log record; False where there is no
-        room for it.
+        """Take an event that came apart from its span, as a log record. Return False only if there
+        is no room for it.
         """
         if not self._has_room(size_bytes):
             return False
@@ -162,8 +162,8 @@ class TraceAssembler:
         self._know(trace_id, {span_id})
 
     def shorten_wait(self, seconds: float) -> None:
-        """Let the traces that are here wait so much less for a parent, unless another span comes:
-        they have waited in an earlier process.
+        """Shorten the wait for a parent of the traces that are here, unless another span comes.
+        They have waited for `seconds` in an earlier process.
         """
         for trace in (*self._active.values(), *self._waiting.values()):
             trace.waited_s = seconds
@@ -175,21 +175,23 @@ class TraceAssembler:
 
     @property
     def remembered_bytes(self) -> int:
-        """The memory of what is remembered."""
+        """Return the memory of what is remembered."""
         return self._finished.size_bytes
 
     @property
     def forgotten(self) -> int:
-        """Spans of finished answers that were forgotten before their time, for lack of memory."""
+        """Return how many spans of finished answers were forgotten before their time, for lack of
+        memory.
+        """
         return self._finished.forgotten
 
     @property
     def traces(self) -> int:
-        """How many wait."""
+        """Return how many traces wait."""
         return len(self._begun)
 
     def trace_ids(self) -> set[int]:
-        """The traces that wait."""
+        """Return the ids of the traces that wait."""
         return set(self._begun)
 
     def _has_room(self, size_bytes: int) -> bool:
@@ -199,14 +201,18 @@ class TraceAssembler:
         return self._active.get(trace_id) or self._waiting.get(trace_id)
 
     def _has_finished(self, trace_id: int) -> bool:
-        """Whether an answer of the trace was finished lately; asked once a trace, as it takes time."""
+        """Tell whether an answer of the trace was finished lately. It is looked up once a trace, as
+        it takes time.
+        """
         trace = self._open(trace_id)
         if trace is not None:
             return trace.has_finished
         return self._finished.knows(trace_id, ANY_SPAN)
 
     def _comes_late(self, span: ReadSpan) -> bool:
-        """Whether it was taken before, or is below a span that was; then that one stays known."""
+        """Tell whether the span was taken before, or is below a span that was. Then that one stays
+        known.
+        """
         finished = self._finished
         trace_id = span.trace_id
         if finished.knows(trace_id, WHOLE_TRACE):
@@ -246,7 +252,7 @@ class TraceAssembler:
     def take(
         self, now_s: float, *, quiet_s: float | None = None, max_age_s: float | None = None
     ) -> Iterator[AssembledTrace]:
-        """Take the traces that are complete; `quiet_s` and `max_age_s` replace those of the
+        """Take the traces that are complete. `quiet_s` and `max_age_s` replace those of the
         assembler.
         """
         self._finished.advance(now_s)
@@ -349,8 +355,8 @@ def _quiet(
 
 
 def _roles(spans: list[ReadSpan]) -> tuple[set[int], bool]:
-    """The ids of the spans of answers, none where nothing is evaluated; and whether to wait for a
-    parent.
+    """Return the ids of the spans of answers, and whether to wait for a parent. There are no ids if
+    nothing is evaluated.
     """
     roles = {
         span.span_id: role

@@ -19,7 +19,7 @@ _ECHOES = frozenset({"text", "input_json", "thinking", "citation", "compaction"}
     fields=("content_block", "partial_json", "snapshot"),
 )
 def read_message_event(reading: Reading, event: Any) -> bool:
-    """An event of the Messages API."""
+    """Read an event of the Messages API."""
     kind = kind_of(event)
     if kind == "message_start":
         message = field(event, "message")

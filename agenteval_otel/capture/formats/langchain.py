@@ -20,7 +20,7 @@ _MAX_UPDATES = 64
 
 @response_format("langgraph", libraries=("langchain_core", "langgraph"), fields=_FIELDS)
 def read_state(reading: Reading, answer: Any) -> bool:
-    """A graph's state: its messages."""
+    """Read a graph's state: its messages."""
     messages = last_items(field(answer, "messages"))
     if not any(is_message(message) for message in messages):
         return False
@@ -30,7 +30,7 @@ def read_state(reading: Reading, answer: Any) -> bool:
 
 @response_format("langchain", stream=True)
 def read_message_chunk(reading: Reading, chunk: Any) -> bool:
-    """A chunk of a message."""
+    """Read a chunk of a message."""
     pieces = field(chunk, "tool_call_chunks")
     if not is_message(chunk) or (pieces is None and not kind_of(chunk).endswith("MessageChunk")):
         return False
@@ -63,8 +63,9 @@ def read_message_chunk(reading: Reading, chunk: Any) -> bool:
 
 @response_format("langgraph", stream=True)
 def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
-    """What a graph streams: ``(message, metadata)``, ``(mode, payload)``, with a namespace before
-    it, an update of some nodes, or the whole state as it is now."""
+    """Read what a graph streams: ``(message, metadata)`` or ``(mode, payload)``. Either may have a
+    namespace before it. It may also be an update of some nodes, or the whole state as it is now.
+    """
     if kind_of(chunk) in _MODES and field(chunk, "ns") is not None:
         return read_graph_chunk(reading, field(chunk, "data"))
     if not isinstance(chunk, tuple):

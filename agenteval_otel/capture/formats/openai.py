@@ -48,7 +48,7 @@ _RUN_FIELDS: Final = (
     fields=("choices", "message", "delta", "function", "refusal"),
 )
 def read_completion(reading: Reading, answer: Any) -> bool:
-    """A chat completion: its first choice."""
+    """Read a chat completion: its first choice."""
     choice = next(iter(items(field(answer, "choices"))), None)
     message = field(choice, "message")
     text = field(choice, "text")
@@ -68,7 +68,7 @@ def read_completion(reading: Reading, answer: Any) -> bool:
 
 @response_format("openai_completion", stream=True)
 def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
-    """A chunk of a chat completion; the first choice's delta, and usage where it comes."""
+    """Read a chunk of a chat completion: the first choice's delta, and usage if it comes."""
     if not isinstance(field(chunk, "choices"), list):
         return False
     choice = next(
@@ -109,7 +109,7 @@ def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
 
 @response_format("openai_response", fields=("output", "incomplete_details", "provider_data"))
 def read_response(reading: Reading, answer: Any) -> bool:
-    """A response of the Responses API, or the list of its output items."""
+    """Read a response of the Responses API, or the list of its output items."""
     if isinstance(answer, list):
         output = last_items(answer)
         if not output or any(
@@ -151,7 +151,7 @@ def _add_items(reading: Reading, output: list[Any], turn: Turn) -> None:
 
 @response_format("openai_response", stream=True, fields=("output_index",))
 def read_response_event(reading: Reading, event: Any) -> bool:
-    """An event of the Responses API."""
+    """Read an event of the Responses API."""
     kind = kind_of(event)
     if not kind.startswith("response."):
         return False
@@ -186,8 +186,8 @@ def read_response_event(reading: Reading, event: Any) -> bool:
 
 @response_format("openai_helper", stream=True, fields=("chunk", "snapshot"))
 def read_helper_event(reading: Reading, event: Any) -> bool:
-    """An event of the client's stream helper: a chunk with the answer so far beside it, or an echo
-    of the chunks.
+    """Read an event of the client's stream helper. It is a chunk with the answer so far beside it,
+    or an echo of the chunks.
     """
     kind = kind_of(event)
     has_snapshot = field(event, "snapshot") is not None
@@ -203,7 +203,7 @@ def read_helper_event(reading: Reading, event: Any) -> bool:
 
 @response_format("openai_agents", libraries=("agents",), fields=_RUN_FIELDS)
 def read_run_result(reading: Reading, answer: Any) -> bool:
-    """The result of an agent's run that lists its items and its model's raw responses."""
+    """Read the result of an agent's run that lists its items and its model's raw responses."""
     new_items = field(answer, "new_items")
     responses = field(answer, "raw_responses")
     if not isinstance(new_items, list) or not isinstance(responses, list):
@@ -226,7 +226,7 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
 
 @response_format("openai_agents", stream=True)
 def read_run_event(reading: Reading, event: Any) -> bool:
-    """An event of a streamed run, or a provider's event within one."""
+    """Read an event of a streamed run, or a provider's event within one."""
     kind = kind_of(event)
     if kind == "raw_response_event":
         return add_chunk(reading, field(event, "data"))
@@ -236,7 +236,7 @@ def read_run_event(reading: Reading, event: Any) -> bool:
 
 
 def _add_run_item(reading: Reading, item: Any) -> None:
-    """One item of a run: a tool call, or its result. Messages are the responses' own."""
+    """Add one item of a run: a tool call, or its result. Messages are the responses' own."""
     raw_item = field(item, "raw_item")
     for turn in turns_of(raw_item) if kind_of(raw_item) != "message" else ():
         for call in turn.calls:

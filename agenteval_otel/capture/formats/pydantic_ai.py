@@ -24,7 +24,9 @@ _FIELDS = (
 
 @response_format("pydantic_ai", libraries=("pydantic_ai", "pydantic_graph"), fields=_FIELDS)
 def read_run_result(reading: Reading, answer: Any) -> bool:
-    """The result of an agent's run that has its messages in its state, or the event that brings it."""
+    """Read the result of an agent's run with its messages in its state, or the event that brings
+    it.
+    """
     if kind_of(answer, "event_kind") == "agent_run_result":
         return add_answer(reading, field(answer, "result"))
     state = field(answer, "_state")
@@ -44,7 +46,7 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
 
 @response_format("pydantic_ai", stream=True)
 def read_run_event(reading: Reading, event: Any) -> bool:
-    """An event of an agent's run."""
+    """Read an event of an agent's run."""
     kind = kind_of(event, "event_kind")
     if kind == "part_start":
         _begin_part(reading, field(event, "part"), field(event, "index"))

@@ -84,7 +84,7 @@ class RequestBody:
     content_type: str
 
     def read(self) -> Any:
-        """Fields of JSON, of a form, or (without a body) of the query; else the body's text.
+        """Return the value of a body, or the fields of a form or (without a body) of the query.
         Background thread only.
         """
         if self.body and self.content_type != FORM:
@@ -93,7 +93,7 @@ class RequestBody:
 
 
 def body_value(body: bytes) -> Any:
-    """What a body holds: JSON, the list of what server-sent events carry, else text."""
+    """Return the value of a body: JSON, the list of what server-sent events carry, else text."""
     text = to_text(body)
     value = json_object(text)
     if value is None:
@@ -134,8 +134,8 @@ def _is_socket(annotation: Any) -> bool:
 
 
 def streamed_body(answer: Any) -> tuple[str, Any] | None:
-    """The name by which another body is set, and the pieces of the streamed body; None for every
-    other object.
+    """Return the name by which another body is set, and the pieces of the streamed body. Return
+    None for every other object.
     """
     for base in bases_of(type(answer)):
         place = module_of(base).partition(".")[0], name_of(base)
@@ -153,8 +153,8 @@ def streamed_body(answer: Any) -> tuple[str, Any] | None:
 
 
 def app_with(function: Any, frame: FrameType | None) -> str | None:
-    """The application in the namespace of the decorating code, if the function is already one of
-    its routes.
+    """Return the application in the decorating code's namespace that already has the function as a
+    route. Return None if there is none.
 
     The decorating frame is the first one outside this package.
     """
@@ -178,7 +178,7 @@ def app_with(function: Any, frame: FrameType | None) -> str | None:
 
 
 def pieces_of(body: Any) -> Iterator[Any]:
-    """The pieces of a streamed body, which is closed with them."""
+    """Yield the pieces of a streamed body, which is closed with them."""
     try:
         yield from body
     finally:
@@ -187,6 +187,6 @@ def pieces_of(body: Any) -> Iterator[Any]:
 
 
 async def pieces_later(body: Any) -> AsyncIterator[Any]:
-    """The same for a body that is iterated asynchronously."""
+    """Yield the pieces of a body that is iterated asynchronously. It is not closed here."""
     async for piece in body:
         yield piece

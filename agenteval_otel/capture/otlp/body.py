@@ -90,8 +90,8 @@ class Refusal(NamedTuple):
 
 
 def attempt(work: Callable[[], T]) -> T | Refusal:
-    """What the work gives, or why it was refused, as plain values: an exception keeps frames, with
-    the body in them.
+    """Return what the work gives, or why it was refused, as plain values. An exception would keep
+    frames, with the body in them.
     """
     try:
         return work()
@@ -116,17 +116,17 @@ class Decoding:
         self._left_bytes = 2 * max_request_bytes
 
     async def run(self, work: Callable[[], T]) -> T | Refusal:
-        """`attempt` the work, after what came before."""
+        """Run `attempt` on the work, after what came before."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, attempt, work)
 
     def close(self) -> None:
-        """End the thread, once it has done what waits; does not block."""
+        """End the thread, once it has done what waits. Does not block."""
         self._thread.shutdown(wait=False)
 
     @contextlib.contextmanager
     def body(self) -> Iterator[Callable[[int], bool]]:
-        """Counts a body's memory during the block: the function adds bytes; False where there is no
-        room.
+        """Count a body's memory during the block. The function adds bytes and returns False if
+        there is no room.
         """
         size_bytes = 0
 
@@ -156,7 +156,7 @@ class OtlpMessages:
         self.json = import_module("google.protobuf.json_format")
 
     def answer(self, rejected: int, message: str) -> Any:
-        """The response; with a partial success where some were rejected."""
+        """Return the response, with a partial success if some were rejected."""
         response = self.response()
         if rejected:
             setattr(response.partial_success, self.rejected, rejected)
@@ -165,8 +165,8 @@ class OtlpMessages:
 
 
 def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | bytearray:
-    """The body without its compression; raises `BodyError` for more than `max_bytes`, whatever it
-    claims to be.
+    """Return the body without its compression. Raise `BodyError` for more than `max_bytes`,
+    whatever it claims to be.
     """
     window = PACKINGS.get(encoding)
     if window is None:
@@ -206,8 +206,8 @@ class Room(NamedTuple):
 
 
 def decoded(data: bytes | bytearray, messages: OtlpMessages, room: Room) -> Any:
-    """The request in a protobuf body; raises `BodyError` where that is not one, or takes too much
-    memory, and `Full` where it takes more than there is now.
+    """Return the request in a protobuf body. Raise `BodyError` if it is not one, or takes too much
+    memory, and `Full` if it takes more than there is now.
     """
     descriptor = messages.request.DESCRIPTOR
     if len(data) > _SMALL and _most_memory_of(data, descriptor) > min(room):
@@ -219,7 +219,7 @@ def decoded(data: bytes | bytearray, messages: OtlpMessages, room: Room) -> Any:
 
 
 def decoded_json(data: bytes | bytearray, messages: OtlpMessages, room: Room) -> Any:
-    """The request in a JSON body, in which ids are hexadecimal; raises as `decoded` does."""
+    """Return the request in a JSON body, in which ids are hexadecimal. Raises as `decoded` does."""
     if len(data) > _SMALL:
         objects = data.count(b"{") + data.count(b"[")
         size_bytes = _JSON_OBJECT_BYTES * objects + _JSON_ITEM_BYTES * data.count(b",")
@@ -303,7 +303,9 @@ def _finite(text: str) -> float:
 
 
 def request_of_json(value: Any, messages: OtlpMessages) -> Any:
-    """The request of a parsed JSON value; raises what the parser raises."""
+    """Return the request of a parsed JSON value. An error of the parser or of a malformed value is
+    raised as it is.
+    """
     for item in _with_ids(value):
         for name in _HEX_IDS:
             if item.get(name):
@@ -314,7 +316,7 @@ def request_of_json(value: Any, messages: OtlpMessages) -> Any:
 
 
 def _with_ids(value: Any) -> Iterator[dict[str, Any]]:
-    """The spans, their links and the log records of a request."""
+    """Yield the spans, their links and the log records of a request."""
     for resources, scopes, records in (
         ("resourceSpans", "scopeSpans", "spans"),
         ("resourceLogs", "scopeLogs", "logRecords"),
@@ -327,7 +329,7 @@ def _with_ids(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _most_memory_of(data: bytes | bytearray, descriptor: Any) -> int:
-    """Return the most that `_memory_of` may say, in a tenth of its time: each byte that may begin a
+    """Return the most that `_memory_of` may say, in a tenth of its time. Each byte that may begin a
     message counts as one, and each two bytes as a field.
     """
     size_bytes = len(data) * (1 + _WIDEST + _READ_BYTES // 2) + _fields_of(descriptor)[0]
@@ -338,8 +340,8 @@ def _most_memory_of(data: bytes | bytearray, descriptor: Any) -> int:
 
 @cache
 def _classes_of(descriptor: Any) -> list[tuple[bytes, int]]:
-    """The bytes that may begin small messages, and those that may begin others; with the memory of
-    the largest one of them.
+    """Return the bytes that may begin small messages, and those that may begin others. Both have
+    the memory of their largest message beside them.
     """
     sizes: dict[int, int] = {}
     waiting = [descriptor]
@@ -357,8 +359,8 @@ def _classes_of(descriptor: Any) -> list[tuple[bytes, int]]:
 
 
 def _memory_of(data: bytes | bytearray, descriptor: Any, most_bytes: int) -> int:
-    """Return about how much memory the messages in a body take, and what is read of them, without
-    making them. Stops above `most_bytes`.
+    """Return about how much memory the messages in a body take, and what is read of them. No
+    message is made for it. Stops above `most_bytes`.
 
     Costs a third of a microsecond for each field. A body that is no protobuf takes nothing: the
     parser says what is wrong with it.
@@ -414,7 +416,7 @@ _READ_AS: Final = {
 
 @cache
 def _fields_of(descriptor: Any) -> tuple[int, dict[int, Any]]:
-    """About what a message takes in memory, and the messages that its fields hold, by their number."""
+    """Return about what a message takes in memory, and its fields' messages by their number."""
     children = {
         field.number: field.message_type
         for field in descriptor.fields

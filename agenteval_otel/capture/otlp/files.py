@@ -29,17 +29,17 @@ def requests_in(
     how_far: Callable[[str, int, int], object] = lambda name, at, size: None,
     read: Callable[[int, Any], Any] | None = None,
 ) -> Iterator[tuple[int, Any]]:
-    """The requests of a file, ``.gz`` too, with their kinds; one line is in memory at a time.
-    Blocks.
+    """Yield the requests of a file, ``.gz`` too, each with its kind. Of a file of lines, one line
+    is in memory at a time. Blocks.
 
     Args:
         broken: Gets the place and what is wrong with it: a line, or the rest of a file.
         how_far: Gets the file's name, how much of it was read, and its size.
-        read: Gets the kind and the JSON value of a request; what it gives stands for the request,
-            where it is not None.
+        read: Gets the kind and the JSON value of a request. What it gives replaces the request, if
+            it is not None.
 
     Raises:
-        ConfigurationError: Where the file cannot be opened, or holds neither lines of JSON nor a
+        ConfigurationError: The file cannot be opened, or holds neither lines of JSON nor a
             request in protobuf.
     """
     name = os.path.basename(path)
@@ -95,7 +95,9 @@ def _whole_or_none(file: IO[bytes], messages: OtlpMessages) -> Any:
 
 
 def _first(line: bytes, rest: IO[bytes]) -> Any:
-    """The value of the first line, or of all of them: one request may be written over several."""
+    """Return the value of the first line, or of all of them: one request may be written over
+    several.
+    """
     try:
         return json.loads(line)
     except ValueError:

@@ -48,8 +48,8 @@ _BITS: Final = 64
 
 
 def spans_of_json(groups: Any) -> Iterator[ReadSpan]:
-    """The spans of the value of ``resourceSpans``, as `spans_of_otlp` reads them. Raises for any
-    other form.
+    """Yield the spans of the value of ``resourceSpans``, as `spans_of_otlp` reads them. Raises for
+    any other form.
     """
     for group in groups:
         resource = _checked(group.get("resource", _NONE), _RESOURCE)
@@ -95,7 +95,7 @@ def _span(span: Any, resource: Mapping[str, Any], scope: str, version: str) -> R
 
 
 def _checked(value: Any, names: set[str]) -> Any:
-    """The object, if it has no other names than these."""
+    """Return the object if it has no other names than these. Raise `ValueError` if it has."""
     if not value.keys() <= names:
         raise ValueError
     return value

@@ -75,7 +75,9 @@ class Redaction:
         return f"<Redaction {', '.join(redactor.type for redactor in self.redactors) or 'off'}>"
 
     def text(self, text: str, name: str = "") -> str:
-        """The text, read with its field's name, to let out; `FAILED` where a redactor raised."""
+        """Return the text to let out, read with its field's name. Return `FAILED` if a redactor
+        raised.
+        """
         text = self._shorten(text)
         known = self._known.get((name, text))
         if known is None:
@@ -88,18 +90,18 @@ class Redaction:
         return text if known == text else known
 
     def short(self, name: str, text: str | None) -> str | None:
-        """An id or a label to let out, read with its field's name."""
+        """Return an id or a label to let out, read with its field's name."""
         return None if text is None else self.text(text, name)
 
     def input(self, evaluation_input: EvaluationInput) -> EvaluationInput:
-        """The input to let out."""
+        """Return the input to let out."""
         return self.model(evaluation_input, _KEPT_OF_INPUT)
 
     def result(
         self, aggregated: AggregatedEvaluationResult, *, whole: bool = True
     ) -> AggregatedEvaluationResult:
-        """The redacted result; unless `whole`, telemetry has already redacted its input, labels and
-        reason codes.
+        """Return the redacted result. Unless `whole`, telemetry has already redacted its input,
+        labels and reason codes.
         """
         if not self.redactors:
             return aggregated
@@ -117,7 +119,7 @@ class Redaction:
         return self.model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
 
     def model(self, value: V, kept: frozenset[str] = frozenset()) -> V:
-        """A value of ours to let out; the fields that are `kept` stay as they are."""
+        """Return a value of ours to let out. The fields that are `kept` stay as they are."""
         if not self.redactors:
             return value
         changed: dict[str, Any] = {}
@@ -177,15 +179,17 @@ class Redaction:
         if isinstance(value, list | tuple | set | frozenset):
             items = [self._value(item, name) for item in value]
             same = all(after is before for after, before in zip(items, value, strict=True))
-            return value if same else (tuple(items) if isinstance(value, tuple) else items)
+            if same:
+                return value
+            return tuple(items) if isinstance(value, tuple) else items
         is_bytes = isinstance(value, bytes | bytearray)
         return self._value(
             str(value) if is_bytes else _ANY.dump_python(value, mode="json", fallback=str), name
         )
 
     def _by_name(self, text: str, name: str) -> str | None:
-        """The text, read as the value of its name; None when that says no more than the text
-        itself.
+        """Return the text, read as the value of its name. Return None if the name says no more than
+        the text itself.
         """
         before = f"{json.dumps(name, ensure_ascii=False)}: "
         whole = before + json.dumps(text, ensure_ascii=False)
@@ -229,7 +233,9 @@ def _failed_like(value: Any) -> Any:
 
 
 def is_category(value: str) -> bool:
-    """Whether a text reads like a category: at most 40 characters, three words and three digits."""
+    """Tell whether a text reads like a category: at most 40 characters, three words and three
+    digits.
+    """
     return len(value) <= _CATEGORY_CHARS and _reads_like_one(
         value if type(value) is str else str.__str__(value)
     )
@@ -241,7 +247,7 @@ def _reads_like_one(value: str) -> bool:
 
 
 def without_content(result: EvaluationResult) -> EvaluationResult:
-    """The result without what may quote the conversation."""
+    """Return the result without what may quote the conversation."""
     fields = result.__dict__
     changes: dict[str, Any] = {
         name: None for name in ("reasoning", "metadata") if fields[name] is not None

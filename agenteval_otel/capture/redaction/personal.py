@@ -93,8 +93,8 @@ def _ipv4_at(text: str, at: int) -> Finding | None:
 
 
 def find_ipv6(scan: Scan) -> Iterator[Finding]:
-    """The IPv6 addresses of the text, compressed or not; what only looks like one (``a::b``) is
-    left alone.
+    """Find the IPv6 addresses of the text, compressed or not. What only looks like one (``a::b``)
+    is left alone.
     """
     text = scan.text
     done = 0
@@ -262,7 +262,7 @@ _LETTER: Final = lazily(r"[A-Za-z#\u2116]")
 
 
 def _ssn_at(text: str, at: int) -> Finding | None:
-    """A number of US social security: in its hyphens, or behind its name."""
+    """Find a number of US social security: in its hyphens, or behind its name."""
     match = _SSN.match(text, at)
     if match is None or _is_part_of_more(text, at):
         return None
@@ -437,7 +437,7 @@ _PHONE_FORMS: Final = (
 
 
 def _phone_start(text: str, at: int) -> int:
-    """With the ``+`` or the bracket that belongs to the number."""
+    """Return where the number begins, with the ``+`` or the bracket that belongs to it."""
     plus = text.rfind("+", max(0, at - 3), at)
     if plus >= 0 and not text[plus + 1 : at].strip("( "):
         return plus
@@ -445,7 +445,7 @@ def _phone_start(text: str, at: int) -> int:
 
 
 def _is_part_of_more(text: str, start: int) -> bool:
-    """Whether what stands before makes it a piece of an id, an amount or a decimal."""
+    """Tell whether what is before it makes it a piece of an id, an amount or a decimal."""
     before = text[start - 1 : start] if start else ""
     if before == "," or text[start] == "(":
         return text[max(0, start - 2) : start].strip(",").isdigit()
@@ -465,7 +465,7 @@ def _international(text: str, start: int) -> Finding | None:
 
 
 def _by_word(text: str, start: int, run: re.Match[str], is_announced: bool) -> Finding | None:
-    """A number that is one only by the word before or after it."""
+    """Find a number that is one only by the word before or after it."""
     if not is_announced and not _PHONE_AFTER.match(text, run.end()):
         return None
     at = run.start()
@@ -479,13 +479,13 @@ _EXTENDED: Final = lazily(_EXTENSION)
 
 
 def _extended(text: str, start: int, end: int) -> Finding:
-    """The number, with the extension that follows it."""
+    """Return the number, with the extension that follows it."""
     match = _EXTENDED.match(text, end)
     return Finding(start, match.end() if match else end, "[PHONE]")
 
 
 def _within(match: re.Match[str], most: int) -> int:
-    """The end of the last whole group of digits with which there are at most so many."""
+    """Return the end of the last whole group of digits with which there are at most so many."""
     count = 0
     end = match.start()
     for group in _DIGITS.finditer(match[0]):

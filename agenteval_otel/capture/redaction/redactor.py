@@ -58,8 +58,8 @@ class Redactor(Component, contract="redactor"):
     """
 
     def redact(self, text: str) -> str:
-        """The text to let out; the same object when there is nothing to take out. Redacting again
-        changes nothing.
+        """Return the text to let out. It is the same object if there is nothing to take out.
+        Redacting again changes nothing.
         """
         raise NotImplementedError
 
@@ -104,8 +104,8 @@ class PatternRedactor(Redactor, type="patterns"):
         )
 
     def redact(self, text: str) -> str:
-        """The text with markers in place of what was found; `TimeoutError` where an own pattern
-        took too long.
+        """Return the text with markers in place of what was found. Raise `TimeoutError` if an own
+        pattern took too long.
         """
         if not self.patterns and _holds_nothing(text):
             return text
@@ -119,7 +119,7 @@ class PatternRedactor(Redactor, type="patterns"):
         return text
 
     def findings(self, text: str) -> list[Finding]:
-        """What would be replaced: in order, without overlaps."""
+        """Return what would be replaced: in order, without overlaps."""
         all_findings = [] if _holds_nothing(text) else list(self._built_in(text))
         if self.patterns:
             # Markers that stand in the text already replace themselves, so that no pattern bites
@@ -160,7 +160,7 @@ class PatternRedactor(Redactor, type="patterns"):
 
 
 def _holds_nothing(text: str) -> bool:
-    """Whether no built-in kind can be in it: it is too short, or an id of a known form."""
+    """Tell whether no built-in kind can be in the text: it is too short, or an id of a known form."""
     return len(text) < 6 or (_ID.fullmatch(text) is not None and not has_token_prefix(text))
 
 
@@ -177,13 +177,13 @@ def _replaced(text: str, findings: list[Finding]) -> str:
 
 
 def default_redactors() -> tuple[Redactor, ...]:
-    """The default: every built-in kind."""
+    """Return the default: every built-in kind."""
     return (PatternRedactor(),)
 
 
 def load_redactors(value: Any, *, path: str) -> tuple[Redactor, ...]:
-    """Redactors from one or several instances or ``{type: ...}`` mappings; None is the default, an
-    empty list none.
+    """Return redactors from one or several instances or ``{type: ...}`` mappings. None is the
+    default. An empty list gives none.
     """
     if value is None:
         return default_redactors()

@@ -11,10 +11,16 @@ from typing import Final, NamedTuple
 from agenteval_otel.capture.redaction.reading import MANY
 from agenteval_otel.runtime.reentrancy import sign_of_life
 
-_FOLDED: Final = bytes(
-    48 if 48 <= code <= 57 else code | 32 if 65 <= code <= 90 else code if 97 <= code <= 122 else 32
-    for code in range(256)
-)
+
+def _folded_byte(code: int) -> int:
+    if 48 <= code <= 57:
+        return 48
+    if 65 <= code <= 90:
+        return code | 32
+    return code if 97 <= code <= 122 else 32
+
+
+_FOLDED: Final = bytes(_folded_byte(code) for code in range(256))
 
 
 class Finding(NamedTuple):
@@ -40,7 +46,7 @@ class Scan:
         self.folded = self.raw.translate(_FOLDED)
 
     def places(self, needle: bytes, *, folded: bool = False) -> Iterator[int]:
-        """Positions in the text at which the literal begins."""
+        """Yield the positions in the text at which the literal begins."""
         where = self.folded if folded else self.raw
         count = 0
         at = where.find(needle, 1)
@@ -52,8 +58,8 @@ class Scan:
             at = where.find(needle, at + 1)
 
     def matches(self, pattern: re.Pattern[bytes], *, folded: bool = False) -> Iterator[int]:
-        """Positions in the text of the last byte of each match; patterns use a lookahead for what
-        follows it.
+        """Yield the positions in the text of the last byte of each match. Patterns use a lookahead
+        for what follows it.
         """
         for count, match in enumerate(pattern.finditer(self.folded if folded else self.raw), 1):
             if count % MANY == 0:
@@ -62,8 +68,8 @@ class Scan:
 
 
 def merged(findings: list[Finding]) -> list[Finding]:
-    """The findings in order, overlapping ones joined under the marker of the first, or of the
-    longer of two firsts.
+    """Return the findings in order, overlapping ones joined. They get the marker of the first, or
+    of the longer of two firsts.
     """
     kept: list[Finding] = []
     for count, finding in enumerate(sorted(findings), 1):

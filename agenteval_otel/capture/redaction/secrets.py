@@ -294,8 +294,8 @@ def _stands_for_one(pattern: re.Pattern[str], value: str) -> bool:
 
 
 def _matches(text: str, places: Iterator[int], pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """The matches at these places; what one has read is not read again (`done`, here and below):
-    linear time.
+    """Yield the matches at these places, in linear time. What one match has read is not read again
+    (`done`, here and below).
     """
     done = 0
     for at in places:
@@ -373,7 +373,7 @@ def _a_keys(scan: Scan) -> Iterator[Finding]:
 
 
 def _private_keys(scan: Scan) -> Iterator[Finding]:
-    """Private keys up to their end; without one, as far as it looks like a key."""
+    """Find private keys up to their end. A key without an end goes as far as it looks like a key."""
     text = scan.text
     done = 0
     for at in scan.places(b"-----BEGIN"):

@@ -44,13 +44,13 @@ class Node:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What its attributes say, read once."""
+        """Return what the span's attributes say, read once."""
         if self._facts is None:
             self._facts = {} if self.mapper is None else self.mapper.facts_of(self.span)
         return self._facts
 
     def conversation(self) -> tuple[list[Turn], list[Turn]]:
-        """What the span shows of the conversation before the answer, and of the answer."""
+        """Return what the span shows of the conversation before the answer, and of the answer."""
         if self.mapper is None:
             return [], []
         before, turns = self.mapper.conversation(self.span)
@@ -111,8 +111,8 @@ class SpanAnswer:
         ]
 
     def _walk(self, root: Node) -> Iterator[tuple[Node, bool]]:
-        """Model calls and tools, each below no other of its kind, and whether they belong to a
-        nested agent.
+        """Yield model calls and tools, each below no other of its kind. Each comes with whether it
+        belongs to a nested agent.
         """
         stack = [(root, False, False, False)]
         while stack:
@@ -142,19 +142,21 @@ class SpanAnswer:
         self.before, self.turns = _conversation(self)
 
     def read_calls(self) -> None:
-        """After the conversation."""
+        """Read the calls. Call it after the conversation was read."""
         self.calls = _calls(self)
 
     def make_values(self) -> None:
-        """After the calls, of which the history may have further results."""
+        """Make the values. Call it after the calls were read: the history may have further results
+        of theirs.
+        """
         self.history = [_message(message) for message in history_fields(self.before)]
         self.tool_calls = [
             construct(ToolCall, call) for call in plain_calls(self.calls, PlainCopy()) or ()
         ]
 
     def facts(self) -> dict[str, Any]:
-        """Facts of the evaluated span, of those that stand for it, and of its model calls, the
-        first one's first.
+        """Return facts of the evaluated span, of those that stand for it, and of its model calls.
+        They take precedence in that order, the first model call before the others.
         """
         facts: dict[str, Any] = {}
         for node in (*reversed(self.own_models), *reversed(self.aliases), self.root):
@@ -162,8 +164,8 @@ class SpanAnswer:
         return facts
 
     def facts_of_last(self) -> dict[str, Any]:
-        """Facts of the evaluated span and of its model calls, the last one's first: what belongs to
-        the response.
+        """Return facts of the evaluated span and of its model calls, for what belongs to the
+        response. Those of the last model call take precedence.
         """
         facts: dict[str, Any] = {}
         for node in (self.root, *self.own_models):
@@ -172,7 +174,10 @@ class SpanAnswer:
 
 
 def _each_response_once(models: Iterable[Node]) -> Iterator[Node]:
-    """A client and its instrumentation may both have a span for one response."""
+    """Yield the spans, of those of one response only the first.
+
+    A client and its instrumentation may both have a span for one response.
+    """
     ids: set[str] = set()
     for node in models:
         id = node.facts.get("response_id")
@@ -253,19 +258,19 @@ def input_of(answer: SpanAnswer) -> ReadInput:
 
 
 def _message(fields: dict[str, Any]) -> Message:
-    """A message from clean fields."""
+    """Return a message from clean fields."""
     if "tool_calls" in fields:
         fields["tool_calls"] = [construct(ToolCall, call) for call in fields["tool_calls"]]
     return construct(Message, fields)
 
 
 def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
-    """The conversation before the answer, and what was answered, of the evaluated span and its
-    model calls.
+    """Return the conversation before the answer, and what was answered. Both are read from the
+    evaluated span and its model calls.
 
-    An agent's span often has only the question; the first model call also has the instructions and
+    An agent's span often has only the question. The first model call also has the instructions and
     earlier messages, which are used if they contain the question. The answer's text is the agent's,
-    else the last model call's; the tool calls of all models count.
+    else the last model call's. The tool calls of all models count.
     """
     before, turns = answer.root.conversation()
     for node in answer.aliases:
@@ -293,16 +298,16 @@ def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
 
 
 def _only_says(model: Node) -> bool:
-    """Whether a model's response has no tool calls, by its finish reason: it need not be read for
-    them.
+    """Tell whether a model's response has no tool calls, by its finish reason. It need not be read
+    for them.
     """
     reason = _word(model.facts.get("finish_reason"))
     return reason in _ENDS
 
 
 def _calls(answer: SpanAnswer) -> list[Call]:
-    """The agent's tool calls: as models made them, completed by the spans of the tools and by their
-    messages.
+    """Return the agent's tool calls, as models made them. The spans of the tools and the tools'
+    messages complete them.
     """
     before = answer.before
     turns = answer.turns
@@ -339,8 +344,8 @@ def _calls(answer: SpanAnswer) -> list[Call]:
 
 
 def _add_runs(calls: list[Call], by_id: dict[str, Call], tools: list[Node]) -> None:
-    """Complete calls by the tools' spans: by their id, else the first call of that name that no
-    span stands for.
+    """Complete calls by the tools' spans: by their id, or without an id the next call of that name.
+    Spans that complete no call are added as calls.
     """
     by_name: dict[str, deque[Call]] = {}
     for call in calls:
@@ -352,7 +357,12 @@ def _add_runs(calls: list[Call], by_id: dict[str, Call], tools: list[Node]) -> N
         run.duration_s = node.span.duration_s
         run.error = run.error or _error_of(node.span)
         same_name = by_name.get(run.name)
-        known = by_id.get(run.id) if run.id else same_name.popleft() if same_name else None
+        if run.id:
+            known = by_id.get(run.id)
+        elif same_name:
+            known = same_name.popleft()
+        else:
+            known = None
         if known is not None:
             known.result = known.result if run.result is None else run.result
             known.arguments = run.arguments if known.arguments is None else known.arguments
@@ -369,8 +379,8 @@ def _error_of(span: ReadSpan) -> str | None:
 
 
 def error_type_of(span: ReadSpan) -> str | None:
-    """The class name of the exception, or the error's code; ``error`` where a failed span does not
-    say.
+    """Return the class name of the exception, or the error's code. Return ``error`` if a failed
+    span does not say it.
     """
     value = span.attributes.get(ERROR_TYPE)
     if value is None:
@@ -386,8 +396,8 @@ def error_type_of(span: ReadSpan) -> str | None:
 
 
 def _usage(answer: SpanAnswer) -> Usage | None:
-    """Tokens of all model calls, of nested agents too; where none reports any, those of the
-    evaluated span.
+    """Return the tokens of all model calls, of nested agents too. If none reports any, return those
+    of the evaluated span.
     """
     for nodes in (answer.models, (answer.root,)):
         totals: dict[str, int] = {}
@@ -442,17 +452,19 @@ def _annotations(answer: SpanAnswer, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment_of(resource: Mapping[str, Any]) -> Any:
-    """The environment of a process, from its resource; the attribute had another name before."""
+    """Return the environment of a process, from its resource. The attribute had another name
+    before.
+    """
     return next((resource[name] for name in _ENVIRONMENTS if resource.get(name)), None)
 
 
 def _ignored(why: str) -> None:
-    """A tag or version of another library that does not fit is left out."""
+    """Ignore a tag or version of another library that does not fit."""
 
 
 def _name_of(answer: SpanAnswer) -> str | None:
-    """An agent's or workflow's name, where its span does not say it: of the first agent below it,
-    else the span's.
+    """Return an agent's or workflow's name if its span does not say it. The name is that of the
+    first agent below an agent, else the span's. Return None for a model call.
     """
     if answer.root.role == "model":
         return None
@@ -465,7 +477,9 @@ def _name_of(answer: SpanAnswer) -> str | None:
 
 
 def _word(value: Any) -> str | None:
-    """The text, or the first of a list of texts: finish reasons come as a list, or as its JSON."""
+    """Return the text, or the first of a list of texts. Finish reasons come as a list, or as its
+    JSON.
+    """
     if isinstance(value, str) and value.startswith("["):
         value = structured(value)
     if isinstance(value, list | tuple):

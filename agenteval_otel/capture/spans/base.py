@@ -97,37 +97,39 @@ class SpanMapper:
         return self.roles.get(str(span.attributes[self.kind]))
 
     def before(self, span: ReadSpan) -> list[Turn]:
-        """What an agent, workflow or model was asked: the conversation before the answer, system
-        instructions first.
+        """Return what an agent, workflow or model was asked. It is the conversation before the
+        answer, system instructions first.
         """
         return []
 
     def answer(self, span: ReadSpan) -> list[Turn]:
-        """What it answered, with the calls and results of tools on the way as far as its own span
-        shows them.
+        """Return what an agent, workflow or model answered. Calls and results of tools on the way
+        are included as far as its own span shows them.
         """
         return []
 
     def conversation(self, span: ReadSpan) -> tuple[list[Turn], list[Turn]]:
-        """Both, for a dialect that has them in one place."""
+        """Return `before` and `answer`, for a dialect that has them in one place."""
         return self.before(span), self.answer(span)
 
     def tool_call(self, span: ReadSpan) -> Call | None:
-        """The call that a tool span ran, with its result."""
+        """Return the call that a tool span ran, with its result."""
         return None
 
     def documents(self, span: ReadSpan) -> list[Any]:
-        """What a retrieval span found: texts, or mappings with the text and its source."""
+        """Return what a retrieval span found: texts, or mappings with the text and its source."""
         return []
 
     def tool_definitions(self, span: ReadSpan) -> Any:
-        """The tools that a model or an agent may call, as the provider takes them; None where they
-        are not shown.
+        """Return the tools that a model or an agent may call, as the provider takes them. Return
+        None if they are not shown.
         """
         return None
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
-        """The application's own tags; by default attributes below ``agenteval.tag.``."""
+        """Return the application's own tags. By default they are the attributes below
+        ``agenteval.tag.``.
+        """
         return {
             name[len(TAG) :]: value
             for name, value in span.attributes.items()
@@ -135,7 +137,7 @@ class SpanMapper:
         }
 
     def facts_of(self, span: ReadSpan) -> dict[str, Any]:
-        """What `facts` and `tokens` name, as far as the span has it."""
+        """Return what `facts` and `tokens` name, as far as the span has it."""
         places = self._places
         values: dict[str, Any] = {}
         ranks: dict[str, int] = {}
@@ -148,7 +150,7 @@ class SpanMapper:
 
     @cached_property
     def _places(self) -> dict[str, list[tuple[str, int]]]:
-        """By attribute: which facts it holds, and for each how many attributes are better."""
+        """Return, by attribute, which facts it holds, and for each how many attributes are better."""
         places: dict[str, list[tuple[str, int]]] = {}
         for name, attributes in {**self.facts, **self.tokens}.items():
             for rank, attribute in enumerate(attributes):
@@ -167,7 +169,7 @@ M = TypeVar("M", bound=type[SpanMapper])
 
 
 def span_mapper(mapper: M) -> M:
-    """Register a mapper's class. The mapper registered last is asked first; the built-in
+    """Register a mapper's class. The mapper registered last is asked first. The built-in
     conventions are asked last.
     """
     earlier = {name: known for name, known in MAPPERS.items() if name != mapper.name}
@@ -177,9 +179,9 @@ def span_mapper(mapper: M) -> M:
 
 
 def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper | None:
-    """The mapper that reads the span; None for a span of no known dialect. Mappers that raise are
-    counted, and the next one is tried. Unless one raised, the span keeps its mapper for later
-    calls.
+    """Return the mapper that reads the span. Return None for a span of no known dialect. Mappers
+    that raise are counted, and the next one is tried. Unless one raised, the span keeps its mapper
+    for later calls.
     """
     known: SpanMapper | None = span.mapper
     if known is not None:
@@ -198,7 +200,9 @@ def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper 
 
 
 def role_of(span: ReadSpan) -> Role | None:
-    """What a span stands for; None for spans of no known dialect too, and where the mapper raises."""
+    """Return what a span stands for. Return None also for spans of no known dialect, and if the
+    mapper raises.
+    """
     mapper = mapper_of(span)
     try:
         return None if mapper is None else mapper.role(span)

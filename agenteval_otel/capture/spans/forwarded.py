@@ -81,12 +81,14 @@ class ForwardedAnswer(NamedTuple):
 
     @property
     def call_id(self) -> str | None:
-        """The answer's own id; None where it is not of the form that we send."""
+        """Return the answer's own id. Return None if it is not of the form that we send."""
         call_id = self.event.attributes.get(names.CALL_ID)
         return call_id if isinstance(call_id, str) and _CALL_ID.fullmatch(call_id) else None
 
     def read(self) -> tuple[EvaluationInput, Sampled]:
-        """The input and how it was sampled; raises where the event is not one of `attributes_of`."""
+        """Return the input and how it was sampled. Raises if the event is not one of
+        `attributes_of`.
+        """
         attributes = self.event.attributes
         return _input_of(attributes), _sampled_of(from_json(attributes[names.SAMPLING_DECISION]))
 
@@ -94,8 +96,8 @@ class ForwardedAnswer(NamedTuple):
 def attributes_of(
     value: EvaluationInput, sampled: Sampled, call_id: str | None = None
 ) -> Attributes:
-    """The event's attributes, without criteria: the sidecar has its own. Raises where a value has
-    no JSON form.
+    """Return the event's attributes, without criteria: the sidecar has its own. Raises if a value
+    has no JSON form.
 
     `call_id` is the answer's own: feedback may have no other id, and its span other answers.
     """
@@ -163,7 +165,7 @@ def _add_usage(usage: Usage | None, attributes: Attributes, rest: dict[str, Any]
 
 
 def _add_messages(value: EvaluationInput, attributes: Attributes, rest: dict[str, Any]) -> None:
-    """The conversation up to the answer; without a history, the prompt as its only message."""
+    """Add the conversation up to the answer. Without a history, the prompt is its only message."""
     history = value.message_history
     if history is not None:
         attributes[names.INPUT_MESSAGES] = _json([_message(message) for message in history])

@@ -75,12 +75,12 @@ class ReadSpan:
 
     @property
     def duration_s(self) -> float:
-        """Seconds from start to end, 0.0 where the end is before the start."""
+        """Return the seconds from start to end, 0.0 if the end is before the start."""
         return max(0, self.end_ns - self.start_ns) / 1e9
 
     @property
     def is_evaluation(self) -> bool:
-        """Whether it is a span of an evaluation: ours, or a judge's, which is marked."""
+        """Tell whether it is a span of an evaluation: ours, or a judge's, which is marked."""
         if self.scope == SCOPE_NAME:
             # else the agent's that we started
             return self.attributes.get(OPERATION_NAME) != OPERATION_INVOKE_AGENT
@@ -98,8 +98,8 @@ class ReadSpan:
 
 
 def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
-    """The attributes that OTLP's ``KeyValue`` messages hold; of a key that is there twice, the last
-    one.
+    """Return the attributes that OTLP's ``KeyValue`` messages hold. Of a key that is there twice,
+    the last one counts.
     """
     if len(pairs) > MAX_ATTRIBUTES:
         pairs = pairs[:MAX_ATTRIBUTES]
@@ -116,7 +116,9 @@ def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
 
 
 def plain_value(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """What an OTLP ``AnyValue`` message holds; None where it is empty, or deeper than 32 levels."""
+    """Return what an OTLP ``AnyValue`` message holds. Return None if it is empty, or deeper than 32
+    levels.
+    """
     kind = value.WhichOneof("value")
     if kind == "array_value":
         return (
@@ -133,7 +135,7 @@ def plain_value(value: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def spans_of_otlp(resource_spans: Iterable[Any]) -> Iterator[ReadSpan]:
-    """The spans of OTLP's ``ResourceSpans`` messages, as a request or a file has them."""
+    """Yield the spans of OTLP's ``ResourceSpans`` messages, as a request or a file has them."""
     for group in resource_spans:
         resource = plain_attributes(group.resource.attributes)
         for scope_spans in group.scope_spans:
@@ -147,7 +149,7 @@ def spans_of_otlp(resource_spans: Iterable[Any]) -> Iterator[ReadSpan]:
 def span_of_otlp(
     span: Any, resource: Mapping[str, Any], scope: str, scope_version: str
 ) -> ReadSpan:
-    """One ``Span`` message; its resource and its scope stand beside it in OTLP."""
+    """Return one ``Span`` message as a span. Its resource and its scope are beside it in OTLP."""
     parent = span.parent_span_id
     status = span.status
     events = span.events
@@ -174,8 +176,8 @@ def span_of_otlp(
 
 
 def event_of_log(record: Any) -> ReadEvent:
-    """A ``LogRecord`` message as an event of the span that its ids name; older libraries name it in
-    an attribute.
+    """Return a ``LogRecord`` message as an event of the span that its ids name. Older libraries put
+    the event's name into an attribute.
     """
     attributes = plain_attributes(record.attributes)
     name = record.event_name or attributes.get("event.name")
@@ -189,8 +191,8 @@ def event_of_log(record: Any) -> ReadEvent:
 
 
 def span_of_sdk(span: Any) -> ReadSpan:
-    """A ``ReadableSpan`` of the SDK. Its attributes are taken as they are: it has ended, they no
-    longer change.
+    """Return a ``ReadableSpan`` of the SDK as a span. Its attributes are taken as they are: it has
+    ended, they no longer change.
     """
     context = span.context
     parent = span.parent

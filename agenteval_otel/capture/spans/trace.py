@@ -61,8 +61,8 @@ class TraceReading:
 
 
 def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> TraceReading:
-    """The answers of one trace, from those of its spans that have arrived, in any order. Never
-    raises.
+    """Return the answers of one trace, from those of its spans that have arrived, in any order.
+    Never raises.
 
     An answer is an agent, a workflow that shows an answer, or a model call, unless it is below
     another of these. `nested_agents` adds the agents below an evaluated one that have a name of
@@ -74,7 +74,7 @@ def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> Tra
 def read_traces(
     traces: Iterable[Iterable[ReadSpan]], *, nested_agents: bool = False
 ) -> list[TraceReading]:
-    """As `read_trace`: many traces together take less time."""
+    """Read traces as `read_trace` does: many traces together take less time."""
     # Step by step for all of them: the code of all steps together does not fit the processor's
     # caches.
     trees: list[tuple[TraceReading, dict[int, Node]]] = []
@@ -126,7 +126,9 @@ def _start(node: Node) -> int:
 
 
 def _nodes(spans: Iterable[ReadSpan], reading: TraceReading) -> dict[int, Node]:
-    """The spans by their ids, linked to their children; the first of several with one id counts."""
+    """Return the spans by their ids, linked to their children. The first of several with one id
+    counts.
+    """
     nodes: dict[int, Node] = {}
     for span in spans:
         if span.span_id in nodes or len(nodes) == MAX_SPANS:
@@ -148,8 +150,9 @@ def _nodes(spans: Iterable[ReadSpan], reading: TraceReading) -> dict[int, Node]:
 
 
 def _downwards(nodes: dict[int, Node]) -> tuple[list[Node], list[Node]]:
-    """The nodes whose parent is unknown, and all nodes, each after its parent. A circle of parents
-    is broken before its first span."""
+    """Return the nodes whose parent is unknown, and all nodes, each after its parent. A circle of
+    parents is broken before its first span.
+    """
     roots = [
         node
         for id, node in nodes.items()
@@ -171,7 +174,7 @@ def _downwards(nodes: dict[int, Node]) -> tuple[list[Node], list[Node]]:
 
 
 def _below(order: list[Node]) -> dict[int, tuple[int, int]]:
-    """For each span, how many outermost model calls and how many agents are below it."""
+    """Return, for each span, how many outermost model calls and how many agents are below it."""
     below: dict[int, tuple[int, int]] = {}
     if all(node.role != "workflow" for node in order):
         return below  # it is asked of workflows only
@@ -187,7 +190,7 @@ def _below(order: list[Node]) -> dict[int, tuple[int, int]]:
 def _evaluated(
     root: Node, below: dict[int, tuple[int, int]], reading: TraceReading
 ) -> Iterator[Node]:
-    """Agents, workflows that are answers, and model calls, each below no other of them."""
+    """Yield agents, workflows that are answers, and model calls, each below no other of them."""
     stack = [root]
     while stack:
         node = stack.pop()
@@ -215,8 +218,9 @@ def _agents_below(plan: Node) -> list[Node]:
 
 
 def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> bool:
-    """Whether a workflow answers: it has one outermost model call and no agent below it, or shows
-    its own answer.
+    """Tell whether a workflow answers. It has one outermost model call and no agent below it, or
+    shows its own answer. In a dialect whose workflows ask models, one with neither below it does
+    not answer.
     """
     if below[id(workflow)] == (1, 0):
         return True
@@ -231,7 +235,7 @@ def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: Trace
 
 
 def _agents(root: Node, nested: bool, reading: TraceReading) -> list[SpanAnswer]:
-    """The agent, and where `nested` is set those below it with a name of their own."""
+    """Return the agent, and if `nested` is set those below it with a name of their own."""
     answers: list[SpanAnswer] = []
     agents = [root]
     for node in agents:  # grows
@@ -247,8 +251,9 @@ def _agents(root: Node, nested: bool, reading: TraceReading) -> list[SpanAnswer]
 
 
 def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[SpanAnswer]:
-    """Model calls without an agent above them. A call whose tool results a later call contains is a
-    step of that call: together they are one answer."""
+    """Yield model calls without an agent above them. A call whose tool results a later call
+    contains is a step of that call: together they are one answer.
+    """
     made: dict[str, Node] = {}  # tool calls that wait for their result, and by which model call
     steps: dict[int, list[Node]] = {}
     for node in siblings if len(siblings) > 1 else ():

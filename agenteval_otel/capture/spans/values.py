@@ -28,8 +28,9 @@ _MAX_WRAPPED: Final = 16
 
 
 def structured(value: Any) -> Any:
-    """What an attribute holds: JSON text is read, also where a limit of the SDK has cut it; other
-    text stays as it is, and what is structured already is taken as it is."""
+    """Return what an attribute holds. JSON text is read, also if a limit of the SDK has cut it.
+    Other text stays as it is, and what is structured already is taken as it is.
+    """
     if isinstance(value, str):
         return _read(value)
     # From OTLP it is plain already; the SDK has tuples and mappings of its own.
@@ -66,8 +67,8 @@ def _as_plain(value: Any, depth: int) -> Any:
 
 
 def without_lc(value: Any) -> Any:
-    """Return what an attribute holds without the wrapping of LangChain's serialization,
-    ``{"lc": 1, "id": [...], "kwargs": {...}}``.
+    """Return what an attribute holds without the wrapping of LangChain's serialization. The
+    wrapping is ``{"lc": 1, "id": [...], "kwargs": {...}}``.
     """
     read = structured(value)
     is_wrapped = isinstance(value, str) and '"lc"' in value
@@ -85,7 +86,7 @@ def _unwrapped(value: Any, depth: int) -> Any:
 
 
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """The items of a list whose fields are attributes of their own: from
+    """Return the items of a list whose fields are attributes of their own. They are read from
     ``<prefix>.<number>.<path>`` by number, as ``{path: value}``. Lists within an item stay spread.
     """
     lists: dict[int, dict[str, Any]] = {}
@@ -100,8 +101,9 @@ def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
 
 
 def definitions(value: Any) -> Any:
-    """Definitions of tools as plain data; None where there are none. They are the same for most
-    answers of an agent, so what was read last is kept."""
+    """Return definitions of tools as plain data. Return None if there are none. They are the same
+    for most answers of an agent, so what was read last is kept.
+    """
     if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
         texts = (item for item in items(value) if len(item) <= _MAX_DEFINITION_CHARS)
         return [_definitions_of_text(text) for text in texts] or None
@@ -134,8 +136,9 @@ def document_of(value: Any) -> Any:
 
 
 def arguments_of(value: Any, *, first_alone: bool = True) -> Any:
-    """Return what a decorated function was called with, of ``{args, kwargs}``: the first positional
-    argument, unless all are asked for, else those by name. Other values stay as they are.
+    """Return what a decorated function was called with, of ``{args, kwargs}``. It is the first
+    positional argument, unless all are asked for, else those by name. Other values stay as they
+    are.
     """
     if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
         return value
@@ -149,8 +152,8 @@ def arguments_of(value: Any, *, first_alone: bool = True) -> Any:
 
 
 def prompt_turns(value: Any) -> list[Turn]:
-    """What an agent or a chain was asked: text, messages, or data in which a known field holds
-    them.
+    """Return what an agent or a chain was asked. It is text, messages, or data in which a known
+    field holds them.
     """
     if isinstance(value, str):
         return [Turn("user", value)] if value else []
@@ -159,8 +162,8 @@ def prompt_turns(value: Any) -> list[Turn]:
 
 
 def answer_turns(value: Any) -> list[Turn]:
-    """What an agent or a chain answered: text, the messages after the user's last one, or data of
-    its own form.
+    """Return what an agent or a chain answered. It is text, the messages after the user's last one,
+    or data of its own form.
     """
     if isinstance(value, str):
         return [Turn("assistant", value)] if value else []
@@ -200,7 +203,7 @@ def set_result(call: Call, value: Any) -> None:
 
 
 def first_choice(turns: list[Turn]) -> list[Turn]:
-    """Return the first choice of a model's answer, as responses are read: further texts right after
+    """Return the first choice of a model's answer, as responses are read. Further texts right after
     a text are other choices. A text after calls or results is the same answer's.
     """
     for index in range(1, len(turns)):
@@ -217,8 +220,10 @@ def _has_messages(value: Any) -> bool:
 
 
 def tags_of(words: Any, data: Mapping[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:
-    """Tags from a list of words (``tenant:acme`` has a value, others are ``true``) and from data
-    that is no container; names that begin with one of `but` are the library's own."""
+    """Return tags from a list of words and from data that is no container. The word ``tenant:acme``
+    has a value, others are ``true``. Names in the data that begin with one of `but` are the
+    library's own.
+    """
     listed = (word.partition(":") for word in items(words) if isinstance(word, str))
     return {name: value or True for name, _, value in listed} | {
         name: value
@@ -228,7 +233,7 @@ def tags_of(words: Any, data: Mapping[str, Any], but: Sequence[str] = ()) -> dic
 
 
 def has_text(turns: list[Turn]) -> bool:
-    """Whether a turn says something: text, or a call with arguments."""
+    """Tell whether a turn says something: text, or a call with arguments."""
     return any(
         turn.text or any(call.arguments is not None for call in turn.calls) for turn in turns
     )

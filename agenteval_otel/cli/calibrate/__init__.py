@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_labels(parser: argparse.ArgumentParser) -> None:
-    """The options that `judge check` has too."""
+    """Add the options that `judge check` has too."""
     add = parser.add_argument_group("labels").add_argument
     add(
         "--criterion",
@@ -214,7 +214,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def record_path(arguments: argparse.Namespace) -> str:
-    """Where the record is: --record, the settings' `calibration`, else the default name."""
+    """Return where the record is: --record, else the settings' `calibration`, else the default
+    name.
+    """
     if arguments.record is not None:
         return str(arguments.record)
     configured = load_settings(arguments.settings, profile=arguments.profile).settings.calibration
@@ -224,7 +226,7 @@ def record_path(arguments: argparse.Namespace) -> str:
 def measured(
     collected: Collected, records: CalibrationRecords, arguments: argparse.Namespace
 ) -> Measurement:
-    """The measurement, without the rows that have chosen the present threshold."""
+    """Return the measurement, without the rows that have chosen the present threshold."""
     old = records.find(collected.criterion, collected.evaluator_id)
     chosen_by = (
         old.threshold_prompts if old is not None and old.threshold == collected.threshold else ()
@@ -241,7 +243,10 @@ def measured(
 def record_of(
     collected: Collected, measurement: Measurement, *, source: str = ""
 ) -> CalibrationRecord:
-    """The record of a measurement; if a threshold was chosen, of the evaluator with that threshold."""
+    """Return the record of a measurement.
+
+    If a threshold was chosen, the record is of the evaluator with that threshold.
+    """
     threshold = collected.threshold if measurement.threshold is None else measurement.threshold
     evaluator = collected.evaluator
     version = next(reversed(collected.versions), "")
@@ -267,7 +272,7 @@ def record_of(
 
 
 def with_threshold(evaluator: Evaluator, criterion: str, threshold: float | None) -> Evaluator:
-    """The evaluator as its settings will have it."""
+    """Return the evaluator as its settings will have it with this threshold."""
     if isinstance(evaluator, LLMJudge) and evaluator.rubrics:
         rubrics = tuple(
             rubric.model_copy(update={"threshold": threshold})
@@ -280,7 +285,7 @@ def with_threshold(evaluator: Evaluator, criterion: str, threshold: float | None
 
 
 def counts_of(collected: Collected) -> str:
-    """Failures and skips by their reasons."""
+    """Return failures and skips by their reasons, in words."""
     counts = (("failed", collected.failed), ("skipped", collected.skipped))
     parts = [
         f"{count:,} {kind} ({reason})"

@@ -75,7 +75,7 @@ class Collected:
 
     @property
     def cost_usd(self) -> float | None:
-        """Of one answer, on average."""
+        """Return the average cost of one answer. None means that no cost is known."""
         return None if self._cost_usd is None else self._cost_usd / max(1, self.attempted)
 
     @property
@@ -83,8 +83,8 @@ class Collected:
         return statistics.median(self._durations_s) if self._durations_s else None
 
     def add(self, result: EvaluationResult, row: Labelled) -> None:
-        """One result and the row that it is about. Failures and skips are counted, and are in no
-        figure.
+        """Add one result and the row that it is about. Failures and skips are counted, and are in
+        no figure.
         """
         if result.started_ns is not None and result.ended_ns is not None:
             self._durations_s.append((result.ended_ns - result.started_ns) / 1e9)
@@ -141,7 +141,7 @@ def _verdict(result: EvaluationResult) -> bool | None:
 def label_of(
     value: Any, criterion: EvaluationCriteria, positive: Iterable[str] = ()
 ) -> bool | None:
-    """A person's verdict from the cell of a label; None for an empty one.
+    """Return a person's verdict from the cell of a label. An empty cell gives None.
 
     Raises:
         ConfigurationError: It is no verdict: NaN, an unknown word, a number where nothing says what
@@ -181,7 +181,9 @@ def label_of(
 
 
 def value_of(item: EvaluationInput | Annotations, name: str) -> str:
-    """The value of a field, a key of the metadata or a tag as text; empty where there is none."""
+    """Return the value of a field, a key of the metadata or a tag as text. The text is empty if
+    there is no value.
+    """
     value = getattr(item, name, None) if name in type(item).model_fields else None
     for fields in (getattr(item, "metadata", None), item.tags):
         value = (fields or {}).get(name) if value is None else value
@@ -204,7 +206,7 @@ def labelled_row(
     label_weight: float,
     original: Mapping[str, Any],
 ) -> Labelled:
-    """The row of an input and its label."""
+    """Return the row of an input and its label."""
     answered_by = value_of(item, system)
     prompt = digest(item.prompt if item.prompt is not None else item.text_at("response") or "")
     key = value_of(item, id_field) or digest(item.prompt, item.text_at("response"), answered_by)

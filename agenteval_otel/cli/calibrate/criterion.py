@@ -15,13 +15,14 @@ _MEASURE = "`agenteval-otel judge check` measures it on a hundred labelled rows,
 
 
 def known_criteria(settings: str | None) -> list[str]:
-    """The criteria of the settings and of the catalogue."""
+    """Return the criteria of the settings and of the catalogue."""
     return list(dict.fromkeys([*_evaluators(load_settings(settings).settings), *names()]))
 
 
 def criterion_in_words(name: str, settings: str | None) -> list[str] | None:
-    """Who judges the criterion, and how well; None where neither the settings nor the catalogue has
-    it.
+    """Return who judges the criterion, and how well.
+
+    The result is None if neither the settings nor the catalogue has the criterion.
     """
     loaded = load_settings(settings).settings
     evaluators = _evaluators(loaded).get(name, [])
@@ -47,7 +48,7 @@ def criterion_in_words(name: str, settings: str | None) -> list[str] | None:
 
 
 def _evaluators(settings: Settings) -> dict[str, list[Evaluator]]:
-    """The evaluators of all agents by the criteria that they score."""
+    """Return the evaluators of all agents by the criteria that they score."""
     by_name: dict[str, list[Evaluator]] = {}
     everything = [
         *settings.evaluators,

@@ -92,7 +92,7 @@ def _run(collected: Collected) -> str:
 
 
 def _of_shifts(measurement: Measurement, shown: Callable[[str], str] = printable) -> Iterator[str]:
-    """Yield what makes every corrected figure doubtful, where the labels are of other answers."""
+    """Yield what makes every corrected figure doubtful if the labels are of other answers."""
     yield from shift_sentences(measurement.shifts, shown=shown)
     if measurement.shifts:
         yield "Label a random part of today's answers (--next)."

@@ -53,7 +53,7 @@ class _Judged(NamedTuple):
 
 
 def collect(arguments: argparse.Namespace) -> list[Collected]:
-    """Each evaluator of each criterion, with verdicts and labels."""
+    """Return each evaluator of each criterion, with verdicts and labels."""
     check_kinds(arguments.files, arguments.command)
     if _are_results(arguments.files):
         return _stored(arguments)
@@ -129,7 +129,9 @@ Subjects = dict[str, tuple[EvaluationCriteria, list[Evaluator]]]
 
 
 def _subjects(config: EvaluationRunConfig, named: Sequence[str]) -> Subjects:
-    """The criteria by their names, as the configuration defines them, with their evaluators."""
+    """Return the criteria by their names, as the configuration defines them, with their
+    evaluators.
+    """
     configured = {criterion.name: criterion for criterion in config.criteria}
     subjects: Subjects = {}
     for evaluator in config.selection.evaluators:
@@ -145,7 +147,7 @@ def _subjects(config: EvaluationRunConfig, named: Sequence[str]) -> Subjects:
 
 
 def _label_columns(texts: Sequence[str], criteria: Sequence[str]) -> dict[str, str]:
-    """The column of the labels of each criterion."""
+    """Return the column of the labels of each criterion."""
     columns: dict[str, str] = {}
     for text in texts:
         name, separator, column = text.rpartition("=")
@@ -332,7 +334,9 @@ def _stored(arguments: argparse.Namespace) -> list[Collected]:
 def _label_name(
     criterion: str, labels: Mapping[str, object], arguments: argparse.Namespace
 ) -> str | None:
-    """The feedback that labels a criterion: --feedback, else its own name (the pages' labels), else
+    """Return the name of the feedback that labels a criterion, or None.
+
+    The name is --feedback if that is set, else the criterion's own name (the pages' labels), else
     users' thumbs.
     """
     names = [arguments.feedback] if arguments.feedback else [criterion, USER_FEEDBACK]
@@ -344,7 +348,9 @@ def _stored_by_evaluator(
     labels: Mapping[str, Mapping[str, bool]],
     arguments: argparse.Namespace,
 ) -> list[Collected]:
-    """The results of each evaluator's newest version: earlier ones are of another judge."""
+    """Return the results of each evaluator's newest version. Earlier versions are of another
+    judge.
+    """
     by_name: dict[tuple[str, str], Collected] = {}
     newest = {
         _evaluator_of(result): result.evaluator_version
@@ -414,8 +420,9 @@ def _answered_s(aggregated: AggregatedEvaluationResult) -> float | None:
 
 
 def _names_of(identifier: str, aggregated: AggregatedEvaluationResult) -> list[str]:
-    """The names by which a label and an answer are known to belong together; the pages label by the
-    evaluation's id.
+    """Return the names by which a label and an answer are known to belong together.
+
+    The pages label by the evaluation's id.
     """
     names = (
         [] if aggregated.span is None else [f"{aggregated.span.trace_id}:{aggregated.span.span_id}"]

@@ -130,8 +130,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _parts(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What scores the answers: the evaluators of the settings for recorded ones, else the demo's
-    own.
+    """Return what scores the answers: the evaluators of the settings for recorded ones, else the
+    demo's.
     """
     if arguments.traffic is None:
         return {"evaluators": demo_evaluators(), "criteria": demo_criteria()}
@@ -209,11 +209,18 @@ def _run(
     # Jaeger takes only spans
     delivered = delivery.address is None or delivery.complete or delivery.spans
     failed = not adds_up or not (delivered or show.interrupted)
-    return 1 if failed else 130 if show.interrupted else 0
+    if failed:
+        return 1
+    return 130 if show.interrupted else 0
 
 
 def _telemetry(arguments: argparse.Namespace, delivery: DemoDelivery) -> OtlpStorageProvider | None:
-    """Where telemetry goes; texts are stored only for the demo's own answers, which are invented."""
+    """Return where telemetry is sent.
+
+    The result is None without an address, except if the demo's own answers are stored.
+
+    Texts are stored only for the demo's own answers, which are invented.
+    """
     if arguments.storage is not None and arguments.traffic is None:
         if delivery.address is None:
             return OtlpStorageProvider(signals=frozenset(), content="span_and_event")
@@ -222,7 +229,7 @@ def _telemetry(arguments: argparse.Namespace, delivery: DemoDelivery) -> OtlpSto
 
 
 def _flushed(pipeline: Pipeline) -> bool:
-    """Whether all answers were evaluated; keeps waiting as long as the queue gets shorter."""
+    """Tell whether all answers were evaluated. Waits as long as the queue gets shorter."""
     left = math.inf
     while not pipeline.dispatcher.flush(_EVALUATE_S):
         before, left = left, pipeline.dispatcher.state()["size"]
@@ -232,7 +239,7 @@ def _flushed(pipeline: Pipeline) -> bool:
 
 
 def _delivery(endpoint: str | None) -> DemoDelivery:
-    """Where telemetry goes; sets a service name and frequent metrics, for a short run."""
+    """Return where telemetry is sent. Sets a service name and frequent metrics, for a short run."""
     address = endpoint or next(
         (os.environ[name] for name in _VARIABLES if os.environ.get(name)), None
     )

@@ -119,9 +119,10 @@ _KINDS = {
 
 
 def plan_turns(*, calls: int, seconds: float, drop: bool = True) -> list[DemoTurn]:
-    """Exactly `calls` turns in order of time, spread over `seconds`; the same each time.
+    """Return exactly `calls` turns in order of time, spread over `seconds`. They are the same each
+    time.
 
-    From half-way the second prompt applies; with `drop` it is worse than the first.
+    From half-way the second prompt applies. With `drop` it is worse than the first.
     """
     rng = random.Random(_SEED)
     turns: list[DemoTurn] = []
@@ -172,8 +173,8 @@ def _turn(
 
 
 def recorded_turns(path: str) -> Iterator[DemoTurn]:
-    """The turns of a JSONL file: conversations (``messages``), or the inputs that ``evaluate``
-    reads.
+    """Yield the turns of a JSONL file: conversations (``messages``), or the inputs of
+    ``evaluate``.
     """
     lines = lines_of(lambda: open(path, "rb"), path, path)  # noqa: SIM115 - `lines_of` closes it
     for number, line in enumerate(lines, 1):

@@ -47,7 +47,7 @@ def demo_criteria() -> tuple[EvaluationCriteria, ...]:
 
 
 def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
-    """The evaluators of a run; answers longer than `max_characters` fail `short_enough`."""
+    """Return the evaluators of a run. Answers longer than `max_characters` fail `short_enough`."""
     polite = {"keywords": ["thank", "please", "happy"], "expected_outcome": "any"}
     rules = [
         {"criterion": "short_enough", "type": "length", "max": max_characters},
@@ -58,7 +58,9 @@ def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
 
 
 def names_the_topic(evaluation_input: EvaluationInput) -> Score:
-    """Whether the answer repeats a telling word of the question; skips questions without one."""
+    """Tell whether the answer repeats a telling word of the question. Skips questions without
+    one.
+    """
     telling = set(_WORD.findall((evaluation_input.prompt or "").lower()))
     if not telling:
         raise EvaluationSkipped("the question has no telling word")
@@ -67,7 +69,7 @@ def names_the_topic(evaluation_input: EvaluationInput) -> Score:
 
 
 def next_step(evaluation_input: EvaluationInput) -> Score:
-    """Whether the answer says or asks what happens next; skips answers without text."""
+    """Tell whether the answer says or asks what happens next. Skips answers without text."""
     if not evaluation_input.response_text.strip():
         raise EvaluationSkipped("no text")
     present = _NEXT_STEP.search(evaluation_input.response_text) is not None
@@ -75,7 +77,9 @@ def next_step(evaluation_input: EvaluationInput) -> Score:
 
 
 def tools_worked(evaluation_input: EvaluationInput) -> Score:
-    """Share of the tool calls with a result that is no error; skips turns without tool calls."""
+    """Return the share of the tool calls with a result that is no error. Skips turns without tool
+    calls.
+    """
     results = [call.result for call in evaluation_input.tool_calls or ()]
     if not results:
         raise EvaluationSkipped("no tool was called")
@@ -140,7 +144,7 @@ class Scores:
                 self.failing_trace = aggregated.span.trace_id
 
     def targets(self) -> list[TargetOutcome]:
-        """The objectives, and whether they were never breached."""
+        """Return the objectives, and whether they were never breached."""
         return [
             TargetOutcome(item.name, setting(item.objective), item.name not in self.breaches)
             for item in self.totals.criteria
@@ -148,7 +152,7 @@ class Scores:
         ]
 
     def trends(self, width: int) -> dict[str, str]:
-        """The pass rate of each criterion over time, each sign a level from 0 to 1."""
+        """Return the pass rate of each criterion over time. Each sign is a level from 0 to 1."""
         trends = {}
         for name in list(self._verdicts):
             verdicts = list(self._verdicts[name])
@@ -166,8 +170,10 @@ class Scores:
     def around(
         self, breach: ObjectiveCrossing
     ) -> tuple[int, Estimate | None, Sequence[DemoVerdict]]:
-        """Number of answers at the alarm, the pass rate before the verdicts that raised it, and
-        those verdicts.
+        """Return the number of answers at the alarm, the pass rate before, and the verdicts that
+        raised it.
+
+        The pass rate is of the verdicts before those that raised the alarm.
         """
         verdicts = [
             item for item in list(self._verdicts[breach.criterion]) if item.ended_ns <= breach.at_ns
@@ -179,11 +185,15 @@ class Scores:
         )
 
     def lag_ms(self) -> tuple[float, float] | None:
-        """From the end of an answer to its scores: median and 95th percentile, in milliseconds."""
+        """Return the time from the end of an answer to its scores, in milliseconds.
+
+        The two numbers are the median and the 95th percentile. The result is None if nothing was
+        scored.
+        """
         lags = sorted(self._lags_ms.copy())
         return (statistics.median(lags), lags[int(0.95 * (len(lags) - 1))]) if lags else None
 
 
 def _pass_rate(verdicts: Sequence[DemoVerdict]) -> Estimate | None:
-    """The weighted share that passed, with its interval."""
+    """Return the weighted share that passed, with its interval."""
     return estimate_of((1.0 if verdict.passed else 0.0, verdict.weight) for verdict in verdicts)

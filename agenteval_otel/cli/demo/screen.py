@@ -66,7 +66,7 @@ class DemoRun:
 
     @property
     def news(self) -> str:
-        """The prompt in force, or the progress of a replay."""
+        """Return the prompt in force, or the progress of a replay."""
         if self.seconds is None:
             return f"{self.calls:,} of {self.total:,} recorded answers"
         return (
@@ -191,8 +191,8 @@ def print_summary(
     evaluated: bool,
     planted: bool,
 ) -> None:
-    """Print the last page: `planted` where a worse prompt was released, `storage` the file with the
-    results.
+    """Print the last page. `planted` tells that a worse prompt was released, `storage` is the file
+    with the results.
     """
     page = _Page(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"

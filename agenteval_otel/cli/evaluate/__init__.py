@@ -94,7 +94,7 @@ def execution_names(text: str) -> list[str]:
 
 
 def add_evaluator_filters(add: Callable[..., object]) -> None:
-    """The options that take some of the evaluators of the settings."""
+    """Add the options that choose some of the evaluators of the settings."""
     add(
         "--tags",
         action="extend",
@@ -229,7 +229,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Evaluate a dataset and write the reports; gives 0, or 1 when a target was missed."""
+    """Evaluate a dataset and write the reports. Return the exit code.
+
+    The code is 0, or 1 if a target was missed or the function of --run failed for an input.
+    """
     limits = [
         *(FailUnder.parse(text) for text in arguments.fail_under),
         *(FailUnder.parse(text, lower=True) for text in arguments.fail_under_lower),
@@ -291,7 +294,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _emitted(
     arguments: argparse.Namespace, config: EvaluationRunConfig
 ) -> Iterator[list[EmittedSuite]]:
-    """Yield the report that emits the results where --telemetry asks for it, and close it."""
+    """Yield the report that emits the results if --telemetry asks for it, and close it."""
     if not arguments.telemetry:
         yield []
         return
@@ -319,7 +322,7 @@ def _check_open(arguments: argparse.Namespace) -> None:
 
 
 def _show_results(arguments: argparse.Namespace) -> None:
-    """Show them in the browser, or say how that is done."""
+    """Show the results in the browser, or say how that is done."""
     if arguments.open:
         open_results(arguments.results)
     elif _can_be_shown(arguments) and not arguments.quiet:
@@ -335,8 +338,9 @@ def _can_be_shown(arguments: argparse.Namespace) -> bool:
 def _rows(
     dataset: Dataset, config: EvaluationRunConfig, answering: Answering | None
 ) -> Dataset | DatasetConversations:
-    """The dataset; with evaluators of conversations its conversations, besides its answers if these
-    are evaluated.
+    """Return the dataset, or its conversations if there are evaluators of conversations.
+
+    The answers are evaluated besides the conversations if evaluators score them.
     """
     units = {evaluator.evaluates for evaluator in config.selection.evaluators}
     if "conversation" not in units:
@@ -411,7 +415,7 @@ def _exit_code(
     unscored: Sequence[str],
     earlier: EarlierRun | None,
 ) -> int:
-    """The exit code, explained on standard error where it is not 0."""
+    """Return the exit code. If it is not 0, the reason is on standard error."""
     if earlier is not None:
         earlier.check()
     if unscored:
@@ -429,7 +433,7 @@ def _exit_code(
 
 
 def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig, list[str]]:
-    """The configuration, and the criteria it names that no evaluator scores."""
+    """Return the configuration, and the criteria it names that no evaluator scores."""
     chosen: dict[str, Any] = {
         "tags": tuple(arguments.tags),
         "execution": tuple(arguments.execution),
@@ -466,7 +470,7 @@ def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig
 
 
 def _records(arguments: argparse.Namespace) -> CalibrationRecords | None:
-    """The calibration records that the settings name; None where they name none."""
+    """Return the calibration records that the settings name. None means that they name none."""
     if arguments.settings is not None and _run_configuration(arguments.settings) is not None:
         return None
     path = load_settings(arguments.settings, profile=arguments.profile).settings.calibration
@@ -474,8 +478,9 @@ def _records(arguments: argparse.Namespace) -> CalibrationRecords | None:
 
 
 def _with_cache(config: EvaluationRunConfig, path: Path) -> EvaluationRunConfig:
-    """The configuration with this file as the cache of all judges; their other cache settings stay
-    as they are.
+    """Return the configuration with this file as the cache of all judges.
+
+    The other cache settings of the judges stay as they are.
     """
     evaluators = []
     for evaluator in config.evaluators:
@@ -492,7 +497,7 @@ def _with_cache(config: EvaluationRunConfig, path: Path) -> EvaluationRunConfig:
 
 
 def _run_configuration(path: str | None) -> Tree | None:
-    """The file's mapping, where it is a run configuration and not a settings file."""
+    """Return the file's mapping if it is a run configuration and not a settings file, else None."""
     if path is None:
         return None
     if not os.path.exists(path):
@@ -510,7 +515,7 @@ def _run_configuration(path: str | None) -> Tree | None:
 
 
 def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Loaded]:
-    """The parts that score, by --settings, --profile and --agent, and what was loaded."""
+    """Return the parts that score, by --settings, --profile and --agent, and what was loaded."""
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     settings = loaded.settings
     agent = arguments.agent
@@ -522,7 +527,9 @@ def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], L
 
 
 def _scored_criteria(config: EvaluationRunConfig) -> list[EvaluationCriteria]:
-    """The criteria that the chosen evaluators score, each once, as the configuration defines them."""
+    """Return the criteria that the chosen evaluators score, each once, as the configuration defines
+    them.
+    """
     configured = {criterion.name: criterion for criterion in config.criteria}
     declared: dict[str, EvaluationCriteria] = {}
     for evaluator in config.selection.evaluators:

@@ -62,8 +62,9 @@ class Answering:
             )
 
     async def __call__(self, evaluation_input: EvaluationInput) -> EvaluationInput:
-        """The input with the function's answer, and with what it annotated; raises what the
-        function raises.
+        """Return the input with the function's answer, and with what the function annotated.
+
+        Raises what the function raises.
         """
         call = CapturedCall(self, "")  # `annotate` adds nothing to a call without settings
         call.started_ns = time.time_ns()
@@ -114,14 +115,15 @@ class Answering:
 
 
 def _called(function: Any, argument: Any) -> tuple[Any, bool]:
-    """The answer, and whether it is the chunks of a generator."""
+    """Return the answer, and whether it is the chunks of a generator."""
     answer = function(argument)
     return (list(answer), True) if inspect.isgenerator(answer) else (answer, False)
 
 
 def _takes_input(function: Any, name: str) -> bool:
-    """Whether the function takes the input, and not its prompt; `ConfigurationError` where it takes
-    anything else.
+    """Tell whether the function takes the input, and not its prompt.
+
+    Raises `ConfigurationError` if it takes anything else.
     """
     if not callable(function):
         kind = type(function).__name__

@@ -36,7 +36,10 @@ class EarlierRun(ReportWriter):
         self._after.append(answer_of_result(aggregated, row.place))
 
     def comparison(self) -> Comparison | None:
-        """The comparison; None if it fails: `check` raises the error after the reports are written."""
+        """Return the comparison, or None if it fails.
+
+        `check` raises the error after the reports are written.
+        """
         try:
             return compare(self._before, self._after, names=(self._name, "this run"))
         except EvaluationError as error:
@@ -44,6 +47,6 @@ class EarlierRun(ReportWriter):
             return None
 
     def check(self) -> None:
-        """Raise `EvaluationError` where there was no comparison."""
+        """Raise `EvaluationError` if there was no comparison."""
         if self._error is not None:
             raise self._error

@@ -29,7 +29,7 @@ class DatasetConversations:
         dataset.on_input = self._count
 
     def check(self) -> int:
-        """As `Dataset.check`; gives the number of inputs that are evaluated."""
+        """Check as `Dataset.check` does, and return the number of inputs that are evaluated."""
         self._dataset.check()
         return len(self)
 

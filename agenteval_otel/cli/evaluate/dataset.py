@@ -87,13 +87,16 @@ class DatasetRow(NamedTuple):
 
     @property
     def place(self) -> str:
-        """As messages and reports show it: ``answers.jsonl:12``."""
+        """Return the place as messages and reports show it: ``answers.jsonl:12``."""
         return f"{self.source}:{self.line}"
 
 
 @contextmanager
 def readable_twice(path: str) -> Iterator[Open]:
-    """What opens the lines of a file; standard input (``-``) and pipes are copied as they are read."""
+    """Yield a function that opens the lines of a file.
+
+    Standard input (``-``) and pipes are copied as they are read.
+    """
     if path != _STDIN and not Path(path).is_fifo():
         yield lambda: open(path, "rb")  # noqa: SIM115 - `lines_of` closes it
         return
@@ -113,7 +116,7 @@ def readable_twice(path: str) -> Iterator[Open]:
 
 
 def lines_of(open_lines: Open, path: str, name: str) -> Iterator[str]:
-    """The lines of a source, or `ConfigurationError` with its path or `name`."""
+    """Yield the lines of a source. Raises `ConfigurationError` with its path or `name`."""
     try:
         with closing(open_lines()) as lines:
             for number, line in enumerate(lines, 1):
@@ -140,16 +143,14 @@ def _decoded(line: bytes, name: str, number: int) -> str:
 
 
 def is_database(path: str) -> bool:
-    """Whether the path is an SQLite database. Pipes are not read: that would consume them."""
+    """Tell whether the path is an SQLite database. Pipes are not read: that would consume them."""
     with suppress(OSError, ValueError):
         return Path(path).is_file() and is_sqlite(path)
     return False
 
 
 def columns_of(texts: Sequence[str]) -> dict[str, str]:
-    """Fields by the names that stand for them in the dataset, from texts such as
-    ``response=answer``.
-    """
+    """Return the fields by their names in the dataset, from texts such as ``response=answer``."""
     columns: dict[str, str] = {}
     for text in texts:
         field, _, name = map(str.strip, text.partition("="))
@@ -216,8 +217,9 @@ class Dataset:
         self._open.close()
 
     def check(self) -> int:
-        """Read everything once; gives the number of inputs, or raises `SettingsError` with the
-        first problems.
+        """Read everything once and return the number of inputs.
+
+        Raises `SettingsError` with the first problems.
         """
         problems: list[Problem] = []
         inputs = 0
@@ -247,8 +249,8 @@ class Dataset:
         return self._limit or 0
 
     def __iter__(self) -> Iterator[DatasetRow]:
-        """The inputs, in order; `SettingsError` where a source has become wrong since it was
-        checked.
+        """Yield the inputs, in order. Raises `SettingsError` if a source has become wrong since it
+        was checked.
         """
         for number, row in enumerate(self._rows(), 1):
             if not isinstance(row, DatasetRow):
@@ -258,7 +260,7 @@ class Dataset:
                 return
 
     def _rows(self) -> Iterator[DatasetRow | list[Problem]]:
-        """Each input, or what is wrong with it or with the rest of its source."""
+        """Yield each input, or what is wrong with it or with the rest of its source."""
         self.erased = 0
         for name, path, source in zip(self.names, self._paths, self._sources, strict=True):
             try:
@@ -291,8 +293,9 @@ class Dataset:
         return [(self.field_of(name), value) for name, value in named]
 
     def field_of(self, name: str) -> str:
-        """The field that a column stands for. A column with the name of a mapped field goes into
-        the metadata.
+        """Return the field that a column stands for.
+
+        A column with the name of a mapped field becomes part of the metadata.
         """
         if not self._columns:
             return name
@@ -305,7 +308,9 @@ class Dataset:
     def _row(
         self, source: str, line: int, parse: Callable[[], Named]
     ) -> DatasetRow | list[Problem] | None:
-        """Return an input or its problems; None for a result whose answer was erased."""
+        """Return an input or its problems. The result is None for a result whose answer was
+        erased.
+        """
         try:
             named = parse()
             for name, _ in named:
@@ -334,7 +339,7 @@ def _parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Pars
 
 
 def named_values(line: str) -> Named:
-    """The names and values of the JSON object on a line, or `ConfigurationError`."""
+    """Return the names and values of the JSON object on a line, else raise `ConfigurationError`."""
     value = _json(line.rstrip())
     if not isinstance(value, dict):
         raise ConfigurationError(f"expected a JSON object on each line, found {repr(value)[:40]}")
@@ -347,7 +352,7 @@ def named_values(line: str) -> Named:
 
 
 def _with_messages(named: Named) -> Named:
-    """Return the values with those of a chat's ``messages`` in their place, where no answer is named.
+    """Return the values with those of a chat's ``messages`` in their place if no answer is named.
 
     What follows the user's last message is the answer, as for a handler that returns a conversation.
     """
@@ -375,7 +380,7 @@ def _with_messages(named: Named) -> Named:
 
 
 def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
-    """An input for each object of a JSON list, which is read whole."""
+    """Yield an input for each object of a JSON list, which is read whole."""
     text = "".join(chain([first], lines))
     try:
         json.loads(text)
@@ -413,8 +418,10 @@ def _named_fields(stored: AggregatedEvaluationResult) -> Named:
 
 
 def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) -> Iterator[Parsed]:
-    """An input for each row below the header; the separator is the most frequent of comma,
-    semicolon and tab there, or what a line before it says (``sep=;``).
+    """Yield an input for each row below the header.
+
+    The separator is the most frequent of comma, semicolon and tab in the header, or what a line
+    before it says (``sep=;``).
     """
     csv.field_size_limit(_MAX_CELL)  # of the process; by default 128 KiB a cell
     header: list[str] = []
@@ -440,8 +447,9 @@ def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) 
 
 
 def _check_header(cells: list[str], place: str, *, needs_response: bool) -> None:
-    """Refuse names that are misspelled, missing or there twice, and a header without a column for
-    the answer.
+    """Refuse names that are misspelled, missing or there twice.
+
+    A header without a column for the answer is refused too.
     """
     if not all(name.strip() for name in cells):
         raise ConfigurationError("a column without a name", path=place)
@@ -476,8 +484,9 @@ def _plain(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _field_of(name: str) -> tuple[str, ...]:
-    """The path of a named value: its field, and the keys within. An unknown name is a key of
-    ``metadata``.
+    """Return the path of a named value: its field, and the keys within.
+
+    An unknown name is a key of ``metadata``.
     """
     root, *keys = name.strip().split(".")
     plain = _plain(root)
@@ -495,8 +504,9 @@ def _field_of(name: str) -> tuple[str, ...]:
 
 
 def _fields_of(named: Named) -> dict[str, Any]:
-    """The fields of an input; `ConfigurationError` for a misspelled name, or two names for one
-    value.
+    """Return the fields of an input.
+
+    Raises `ConfigurationError` for a misspelled name, or two names for one value.
     """
     fields: dict[str, Any] = {}
     names: dict[tuple[str, ...], str] = {}
@@ -521,8 +531,9 @@ def _fields_of(named: Named) -> dict[str, Any]:
 
 
 def input_of(named: Named, *, needs_response: bool = True) -> EvaluationInput:
-    """The input with these values, or `ConfigurationError`; a response, error_type or conversation
-    is needed.
+    """Return the input with these values, else raise `ConfigurationError`.
+
+    With `needs_response` a response, error_type or conversation is needed.
     """
     fields = _fields_of(named)
     has_answer = "response" in fields or any(
@@ -541,7 +552,7 @@ def input_of(named: Named, *, needs_response: bool = True) -> EvaluationInput:
 
 
 def _inputs_within(named: Named) -> str:
-    """Return a hint at the inputs where an object holds them in a list. Without one it is empty."""
+    """Return a hint at the inputs if an object holds them in a list. Else the hint is empty."""
     for name, value in named:
         is_unknown = _field_of(name)[0] == "metadata" and name.isidentifier()
         is_list = isinstance(value, list) and bool(value)
@@ -551,7 +562,9 @@ def _inputs_within(named: Named) -> str:
 
 
 def _json(text: str) -> Any:
-    """JSON without NaN and infinity. Half characters (lone surrogates) become question marks."""
+    """Read JSON without NaN and infinity. Half characters (lone surrogates) become question
+    marks.
+    """
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
         if "\\ud" in text or "\\uD" in text:

@@ -170,9 +170,9 @@ class EmittedSuite(ReportWriter):
 
 
 def _status_of(aggregated: AggregatedEvaluationResult) -> CaseStatus | None:
-    """Return whether the case passes.
+    """Return whether the case passes, in the word of the attribute.
 
-    None where nothing failed and not everything could be judged.
+    The result is None if no result fails and not everything could be judged, or nothing passes.
     """
     judged = [result for result in aggregated.results if not result.shadow]
     if any(result.passed is False for result in judged):

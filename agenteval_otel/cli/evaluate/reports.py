@@ -36,7 +36,7 @@ _JSON = TypeAdapter[Any](Any)
 
 @contextmanager
 def opened(places: Iterable[tuple[str, str]]) -> Iterator[list[ReportWriter]]:
-    """The reports of these kinds, each with its open file."""
+    """Yield the reports of these kinds, each with its open file."""
     with ExitStack() as files:
         yield [
             (KINDS | RESULTS)[kind](files.enter_context(_opened(kind, path)))
@@ -45,7 +45,7 @@ def opened(places: Iterable[tuple[str, str]]) -> Iterator[list[ReportWriter]]:
 
 
 def places_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
-    """The kind and the file of each output."""
+    """Return the kind and the file of each output."""
     places: list[tuple[str, str]] = []
     for text in arguments.report:
         kind, separator, path = text.partition("=")
@@ -147,7 +147,7 @@ class AgentDockResults(ReportWriter):
 
 
 def _heading(summary: Summary) -> str:
-    """``3 inputs from answers.jsonl in 0.1 s``."""
+    """Return a heading such as ``3 inputs from answers.jsonl in 0.1 s``."""
     inputs = count_of(summary.totals.inputs, "input")
     return f"{inputs} from {', '.join(summary.sources)} in {summary.duration_s:,.1f} s"
 
@@ -209,7 +209,13 @@ def _markdown(summary: Summary) -> Iterator[str]:
     outcome = "all targets met" if summary.targets else "no targets set"
     if missed:
         outcome = f"{count_of(len(missed), 'target')} missed"
-    yield f"### {'❌ ' if missed else '✅ ' if summary.targets else ''}Evaluation: {outcome}"
+    if missed:
+        sign = "❌ "
+    elif summary.targets:
+        sign = "✅ "
+    else:
+        sign = ""
+    yield f"### {sign}Evaluation: {outcome}"
     yield from ("", f"{markdown_text(_heading(summary))}.")
     yield from (
         "",
@@ -276,8 +282,8 @@ class JUnitReport(ReportWriter):
     def _case(
         self, row: DatasetRow, criterion: str, results: Iterable[EvaluationResult]
     ) -> Element:
-        """A case; it takes as long as its evaluators, one of which may score several criteria in
-        that time.
+        """Add a case. It takes as long as its evaluators. One evaluator may score several criteria
+        in that time.
         """
         suite = self._suites.setdefault(row.source, Element("testsuite", name=_clean(row.source)))
         took_ns = sum(
@@ -309,7 +315,9 @@ class JUnitReport(ReportWriter):
 
 
 def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
-    """The element that shows the outcome; a failed result counts before one that does not pass."""
+    """Add the element that shows the outcome. A failed result counts before one that does not
+    pass.
+    """
     failed = [result for result in results if result.status == "failed"]
     low = [result for result in results if result.passed is False]
     if any(result.shadow for result in results):
@@ -352,7 +360,7 @@ def _score_text(result: EvaluationResult) -> str:
 
 
 def _package(name: str) -> str:
-    """A name as one part of a class name. Servers split class names at dots."""
+    """Return a name as one part of a class name. Servers split class names at dots."""
     return (
         re.sub(r"[^\w-]", "_", name.rsplit("/", 1)[-1].removesuffix(".jsonl").removesuffix(".csv"))
         or "_"
@@ -360,7 +368,7 @@ def _package(name: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """The text as XML can contain it, cut where it is long."""
+    """Return the text as XML can contain it, cut if it is long."""
     if len(text) > _MAX_CHARACTERS:
         text = f"{text[:_MAX_CHARACTERS]} [and {len(text) - _MAX_CHARACTERS:,} more characters]"
     return _NO_XML.sub("\ufffd", text)

@@ -31,7 +31,7 @@ class FailUnder(NamedTuple):
 
     @classmethod
     def parse(cls, text: str, *, lower: bool = False) -> FailUnder:
-        """From ``criterion=0.8``, or ``0.8`` for the overall scores."""
+        """Read a limit from ``criterion=0.8``, or ``0.8`` for the overall scores."""
         name, _, limit = text.rpartition("=")
         with contextlib.suppress(ValueError):
             if 0 <= float(limit) <= 1 and (name.strip() or "=" not in text):
@@ -69,7 +69,7 @@ class Summary(NamedTuple):
 
 
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
-    """Refuse limits for criteria that no evaluator scores, with the scored ones."""
+    """Refuse limits for criteria that no evaluator scores, and name the scored ones."""
     wrong = [
         (limit.option, f"no criterion {name!r} is scored{known_choices(name, known)}")
         for limit in limits
@@ -80,7 +80,7 @@ def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
 
 
 def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[TargetOutcome]:
-    """Every target: objectives first, in the order of the criteria."""
+    """Yield every target: objectives first, in the order of the criteria."""
     for criterion in totals.criteria:
         if criterion.objective is not None:
             shown = setting(criterion.objective)

@@ -20,8 +20,8 @@ _NEVER_USED: Final = "nothing of agenteval-otel was ever stored there"
 
 
 def sqlite_engine(path: Path, *, read_only: bool = False, **pool: Any) -> sa.Engine:
-    """An engine for a file, which waits for its locks a quarter of a second; without a pool, unless
-    `pool` is one.
+    """Return an engine for a file, which waits for its locks a quarter of a second. It has no pool,
+    unless `pool` is one.
     """
     connect = functools.partial(open_sqlite, path, timeout_s=_BUSY_S, read_only=read_only)
     return sa.create_engine(
@@ -32,7 +32,9 @@ def sqlite_engine(path: Path, *, read_only: bool = False, **pool: Any) -> sa.Eng
 def server_engine(
     target: Target, *, read_only: bool = False, statement_s: float = 10.0, **pool: Any
 ) -> sa.Engine:
-    """An engine for a server, whose statements end in time; without a pool, unless `pool` is one."""
+    """Return an engine for a server, whose statements end in time. It has no pool, unless `pool` is
+    one.
+    """
     arguments = {
         "connect_timeout": 5,
         "application_name": "agenteval-otel",
@@ -52,8 +54,8 @@ def server_engine(
 
 
 def is_database_failure(error: Exception) -> bool:
-    """Whether the database itself failed (gone, locked, full, without our tables), and not what was
-    to be saved.
+    """Tell whether the database itself failed, and not what was to be saved. Such a database is
+    gone, locked, full, or without our tables.
     """
     if isinstance(error, DataError | IntegrityError):
         return False
@@ -61,7 +63,9 @@ def is_database_failure(error: Exception) -> bool:
 
 
 def error_of(error: Exception, target: Target) -> Exception:
-    """A driver's error in one line, without the values that were to be saved and without secrets."""
+    """Return a driver's error in one line, without the values that were to be saved and without
+    secrets.
+    """
     if isinstance(error, OSError | StorageError):
         return error
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error

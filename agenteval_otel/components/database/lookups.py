@@ -51,7 +51,7 @@ class Lookups:
         reset_in_child(self._leave)
 
     def first(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The first row by its columns' names, in their order; None without a row. Raises
+        """Return the first row by its columns' names, in their order, or None without a row. Raises
         `GroundTruthError`.
         """
         try:
@@ -64,7 +64,7 @@ class Lookups:
             ) from None
 
     def close(self) -> None:
-        """Close the connections that are not in use; a later lookup opens others."""
+        """Close the connections that are not in use. A later lookup opens others."""
         self._engine.dispose()
 
     def _leave(self) -> None:
@@ -72,7 +72,7 @@ class Lookups:
 
 
 def _reason_of(error: SQLAlchemyError) -> str:
-    """The reason of a `GroundTruthError`: the database itself, or the query."""
+    """Return the reason of a `GroundTruthError`: the database itself, or the query."""
     if isinstance(error, TimeoutError):
         return "busy"
     cause = getattr(error, "orig", None)

@@ -21,7 +21,7 @@ class Target(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Its name in messages: the file, or the address with its user masked."""
+        """Return its name in messages: the file, or the address with its user masked."""
         return str(self.path) if self.path is not None else mask_text(self.url)
 
     def masked(self, text: str) -> str:
@@ -30,8 +30,8 @@ class Target(NamedTuple):
 
 
 def target_of(path: Path | None, url: str | None) -> Target:
-    """The database that the settings name; `ValueError` for wrong settings or an extra that is not
-    installed.
+    """Return the database that the settings name. Raises `ValueError` for wrong settings or an
+    extra that is not installed.
     """
     if (path is None) == (url is None):
         raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")
@@ -57,12 +57,12 @@ def target_of(path: Path | None, url: str | None) -> Target:
 
 
 def database_at(place: str) -> Target:
-    """The database of a file or an address; `ValueError` as of `target_of`."""
+    """Return the database of a file or an address. Raises `ValueError` as `target_of` does."""
     return target_of(None, place) if "://" in place else target_of(Path(place), None)
 
 
 def is_sqlite(path: str | Path) -> bool:
-    """Whether a file is an SQLite database; raises `OSError` where it cannot be read."""
+    """Tell whether a file is an SQLite database. Raises `OSError` if it cannot be read."""
     with open(path, "rb") as file:
         return file.read(len(SQLITE_BEGINS)) == SQLITE_BEGINS
 

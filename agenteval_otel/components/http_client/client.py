@@ -139,13 +139,13 @@ class HostedModel(Component):
         return value.get_secret_value() if (info.context or {}).get("secrets") else "***"
 
     def _connect(self, key: str | None) -> Any:
-        """A client for the running loop; `_post` sends the key."""
+        """Return a client for the running loop. `_post` sends the key."""
         client = client_for(self.base_url, max_bytes=self.max_answer_bytes)
         client.headers.update(self.extra_headers)
         return client
 
     async def _post(self, path: str, body: dict[str, Any], client: Any, key: str | None) -> Reply:
-        """Send once, by a client of `_connect`; raises `ModelError` where there is no response."""
+        """Send once, by a client of `_connect`. Raises `ModelError` if there is no response."""
         # else one of `extra_headers`
         sends_key = key is not None and "authorization" not in client.headers
         headers = {"authorization": f"Bearer {key}"} if sends_key else None
@@ -160,8 +160,8 @@ class HostedModel(Component):
         return Reply(response.status_code, response.headers, response.content)
 
     def config_problem(self) -> str | None:
-        """That its key is missing, with the name of the environment variable; None where it is
-        there.
+        """Return that its key is missing, with the name of the environment variable. Return None if
+        it is there.
         """
         try:
             self._key()
@@ -170,22 +170,26 @@ class HostedModel(Component):
         return None
 
     def prepare(self) -> None:
-        """Import the client's modules and read the certificates; blocks, with `AnthropicJudge` for
+        """Import the client's modules and read the certificates. Blocks, with `AnthropicJudge` for
         seconds.
         """
         if not _LOADED.issuperset(self.client_modules):
             load_clients(self.client_modules)
 
     async def close(self) -> None:
-        """Close the connections of the running event loop; it closes them itself when it ends."""
+        """Close the connections of the running event loop. The loop closes them itself when it
+        ends.
+        """
         await self._clients.close()
 
     def is_loaded(self) -> bool:
-        """Whether the client's modules are imported."""
+        """Tell whether the client's modules are imported."""
         return _LOADED.issuperset(self.client_modules)
 
     async def _ask(self, send: Callable[[Attempts], Awaitable[T]]) -> T:
-        """The result of `send`, retried where that may help; ends at the deadline at the latest."""
+        """Return the result of `send`, retried if that may help. It ends at the deadline at the
+        latest.
+        """
         attempts = Attempts()
         try:
             self._key()  # without one nothing is imported
@@ -291,8 +295,8 @@ class Attempts:
 
 
 def load_clients(names: tuple[str, ...]) -> None:
-    """Import the client's modules, on one thread at a time, since they import each other; read the
-    certificates.
+    """Import the client's modules, and read the certificates. One thread does so at a time, since
+    the modules import each other.
     """
     with _LOADING:
         for name in names:
@@ -352,7 +356,7 @@ class RetryBudget:
             self._used = max(self._used, self._earned - _SAVED)
 
     def take(self) -> bool:
-        """Whether there may be one more retry, which is then counted."""
+        """Tell whether there may be one more retry, which is then counted."""
         with self._lock:
             if self._used + 1.0 > max(_FREE, self._earned + 1e-9):
                 return False
@@ -361,11 +365,11 @@ class RetryBudget:
 
 
 def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -> float:
-    """Seconds to wait before the retry, the first being 0: doubled each time up to 8, less up to a
-    half by chance.
+    """Return the seconds to wait before the retry, the first being 0. They are doubled each time up
+    to 8, less up to a half by chance.
 
-    What the provider asks for is the least; chance then adds up to a quarter of it, and at most a
-    second.
+    The wait is never less than `retry_after_s`. That is prolonged by up to 25 % of jitter, at most
+    1 s.
     """
     drawn = RANDOM.random()
     wait = min(_LONGEST_S, base_s * 2.0**retry) * (1.0 - drawn / 2.0)
@@ -376,15 +380,17 @@ def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """The certificates that clients trust, read once a process: too slow for an event loop."""
+    """Return the certificates that clients trust, read once a process. Reading them is too slow for
+    an event loop.
+    """
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
 def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
-    """A client for one address and the running event loop; a longer body fails, that of an error is
-    cut at 64 KiB.
+    """Return a client for one address and the running event loop. A longer body fails, and that of
+    an error is cut at 64 KiB.
     """
     import httpx2
 
@@ -452,9 +458,7 @@ class _Bounded:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Inside this block the context's requests are neither logged by the clients nor traced: both
-    show content.
-    """
+    """Keep the context's requests from being logged by the clients or traced: both show content."""
     from opentelemetry import context
     from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY
 

@@ -42,8 +42,8 @@ class Reply(NamedTuple):
 
 
 def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
-    """The failure that a response with an error status is; its message repeats neither keys nor the
-    question.
+    """Return the failure that a response with an error status is. Its message repeats neither keys
+    nor the question.
     """
     words, detail = _error_fields(reply)
     if "overloaded" in words:
@@ -74,7 +74,7 @@ def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
 
 
 def object_of(reply: Reply) -> dict[str, Any]:
-    """The JSON object that a response without an error is; raises `ModelError`
+    """Return the JSON object that a response without an error is. Raises `ModelError`
     (``malformed_answer``) for others.
     """
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -88,26 +88,28 @@ def object_of(reply: Reply) -> dict[str, Any]:
 
 
 def status_of(error: Any) -> int | None:
-    """The status that gateways put inside of a response without one; None where there is no error
-    after all.
+    """Return the status that gateways put inside of a response without one. Return None if there is
+    no error after all.
     """
     code = error.get("code") if isinstance(error, Mapping) else None
-    return (code if type(code) is int and 400 <= code < 600 else 500) if error else None
+    if not error:
+        return None
+    return code if type(code) is int and 400 <= code < 600 else 500
 
 
 def unreadable(what: str) -> ModelError:
-    """The failure of a response that is not in the provider's form."""
+    """Return the failure of a response that is not in the provider's form."""
     return ModelError(f"the response {what}", error_type="malformed_answer")
 
 
 def count_of(usage: Any, name: str) -> int:
-    """A number of tokens; 0 where it makes no sense."""
+    """Return a number of tokens. It is 0 if the number makes no sense."""
     count = usage.get(name) if isinstance(usage, Mapping) else None
     return count if type(count) is int and 0 <= count < 2**53 else 0
 
 
 def encodable(text: str) -> str:
-    """The text with the replacement character for what has no encoding."""
+    """Return the text with the replacement character for what has no encoding."""
     return (
         text
         if text.isascii()
@@ -116,7 +118,7 @@ def encodable(text: str) -> str:
 
 
 def joined(parts: list[Any]) -> str | None:
-    """The text of the parts; None where a part has none."""
+    """Return the text of the parts, or None if a part has none."""
     texts = [part.get("text") if isinstance(part, Mapping) else None for part in parts]
     known = [text for text in texts if isinstance(text, str)]
     return "".join(known) if len(known) == len(texts) else None
@@ -130,7 +132,7 @@ def _json(body: bytes) -> Any:
 
 
 def _error_fields(reply: Reply) -> tuple[str, str]:
-    """Type and code of an error, and its message, in either of the providers' forms."""
+    """Return type and code of an error, and its message, in either of the providers' forms."""
     body = _json(reply.body)
     error = body.get("error") if isinstance(body, dict) else None
     if isinstance(error, str):
@@ -149,8 +151,8 @@ def _error_fields(reply: Reply) -> tuple[str, str]:
 
 
 def _repeats(message: str, known: str, length: int, *, step: int = 1) -> bool:
-    """Whether the provider's message quotes so many characters of the question, which is content,
-    or of a key.
+    """Tell whether the provider's message quotes so many characters of the question or of a key.
+    The question is content.
     """
     return any(
         message[at : at + length] in known for at in range(0, len(message) - length + 1, step)
@@ -158,7 +160,7 @@ def _repeats(message: str, known: str, length: int, *, step: int = 1) -> bool:
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a response asks to wait, as a number or a date, if it can be read."""
+    """Return the seconds that a response asks to wait, as a number or a date, if readable."""
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         seconds = _seconds(headers.get(name, "").strip()[:64])
         if seconds is not None and math.isfinite(seconds) and seconds >= 0.0:

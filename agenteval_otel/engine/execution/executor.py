@@ -86,8 +86,8 @@ class Executor:
         criteria: Sequence[EvaluationCriteria],
         done: Callable[[Outcome], None],
     ) -> Callable[[], None]:
-        """Start an evaluation that does not run inline, on an event loop's thread; the function
-        returned cancels it.
+        """Start an evaluation that does not run inline, on an event loop's thread. Return a
+        function that cancels it.
 
         `done` is called once, later, on this thread: with the results, the exception that the
         evaluator raised, or an `EvaluationError`: ``timeout``, ``crashed`` (it ended its process),
@@ -122,15 +122,15 @@ class Executor:
         return started
 
     def close(self) -> None:
-        """End threads and processes when nothing waits for them; returns at once. Later evaluations
-        are done.
+        """End threads and processes when nothing waits for them. Returns at once. Later evaluations
+        are still done.
         """
         self._threads.close()
         if self._supervisor is not None:
             self._supervisor.close()
 
     def leave(self) -> None:
-        """At the process's exit: worker processes end with it, and no other is started."""
+        """Let worker processes end with this process, at its exit. No other is started."""
         if self._supervisor is not None:
             self._supervisor.leave()
 
@@ -188,7 +188,7 @@ class Executor:
         job.finish(outcome)
 
     def _leave(self, job: Job) -> bool:
-        """Remove the job from its load; False if not there."""
+        """Remove the job from its load. Return False if it is not there."""
         mode, job.mode = job.mode, None
         if mode is None:
             return False

@@ -38,7 +38,7 @@ Evaluators = dict[int, tuple[Evaluator, Mapping[str, str]]]
 
 
 def main(folder: str | None) -> None:
-    """Be the fork server; the host's end of the socket is standard input.
+    """Be the fork server. Standard input is the socket to the host.
 
     Args:
         folder: Where the host finds named modules, besides `sys.path`.
@@ -210,7 +210,7 @@ def _evaluated(
 
 
 def _take_signals() -> None:
-    """In a process that an evaluator forks: restore default signal handling, so that it can be
+    """Restore default signal handling in a process that an evaluator forks, so that it can be
     ended.
     """
     for number in _SIGNALS:

@@ -85,7 +85,7 @@ class Job:
 
 
 def result_of_plain(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run an evaluation to its end, on this thread; raises `Awaits` where it awaits.
+    """Run an evaluation to its end, on this thread. Raises `Awaits` if it awaits.
 
     What is no `Exception`, such as SystemExit, becomes an `EvaluationError` with the class's name.
     """
@@ -127,7 +127,7 @@ class EvaluatorState:
             self.mode = "thread"
 
     def recipe(self, evaluator: Evaluator) -> bytes:
-        """How another process makes an equal evaluator, as JSON; raises `NotPortable`."""
+        """Return how another process makes an equal evaluator, as JSON. Raises `NotPortable`."""
         if self._recipe is None:
             self._recipe = json.dumps(serialize_evaluator(evaluator)).encode()
         return self._recipe
@@ -141,8 +141,8 @@ class EvaluatorState:
         )
 
     def strike(self, reason: str) -> None:
-        """It overran its limit and did not stop, ended its process, or blocked the background
-        thread.
+        """Count a strike. It overran its limit and did not stop, ended its process, or blocked the
+        background thread.
         """
         self.strikes += 1
         self._may_become_inline = False
@@ -150,8 +150,8 @@ class EvaluatorState:
             self.log("evaluator_quarantined", f"{reason}, for the {MAX_STRIKES}rd time")
 
     def blocked(self, seconds: float) -> None:
-        """It blocked the background thread: it runs on a thread from now on, whatever its settings
-        say.
+        """Note that it blocked the background thread. From now on it runs on a thread, whatever its
+        settings say.
         """
         reason = f"it blocked the background thread for {seconds:.1f} s"
         self.log("evaluator_blocked", f"{reason}; it runs in a thread from now on")
@@ -160,7 +160,7 @@ class EvaluatorState:
         self.strike(reason)
 
     def ran_in_thread(self, cpu_s: float) -> None:
-        """An evaluator that proves cheap on a thread runs inline from now on."""
+        """Count a run on a thread. An evaluator that proves cheap there runs inline from now on."""
         if not self._may_become_inline or self.mode != "thread" or self.in_own_loop:
             return
         self._calls += 1
@@ -171,7 +171,7 @@ class EvaluatorState:
             self._calls = self._expensive = 0
 
     def ran_inline(self, cpu_s: float) -> None:
-        """An inline evaluator that stops being cheap goes to a thread for good (see
+        """Note an inline run. An evaluator that stops being cheap goes to a thread for good (see
         `INLINE_SAMPLE`).
 
         A single long call does not move it: a collection of the host's garbage may run in any call.

@@ -90,19 +90,19 @@ class Supervisor:
             self._jobs.put(job)
 
     def close(self) -> None:
-        """End the processes after the jobs that wait; returns at once. Later jobs are still done."""
+        """End the processes after the waiting jobs. Returns at once. Later jobs are still done."""
         self._closing = True
         self._jobs.put(None)
 
     def _forget(self) -> None:
-        """In a forked child of the host: let go of what belongs to the parent."""
+        """Let go of what belongs to the parent, in a forked child of the host."""
         for part in (self.server, self._worker):
             if part is not None:
                 part.channel.close()
         self._reset()
 
     def leave(self) -> None:
-        """At the host's end: the processes end with it, and nothing is started any more."""
+        """Let the processes end with the host, and start nothing any more."""
         self._not_before = math.inf
         for part in (self.server, self._worker):
             if part is not None:
@@ -126,7 +126,7 @@ class Supervisor:
         return deque(job for job in jobs if job is not None)
 
     def _serve(self, jobs: deque[Job]) -> None:
-        """Have these jobs done; each is delivered whatever happens."""
+        """Have these jobs done. Each is delivered whatever happens."""
         while jobs:
             try:
                 server = self._running_server()
@@ -155,7 +155,7 @@ class Supervisor:
         return self.server
 
     def _load(self, server: ForkServerClient, jobs: deque[Job]) -> None:
-        """Jobs of evaluators that cannot be loaded run elsewhere."""
+        """Load the jobs' evaluators. Jobs of evaluators that cannot be loaded run elsewhere."""
         for job in list(jobs):
             state = job.state
             if state.number not in server.problems:
@@ -205,8 +205,8 @@ class Supervisor:
                 return
 
     def _send(self, worker: WorkerHandle, jobs: deque[Job]) -> int:
-        """Send the first of these jobs, and say how many; leave out those that were cancelled or
-        have no JSON form.
+        """Send the first of these jobs, and return how many. Jobs that were cancelled, are
+        quarantined or have no JSON form are left out.
         """
         messages: list[bytes] = []
         size = 0
@@ -234,8 +234,8 @@ class Supervisor:
         return len(messages)
 
     def _answer(self, worker: WorkerHandle, job: Job, *, has_more: bool) -> Any:
-        """The answer to a job; raises `Gone` where the worker has ended, and the time-out of the
-        job.
+        """Return the answer to a job. Raises `Gone` if the worker has ended, and the time-out of
+        the job.
 
         The worker runs at the lowest priority: while it waits for the processor it gets up to four
         times the limit.
@@ -267,7 +267,7 @@ class Supervisor:
             server.end_worker()
 
     def _pause(self) -> None:
-        """The next fork server is started at once, later ones after a pause."""
+        """Set when the next fork server may start: at once the first time, later after a pause."""
         self._failures += 1
         pause_s = (
             0.0 if self._failures == 1 else min(_MAX_PAUSE_S, 2.0 ** min(self._failures - 2, 10))
@@ -285,7 +285,7 @@ class Supervisor:
 
 
 def _message(job: Job, before: Job | None) -> bytes:
-    """A job as three lines (see `wire`); raises where its input has no JSON form."""
+    """Return a job as three lines (see `wire`). Raises if its input has no JSON form."""
     criteria = b""
     encoded = b""
     if before is None or job.evaluation_input is not before.evaluation_input:
@@ -314,8 +314,8 @@ class WorkerHandle:
             raise Gone
 
     def is_starved(self, limit_s: float) -> bool:
-        """Whether it waits for the processor, or is stopped, and used less than half of the limit;
-        seen on Linux.
+        """Tell whether it waits for the processor, or is stopped, and used less than half of the
+        limit. This is seen on Linux.
         """
         try:
             with open(f"/proc/{self.pid}/stat", "rb") as file:
@@ -371,8 +371,8 @@ class ForkServerClient:
         self._send(line(["end"]))
 
     def end(self, patience_s: float) -> None:
-        """Close its socket, so that it ends; kill it if it does not; leave no zombie. Blocks until
-        then.
+        """Close its socket, so that it ends, and kill it if it does not. No zombie is left. Blocks
+        until then.
         """
         self.channel.close()
         if not self._ends_within(patience_s):
@@ -406,8 +406,8 @@ class ForkServerClient:
 def readable(
     channel: socket.socket, limit_s: float, gives_up: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Whether something arrives within the limit; time in which this process stood still does not
-    count.
+    """Tell whether something arrives within the limit. Time in which this process stood still does
+    not count.
     """
     poll = select.poll()
     poll.register(channel, select.POLLIN)
@@ -423,8 +423,8 @@ def readable(
 
 
 def _python() -> str:
-    """A Python of this version: the running program may be none (uWSGI, a program that embeds
-    Python).
+    """Return the path of a Python of this version. The running program may be none (uWSGI, a
+    program that embeds Python).
     """
     if not (hasattr(os, "fork") and hasattr(os, "posix_spawn")):
         raise NoWorkerProcess("this platform cannot fork")
@@ -439,7 +439,9 @@ def _python() -> str:
 
 
 def _spawn(python: str, descriptor: int) -> int:
-    """Start it with the descriptor as standard input and nothing else of ours; its process."""
+    """Start it with the descriptor as standard input and nothing else of ours. Return its process
+    id.
+    """
     environment = {
         name: value
         for name, value in os.environ.items()

@@ -58,13 +58,15 @@ class Threads:
             self._set_timer()
 
     def close(self) -> None:
-        """Have the threads end after the jobs that wait, without rest; returns at once."""
+        """Have the threads end after the jobs that wait, without rest. Returns at once."""
         self.closing.set()
         for _ in list(self._threads):  # they leave it when they end
             self.jobs.put(None)
 
     def may_end(self, thread: _Thread) -> bool:
-        """Whether the thread has to end: it was abandoned, or nothing waits and another one stays."""
+        """Tell whether the thread has to end. It has to if it was abandoned, or if nothing waits
+        and either another one stays or all are closed.
+        """
         with self._lock:
             is_needed = not self.jobs.empty() or not (
                 self.closing.is_set() or len(self._threads) > 1

@@ -49,8 +49,8 @@ class Lines:
         self._buffer = bytearray()
 
     def read(self, wait: Callable[[], bool]) -> Any:
-        """The next message; None where there is none and `wait` for the socket returns False.
-        Raises `Gone`.
+        """Return the next message, or None if there is none and `wait` for the socket returns
+        False. Raises `Gone`.
         """
         while (end := self._buffer.find(b"\n")) < 0:
             if not wait():
@@ -78,7 +78,7 @@ def decoded(message: bytes) -> list[Any]:
 
 
 def encode_answer(cpu_s: float, outcome: Any) -> bytes:
-    """The answer to a job; never raises."""
+    """Return the answer to a job. Raises nothing."""
     try:
         answer = line([cpu_s, *_encoded(outcome)])
         if len(answer) > _MAX_ANSWER_BYTES:
@@ -89,8 +89,8 @@ def encode_answer(cpu_s: float, outcome: Any) -> bytes:
 
 
 def answer_of(kind: Any, body: Any) -> Any:
-    """The results of the evaluation, or the exception that it raised; an unreadable answer is a
-    failure.
+    """Return the results of the evaluation, or the exception that it raised. An unreadable answer
+    is a failure.
     """
     try:
         if kind == _RESULTS:
@@ -164,8 +164,8 @@ class NotPortable(RunsHere):
 
 
 def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
-    """What `load_evaluator` needs to make an equal evaluator in another process, in JSON; raises
-    `NotPortable`.
+    """Return what `load_evaluator` needs to make an equal evaluator in another process, in JSON.
+    Raises `NotPortable`.
     """
     kind = type(evaluator)
     try:
@@ -198,7 +198,7 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
 
 
 def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
-    """The evaluator of a recipe, in another process; raises whatever its module or its class
+    """Return the evaluator of a recipe, in another process. Raises whatever its module or its class
     raises.
     """
     if recipe["main"] is not None:
@@ -227,7 +227,7 @@ def with_environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def _main() -> dict[str, str]:
-    """How `multiprocessing` loads the program's own file without running it."""
+    """Return how `multiprocessing` loads the program's own file without running it."""
     main = sys.modules.get(MAIN)
     spec = getattr(main, "__spec__", None)
     path = getattr(main, "__file__", None)

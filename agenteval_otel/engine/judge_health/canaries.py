@@ -26,11 +26,11 @@ class Canary(NamedTuple):
 
 
 def read_canaries(path: Path) -> tuple[Canary, ...]:
-    """The canaries of a JSONL file; blank lines are left out.
+    """Return the canaries of a JSONL file. Blank lines are left out.
 
     Raises:
         ConfigurationError: With the line: it cannot be read, is no JSON object, lacks ``labels`` or
-            has wrong fields; there are none, or more than 200.
+            has wrong fields. Or the file is too large, or there are no canaries or more than 200.
     """
     try:
         with path.open("rb") as file:

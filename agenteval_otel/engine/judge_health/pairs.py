@@ -63,7 +63,7 @@ class JudgedCriterion:
         return not any(self.states.values())
 
     def compare(self, check: Check, agrees: bool) -> Change | None:
-        """Add a comparison; the change that it causes."""
+        """Add a comparison, and return the change that it causes."""
         if check not in self._tracks:
             breach = BreachSettings(
                 false_alarm_every=self._settings.false_alarm_every,
@@ -82,7 +82,7 @@ class JudgedCriterion:
     def add_score(
         self, score: float, weight: float, length: int, unit: str | None = None
     ) -> tuple[bool, Change | None]:
-        """Add a score of an answer of this unit (`unit_of`), and return whether it completes the
+        """Add a score of an answer of this unit (`unit_of`). Return whether it completes the
         reference, and the change that it causes.
         """
         # As a number: ids may be long.
@@ -110,7 +110,7 @@ class JudgedCriterion:
 
 
 def agree(result: EvaluationResult, other: EvaluationResult, tolerance: float) -> bool | None:
-    """Whether two results agree; None where they cannot be compared."""
+    """Tell whether two results agree. Return None if they cannot be compared."""
     if result.passed is not None and other.passed is not None:
         return result.passed is other.passed
     if result.normalized is not None and other.normalized is not None:

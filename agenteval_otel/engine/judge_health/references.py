@@ -20,8 +20,8 @@ _FIELD: Final = "judge_health.reference"
 
 
 def read_references(path: Path | None) -> dict[Key, Counts]:
-    """The references of a file, none where it does not exist yet; `ConfigurationError` where it is
-    another file.
+    """Return the references of a file, or none if it does not exist yet. Raises
+    `ConfigurationError` if it cannot be read or is another file.
     """
     if path is None or not path.exists():
         return {}
@@ -37,7 +37,7 @@ def read_references(path: Path | None) -> dict[Key, Counts]:
 
 
 def write_references(path: Path, references: Mapping[Key, Counts]) -> None:
-    """Write them beside those that another process has written meanwhile; never half a file."""
+    """Write them beside those that another process wrote meanwhile. Never writes half a file."""
     every = read_references(path) | dict(references)
     rows = [dict(zip(_NAMES, key, strict=True)) | counts._asdict() for key, counts in every.items()]
     new = path.with_name(f"{path.name}.{os.getpid()}.new")

@@ -49,7 +49,7 @@ class ScoreWindow:
         self._since_reference = 0
 
     def add(self, score: float, weight: float, length: int, unit: Hashable = None) -> bool:
-        """Add a score from 0 to 1; True where it completes the reference."""
+        """Add a score from 0 to 1. Return True if it completes the reference."""
         self._scores.append((min(max(score, 0.0), 1.0), weight, length))
         self._units.append(unit)
         self._since_reference += 1
@@ -59,7 +59,7 @@ class ScoreWindow:
         return False
 
     def copied(self) -> ScoreWindow:
-        """A copy to compute with, while scores come."""
+        """Return a copy to compute with, while scores come."""
         other = ScoreWindow(0, self.reference)
         other._scores, other._since_reference = self._scores.copy(), self._since_reference
         other._units = self._units.copy()
@@ -69,14 +69,14 @@ class ScoreWindow:
         return counts_of(((score, weight) for score, weight, _ in self._scores), self._units)
 
     def drift(self) -> Drift | None:
-        """None until the reference and a window after it are complete."""
+        """Return the drift, or None until the reference and a window after it are complete."""
         if self.reference is None or self._since_reference < (self._scores.maxlen or 0):
             return None
         return drift_of(self.reference, self.counts())
 
     def length_correlation(self) -> float | None:
-        """Spearman's rank correlation of score and length, -1 to 1; None below 100 scores, or where
-        all are equal.
+        """Return Spearman's rank correlation of score and length, -1 to 1. Return None below 100
+        scores, or if all scores or all lengths are equal.
         """
         if len(self._scores) < 100:
             return None
@@ -113,11 +113,11 @@ def counts_of(
 
 
 def drift_of(reference: Counts, current: Counts) -> Drift:
-    """``sum (p - q) ln(p / q)`` over the bins that either has scores in, half a score added to
+    """Sum ``(p - q) ln(p / q)`` over the bins that either has scores in, half a score added to
     each.
 
     Without a change the index times ``n m / (n + m)`` is nearly chi-squared with one degree of
-    freedom less than there are bins; Wilson and Hilferty's approximation gives its quantile.
+    freedom less than there are bins. Wilson and Hilferty's approximation gives its quantile.
     """
     used = [at for at in range(BINS) if reference.weights[at] or current.weights[at]]
     freedom = len(used) - 1
@@ -138,7 +138,7 @@ def _shares(counts: Counts, used: Sequence[int]) -> list[float]:
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 0; equal values share the mean of theirs."""
+    """Return the ranks from 0. Equal values share the mean of theirs."""
     order = sorted(range(len(values)), key=values.__getitem__)
     result = [0.0] * len(values)
     start = 0

@@ -76,10 +76,10 @@ class JudgeHealthSettings(BaseModel, metaclass=FriendlyErrors):
 
     @property
     def asks(self) -> bool:
-        """Whether judges are asked anything on top."""
+        """Tell whether judges are asked anything on top."""
         return self.canaries is not None or self.repeat_share > 0.0
 
     def least(self, check: Check) -> float:
-        """The agreement that a check demands."""
+        """Return the agreement that a check demands."""
         shares = {CANARY: self.canary_agreement, PEOPLE: self.human_agreement}
         return shares.get(check, self.repeat_agreement)

@@ -153,7 +153,7 @@ class JudgeHealth(Capability):
         criteria: Sequence[EvaluationCriteria],
         emitter: Emitter | None,
     ) -> None:
-        """Watch the judges of a handler's evaluators; asks nothing yet.
+        """Watch the judges of a handler's evaluators. Nothing is asked yet.
 
         Raises:
             ConfigurationError: A canary's label is not on the scale of its criterion.
@@ -181,9 +181,7 @@ class JudgeHealth(Capability):
                     raise ConfigurationError(wrong, path="judge_health.canaries") from None
 
     def take_over(self, before: JudgeHealth) -> None:
-        """Continue with what another one has seen, where its settings are equal; otherwise start
-        anew.
-        """
+        """Continue with what another one has seen if its settings are equal, else start anew."""
         if before.settings == self.settings:
             self._lock = before._lock  # its last questions may still be under way
             with self._lock:
@@ -203,8 +201,8 @@ class JudgeHealth(Capability):
         before.close()
 
     def close(self, timeout_s: float = 0.0) -> bool:
-        """Ask nothing any more, and end the thread; a question that is under way ends by itself.
-        Returns at once, with True.
+        """Ask nothing any more, and end the thread. A question that is under way ends by itself.
+        Returns True at once.
         """
         self._is_closed = True
         self._worker.close(0.0)
@@ -214,7 +212,9 @@ class JudgeHealth(Capability):
     # ------------------------------------------------------------------------------------
 
     def marked(self, results: list[EvaluationResult]) -> list[EvaluationResult]:
-        """The results, those of judges that are not trusted marked; nearly always the same list."""
+        """Return the results, with those of judges marked that are not trusted. Nearly always it is
+        the same list.
+        """
         return [self._marked(result) for result in results] if self._is_distrusted else results
 
     def _marked(self, result: EvaluationResult) -> EvaluationResult:
@@ -230,7 +230,7 @@ class JudgeHealth(Capability):
         evaluation_input: EvaluationInput,
         results: Sequence[EvaluationResult],
     ) -> None:
-        """Note the results of one answer; asks for a second opinion where it is to be asked. Never
+        """Note the results of one answer. Ask for a second opinion if it is to be asked. Never
         waits or raises.
         """
         if not self.settings.enabled:
@@ -285,7 +285,7 @@ class JudgeHealth(Capability):
             self._worker.submit(partial(self._write, path, {key: judged.scores.reference}))
 
     def _note_model(self, model: str, answered: str) -> None:
-        """Count answers of a model or configuration that has not answered lately; providers
+        """Count answers of a model or configuration that has not answered lately. Providers
         alternate between a few.
         """
         models = self._models.setdefault(model, {})
@@ -340,7 +340,9 @@ class JudgeHealth(Capability):
         return self._watched.get((result.criterion_name, result.evaluator_version))
 
     def _judged_of(self, result: EvaluationResult) -> JudgedCriterion | None:
-        """What is watched of a result's criterion and judge; None where there are too many already."""
+        """Return what is watched of a result's criterion and judge. Return None if its judge is not
+        watched, or if there are too many already.
+        """
         watched = self._watched_of(result)
         if watched is None:
             return None
@@ -360,13 +362,18 @@ class JudgeHealth(Capability):
     # -------------------------------------------------------------------------------
 
     def _compare(self, check: Check, result: EvaluationResult, other: EvaluationResult) -> None:
-        """Compare a judge's result with another opinion of the same; a failure is not compared."""
+        """Compare a judge's result with another opinion of the same. A failure is not compared."""
         agrees = (
             agree(result, other, self.settings.tolerance) if result.status == "scored" else None
         )
         outcome: str = result.status
         if outcome == "scored":
-            outcome = "not_comparable" if agrees is None else "agreed" if agrees else "disagreed"
+            if agrees is None:
+                outcome = "not_comparable"
+            elif agrees:
+                outcome = "agreed"
+            else:
+                outcome = "disagreed"
         with self._lock:
             self._count(check, outcome)
             judged = self._judged_of(result)
@@ -462,8 +469,8 @@ class JudgeHealth(Capability):
         evaluation_input: EvaluationInput,
         watched: Sequence[Watched],
     ) -> list[EvaluationResult]:
-        """The results, none of them scored as an answer; calls and cost count as those of any
-        question.
+        """Return the results, none of them scored as an answer. Calls and cost count as those of
+        any question.
         """
         attach_marked(self._key)
         if (emitter := watched[0].emitter) is not None:
@@ -496,7 +503,7 @@ class JudgeHealth(Capability):
             self._broken("judge_health", error)
 
     def _evaluators(self) -> list[tuple[Any, list[Watched]]]:
-        """Each repeatable evaluator once, with the criteria that it scores."""
+        """Return each repeatable evaluator once, with the criteria that it scores."""
         grouped: dict[int, tuple[Any, list[Watched]]] = {}
         versions: dict[str | None, int] = {}
         for (_, version), watched in list(self._watched.items()):
@@ -509,7 +516,7 @@ class JudgeHealth(Capability):
     # ---------------------------------
 
     def agreements(self) -> dict[Labels, float]:
-        """The share of the last comparisons that agreed, by criterion, judge and check."""
+        """Return the share of the last comparisons that agreed, by criterion, judge and check."""
         with self._lock:
             return _chosen(
                 min,
@@ -521,7 +528,7 @@ class JudgeHealth(Capability):
             )
 
     def untrusted(self) -> dict[Labels, float]:
-        """1 while a check distrusts the judge, 0 once it does no more."""
+        """Return 1 while a check distrusts the judge, 0 once it does no more."""
         with self._lock:
             return _chosen(
                 max,
@@ -573,7 +580,7 @@ def _labels(judged: JudgedCriterion) -> Labels:
 
 
 def _bare(result: EvaluationResult) -> EvaluationResult:
-    """What is compared of it, without the content."""
+    """Return what is compared of it, without the content."""
     return copy_with(result, {"reasoning": None, "metadata": None, "judgement": None})
 
 

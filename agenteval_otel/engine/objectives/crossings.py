@@ -62,7 +62,7 @@ class ObjectiveCrossing(Value):
 
     @property
     def trace_id(self) -> str | None:
-        """The trace of the last verdict that failed, in hexadecimal digits."""
+        """Return the trace of the last verdict that failed, in hexadecimal digits."""
         return None if self.span is None else self.span.trace_id
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class Callbacks:
         self._waiting: deque[tuple[Callback, ObjectiveCrossing]] = deque()
 
     def submit(self, function: Callback, crossing: ObjectiveCrossing) -> None:
-        """Have the function called; returns at once, never raises."""
+        """Have the function called. Returns at once, and never raises."""
         if self._closed:
             self._on_failure(crossing.kind, RuntimeError("shut down"))
         elif len(self._waiting) >= MAX_WAITING:
@@ -145,14 +145,14 @@ class Callbacks:
                 self._on_failure(crossing.kind, RuntimeError("no thread can be started"))
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything was called; False when the time ran out."""
+        """Wait until everything was called. Return False if the time ran out."""
         if not self._worker.has_thread or threading.current_thread().name == self._worker.name:
             return not self._waiting  # nothing runs, or a callback flushes
         done = threading.Event()
         return self._worker.submit(done.set) and done.wait(timeout_s)
 
     def close(self, timeout_s: float) -> bool:
-        """`flush`, and call nothing more."""
+        """Wait as `flush` does, and call nothing more."""
         complete = self.flush(timeout_s)
         self._closed = True
         while self._waiting:
@@ -175,11 +175,11 @@ class Callbacks:
 
 
 def load_callback(value: Any, *, path: str) -> Callback | None:
-    """The function itself, or the one that ``module:function`` names; None stays None. Imports the
-    module.
+    """Return the function itself, or the one that ``module:function`` names. None stays None. The
+    module is imported.
 
     Raises:
-        ConfigurationError: It cannot be found or called; with the path.
+        ConfigurationError: It cannot be found or called. The error has the path.
     """
     if value is None:
         return None

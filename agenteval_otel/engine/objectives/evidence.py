@@ -186,15 +186,20 @@ class Evidence:
         """Bet on one verdict, and tell whether there is enough evidence.
 
         Args:
-            gain: What a bet of 1 brings at weight 1, at least -`worst`; 0 on average while the
-                objective is just held.
+            gain: What a bet of 1 brings at weight 1, at least -`worst`. It is 0 on average
+                while the objective is just held.
             share: The least probability of verdicts divided by this one's, above 0 and at most 2.
             unit: The conversation that the verdict is of. None if it depends on no other.
             cause: Why it failed, where that is known.
             at_s: When, in seconds.
         """
         # At an objective of 1 a bet on "below" cannot lose, and one failure proves it.
-        paid = gain * share / self._worst if self._worst > 0 else (inf if gain > 0 else 0.0)
+        if self._worst > 0:
+            paid = gain * share / self._worst
+        elif gain > 0:
+            paid = inf
+        else:
+            paid = 0.0
         self._follow_run(cause, at_s, paid)
         self._joined = [wealth + 1.0 for wealth in self._joined]
         if unit is None:

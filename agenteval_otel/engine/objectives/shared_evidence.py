@@ -218,7 +218,7 @@ class SharedEvidence:
                 self._run.booked = unit.value
 
     def _begin(self, key: Hashable, now_s: float) -> _OpenUnit | None:
-        """Open a unit. None where too many are open: it is not bet on."""
+        """Open a unit. Return None if too many are open: it is not bet on."""
         if len(self._open) >= _MOST_UNITS:
             return None
         unit = _OpenUnit(self._size.value, now_s + self._window.value_s)

@@ -38,8 +38,8 @@ class ParallelEvidence:
     def add(
         self, passed: npt.NDArray[np.bool_], share: npt.NDArray[np.float64] | float = 1.0
     ) -> npt.NDArray[np.bool_]:
-        """Add a verdict of each stream, shape (streams,); whether it has enough evidence. `share`
-        as in `Evidence`.
+        """Add a verdict of each stream, shape (streams,). Return whether each has enough evidence.
+        `share` is as in `Evidence`.
         """
         paid = (self._objective - passed) * share / (1.0 - self._objective)
         self._wealth = np.minimum((self._wealth + 1.0) * (1.0 + self._bets * paid), _LIMIT)
@@ -122,7 +122,7 @@ class ParallelLast:
         self._allowed = allowed_failures(objective)
 
     def add(self, passed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Add a verdict of each stream, shape (streams,); whether its objective is breached."""
+        """Add a verdict of each stream, shape (streams,). Return which objectives are breached."""
         failed = ~passed
         self._failures += failed.astype(np.int64) - self._failed[self._at]
         self._failed[self._at] = failed
@@ -140,11 +140,11 @@ def verdicts_to_alarm(
     most: int = 20_000,
     seed: int = 0,
 ) -> npt.NDArray[np.int64]:
-    """How many verdicts a drop to a pass rate takes to its alarm, evenly sampled: sorted, shape
-    (streams,).
+    """Return how many verdicts a drop to a pass rate takes to its alarm, evenly sampled. The
+    numbers are sorted, shape (streams,).
 
-    Those that do not alarm within `most` count as `most`. Without the evidence from before the
-    drop, which only helps; with `of_last`, of streams in which everything passed before.
+    Streams that do not alarm within `most` count as `most`. The evidence from before the drop is
+    left out, which only helps. With `of_last`, everything passed before in the streams.
     """
     detector: ParallelEvidence | ParallelLast
     if of_last is None:
@@ -164,7 +164,7 @@ def verdicts_to_alarm(
 
 
 def allowed_failures(objective: Objective) -> int:
-    """How many of the last `of_last` verdicts may fail without a breach, evenly sampled."""
+    """Return how many of the last `of_last` verdicts may fail without a breach, evenly sampled."""
     size = objective.of_last or 1
     passing = math.ceil(objective.share * size)
     # The product is rounded; what counts is the share itself, as the detector computes it.
@@ -181,8 +181,8 @@ class ByChance(NamedTuple):
 
 
 def by_chance(objective: Objective, failing: float) -> ByChance:
-    """Of an agent of which each verdict fails with this probability, above 0 and below 1; exact,
-    with even sampling.
+    """Compute `ByChance` for an agent of which each verdict fails with this probability. The
+    probability is above 0 and below 1. The result is exact with even sampling.
 
     A breach begins where the limit is reached, a pass leaves the last verdicts and a failure comes.
     """
@@ -194,7 +194,7 @@ def by_chance(objective: Objective, failing: float) -> ByChance:
 
 
 def _binomial(count: int, size: int, share: float) -> float:
-    """How likely exactly so many of `size` are."""
+    """Return how likely exactly `count` of `size` are, each with probability `share`."""
     if count > size:
         return 0.0
     ways = math.lgamma(size + 1) - math.lgamma(count + 1) - math.lgamma(size - count + 1)

@@ -55,7 +55,7 @@ class LastVerdicts:
 
     @property
     def share(self) -> float:
-        """The weighted share that passes; 1 without verdicts."""
+        """Return the weighted share that passes. It is 1 without verdicts."""
         return self._passed / self._total if self._total else 1.0
 
     def clear(self) -> None:
@@ -76,7 +76,7 @@ class LastVerdicts:
         self._sum(weight, 1)
 
     def estimate(self) -> Estimate | None:
-        """The share with its 95 % interval by units; None without verdicts."""
+        """Return the share with its 95 % interval by units, or None without verdicts."""
         sums = UnitSums()
         for weight, unit in zip(self._weights, self._units, strict=True):
             sums.add(float(weight > 0), abs(weight) / _UNIT, unit or None)
@@ -186,7 +186,7 @@ class Track:
         self.evidence = self._new_evidence()
 
     def add(self, verdict: ObjectiveVerdict, now_s: float) -> ObjectiveCrossing | None:
-        """Add a verdict at this time (monotonic seconds); returns the crossing or reminder that it
+        """Add a verdict at this time (monotonic seconds). Return the crossing or reminder that it
         causes.
         """
         probability = max(verdict.probability, LEAST_COUNTED)
@@ -233,8 +233,8 @@ class Track:
         )
 
     def begins_to_repeat(self) -> bool:
-        """Tell whether a thousand verdicts have now come of conversations that were known before:
-        hardly anything is learnt from them. True once, until a conversation begins.
+        """Tell whether a thousand verdicts have now come of conversations that were known before.
+        Hardly anything is learnt from them. It is True once, until a conversation begins.
         """
         repeats = self._size.repeated >= _MANY_OF_ONE
         before = self._repeats
@@ -242,7 +242,7 @@ class Track:
         return repeats and not before
 
     def is_shown(self, now_s: float) -> bool:
-        """Whether metrics show a breach at this time (monotonic seconds)."""
+        """Tell whether metrics show a breach at this time (monotonic seconds)."""
         return self.breached or now_s < self._shown_until
 
     def settle(self, now_s: float) -> None:
@@ -253,7 +253,7 @@ class Track:
     def _has_evidence(
         self, verdict: ObjectiveVerdict, probability: float, unit: int | None, now_s: float
     ) -> bool:
-        """Bet on a verdict; whether the evidence suffices for a breach, or for its end."""
+        """Bet on a verdict. Return whether the evidence suffices for a breach, or for its end."""
         if self._least.add(max(verdict.least, LEAST_COUNTED)):
             self.evidence, self._seen = self._new_evidence(), 0
         self._seen += 1
@@ -276,7 +276,7 @@ class Track:
         return enough and self._seen >= self._settings.minimum
 
     def _new_evidence(self) -> Evidence:
-        """Of a recovery while the objective is breached, else of a breach."""
+        """Return evidence of a recovery while the objective is breached, else of a breach."""
         if self.breached:
             worst = self._objective
             enough = self._settings.recover_after
@@ -311,7 +311,7 @@ class Tracks:
         self._from_outside = 0
 
     def items(self) -> ItemsView[tuple[str | None, str, Objective], Track]:
-        """Every track by its agent, criterion and objective; under `lock`."""
+        """Return every track by its agent, criterion and objective. The caller holds `lock`."""
         return self._known.items()
 
     def agent(self, name: str | None) -> str | None:
@@ -322,9 +322,9 @@ class Tracks:
         return admitted
 
     def shared_sums(self, now_s: float) -> dict[tuple[str, str | None], SharedSums]:
-        """Return what processes share by criterion and agent, at this time (monotonic seconds); under
-        `lock`. Several objectives of one criterion have the same sums, and a reload keeps them: none
-        may fall.
+        """Return what processes share by criterion and agent, at this time (monotonic seconds). The
+        caller holds `lock`. Several objectives of one criterion have the same sums, and a reload
+        keeps them: none may fall.
         """
         for track in self._known.values():
             track.settle(now_s)
@@ -333,8 +333,8 @@ class Tracks:
     def of(
         self, agent: str | None, criterion: str, objective: Objective, now_s: float = 0.0
     ) -> Track | None:
-        """The track; None where agents from outside have too many already. `now_s` is the time
-        (monotonic seconds).
+        """Return the track, or None if agents from outside have too many already. `now_s` is the
+        time (monotonic seconds).
         """
         key = (agent, criterion, objective)
         track = self._known.get(key)

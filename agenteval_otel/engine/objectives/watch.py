@@ -115,11 +115,11 @@ class Objectives(Capability):
         baseline_rate: float = 1.0,
         least_probability: float | None = None,
     ) -> None:
-        """Add the verdicts of one answer, on the background thread; emits and calls back where they
+        """Add the verdicts of one answer, on the background thread. Emit and call back if they
         change something.
 
-        `least_probability` is that of any sampled answer, None if the sampler does not know it;
-        `baseline_rate` the least with which a sampled answer reaches escalated evaluators.
+        `least_probability` is that of any sampled answer, None if the sampler does not know it.
+        `baseline_rate` is the least with which a sampled answer reaches escalated evaluators.
         """
         if not self.settings.breach.enabled:
             return
@@ -130,11 +130,11 @@ class Objectives(Capability):
             self._broken("objectives", error)
 
     def states(self) -> dict[tuple[str, str | None], tuple[bool, float | None]]:
-        """By criterion and agent: whether it is breached, and the evidence for a breach
-        (`METRIC_OBJECTIVE_EVIDENCE`).
+        """Return whether each is breached, and the evidence for a breach, by criterion and agent.
+        The evidence is that of `METRIC_OBJECTIVE_EVIDENCE`.
 
-        The evidence is None where `of_last` asks for none. Of several objectives of one criterion
-        the worst. Any thread; takes the lock of the tracks.
+        The evidence is None if `of_last` asks for none. Of several objectives of one criterion the
+        worst counts. Any thread. It takes the lock of the tracks.
         """
         states: dict[tuple[str, str | None], tuple[bool, float | None]] = {}
         now_s = time.monotonic()
@@ -153,8 +153,8 @@ class Objectives(Capability):
         return states
 
     def shared(self) -> dict[tuple[str, str | None], SharedState]:
-        """Return the sums that a rule adds over processes, by criterion and agent. Any thread; takes
-        the lock of the tracks.
+        """Return the sums that a rule adds over processes, by criterion and agent. Any thread. It
+        takes the lock of the tracks.
         """
         now_s = time.monotonic()
 
@@ -174,7 +174,7 @@ class Objectives(Capability):
             }
 
     def take_over(self, before: Objectives) -> None:
-        """Continue with the tracks of another one, where its `breach` settings are equal; otherwise
+        """Continue with the tracks of another one if its `breach` settings are equal, otherwise
         start anew.
         """
         if before.settings.breach == self.settings.breach:

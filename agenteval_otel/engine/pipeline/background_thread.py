@@ -95,7 +95,7 @@ class BackgroundThread(EvaluationThread):
         self._awake: asyncio.Event | None = None
 
     def wake(self, *, linger: bool) -> None:
-        """Wake the loop, from any thread; with `linger` it gathers calls for a moment before it
+        """Wake the loop, from any thread. With `linger` it gathers calls for a moment before it
         starts on them.
         """
         if self.sleeping:  # else it updates `beat` itself, or is blocked
@@ -111,7 +111,7 @@ class BackgroundThread(EvaluationThread):
             loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
 
     def close(self, *, at_once: bool = False) -> None:
-        """Make it end when the queue is empty; with `at_once`, without finishing calls under
+        """Make it end when the queue is empty. With `at_once` it does not finish calls under
         evaluation.
         """
         self._closing = True
@@ -119,7 +119,7 @@ class BackgroundThread(EvaluationThread):
         self.wake(linger=False)
 
     def is_busy(self) -> bool:
-        """Whether a heartbeat is to be expected: work is under way, or waits to be taken."""
+        """Tell whether a heartbeat is to be expected: work is under way, or waits to be taken."""
         return (
             bool(self._present) or bool(self.running) or (not self.sleeping and bool(self._queue))
         )
@@ -128,7 +128,7 @@ class BackgroundThread(EvaluationThread):
         return [*list(self._present.values()), *list(self.running.values())]
 
     def present_task(self) -> Any:
-        """The task that runs at this moment, asked from another thread."""
+        """Return the task that runs at this moment, asked from another thread."""
         return asyncio.current_task(self._loop) if self._loop is not None else None
 
     def _rise(self, after_s: float) -> None:
@@ -215,7 +215,7 @@ class BackgroundThread(EvaluationThread):
                 timer.cancel()
 
     def _beat(self, *, is_pending: bool) -> None:
-        """Give a sign of life, and log that the platform froze the process while answers were pending:
+        """Give a sign of life. Log if the platform froze the process while answers were pending:
         the next time it may not go on.
         """
         now_s = time.monotonic()
@@ -228,8 +228,8 @@ class BackgroundThread(EvaluationThread):
             )
 
     def _look_after_s(self, *, has_room: bool) -> float | None:
-        """When to check again without being woken; with calls under evaluation, checks keep `beat`
-        current.
+        """Return when to check again without being woken. With calls under evaluation, checks keep
+        `beat` current.
         """
         if not has_room:
             return _ROOM_AGAIN_S
@@ -278,7 +278,9 @@ class BackgroundThread(EvaluationThread):
             self._idle_s += self._rested - now
 
     def _done(self, call: Any, outcome: str | Awaitable[str]) -> None:
-        """Take the outcome of a call of the present list, or an awaitable for it; once per call."""
+        """Take the outcome of a call of the present list, or an awaitable for it. It is called once
+        per call.
+        """
         if self.superseded and asyncio.iscoroutine(outcome):
             outcome.close()  # this loop ends: the call is taken back, and the next thread goes on
             return
@@ -306,8 +308,8 @@ class BackgroundThread(EvaluationThread):
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what still runs and let it end: asyncio complains on the host's stderr of tasks that
-    are pending.
+    """Cancel what still runs and let it end. Otherwise asyncio complains on the host's stderr of
+    tasks that are pending.
     """
     tasks = asyncio.all_tasks(loop)
     for task in tasks:

@@ -34,12 +34,10 @@ class Stall(Protocol):
     """What to do when the background thread is held up; called on the watchdog's thread."""
 
     def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
-        """Find, log and move what holds the thread for so long; returns it, where it is an
-        evaluator.
-        """
+        """Find, log and move what holds the thread for so long. Return it if it is an evaluator."""
 
     def take_over(self, call: Any, blamed: Any, held_s: float) -> Taken:
-        """Say who goes on with a call that was under way; for the next thread, make it ready to be
+        """Say who goes on with a call that was under way. For the next thread, make it ready to be
         processed again.
         """
 
@@ -56,7 +54,7 @@ class Dispatcher(Component, contract="dispatcher"):
         on_work: Callable[[int, float], None] = lambda calls, seconds: None,
         on_stall: Stall | None = None,
     ) -> None:
-        """Set what is done with calls; starts no thread yet.
+        """Set what is done with calls. No thread is started yet.
 
         `has_room` is asked before each list of calls, `on_work` takes the calls processed in a row
         and the seconds.
@@ -64,18 +62,18 @@ class Dispatcher(Component, contract="dispatcher"):
         raise NotImplementedError
 
     def submit(self, call: Any, size_bytes: int) -> bool:
-        """Take a call, on the caller's thread, without blocking; False when it was dropped (and
-        settled as such).
+        """Take a call, on the caller's thread, without blocking. Return False if it was dropped
+        (and settled as such).
         """
         raise NotImplementedError
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until all calls taken before are settled; False when the time ran out."""
+        """Wait until all calls taken before are settled. Return False if the time ran out."""
         raise NotImplementedError
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Take no more calls, wait for those taken, settle the rest as dropped; False when some
-        were dropped.
+        """Take no more calls, wait for those taken, and settle the rest as dropped. Return False if
+        some were dropped.
         """
         raise NotImplementedError
 
@@ -85,8 +83,8 @@ class Dispatcher(Component, contract="dispatcher"):
         """
 
     def state(self) -> dict[str, int]:
-        """Gauges of the queue: ``size`` in calls, of which ``waiting`` have not begun, ``bytes``
-        and ``max_bytes``.
+        """Return the gauges of the queue, ``size``, ``waiting``, ``bytes`` and ``max_bytes``. The
+        size is in calls, of which those ``waiting`` have not begun.
         """
         return {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 0}
 
@@ -164,7 +162,7 @@ _INLINE_LOOP: Final = LoopThread(
 
 
 def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:
-    """The processing of lists whose calls have nothing to do with each other."""
+    """Return the processing of lists whose calls have nothing to do with each other."""
 
     def processed(calls: Sequence[Any], done: Done, pause: Callable[[], None]) -> None:
         for call in calls:
@@ -198,8 +196,8 @@ class DaemonExecutor(ThreadPoolExecutor):
         self._closed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a function on one of the threads; raises RuntimeError where it was shut down, or too
-        much waits.
+        """Run a function on one of the threads. Raises RuntimeError if it was shut down, too much
+        waits, or no thread can be started.
         """
         future: Future[Any] = Future()
         evaluation = EVALUATION.get()
@@ -215,8 +213,8 @@ class DaemonExecutor(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more; the threads end after what waits. Never waits itself: what hangs would hold
-        the exit.
+        """Take no more. The threads end after what waits. It never waits itself: what hangs would
+        hold the exit.
         """
         self._closed = True
         self._worker.close(0.0)

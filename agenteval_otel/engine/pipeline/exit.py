@@ -23,7 +23,7 @@ LIVE: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def living() -> list[Any]:
-    """Everything in `LIVE`, also while another thread adds to it."""
+    """Return everything in `LIVE`, also while another thread adds to it."""
     return [pipeline for reference in LIVE.valuerefs() if (pipeline := reference()) is not None]
 
 
@@ -39,8 +39,8 @@ reset_in_child(_elsewhere.clear)
 
 
 def watch_answer() -> None:
-    """Watch the exit from the first answer on, and SIGTERM from the first on the main thread; for
-    each answer until `WATCHED`.
+    """Watch the exit from the first answer on, and SIGTERM from the first on the main thread. It is
+    called for each answer until `WATCHED`.
     """
     if not _elsewhere:
         watch_exit()
@@ -55,7 +55,7 @@ def watch_answer() -> None:
 
 
 def watch_exit() -> None:
-    """Register, or do so anew: exit handlers run last in, first out, and ours runs before those of
+    """Register, or do so anew. Exit handlers run last in, first out, and ours runs before those of
     the application.
     """
     if _ENDING:
@@ -81,8 +81,8 @@ def _finalize_with(util: Any) -> None:
 
 
 def _watch_pool_worker(process: Any) -> None:
-    """Deliver before a child of billiard's pool ends: by `os._exit`, with no finalizer, after its
-    `on_exit`. Celery runs its tasks in such children.
+    """Deliver before a child of billiard's pool ends. It ends by `os._exit`, with no finalizer,
+    after its `on_exit`. Celery runs its tasks in such children.
     """
     pool = sys.modules.get("billiard.pool")
     worker = getattr(process, "_target", None)
@@ -141,13 +141,13 @@ _INIT = 1
 
 
 def wish_for_sigterm(wanted: bool) -> None:
-    """Say whether the first answer may have SIGTERM handled; `handle_sigterm` does it at once."""
+    """Say whether the first answer may have SIGTERM handled. `handle_sigterm` does it at once."""
     _wanted[:] = [wanted]
 
 
 def handle_sigterm(wanted: bool, *, is_asked: bool = False) -> None:
-    """Handle SIGTERM from now on, or no longer: deliver or count what is pending, at most for
-    `shutdown_timeout_s`.
+    """Handle SIGTERM from now on, or no longer. What is pending is delivered or counted, at most
+    for `shutdown_timeout_s`.
 
     A handler that the host has is called as well and decides what becomes of the process. Without
     one the process then ends of the signal, and at once of a second one. A signal that the host
@@ -170,8 +170,8 @@ def handle_sigterm(wanted: bool, *, is_asked: bool = False) -> None:
 
 
 def _is_foreign(handler: Any) -> bool:
-    """Tell whether code that is not Python, such as uWSGI, has installed a handler since Python looked,
-    as Linux tells.
+    """Tell whether code that is not Python, such as uWSGI, has installed a handler since Python
+    looked. Linux tells that.
     """
     if handler is not signal.SIG_DFL:
         return False
@@ -218,8 +218,8 @@ def _on_sigterm(number: int, frame: Any) -> None:
 
 
 def _within_time(*, last: bool) -> None:
-    """Deliver on another thread: the one that the signal interrupted may hold a lock that is needed
-    for it.
+    """Deliver on another thread. The thread that the signal interrupted may hold a lock that is
+    needed for it.
     """
     done = _thread.allocate_lock()
     done.acquire()

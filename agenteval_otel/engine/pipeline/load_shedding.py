@@ -129,7 +129,7 @@ class LoadShedder:
         self._loop_lag.reset()
 
     def thin(self, decision: SamplingDecision, randomness: int) -> SamplingDecision:
-        """Apply `keep` to a final decision that samples; on any thread, never raises."""
+        """Apply `keep` to a final decision that samples. Any thread. Never raises."""
         keep = self.keep
         if keep is None:
             return decision
@@ -142,7 +142,7 @@ class LoadShedder:
         return thinned(decision, randomness, keep)
 
     def look(self) -> bool:
-        """Measure, and reduce or recover if due; returns whether it has to be called again."""
+        """Measure, and reduce or recover if due. Return whether it has to be called again."""
         now = self._clock()
         work = self._work()
         if self._began_at is None:
@@ -153,8 +153,8 @@ class LoadShedder:
         return work.queued > 0 or self.level != FULL
 
     def gauges(self) -> dict[str, float]:
-        """``level``, ``drain_time`` and, where a loop is known, ``loop_lag`` of the last minute;
-        from any thread.
+        """Return ``level``, ``drain_time`` and, if a loop is known, ``loop_lag`` of the last
+        minute. Any thread.
         """
         gauges = {"level": float(self.level), "drain_time": self._work().drain_s}
         if late := self._loop_lag.since(self._clock() - _GAUGE_WINDOW_S):
@@ -177,8 +177,8 @@ class LoadShedder:
         return self._lag(now, work)
 
     def _takes_too_long(self, bound_s: float) -> bool:
-        """Whether the drain time was above its bound for a second, and does not fall fast enough by
-        itself.
+        """Tell whether the drain time exceeded its bound for a second, and does not fall fast
+        enough by itself.
         """
         if len(self._drain) < _LOOKS_ABOVE or min(drain_s for _, drain_s in self._drain) <= bound_s:
             return False
@@ -188,7 +188,7 @@ class LoadShedder:
         return fallen_s <= 0 or (last_s - bound_s) * took_s > bound_s * fallen_s
 
     def _lag(self, now: float, work: Work) -> _Overload | None:
-        """The host's loop lag, where it exceeds its bound and evaluation may be the cause."""
+        """Return the host's loop lag if it exceeds its bound and evaluation may be the cause."""
         bound_s = self.settings.max_loop_lag_s
         late = self._loop_lag.since(max(now - _LAG_WINDOW_S, self._moved_at))
         is_starting = self._began_at is not None and now - self._began_at < self.settings.grace_s
@@ -290,12 +290,17 @@ class LoadShedder:
         self.level = level
         self._rate = rate
         self.skip_models = level >= NO_MODEL_CALLS
-        self.keep: float | None = None if level == FULL else 0.0 if level == OFF else rate
+        if level == FULL:
+            self.keep: float | None = None
+        elif level == OFF:
+            self.keep = 0.0
+        else:
+            self.keep = rate
 
 
 def thinned(decision: SamplingDecision, randomness: int, share: float) -> SamplingDecision:
-    """The decision with `share` of its probability, or a decision not to sample with the outcome
-    ``shed``.
+    """Return the decision with `share` of its probability. The rest is not sampled, with the
+    outcome ``shed``.
 
     The response's own randomness decides where it decided before, so that a smaller share is part
     of a larger one. Randomness at or above the probability shows a sampler that used other numbers:
@@ -334,11 +339,11 @@ class CostMeter:
         self._answers = 0
 
     def note(self, answers: int, seconds: float, elsewhere_s: Mapping[str, float]) -> None:
-        """The background thread took so long for some answers, and started so many seconds of
-        evaluations for them.
+        """Note how long the background thread took for some answers. For them it started
+        evaluations of `elsewhere_s` seconds.
 
-        The first answers are left out, others count as four times the mean at most: a first call
-        may import a library.
+        The thread's seconds for the first answers are left out, others count as four times the mean
+        at most: a first call may import a library.
         """
         is_first, self._answers = self._answers == 0, self._answers + answers
         weight = 1.0 - (1.0 - _WEIGHT) ** answers
@@ -353,8 +358,8 @@ class CostMeter:
             self._inline_s = mean_s + weight * (min(per_answer_s, _MAX_FACTOR * mean_s) - mean_s)
 
     def drain_s(self, queued: int, waiting_s: Mapping[str, float]) -> float:
-        """Estimated seconds until all is done: by the background thread and, side by side, in the
-        executions.
+        """Return the estimated seconds until all is done. The background thread and the executions
+        work side by side.
         """
         elsewhere = (
             (queued * self._elsewhere_s[mode] + seconds) / self._at_once[mode]
@@ -379,7 +384,9 @@ class LoopLag:
         )
 
     def note(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measure this loop for the next seconds; on the loop's own thread, never raises."""
+        """Measure this loop for the next seconds. It is called on the loop's own thread, and never
+        raises.
+        """
         try:
             if loop not in self._until:
                 for closed in [other for other in self._until if other.is_closed()]:

@@ -90,8 +90,8 @@ class PendingAnswer:
         self.size_bytes = _ANSWER_BYTES + kept_bytes(self._packed) + kept_bytes(self.keys)
 
     def is_about(self, prompt: str | None) -> bool:
-        """Whether this is its question: equal but for case, Unicode form and whitespace; None is
-        any.
+        """Tell whether this is its question: equal but for case, Unicode form and whitespace. None
+        is any.
         """
         if prompt is None:
             return True
@@ -104,8 +104,8 @@ class PendingAnswer:
         return erasure.concerns_input(unpacked(self._packed), self._started_ns)
 
     def call(self, settings: HandlerSettings, truth: LateTruth) -> tuple[CapturedCall, int]:
-        """What the pipeline takes, and about how many bytes it keeps alive. It has no outcome: the
-        answer has one.
+        """Return what the pipeline takes, and about how many bytes it keeps alive. The call has no
+        outcome: the answer has one.
         """
         call = CapturedCall(settings, self.agent)
         call.late = self
@@ -126,8 +126,8 @@ class PendingAnswer:
         return call, _CALL_BYTES + kept_bytes(call.input)
 
     def completed(self, outcome: RunOutcome) -> RunOutcome:
-        """The results that were missing, each as likely as it was then; a part of the answer has no
-        overall score.
+        """Return the results that were missing, each as likely as it was then. A part of the answer
+        has no overall score.
         """
         results = [
             copy_with(result, dict(zip(("probability", "sampling_reason"), facts, strict=True)))
@@ -207,7 +207,7 @@ class PendingAnswers(Capability):
         sampled: Mapping[str, Any],
         least: float | None,
     ) -> None:
-        """Keep an answer if evaluators lack its ground truth; on the background thread, raises
+        """Keep an answer if evaluators lack its ground truth, on the background thread. Raises
         nothing.
         """
         window_s = self._by_agent.get(call.agent, self._window_s)
@@ -241,22 +241,18 @@ class PendingAnswers(Capability):
         return None
 
     def take(self, keys: Iterable[Any], truth: LateTruth) -> PendingAnswer | str | None:
-        """The answer for the first known of these ids; or why the truth is not used: ``repeated``,
-        ``contradicted`` (an earlier one was used) or ``other_question``. None if no such answer
-        waits.
+        """Return the answer for the first known of these ids, or why the truth is not used. The
+        reasons are ``repeated``, ``contradicted`` (an earlier, different one was used) and
+        ``other_question``. Return None if no such answer waits.
         """
         self.expire()
         with self._lock:
             answer = next((self._places[key] for key in keys if key in self._places), None)
             if answer is None:
                 before = next((self._joined[key] for key in keys if key in self._joined), None)
-                return (
-                    None
-                    if before is None
-                    else "repeated"
-                    if before == truth.digest
-                    else "contradicted"
-                )
+                if before is None:
+                    return None
+                return "repeated" if before == truth.digest else "contradicted"
             if not answer.is_about(truth.prompt):
                 return "other_question"
             self._remove(answer)
@@ -277,7 +273,7 @@ class PendingAnswers(Capability):
                     self._count("shutdown" if all_of_them else "expired")
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
-        """Let the answers go that an erasure is about, and return how many."""
+        """Remove the answers that match the erasure, and return how many."""
         with self._lock:
             every = [answer for answers in self._by_window.values() for answer in answers.values()]
             concerned = [answer for answer in every if answer.is_concerned(erasure)]
@@ -325,7 +321,7 @@ def _lacks_truth(skip_reason: str | None) -> bool:
 
 
 def _keys(call: CapturedCall, evaluation_input: EvaluationInput) -> list[Any]:
-    """The ids that lead to it; the trace and the conversation to their newest answer."""
+    """Return the ids that lead to it. Trace and conversation lead to their newest answer."""
     span = call.span_context
     keys: list[Any] = (
         [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]

@@ -90,17 +90,15 @@ class CallSource(Protocol):
     """Makes calls of what comes in later than they end, as a span processor does."""
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Submit what has come so far, `last` also what is incomplete; False where the time ran
-        out.
+        """Submit what has come so far, with `last` also what is incomplete. Return False if the
+        time ran out.
         """
 
     def state(self) -> dict[str, int]:
-        """What waits, as `Dispatcher.state` says it: ``size``, ``bytes`` and ``max_bytes``."""
+        """Return what waits, as `Dispatcher.state` does: ``size``, ``bytes`` and ``max_bytes``."""
 
     def erase(self, erasure: Erasure) -> int:
-        """Give up what waits and is concerned, and return its number; blocks. May raise
-        `StorageError`.
-        """
+        """Delete what waits and matches, and return how many. Blocks. May raise `StorageError`."""
 
 
 class Pipeline:
@@ -256,8 +254,8 @@ class Pipeline:
         capture: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
     ) -> HandlerSettings:
-        """The settings of one handler: its own, then the agent's, then the pipeline's; raises
-        ConfigurationError.
+        """Return the settings of one handler: its own, then the agent's, then the pipeline's.
+        Raises ConfigurationError.
 
         The agent and its criteria are the operator's own names from now on.
         """
@@ -298,32 +296,36 @@ class Pipeline:
         return settings
 
     def handler_of(self, agent: str) -> str:
-        """Return whose settings apply to an agent from outside: its own, or ``_other`` for all
-        agents that the settings do not name.
+        """Return whose settings apply to an agent from outside. They are its own, or ``_other`` for
+        all agents that the settings do not name.
         """
         return agent if agent in self.agents else OTHER
 
     def state(self) -> dict[str, int]:
-        """The dispatcher's gauges; answers that wait for the sidecar are of its ``size``."""
+        """Return the dispatcher's gauges. Answers that wait for the sidecar are part of its
+        ``size``.
+        """
         state = dict(self.dispatcher.state())
         state["size"] += 0 if self.events is None else self.events.waiting
         return state
 
     def has_room(self) -> bool:
-        """Whether the queue is less than half full: callers that can wait or retry hold back early."""
+        """Tell whether the queue is at most half full. Callers that can wait or retry hold back
+        early.
+        """
         state = self.dispatcher.state()
         return bool(state.get("bytes", 0) * 2 <= state.get("max_bytes", 1))
 
     def keep_unsampled(self, window_s: float) -> None:
-        """Keep calls that were not sampled, in case that feedback asks for them; before a handler
-        is bound.
+        """Keep calls that were not sampled, in case that feedback asks for them. It is called
+        before a handler is bound.
         """
         self.unsampled_calls = UnsampledCalls(window_s, self._settle)
         self.shared = replace(self.shared, keeps_unsampled=True)
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
-        """Give up what waits and is concerned, by what it is; what is queued already is left to
-        `deliver`. Blocks.
+        """Delete what waits and matches, and return how much, by what it is. What is queued already
+        is left to `deliver`. Blocks.
         """
         counts = self.capabilities.erase(erasure)
         if self.unsampled_calls is not None:
@@ -340,31 +342,33 @@ class Pipeline:
         return tuple(self._providers.values())
 
     def submit(self, call: CapturedCall, size_bytes: int) -> bool:
-        """Hand a finished call to the dispatcher, on the caller's thread; never blocks. False where
-        it was dropped.
+        """Hand a finished call to the dispatcher, on the caller's thread. Never blocks. Return
+        False if it was dropped.
         """
         if not WATCHED:
             watch_answer()
         return self.dispatcher.submit(call, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:
-        """Whether everything taken before is evaluated, stored, exported and called back within the
-        time; blocks.
+        """Wait until everything taken before is evaluated, stored, exported and called back. Return
+        whether it is within the time. Blocks.
         """
         deadline = time.monotonic() + timeout_s
         drained = self._drain(deadline)
         return self.deliver(max(0.0, deadline - time.monotonic())) and drained
 
     def deliver(self, timeout_s: float) -> bool:
-        """`flush` of the calls that were submitted; what waits for the end of its trace goes on
-        waiting.
+        """Wait as `flush` does, for the calls that were submitted. What waits for the end of its
+        trace goes on waiting.
         """
         deadline = time.monotonic() + timeout_s
         evaluated = self.dispatcher.flush(timeout_s)
         return self.export(max(0.0, deadline - time.monotonic())) and evaluated
 
     def export(self, timeout_s: float, *, with_metrics: bool = True) -> bool:
-        """`deliver` what was evaluated; calls that wait for their evaluation go on waiting."""
+        """Wait as `deliver` does, for what was evaluated. Calls that wait for their evaluation go
+        on waiting.
+        """
         deadline = time.monotonic() + timeout_s
         exported = self._flush_emitters(deadline, with_metrics=with_metrics)
         sent = self.events is None or self.events.flush(max(0.0, deadline - time.monotonic()))
@@ -376,8 +380,8 @@ class Pipeline:
         return exported and sent and called and saved and not unsaved
 
     def retire(self) -> None:
-        """Another pipeline takes over: what was taken is still delivered, then no thread is left.
-        Returns at once.
+        """Let another pipeline take over. What was taken is still delivered, then no thread is
+        left. Returns at once.
         """
         self.capabilities.drain("reload")
         self.dispatcher.retire()
@@ -387,8 +391,8 @@ class Pipeline:
         self.executor.close()
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Take no more calls, deliver what was taken, count the rest as dropped; True when nothing
-        was.
+        """Take no more calls, deliver what was taken, and count the rest as dropped. Return True if
+        nothing was dropped and everything was exported and saved.
         """
         deadline = time.monotonic() + timeout_s
         drained = self._drain(time.monotonic() + timeout_s / 4, last=True)
@@ -430,7 +434,7 @@ class Pipeline:
         )
 
     def _state(self) -> dict[str, int]:
-        """The queue's gauges, with what waits before it for the end of its trace."""
+        """Return the queue's gauges, with what waits before it for the end of its trace."""
         state = self.state()
         for source in tuple(self.sources):
             for name, value in source.state().items():
@@ -465,13 +469,12 @@ class Pipeline:
         evaluator = self.executor.started_async().get(task) or self.engine.culprit()
         self.accounting.fail("background_thread")
         part = running_part(thread_id) if evaluator is None else None
-        name = (
-            evaluator.label
-            if evaluator is not None
-            else part.name
-            if part is not None
-            else "unknown"
-        )
+        if evaluator is not None:
+            name = evaluator.label
+        elif part is not None:
+            name = part.name
+        else:
+            name = "unknown"
         log.warning("background_thread_replaced", part=name, held_s=round(held_s, 2))
         if evaluator is not None:
             self.executor.state(evaluator).blocked(held_s)
@@ -518,7 +521,12 @@ class Pipeline:
             self.accounting.outcome_counts(call.agent, call.origin)[outcome] += 1
         else:
             dropped = outcome in (DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN)
-            word = "dropped" if dropped else "evaluated" if outcome == EVALUATED else "failed"
+            if dropped:
+                word = "dropped"
+            elif outcome == EVALUATED:
+                word = "evaluated"
+            else:
+                word = "failed"
             self.accounting.conversation_counts(call.agent)[word] += 1
 
     def _end_spans(self, deadline: float) -> None:
@@ -576,7 +584,7 @@ def _engine_of(
 
 
 def _detail_of(call: CapturedCall, outcome: str) -> str | None:
-    """Return what the metric of calls says of an outcome besides. None for most outcomes."""
+    """Return what the metric of calls says of an outcome besides. It is None for most outcomes."""
     if outcome == EVALUATED:
         return call.response_form
     return call.capture_reason if outcome == CAPTURE_FAILED else None
@@ -629,7 +637,9 @@ class _Load:
         return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)
 
     def note(self, calls: int, seconds: float) -> None:
-        """The background thread took so long for some calls in a row; on its event loop."""
+        """Note how long the background thread took for some calls in a row. It is called on the
+        thread's event loop.
+        """
         before = self._submitted_s
         self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.loads.items()}
         started_s = {

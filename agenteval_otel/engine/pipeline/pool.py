@@ -187,7 +187,7 @@ class _Pool:
         return not lost
 
     def close(self, entry: Entry, outcome: str) -> bool:
-        """Settle a call; False where that was done before."""
+        """Settle a call. Return False if that was done before."""
         # Popping from a dictionary is atomic: of two threads that settle a call, only one succeeds.
         if self.entries.pop(id(entry), None) is None:
             return False
@@ -200,7 +200,9 @@ class _Pool:
         return True
 
     def start_thread(self) -> bool:
-        """Start the background thread, unless there is one; False where no thread can be started."""
+        """Start the background thread, unless there is one. Return False if no thread can be
+        started.
+        """
         if not self._starting.acquire(blocking=False):
             return True  # a thread is being started, and looks at the queue first thing
         try:
@@ -232,7 +234,7 @@ class _Pool:
             self._watchdog.watch()
 
     def replace(self, thread: BackgroundThread, held_s: float) -> None:
-        """Replace a thread that is blocked or has ended; the next one takes over its unfinished
+        """Replace a thread that is blocked or has ended. The next one takes over its unfinished
         calls.
         """
         with self._starting:
@@ -268,8 +270,8 @@ class _Pool:
                 thread.wake(linger=False)
 
     def _may_replace(self) -> bool:
-        """Whether another thread may be started: the more threads are held up, the longer the next
-        one has to wait.
+        """Tell whether another thread may be started. The more threads are held up, the longer the
+        next one has to wait.
         """
         self._blocked = [thread for thread in self._blocked if thread.is_alive()]
         beyond = len(self._blocked) - _MAX_HELD
@@ -368,8 +370,8 @@ class _Watchdog:
 
 
 def _free_lazy_parts() -> None:
-    """In a forked child: give every lazily made part of our classes, and of users' components, a
-    free lock.
+    """Give lazily made parts of our classes, and of users' components, a free lock in a forked
+    child.
 
     In Python 3.11 `functools.cached_property` holds one lock for all objects of a class while it
     computes.

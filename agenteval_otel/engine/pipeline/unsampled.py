@@ -56,8 +56,8 @@ class UnsampledCalls:
         self._places: dict[Any, int] = {}
 
     def keep(self, call: CapturedCall, size_bytes: int) -> None:
-        """Keep a call whose decision says that it is not sampled; the oldest go where there is no
-        room.
+        """Keep a call whose decision says that it is not sampled. The oldest are let go if there is
+        no room.
         """
         with self._lock:
             self.expire()
@@ -71,8 +71,9 @@ class UnsampledCalls:
                 self._places[key] = id(call)
 
     def take(self, *keys: Any) -> tuple[CapturedCall, int] | None:
-        """The call with one of these keys (``("call", id)``, the ids of trace and span, or the
-        trace's for its newest one), to be evaluated; None without."""
+        """Return the call with one of these keys, to be evaluated, or None without one. A key is
+        ``("call", id)``, the ids of trace and span, or the trace's id for its newest call.
+        """
         with self._lock:
             self.expire()
             place = next((self._places[key] for key in keys if key in self._places), None)
@@ -88,10 +89,8 @@ class UnsampledCalls:
         user_id: Callable[[str], str],
         broken: Callable[[str, BaseException], object],
     ) -> int:
-        """Let the calls go that an erasure is about, and return their number. One whose ids cannot
-        be read goes.
-
-        They are looked at without the lock.
+        """Remove the calls that match the erasure and return how many. A call whose ids cannot be
+        read is removed too. Matching runs without the lock.
         """
         with self._lock:
             every = [kept.call for kept in self._kept.values()]

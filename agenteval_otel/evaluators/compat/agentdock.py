@@ -41,10 +41,10 @@ Fields = dict[str, Any]
 
 
 def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
-    """An evaluator as `as_evaluator` takes it, or from an entry ``{type, config}`` of AgentDock's.
+    """Load an evaluator as `as_evaluator` does, or from an entry ``{type, config}`` of AgentDock's.
 
     Raises:
-        ConfigurationError: Neither, an unknown type, or wrong settings.
+        ConfigurationError: The value is neither, its type is unknown, or its settings are wrong.
     """
     if not isinstance(value, Mapping):
         return as_evaluator(value, path=path)
@@ -58,11 +58,11 @@ def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
 
 
 def load_evaluators(values: Any, *, at_least: int = 1) -> tuple[Evaluator, ...]:
-    """A list of evaluators from instances, functions, names and mappings.
+    """Load evaluators from a list of instances, functions, names and mappings.
 
     Raises:
-        ConfigurationError: With the path of each wrong entry: as `load_evaluator`, or `criteria`
-            raises.
+        ConfigurationError: The value is no list or too short, or entries are wrong: with the path
+            of each wrong entry, as `load_evaluator` or `criteria` raises.
     """
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise ConfigurationError(
@@ -102,7 +102,11 @@ def check_one_form(fields: Mapping[str, Any]) -> None:
 
 
 def marked(entry: Any) -> Any:
-    """The entry of a document with its settings in ``config``, by which `load_evaluator` knows it."""
+    """Return the entry of a document with its settings in ``config``.
+
+    By that `load_evaluator` knows the entry. An entry that has ``config`` already, or is no
+    mapping, is returned as it is.
+    """
     if not isinstance(entry, Mapping) or "config" in entry:
         return entry
     return {
@@ -112,7 +116,7 @@ def marked(entry: Any) -> Any:
 
 
 def load_entries(entries: Any) -> tuple[Evaluator, ...]:
-    """The evaluators of a document's ``evaluatorConfigs``.
+    """Load the evaluators of a document's ``evaluatorConfigs``.
 
     Raises:
         ConfigurationError: With the problems of all entries.
@@ -153,7 +157,9 @@ def _with_defaults(fields: Fields, **defaults: Any) -> Fields:
 
 
 def _known_place(place: str, *, keywords: bool) -> str:
-    """AgentDock takes any place; one that it does not know has nothing in it, which fails each
+    """Return the place, below ``context`` if AgentDock does not know it.
+
+    AgentDock takes any place. A place that it does not know has nothing in it, which fails each
     evaluation.
     """
     known = ("config", *list(ROOTS)[2:]) if keywords else tuple(ROOTS)
@@ -169,7 +175,7 @@ def _similarity(fields: Fields) -> Fields:
 
 
 def _completed(fields: Fields) -> Fields:
-    """GoGrid's limit in milliseconds."""
+    """Convert GoGrid's limit in milliseconds to `limit_s` in seconds."""
     limit_ms = fields.pop("limitMs", fields.pop("limit_ms", None))
     if limit_ms is None:
         return fields
@@ -190,8 +196,10 @@ def _accuracy(fields: Fields) -> Fields:
 
 
 def _judge(fields: Fields) -> Fields:
-    """AgentDock's judge: the template holds the texts, the reply is a score with its reasoning,
-    nothing is skipped.
+    """Translate the settings of AgentDock's judge.
+
+    The template holds the texts, the reply is a score with its reasoning, and nothing is skipped.
+    With a `rubric` the settings are those of GoGrid's judge, and the reply is lines.
     """
     known = _names_of(Evaluator.registry["LLMJudge"]) | {"llm", "provider", "type"}
     fields = {name: value for name, value in fields.items() if name in known and value is not None}
@@ -231,7 +239,10 @@ def _tool_usage(fields: Fields) -> Fields:
 
 
 def _tool_rule(rule: Mapping[str, Any], known: set[str]) -> Fields:
-    """AgentDock ignores unknown fields, and treats null and empty texts as left out."""
+    """Return the rule as AgentDock reads it. A rule that names no tool gets `invalid_reason`.
+
+    AgentDock ignores unknown fields, and treats null and empty texts as left out.
+    """
     rule = {
         key: value
         for key, value in rule.items()
@@ -246,7 +257,7 @@ def _rule_based(fields: Fields) -> Fields:
 
 
 def flat_rules(rules: Any) -> Any:
-    """The rules in our form; others than AgentDock's are returned as they are.
+    """Return the rules in our form. Rules that are not AgentDock's are returned as they are.
 
     AgentDock is lenient: it ignores unknown fields, and a rule that it cannot run fails in every
     evaluation.
@@ -274,7 +285,7 @@ def _flat(rule: Any) -> Any:
 
 
 def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
-    """The rule, or one that fails in every evaluation."""
+    """Return the rule, or a rule that fails in every evaluation if the check is wrong."""
     try:
         check = _translated(check)
         resolve(RuleCheck, {**common, **check, "criterion": "any"})
@@ -287,8 +298,9 @@ def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
 
 
 def _translated(check: dict[str, Any]) -> dict[str, Any]:
-    """The check with AgentDock's meaning of wrong bounds and outcomes, and its pattern in our
-    syntax.
+    """Return the check with its pattern in our syntax.
+
+    A wrong outcome has AgentDock's meaning.
     """
     if check["type"] == "json_parse":
         return {"type": "json"}

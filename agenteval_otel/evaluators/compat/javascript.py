@@ -36,10 +36,12 @@ def _literal(code: int) -> str:
 
 
 def python_pattern(pattern: str, flags: str) -> tuple[str, str]:
-    """The pattern and its flags in our syntax; ``d g u`` change nothing, ``y`` becomes a border.
+    """Return the pattern and its flags in our syntax.
+
+    The flags ``d``, ``g`` and ``u`` change nothing. The flag ``y`` becomes a border at the start.
 
     Raises:
-        ValueError: Flags that JavaScript does not have, or the flag ``v``.
+        ValueError: A flag that JavaScript does not have, a flag given twice, or the flag ``v``.
     """
     if set(flags) - set("dgimsuy") or len(set(flags)) != len(flags):
         raise ValueError(

@@ -25,13 +25,19 @@ _SHOWN = 80
 
 
 def _grams(text: str) -> frozenset[str]:
-    """The n-grams of four characters of a text, without case and spacing."""
+    """Return the n-grams of four characters of a text's first 4,000, without case.
+
+    Each run of whitespace counts as one space. A text shorter than an n-gram is the only n-gram.
+    """
     text = collapsed(folded(text[:_COMPARED_CHARACTERS], case_sensitive=False))
     return frozenset(text[at : at + _GRAM] for at in range(max(1, len(text) - _GRAM + 1)))
 
 
 def _alike(first: frozenset[str], other: frozenset[str], at_least: float) -> bool:
-    """Whether 2 x common / (distinct in the one + distinct in the other) is so large (Dice 1945)."""
+    """Tell whether Dice's measure (1945) is at least `at_least`.
+
+    It is 2 x common / (distinct in the one + distinct in the other).
+    """
     most = 2 * min(len(first), len(other))
     total = len(first) + len(other)
     return most >= at_least * total and 2 * len(first & other) >= at_least * total

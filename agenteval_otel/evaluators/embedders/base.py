@@ -50,36 +50,40 @@ class Embedder(Component, contract="embedder"):
 
     @property
     def is_async(self) -> bool:
-        """Whether `embed` awaits a network answer."""
+        """Tell whether `embed` awaits a network answer."""
         return inspect.iscoroutinefunction(self.embed)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32] | Awaitable[NDArray[np.float32]]:
-        """Vectors of the texts: float32, one row per text, in their order, all of one length.
+        """Return vectors of the texts: float32, one row per text, in their order.
 
-        Rows have the length 1; a text without content, such as the empty one, has a row of zeros.
-        The same text has the same row in every process, whatever the other texts of the call are.
+        All rows have the same number of dimensions, and the length 1. A text without content, such
+        as the empty one, has a row of zeros. The same text has the same row in every process,
+        whatever the other texts of the call are.
         """
         raise NotImplementedError
 
     async def embedded(self, texts: Sequence[str]) -> tuple[Any, EmbedderUsage | None]:
-        """The result of `embed`, and its usage where the embedder counts it."""
+        """Return the result of `embed`, and its usage if the embedder counts it, else None."""
         rows = self.embed(texts)
         return await rows if inspect.isawaitable(rows) else rows, None
 
     def config_problem(self) -> str | None:
-        """Why it cannot embed now, as far as that is known without a call; None where nothing is
-        wrong.
+        """Return why it cannot embed now, or None if nothing is wrong.
+
+        Only what is known without a call is reported.
         """
         return None
 
     def prepare(self) -> None:
-        """Load what is heavy; called in a worker process, before its time limits and before it
+        """Load what is heavy.
+
+        It is called in a worker process, before the process's time limits and before the process
         forks.
         """
 
 
 def unit_rows(rows: Any) -> NDArray[np.float32]:
-    """The rows divided by their lengths; a row of zeros stays. Finite numbers of any size."""
+    """Divide the rows by their lengths. A row of zeros stays. Finite numbers may have any size."""
     import numpy as np
 
     matrix: NDArray[np.float64] = np.asarray(rows, dtype=np.float64)
@@ -106,17 +110,20 @@ class CallableEmbedder(Embedder):
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """The object as an embedder, named after its class; a function, after itself."""
+        """Wrap the object as an embedder, named after its class.
+
+        A function is named after itself.
+        """
         kind = model if inspect.isroutine(model) else type(model)
         return cls(name=f"{kind.__module__}.{kind.__qualname__}", model=model)
 
     @property
     def is_async(self) -> bool:
-        """Whether the object's method is an ``async def``."""
+        """Tell whether the object's method is an ``async def``."""
         return inspect.iscoroutinefunction(self._method)
 
     def embed(self, texts: Sequence[str]) -> Any:
-        """The object's vectors, in its own form; its exceptions are raised as they are."""
+        """Return the object's vectors, in its own form. Its exceptions are raised as they are."""
         return self._method(list(texts))
 
     async def embedded(self, texts: Sequence[str]) -> tuple[Any, EmbedderUsage | None]:
@@ -134,15 +141,16 @@ class CallableEmbedder(Embedder):
 
 
 def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
-    """An embedder from what a caller or a configuration may write.
+    """Return an embedder from what a caller or a configuration may write.
 
-    An `Embedder` stays as it is; a mapping is resolved by its ``type``; a type's name or an
-    embedder's class becomes one with default settings, the name of a well-known model
-    (``text-embedding-3-small``, with ``OPENAI_API_KEY``) the embedder that asks it; an object or a
-    function that embeds becomes a `CallableEmbedder`.
+    An `Embedder` stays as it is. A mapping is resolved by its ``type``. A type's name or an
+    embedder's class becomes an embedder with default settings. The name of a well-known model
+    (``text-embedding-3-small``, with ``OPENAI_API_KEY``) becomes the embedder that asks that model.
+    An object or a function that embeds becomes a `CallableEmbedder`.
 
     Raises:
-        ConfigurationError: None of these, an unknown type, or wrong settings.
+        ConfigurationError: The value is none of these, its type is unknown, or its settings are
+            wrong.
     """
     if isinstance(value, str) and value.startswith("text-embedding-"):
         value = {**_OPENAI, "model": value}

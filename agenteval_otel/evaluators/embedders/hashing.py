@@ -66,7 +66,10 @@ class HashingEmbedder(Embedder, type="hashing"):
     frequent_weight: float = Field(default=0.2, ge=0, le=1)
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row per text, of length 1; zeros where a text has neither letters nor digits."""
+        """Return one row per text, of length 1.
+
+        A text with neither letters nor digits has a row of zeros.
+        """
         import numpy as np
 
         rows = np.zeros((len(texts), self.dimensions), dtype=np.float32)
@@ -106,7 +109,7 @@ class HashingEmbedder(Embedder, type="hashing"):
 def _grams(
     words: list[str], worth: NDArray[np.float64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
-    """The hash of each piece of each word, and its weight."""
+    """Return the hash of each piece of each word, and its weight."""
     import numpy as np
 
     line = f" {' '.join(words)} ".encode("utf-32-le", "surrogatepass")

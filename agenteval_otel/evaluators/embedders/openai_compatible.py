@@ -52,12 +52,16 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     max_answer_bytes: int = Field(default=2_097_152, ge=1_024, le=8_388_608)
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row per text, of length 1; zeros where a text is blank. Raises `ModelError`."""
+        """Return one row per text, of length 1. Raises `ModelError`.
+
+        A blank text has a row of zeros.
+        """
         return (await self.embedded(texts))[0]
 
     async def embedded(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], EmbedderUsage]:
-        """The vectors, with the requests and tokens that they took, those of failed attempts
-        included.
+        """Return the vectors, with the requests and tokens that they took.
+
+        The requests and tokens of failed attempts are included.
         """
         sent = [encodable(text[: self.max_characters]) for text in texts if text.strip()]
         rows: list[NDArray[np.float32]] = []
@@ -98,7 +102,7 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     def _with_blanks(
         self, texts: Sequence[str], rows: list[NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """The rows at the places of their texts, zeros at those of blank ones."""
+        """Return the rows at the places of their texts, and zeros at those of blank texts."""
         import numpy as np
 
         if rows:
@@ -110,13 +114,14 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
 
     @cached_property
     def _last_width(self) -> list[int]:
-        """The length of the last rows, for a call of nothing but blank texts."""
+        """Return a list of the last rows' length, for a call of nothing but blank texts."""
         return [1]
 
 
 def _rows_of(message: Mapping[str, Any], count: int, dimensions: int | None) -> NDArray[np.float32]:
-    """The rows of a response, of length 1, in the order of the texts; no model returns zeros for a
-    text.
+    """Return the rows of a response, of length 1, in the order of the texts.
+
+    A row of zeros is refused: no model returns zeros for a text.
     """
     import numpy as np
 
@@ -136,7 +141,7 @@ def _rows_of(message: Mapping[str, Any], count: int, dimensions: int | None) -> 
 
 
 def _in_order(data: Any, count: int) -> list[Any]:
-    """The items by their ``index``; in the response's order where no item has one."""
+    """Return the items by their ``index``, or in the response's order if no item has one."""
     if not isinstance(data, list) or not all(isinstance(item, Mapping) for item in data):
         raise ModelError("the response holds no list of embeddings", error_type="malformed_answer")
     if len(data) != count:

@@ -77,8 +77,9 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         return self
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One row per text, of length 1; zeros where a text is blank. Raises `EvaluationError`
-        without a model.
+        """Return one row per text, of length 1. Raises `EvaluationError` without a model.
+
+        A blank text has a row of zeros.
         """
         import numpy as np
 
@@ -97,7 +98,10 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
         return rows
 
     def prepare(self) -> None:
-        """Import the package and load the model, with `threads` threads; `embed` raises what fails."""
+        """Import the package and load the model, with `threads` threads.
+
+        `embed` raises what fails.
+        """
         # Before the import, which reads them; the process is ours.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         if not self.allow_download:
@@ -121,7 +125,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
 
     @cached_property
     def _model(self) -> Any:
-        """The model, or why it cannot be loaded."""
+        """Return the model, or a text that says why it cannot be loaded."""
         try:
             from sentence_transformers import SentenceTransformer
 

@@ -25,7 +25,7 @@ class Known(NamedTuple):
     provenance: Mapping[str, Any]
 
     def answers(self, prompt: str, module: str | None) -> bool:
-        """Whether it is of the same question in the same module."""
+        """Tell whether the row is for the same question in the same module."""
         return _key(self.row.prompt, self.row.module) == _key(prompt, module)
 
 
@@ -34,8 +34,9 @@ def _key(prompt: str, module: str | None) -> tuple[str, str]:
 
 
 def read_known(path: Path) -> list[Known]:
-    """The rows of the file, none where it is not there yet; raises `ConfigurationError` with the
-    wrong line.
+    """Read the rows of the file. There are none if it does not exist yet.
+
+    Raises `ConfigurationError` with the wrong line.
     """
     if not path.exists():
         if path.suffix.lower() not in (".csv", ".jsonl"):
@@ -111,7 +112,7 @@ def _write(
 
 
 def _lines_in(path: Path) -> list[tuple[dict[str, Any], str]]:
-    """The fields of each row as they are written, and its text where that is a line."""
+    """Return the fields of each row as they are written, and its text (empty for CSV)."""
     if path.suffix.lower() == ".csv":
         rows = csv.DictReader(lines_of(path))
         return [

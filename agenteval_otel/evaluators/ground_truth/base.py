@@ -58,18 +58,22 @@ class GroundTruthStore(Component, contract="ground_truth"):
     def find(
         self, evaluation_input: EvaluationInput
     ) -> GroundTruth | Awaitable[GroundTruth | None] | None:
-        """The reference answer for the input's prompt; None if there is none."""
+        """Return the reference answer for the input's prompt, or None if there is none."""
         raise NotImplementedError
 
     def problems(self) -> Sequence[Exception]:
-        """What went wrong outside of lookups since the last call, such as a new file that cannot be
-        read.
+        """Return what went wrong outside of lookups since the last call.
+
+        An example is a new file that cannot be read.
         """
         return ()
 
 
 def load_store(value: Any, *, path: str = "ground_truth") -> GroundTruthStore | None:
-    """A store from an instance, a ``{type: ...}`` mapping or None; else `ConfigurationError`."""
+    """Return a store from an instance, a ``{type: ...}`` mapping, a type's name or None.
+
+    Raises `ConfigurationError` for anything else. None stays None.
+    """
     return None if value is None else resolve(GroundTruthStore, value, path=path)
 
 
@@ -78,10 +82,10 @@ async def with_ground_truth(
     store: GroundTruthStore | None,
     on_failure: Callable[[BaseException], None],
 ) -> EvaluationInput:
-    """The input with the store's answer; unchanged if it has its own (blank text does not count) or
-    there is none.
+    """Return the input with the store's answer.
 
-    How the answer was found is in ``metadata["ground_truth"]``. Errors of the store go to
+    The input is unchanged if it has its own answer (blank text does not count) or the store has
+    none. How the answer was found is in ``metadata["ground_truth"]``. Errors of the store go to
     `on_failure`.
     """
     if store is None:

@@ -70,16 +70,19 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
         return self
 
     def find(self, evaluation_input: EvaluationInput) -> GroundTruth | None:
-        """The reference answer for the prompt, in the module of the input."""
+        """Return the reference answer for the prompt, in the module of the input, or None."""
         return self._file.latest().find(evaluation_input.prompt, evaluation_input.module)
 
     def rows(self, module: str | None = None) -> tuple[TableRow, ...]:
-        """The rows, or those of a module (ignoring the case of its name), in the order of the file."""
+        """Return the rows, or those of a module, in the order of the file.
+
+        The case of the module's name is ignored.
+        """
         index = self._file.latest()
         return index.rows if module is None else index.of_module(module)
 
     def problems(self) -> Sequence[Exception]:
-        """What was wrong with a changed file; the rows from before stay."""
+        """Return, once, what was wrong with a changed file. The rows from before stay."""
         problems = self._file.problems
         return tuple(problems.popleft() for _ in range(len(problems)))
 
@@ -121,7 +124,7 @@ class IndexedFile:
         self._check_at = clock() + _CHECK_EVERY_S
 
     def latest(self) -> QuestionIndex:
-        """The index; compares the file's signature once a second."""
+        """Return the index. The file's signature is compared at most once a second."""
         now = self._clock()
         if now >= self._check_at:
             self._check_at = now + _CHECK_EVERY_S
@@ -199,7 +202,7 @@ _READERS: Final[dict[str, Callable[[Path], Iterator[TableRow]]]] = {
 
 
 def read_rows(path: Path) -> tuple[TableRow, ...]:
-    """The rows of a file; raises `ConfigurationError` with the line that is wrong."""
+    """Read the rows of a file. Raises `ConfigurationError` with the line that is wrong."""
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise ConfigurationError(f"{path}: expected a name that ends in .csv or .jsonl")
@@ -207,7 +210,10 @@ def read_rows(path: Path) -> tuple[TableRow, ...]:
 
 
 def lines_of(path: Path) -> io.StringIO:
-    """The lines of a file, split at line feeds alone: a text may contain what else splits lines."""
+    """Read the lines of a file, split at line feeds alone.
+
+    A text may contain other characters that split lines.
+    """
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -221,8 +227,9 @@ def lines_of(path: Path) -> io.StringIO:
 
 
 def field_name(name: str) -> str:
-    """The name of a column or field as it is compared: ``UserPrompt``, ``userPrompt`` and
-    ``user_prompt`` are one.
+    """Return the name of a column or field as it is compared.
+
+    ``UserPrompt``, ``userPrompt`` and ``user_prompt`` are the same name.
     """
     return name.strip().replace("_", "").casefold()
 

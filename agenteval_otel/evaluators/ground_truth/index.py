@@ -95,7 +95,10 @@ class QuestionIndex:
         self._build()
 
     def of_module(self, module: str) -> tuple[TableRow, ...]:
-        """The rows of a module, in the order of the file, ignoring the case of its name."""
+        """Return the rows of a module, in the order of the file.
+
+        The case of the module's name is ignored.
+        """
         return tuple(
             row
             for row in self.rows
@@ -103,8 +106,10 @@ class QuestionIndex:
         )
 
     def find(self, prompt: str | None, module: str | None = None) -> GroundTruth | None:
-        """The answer to a prompt, from the module's rows and those without a module; of all where
-        it has no rows.
+        """Return the answer to a prompt, or None if there is none.
+
+        The module's rows and those without a module are searched. If the module has no rows, all
+        rows are searched.
         """
         if not prompt or not prompt.strip():
             return None
@@ -156,7 +161,7 @@ class QuestionIndex:
         )
 
     def _inside(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
-        """The longest row that the prompt contains."""
+        """Return the longest row that the prompt contains, or None."""
         count = len(query.words)
         shortest = max(self._min_words, math.ceil(self._min_share * count))
         # Where the space before each word is, and the one after the last.
@@ -174,7 +179,10 @@ class QuestionIndex:
         return next(filter(None, entries), None)
 
     def _around(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
-        """The shortest row that contains the prompt, looked for among the rows of its rarest word."""
+        """Return the shortest row that contains the prompt, or None.
+
+        Only the rows of the prompt's rarest word are searched.
+        """
         count = len(query.words)
         if not all(word in self._positions for word in query.words):
             return None
@@ -201,7 +209,7 @@ class SubstringIndex(QuestionIndex):
         return entry
 
     def _build(self) -> None:
-        """Every row is looked at: there is nothing to build."""
+        """Build nothing: every row is looked at."""
 
     def _match(self, prompt: str, module: str | None) -> _Match:
         text = _upper(prompt)
@@ -234,7 +242,7 @@ def _module_key(module: str | None) -> str | None:
 
 
 def _add(firsts: _Firsts, text: str, entry: _Entry) -> bool:
-    """Whether it is the first row of its module for this text."""
+    """Add the entry if it is the first row of its module for this text. Tell whether it is."""
     known = firsts.get(text, ())
     is_first = all(other.module != entry.module for other in known)
     if is_first:
@@ -247,8 +255,9 @@ def _first(firsts: _Firsts, text: str, module: str | None) -> _Entry | None:
 
 
 def _upper(text: str) -> str:
-    """Each character in upper case by itself, and no other character becomes ASCII: .NET's ordinal
-    comparison.
+    """Return each character in upper case by itself, as .NET's ordinal comparison does.
+
+    No other character becomes ASCII.
     """
     upper = text.upper()
     if len(upper) == len(text) and not ("\u0131" in text or "\u017f" in text):

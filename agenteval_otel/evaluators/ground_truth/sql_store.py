@@ -104,7 +104,10 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
         return self
 
     async def find(self, evaluation_input: EvaluationInput) -> GroundTruth | None:
-        """The answer to the input's prompt, remembered or asked for; raises `GroundTruthError`."""
+        """Return the answer to the input's prompt, remembered or asked for, or None.
+
+        Raises `GroundTruthError`.
+        """
         if "prompt" in self._parameters and not (evaluation_input.prompt or "").strip():
             return None
         return await self._lookups.find(
@@ -179,7 +182,10 @@ class CachedLookups:
         self._away_until_s = 0.0
 
     async def find(self, parameters: Mapping[str, Any]) -> GroundTruth | None:
-        """What the database has for these; raises `GroundTruthError` with the reason."""
+        """Return what the database has for these parameters, or None.
+
+        Raises `GroundTruthError` with the reason.
+        """
         key = sha256(to_json(parameters)).digest()
         now_s = time.monotonic()
         with self._lock:
@@ -205,7 +211,7 @@ class CachedLookups:
         return answer
 
     def _ask(self, parameters: Mapping[str, Any]) -> GroundTruth | None:
-        """On a thread of the worker's."""
+        """Ask the database, on a thread of the worker's."""
         try:
             row = self._lookups.first(parameters)
         except GroundTruthError as error:

@@ -90,12 +90,16 @@ class CallableJudge(Judge):
 
     @classmethod
     def of(cls, target: Any) -> Self:
-        """The object as a judge, named after its class; a function, after itself."""
+        """Wrap the object as a judge, named after its class. A function is named after itself."""
         kind = target if inspect.isroutine(target) else type(target)
         return cls(name=f"{kind.__module__}.{kind.__qualname__}", target=target)
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """The object's answer. Raises `JudgeError` for whatever it raises."""
+        """Return the object's answer.
+
+        Raises `JudgeError` for whatever the object raises, and for an answer that is empty, too
+        long or unreadable.
+        """
         started = time.monotonic()
         positional, named = _arguments(self._method, request)
         try:
@@ -125,8 +129,9 @@ class CallableJudge(Judge):
         )
 
     async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
-        """Run the function in the caller's context on a new daemon thread; the loop's executor has
-        few threads.
+        """Run the function in the caller's context on a new daemon thread.
+
+        The loop's executor has few threads.
         """
         self._hung.difference_update([thread for thread in self._hung if not thread.is_alive()])
         if len(self._hung) >= _MAX_HUNG:
@@ -166,14 +171,15 @@ class CallableJudge(Judge):
 
 
 def as_judge(value: Any, *, path: str | None = None) -> Judge:
-    """A judge from what a caller or a configuration may write.
+    """Return a judge from what a caller or a configuration may write.
 
-    A `Judge` stays as it is; a mapping is resolved by its ``type``; ``type:model`` and
-    ``type:model@address`` name a model; a type's name or a judge's class becomes one with default
-    settings; an object or a function that generates text becomes a `CallableJudge`.
+    A `Judge` stays as it is. A mapping is resolved by its ``type``. ``type:model`` and
+    ``type:model@address`` name a model. A type's name or a judge's class becomes a judge with
+    default settings. An object or a function that generates text becomes a `CallableJudge`.
 
     Raises:
-        ConfigurationError: None of these, an unknown type, or wrong settings.
+        ConfigurationError: The value is none of these, its type is unknown, or its settings are
+            wrong.
     """
 
     def wrapped(target: Any) -> CallableJudge | None:
@@ -204,7 +210,7 @@ def _expect_parameters(method: Callable[..., Any], path: str | None) -> None:
 
 
 def _named(words: str, path: str | None) -> dict[str, str]:
-    """The settings that a text names: ``type``, ``type:model`` or ``type:model@address``."""
+    """Return the settings that a text names: ``type``, ``type:model`` or ``type:model@address``."""
     name, _, rest = words.strip().partition(":")
     # a model's name may hold colons, and an @ before a version
     model, at, address = rest.partition("@http")
@@ -235,7 +241,10 @@ def _method_of(target: Any) -> Callable[..., Any] | None:
 
 
 def _failure_of(error: BaseException) -> JudgeError:
-    """Return what the object raised, with its cause: live it is shown only where content is."""
+    """Return what the object raised as a `JudgeError`, with its cause.
+
+    Live, the cause is shown only where content is.
+    """
     if isinstance(error, JudgeError):
         return error
     kinds = {TimeoutError: "timeout", ConnectionError: "connection_error"}
@@ -252,7 +261,7 @@ def _failure_of(error: BaseException) -> JudgeError:
 def _arguments(
     method: Callable[..., Any], request: JudgeRequest
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The request as keyword arguments that the method takes, else as one text."""
+    """Return the request as keyword arguments that the method takes, else as one text."""
     whole = f"{request.system}\n\n{request.prompt}" if request.system else request.prompt
     try:
         parameters = inspect.signature(method).parameters

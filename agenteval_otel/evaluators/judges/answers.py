@@ -109,21 +109,21 @@ class Verdict(Value):
 
 
 def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The one JSON object that the text is.
+    """Return the one JSON object that the text is.
 
-    Takes linear time. One block of thinking at the beginning and a byte order mark are cut off, and
-    a fence around all of it. Whole numbers stay `int`, others `float`; characters without an
-    encoding (half a surrogate pair) become the replacement character.
+    Takes linear time. A byte order mark, one block of thinking at the beginning, and a fence around
+    the rest are cut off. Whole numbers stay `int`, and other numbers are `float`. Characters
+    without an encoding (half a surrogate pair) become the replacement character.
 
     Args:
         text: The model's text.
-        form: JSON Schema of the answer: its ``type`` and ``required`` are checked at every level,
-            values are not. If it consists of several objects, one is enough and none is checked, so
-            only a wrong one is lost.
+        form: JSON Schema of the answer. Its ``type`` and ``required`` are checked at every level,
+            and values are not. If it consists of several objects, one is enough and none is
+            checked, so only a wrong one is lost.
 
     Raises:
-        JudgeError: ``empty_answer`` where there is nothing but space; ``refusal`` for words that
-            decline; ``malformed_answer`` for anything else that is not one object: prose before or
+        JudgeError: ``empty_answer`` if nothing but space is left. ``refusal`` for words that
+            decline. ``malformed_answer`` for anything else that is not one object: prose before or
             behind it, a second one, a name twice, NaN or a number beyond the range of floats, more
             than 32 levels, wrong types.
     """
@@ -149,8 +149,7 @@ def parse_answer(text: str, form: dict[str, Any] | None = None) -> dict[str, Any
 
 
 def without_thinking(text: str) -> str:
-    """Return a model's text without a byte order mark, one leading block of thinking, and space
-    around it.
+    """Return a model's text without byte order mark, one leading block of thinking and outer space.
 
     Only a block that is closed is cut. What it holds is never read: words of the judged answer may
     be in it.
@@ -203,7 +202,10 @@ def _is_kind(value: Any, kind: str) -> bool:
 
 
 def _unfenced(text: str) -> str:
-    """The content of the fence where the whole text is one; a second fence inside fails as JSON."""
+    """Return the content of the fence if the whole text is one, else the text.
+
+    A second fence inside fails as JSON.
+    """
     if not (text.startswith(_FENCE) and text.endswith(_FENCE) and len(text) > 2 * len(_FENCE)):
         return text
     info, line_end, inner = text[len(_FENCE) : -len(_FENCE)].partition("\n")
@@ -243,8 +245,9 @@ def _unreadable(message: str, error_type: str) -> JudgeError:
 
 
 def constrained_form(form: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema as constrained decoding takes it: objects are closed, limits of any kind are left
-    out.
+    """Return the schema as constrained decoding takes it.
+
+    Objects are closed, and limits of any kind are left out.
     """
     fields: dict[str, Any] = {}
     for name, value in form.items():
@@ -262,8 +265,9 @@ def constrained_form(form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_form(system: str, form: Mapping[str, Any]) -> str:
-    """The instruction with the form described at its end, for providers that cannot constrain the
-    answer.
+    """Return the instruction with the form described at its end.
+
+    It is for providers that cannot constrain the answer.
     """
     request = f"Answer with one JSON object and nothing else. Its JSON Schema: {json.dumps(form, ensure_ascii=False)}"
     return f"{system}\n\n{request}" if system else request

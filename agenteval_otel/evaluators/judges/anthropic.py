@@ -40,7 +40,7 @@ _CHARS_PER_TOKEN: Final = 4
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Errors of the SDK as `ModelError`, but for those that have a response."""
+    """Translate errors of the SDK to `ModelError`, except those that have a response."""
     import anthropic
 
     try:
@@ -181,7 +181,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         return JudgeError(f"the request's batch has {result.type}", error_type="timeout")
 
     async def _of_batches(self, use: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Call `use` with the SDK's batch client, without retries; raises `JudgeError`."""
+        """Call `use` with the SDK's batch client, without retries. Raises `JudgeError`."""
         try:
             key = self._key()
             if not self.is_loaded():
@@ -240,7 +240,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         return body
 
     def _is_long_enough(self, system: str, fixed: str) -> bool:
-        """Whether the beginning of every question is worth the provider's prompt cache."""
+        """Tell whether the beginning of every question is worth the provider's prompt cache."""
         least = self.cached_from_tokens
         return least is not None and (len(system) + len(fixed)) // _CHARS_PER_TOKEN >= least
 

@@ -67,49 +67,51 @@ class Judge(Component, contract="judge"):
     cache: CacheSettings | None = None
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """The model's answer to the request.
+        """Return the model's answer to the request.
 
         Raises:
-            JudgeError: No verdict; ``error_type`` is one of `ERROR_TYPES`, ``usage`` what was used
-                all the same.
+            JudgeError: There is no verdict. ``error_type`` is one of `ERROR_TYPES`, and ``usage``
+                is what was used all the same.
         """
         raise NotImplementedError
 
     def config_problem(self) -> str | None:
-        """Why it cannot answer now, as far as that is known without a call; None where nothing is
-        wrong.
+        """Return why it cannot answer now, or None if nothing is wrong.
+
+        Only what is known without a call is reported.
         """
         return None
 
     def prepare(self) -> None:
-        """Import heavy dependencies: called at start, on the thread that configures or decorates,
-        never while serving.
+        """Import heavy dependencies.
 
-        Not called while `config_problem` returns a problem. Its exceptions are logged and do not
-        prevent the start.
+        It is called at start, on the thread that configures or decorates, and never while serving.
+        It is not called while `config_problem` returns a problem. Its exceptions are logged and do
+        not prevent the start.
         """
 
     async def submit_batch(self, requests: Mapping[str, JudgeRequest]) -> str:
-        """Submit requests to the provider's batch API, each under its key; returns the batch id.
+        """Submit requests to the provider's batch API, each under its key. Return the batch id.
 
-        Only for judges with `takes_batches`. Sent once: raises `JudgeError` without another
-        attempt.
+        Only judges with `takes_batches` have this method. The batch is sent once: `JudgeError` is
+        raised without another attempt.
         """
         raise NotImplementedError
 
     async def batch_answers(
         self, batch_id: str, requests: Mapping[str, JudgeRequest]
     ) -> dict[str, Verdict | JudgeError] | None:
-        """The answers of a batch, by the keys of its questions; None while it has not ended. Raises
-        `JudgeError`.
+        """Return the answers of a batch by its questions' keys, or None while it has not ended.
+
+        Raises `JudgeError`.
         """
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Close the connections of the running event loop; `judge` opens new ones."""
+        """Close the connections of the running event loop. `judge` opens new ones."""
 
     def guarded(self) -> Guarded:
-        """This judge behind the guards of its settings: the same object each time."""
+        """Return this judge behind the guards of its settings: the same object each time."""
         guarded: Guarded | None = self.__dict__.get("_guarded")
         if guarded is None:
             endpoint = "\0".join((self.type, str(getattr(self, "base_url", "")), self.model))
@@ -151,22 +153,25 @@ class Guarded:
 
     @property
     def label(self) -> str:
-        """The judge's type and model, as on metrics."""
+        """Return the judge's type and model, as on metrics."""
         return f"{self.inner.type}:{self.model}"
 
     @property
     def name(self) -> str:
-        """The label with a digest of what its answers depend on: the same judge has it after a
-        restart too.
+        """Return the label with a digest of what its answers depend on.
+
+        The same judge has the same name after a restart too.
         """
         return f"{self.label}:{hashlib.sha256(self._version.encode()).hexdigest()[:16]}"
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """The judge's verdict, or the cached one: then ``from_cache``, with nothing used.
+        """Return the judge's verdict, or the cached one.
+
+        A cached verdict has ``from_cache``, and nothing used.
 
         Raises:
-            JudgeError: As the judge does; ``breaker_open`` at once where the endpoint is left
-                alone.
+            JudgeError: The judge raises it. If the endpoint is left alone, ``breaker_open`` is
+                raised at once.
             EvaluationSkipped: ``budget`` or ``budget_exhausted``: no call was made, to stay within
                 the limits.
         """
@@ -210,8 +215,9 @@ class Guarded:
         return await (self._call(request) if batch is None else self._of_batch(batch, request))
 
     async def _of_batch(self, batch: BatchAnswers, request: JudgeRequest) -> Verdict:
-        """The batch's answer; without one, the request is added to `missing` and `JudgeError`
-        raised.
+        """Return the batch's answer to the request, or raise it if it is a `JudgeError`.
+
+        Without an answer, the request is added to `missing` and `JudgeError` is raised.
         """
         keyed = (
             request
@@ -235,8 +241,9 @@ class Guarded:
         return answer
 
     async def _reserved_for_batch(self, request: JudgeRequest) -> Reservation:
-        """Permission for a question of a batch; the most that it may use counts as spent until it
-        is answered.
+        """Reserve the budget for a question of a batch.
+
+        The most that the question may use counts as spent until it is answered.
         """
         if self.budget is None:
             return Reservation()
@@ -251,8 +258,9 @@ class Guarded:
     def batch_answer(
         self, reservation: Reservation, answer: Verdict | JudgeError
     ) -> Verdict | JudgeError:
-        """The answer with what it cost; the budget is corrected, once for each question. Never
-        waits.
+        """Return the answer with what it cost, and correct the budget. Never waits.
+
+        Call it once for each question: each call corrects the budget.
         """
         usage = answer.usage or JudgeUsage()
         cost_usd = None if self.budget is None else self.budget.correct(reservation, usage)

@@ -82,8 +82,9 @@ class CircuitBreaker:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Run the block as one call to the endpoint; its exception decides the outcome.
-        `JudgeError` when open.
+        """Run the block as one call to the endpoint. Its exception decides the outcome.
+
+        Raises `JudgeError` when open.
         """
         call = object()
         self._enter(call)
@@ -143,7 +144,7 @@ class CircuitBreaker:
             self._open_until = now + max(self._open_s, min(retry_after_s, _LONGEST_RETRY_AFTER_S))
 
     def _count(self, now: float, failed: bool, is_late: bool) -> bool:
-        """Count a call; whether it opens the breaker."""
+        """Count a call, and tell whether it opens the breaker."""
         settings = self._settings
         calls = self._calls
         calls.append((now, failed))
@@ -162,7 +163,8 @@ class CircuitBreaker:
 
 @lru_cache(maxsize=256)
 def breaker_of(endpoint: str, settings: BreakerSettings) -> CircuitBreaker:
-    """The breaker of an endpoint in this process; of more than 256 the least recently used begins
-    anew.
+    """Return the breaker of an endpoint in this process.
+
+    Of more than 256 breakers, the least recently used begins anew.
     """
     return CircuitBreaker(settings)

@@ -83,7 +83,7 @@ class Price(BaseModel, metaclass=FriendlyErrors):
         )
 
     def times(self, share: float) -> Price:
-        """A share of it, such as a provider asks for batches."""
+        """Return a share of the price, such as a provider asks for batches."""
         return self.model_copy(update={name: value and value * share for name, value in self})
 
     def most_nano_usd(self, input_tokens: int, output_tokens: int) -> int:
@@ -98,16 +98,18 @@ def _rounded_up(usd_per_million: float) -> int:
 
 
 def price_of(prices: Mapping[str, Price], model: str) -> Price | None:
-    """The price of a model by its name, else by the longest name ending in ``*`` that it begins
-    with; or None.
+    """Return the price of a model by its name, else by a name that ends in ``*``, or None.
+
+    Of several such names that the model's name begins with, the longest counts.
     """
     prefixes = [name for name in prices if name.endswith("*") and model.startswith(name[:-1])]
     return prices.get(model) or (prices[max(prefixes, key=len)] if prefixes else None)
 
 
 def most_of(request: JudgeRequest, price: Price | None) -> Amount:
-    """The most that a request may use: a token for every three bytes of the question, and
-    `max_tokens`.
+    """Return the most that a request may use.
+
+    That is a token for every three bytes of the question, 32 tokens around it, and `max_tokens`.
     """
     texts = (request.system, request.prompt, json.dumps(request.answer_form, default=str))
     size_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
@@ -150,7 +152,7 @@ class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
     tokens_per_day: int | None = Field(default=None, gt=0)
 
     def limits(self, scope: str) -> Iterator[Limit]:
-        """Its limits, as those of a scope."""
+        """Yield its limits, as those of a scope."""
         for period in _PERIOD_S:
             if (usd := getattr(self, f"usd_per_{period}")) is not None:
                 yield Limit(scope, period, "nano_usd", int(usd * NANO))
@@ -189,7 +191,7 @@ class SpendLimits(PurposeLimits):
     patience_s: float = Field(default=1.0, gt=0, le=10)
 
     def of_call(self, purpose: str, *, priced: bool) -> list[Limit]:
-        """The limits that a call has to fit into."""
+        """Return the limits that a call has to fit into."""
         limits = list(self.limits(""))
         own = self.purposes.get(purpose, self.each_purpose)
         if own is not None:
@@ -235,10 +237,12 @@ class BudgetLimiter:
     async def reserve(
         self, request: JudgeRequest, model: str, *, price_share: float = 1.0
     ) -> Reservation:
-        """Permission for one call; raises `EvaluationSkipped` (`BUDGET`, `BUDGET_EXHAUSTED`) where
-        there is none.
+        """Reserve what one call may use.
 
-        `price_share` is what is asked for it, of the usual price.
+        `price_share` is the share of the usual price that is asked for the call.
+
+        Raises:
+            EvaluationSkipped: The call is not permitted (`BUDGET`, `BUDGET_EXHAUSTED`).
         """
         price = price_of(self.limits.prices, model)
         price = price and price.times(price_share)
@@ -279,15 +283,15 @@ class BudgetLimiter:
         error_type: str | None = None,
         cost_usd: float | None = None,
     ) -> float | None:
-        """Enter what a call has used, once for each reservation, however the call ended. Never
-        waits.
+        """Enter what a call has used, once for each reservation, however the call ended.
 
-        Where the usage is unknown (cancelled, timed out, the connection broke, an endpoint that
-        does not count) the whole reservation is charged: the provider may have charged it. What a
-        provider refused is not charged.
+        Never waits. If the usage is unknown (cancelled, timed out, the connection broke, an
+        endpoint that does not count), the whole reservation is charged: the provider may have
+        charged it. What a provider refused is not charged.
 
         Returns:
-            The cost in US dollars; without a price `cost_usd`, which the judge has counted itself.
+            The cost in US dollars. Without a price or counted tokens, it is `cost_usd`, which the
+            judge has counted itself, or None if that is out of range.
         """
         # Within what a call can use: a negative count would grow the budget.
         counted = {
@@ -306,8 +310,9 @@ class BudgetLimiter:
         return cost_usd
 
     def correct(self, reservation: Reservation, usage: JudgeUsage) -> float | None:
-        """Replace what was charged for a reservation as a whole by what was used; the cost in US
-        dollars.
+        """Replace what was charged for a reservation as a whole by what was used.
+
+        Return the cost in US dollars, or None without a price.
         """
         price = reservation.price
         entry = reservation.entry
@@ -319,8 +324,9 @@ class BudgetLimiter:
         return None if price is None else nano_usd / NANO
 
     def remaining_usd(self) -> dict[str, float]:
-        """What is left in total, by period (``minute``, ``day``). With a file, as of this process's
-        last call.
+        """Return what is left in total, in US dollars by period (``minute``, ``day``).
+
+        With a file, the amounts are as of this process's last call.
         """
         now = self._clock()
         limits = {
@@ -337,8 +343,10 @@ class BudgetLimiter:
 def probability_of(
     used: list[tuple[Limit, Amount]], wanted: Amount, soft_limit: float, share: float
 ) -> float:
-    """``min over limits of (limit - used) / (limit x (1 - soft_limit))``, at most 1; 0 where the
-    call does not fit.
+    """Return the probability of a call: 0 if the call does not fit, at most 1.
+
+    It is ``min over limits of (allowed - used) / (allowed x (1 - soft_limit))``, where ``allowed``
+    is the limit times `share`.
     """
     probability = 1.0
     for limit, total in used:
@@ -355,7 +363,10 @@ _LEDGERS: Final[dict[tuple[str, object], Ledger]] = {}
 
 
 def ledger_of(limits: SpendLimits) -> Ledger:
-    """The ledger of an account, in this process or in a file: the same one for all budgets."""
+    """Return the ledger of an account, in this process or in a file.
+
+    It is the same one for all budgets.
+    """
     path = None if limits.path is None else limits.path.absolute()
     key = limits.account, path
     if key not in _LEDGERS:

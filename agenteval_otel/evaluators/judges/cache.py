@@ -68,7 +68,10 @@ class VerdictCache:
         _CACHES.add(self)
 
     async def get(self, key: str) -> Verdict | None:
-        """The verdict, if it is there and not too old; counted as a hit or a miss."""
+        """Return the verdict if it is there and not too old. Count a hit or a miss.
+
+        A verdict from more than a minute in the future is a miss too.
+        """
         kept = await self.store.find(key)
         verdict = None
         # A verdict of the future was made by a clock that was wrong.
@@ -173,18 +176,20 @@ _CACHES: Final[weakref.WeakSet[VerdictCache]] = weakref.WeakSet()
 
 
 def erase_verdicts(before_s: float, *, dry_run: bool = False) -> int:
-    """Forget the verdicts in this process's memory that were made before a moment (Unix time);
-    their number.
+    """Forget the verdicts in this process's memory that were made before a moment (Unix time).
+
+    Return how many. With `dry_run` nothing is forgotten and the number is 0.
     """
     stores = [cache.store for cache in list(_CACHES) if isinstance(cache.store, MemoryVerdicts)]
     return 0 if dry_run else sum(store.erase(before_s) for store in stores)
 
 
 def erase_verdicts_of(path: Path, before_s: float, *, dry_run: bool = False) -> int:
-    """Delete the verdicts of a file that were made before a moment, its free pages too; their
-    number. Blocks.
+    """Delete the verdicts of a file that were made before a moment, its free pages too.
 
-    Raises `OSError`, or what `sqlite3` raises, where the file cannot be used.
+    Return how many. With `dry_run` they are only counted. Blocks.
+
+    Raises `OSError`, or what `sqlite3` raises, if the file cannot be used.
     """
     if not path.is_file():
         return 0

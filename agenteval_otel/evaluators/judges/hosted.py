@@ -55,19 +55,20 @@ class HostedJudge(HostedModel, Judge):
 
     @abstractmethod
     async def _send(self, client: Any, key: str | None, request: JudgeRequest) -> Reply:
-        """Send once; raises `ModelError` where there is no response."""
+        """Send once. Raises `ModelError` if there is no response."""
 
     @abstractmethod
     def _usage_of(self, message: dict[str, Any]) -> JudgeUsage: ...
 
     @abstractmethod
     def _text_of(self, message: dict[str, Any]) -> str:
-        """The text of the answer; raises `JudgeError` where the response is a refusal, cut off or
-        unfinished.
+        """Return the text of the answer.
+
+        Raises `JudgeError` if the response is a refusal, cut off or unfinished.
         """
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """The model's answer; ends at the deadline at the latest."""
+        """Return the model's answer. Ends at the deadline at the latest."""
         texts = {"system": encodable(request.system), "prompt": encodable(request.prompt)}
         request = request.model_copy(update=texts)
         return await self._ask(lambda attempts: self._verdict(request, attempts))
@@ -190,7 +191,7 @@ class OpenAIJudge(OpenAICompatibleJudge, type="openai"):
 
 
 def check_finished(reason: Any, *expected: str) -> None:
-    """Raise `JudgeError` where a message ended for another reason."""
+    """Raise `JudgeError` if a message ended for a reason that is not expected."""
     if isinstance(reason, str) and reason in _FAILED:
         error_type, problem = _FAILED[reason]
         raise JudgeError(problem, error_type=error_type)

@@ -66,13 +66,19 @@ class Ledger(Protocol):
     """The contract of a ledger: another database fills it to share limits between machines."""
 
     async def reserve(self, entry: LedgerEntry, allows: Allows, now: float) -> bool:
-        """Enter the call if `allows` agrees: one step, whatever else reserves. Never raises."""
+        """Enter the call if `allows` agrees, and tell whether it did.
+
+        This is one step, whatever else reserves. Never raises.
+        """
 
     def settle(self, entry: LedgerEntry, amount: Amount) -> None:
         """Replace the reservation by what was used. Never waits, never raises."""
 
     def known(self, keys: Iterable[LedgerKey]) -> Totals:
-        """The totals as far as this process knows them; unknown keys are left out. Never waits."""
+        """Return the totals as far as this process knows them.
+
+        Unknown keys are left out. Never waits.
+        """
 
 
 class MemoryLedger:

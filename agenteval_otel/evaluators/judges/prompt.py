@@ -54,7 +54,7 @@ class JudgePrompt(NamedTuple):
 
 
 def shortened(text: str, limit: int) -> CaseText:
-    """At most about `limit` characters: head and tail, and a remark between them."""
+    """Return at most about `limit` characters: head and tail, and a remark between them."""
     if len(text) <= limit:
         return CaseText(text)
     head = limit * 2 // 3
@@ -67,8 +67,10 @@ def shortened(text: str, limit: int) -> CaseText:
 
 
 def neutral_json(value: Any) -> str:
-    r"""Strict JSON in one line, with invisible characters and turn marks as ``\uXXXX``; ValueError
-    for other values.
+    r"""Return strict JSON in one line, with invisible characters and turn marks as ``\uXXXX``.
+
+    Raises ValueError for NaN, an infinity or a circle, and TypeError for other values without a
+    JSON form.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     # Most texts have none, which these tests find out faster.
@@ -78,21 +80,23 @@ def neutral_json(value: Any) -> str:
 
 
 def visible(text: str) -> str:
-    r"""The text with each invisible character as ``\uXXXX``; for text in a sentence."""
+    r"""Return the text with each invisible character as ``\uXXXX``, for text in a sentence."""
     return _HIDDEN_IN_TEXT.sub(_escaped, text)
 
 
 def without_hidden(text: str) -> str:
-    """The text without its invisible characters; for comparisons."""
+    """Return the text without its invisible characters, for comparisons."""
     return _HIDDEN_IN_TEXT.sub("", text)
 
 
 def render(before: str, case: Mapping[str, CaseText], after: str) -> JudgePrompt:
-    """The question: the instruction, which providers can cache, the case as JSON data, the
-    instruction restated.
+    """Return the question: the instruction, the case as JSON data, the instruction restated.
+
+    Providers can cache the instruction.
 
     Raises:
-        ValueError: A value has no JSON form.
+        ValueError: A value is NaN, an infinity or a circle.
+        TypeError: Another value has no JSON form.
     """
     data = (
         "{\n"

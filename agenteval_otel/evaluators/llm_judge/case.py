@@ -67,8 +67,9 @@ _PER_TURN = 100  # what JSON adds to its texts
 
 
 def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
-    """The input's value of a field (``context.key`` too): text, else plain data; None if it is
-    missing.
+    """Return the input's value of a field (``context.key`` too), or None if it is missing.
+
+    The value is text if there is one, else plain data.
     """
     if field in ("response", "ground_truth") or field.startswith("context."):
         text = evaluation_input.text_at(field)
@@ -94,10 +95,10 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
 def case_of(
     evaluation_input: EvaluationInput, fields: Iterable[tuple[str, str]], *, limit: int
 ) -> dict[str, CaseText]:
-    """The fields (the judge's name and the input's) that the input has, each at most about `limit`
-    characters long.
+    """Return the fields that the input has, each at most about `limit` characters long.
 
-    Data that is longer as JSON is shortened as text, tool calls each for itself.
+    Each of `fields` is the judge's name and the input's. Data that is longer as JSON is shortened
+    as text, and tool calls are shortened each for itself.
     """
     values = ((name, field, value_of(evaluation_input, field)) for name, field in fields)
     return {
@@ -108,8 +109,9 @@ def case_of(
 
 
 def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str | None:
-    """Why the input cannot be judged: the first missing field, alternatives behind a colon; None if
-    all are there.
+    """Return why the input cannot be judged, or None if all fields are there.
+
+    The reason is the first missing field, with alternatives behind a colon.
     """
     for needed in needs:
         fields = needed.split("|")
@@ -120,7 +122,10 @@ def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str |
 
 
 def fields_shown(evaluation_input: EvaluationInput, wanted: Sequence[str]) -> list[str]:
-    """The wanted fields in the order of `FIELDS`; of alternatives the first that the input has."""
+    """Return the wanted fields in the order of `FIELDS`.
+
+    Of alternatives it is the first that the input has, or the first of all if it has none.
+    """
     shown = {
         next((field for field in fields if _is_there(evaluation_input, field)), fields[0])
         for fields in (alternatives.split("|") for alternatives in wanted)
@@ -135,7 +140,10 @@ def _is_there(evaluation_input: EvaluationInput, field: str) -> bool:
 
 
 def _has_content(value: Any, depth: int = 0) -> bool:
-    """Whether it is or contains a text that is not blank, or a number."""
+    """Tell whether it is or contains a text that is not blank, a number or a boolean.
+
+    Below eight levels every value but None and blank text counts.
+    """
     if isinstance(value, str):
         return bool(value.strip())
     if depth < _DEEPEST and isinstance(value, Mapping | list | tuple):
@@ -147,8 +155,9 @@ def _has_content(value: Any, depth: int = 0) -> bool:
 
 
 def windows_of(text: str, limit: int, *, most: int) -> list[str]:
-    """The whole text in overlapping windows, evenly spread; a text longer than `most` of them is
-    shown with gaps.
+    """Return the whole text in overlapping windows, evenly spread.
+
+    A text longer than `most` windows is shown with gaps.
     """
     overlap = min(_OVERLAP, limit // 4)
     number = min(most, math.ceil((len(text) - overlap) / (limit - overlap)))
@@ -159,10 +168,10 @@ def windows_of(text: str, limit: int, *, most: int) -> list[str]:
 def conversation_windows(
     evaluation_input: EvaluationInput, limit: int, *, most: int
 ) -> list[EvaluationInput]:
-    """A conversation in windows of its turns, each of about `limit` characters and the last turn of
-    the one before.
+    """Return a conversation in windows of its turns, each of about `limit` characters.
 
-    The system's messages stand before each. Of more than `most` windows some are left out, evenly.
+    Each window begins with the last turn of the window before. The system's messages are put before
+    each. Of more than `most` windows some are left out, evenly.
     """
     turns = evaluation_input.conversation or []
     starts = [0]
@@ -217,8 +226,9 @@ def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
 
 
 def _within(data: Any, limit: int) -> CaseText:
-    """The data as it is, or as shortened text where it is too long, or is not JSON (NaN, an
-    infinity).
+    """Return the data as it is, or as text if it is too long or not JSON (NaN, an infinity).
+
+    The text is shortened to about `limit` characters.
     """
     text = json.dumps(data, ensure_ascii=False)
     try:
@@ -321,11 +331,10 @@ _SPEAKING_SYMBOLS = frozenset({"So", "Sc", "Sm"})
 
 
 def injection_signs(texts: Iterable[str]) -> tuple[str, ...]:
-    """The signs that any of the texts shows, such as ``order`` or ``names_score``, in a fixed
-    order.
+    """Return the signs that any of the texts shows, such as ``order`` or ``names_score``.
 
-    Phrases are looked for in the text in compatibility form (full-width letters are letters)
-    without what is invisible.
+    Their order is fixed. Phrases are looked for in the text in compatibility form (full-width
+    letters are letters) without what is invisible.
     """
     folded = [
         (text, text if text.isascii() else without_hidden(composed(text, "NFKC"))) for text in texts
@@ -343,11 +352,11 @@ def injection_signs(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def no_answer(text: str) -> str | None:
-    """Why a text is no answer that could be judged (``empty answer``, ``degenerate answer``); None
-    where it is one.
+    """Return why a text is no answer that could be judged, or None if it is one.
 
-    Texts without a letter, digit or meaningful symbol, a single repeated character, and a bare
-    opening (``Solution:``) are degenerate: judges have rated such answers as correct.
+    The reason is ``empty answer`` or ``degenerate answer``. Texts without a letter, digit or
+    meaningful symbol, a single repeated character, and a bare opening (``Solution:``) are
+    degenerate: judges have rated such answers as correct.
     """
     if not text.strip():
         return "empty answer"

@@ -218,7 +218,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
-        """The criteria, each as a rubric."""
+        """Return the criteria, each as a rubric."""
         if self.rubrics:
             return tuple(self.rubrics)
         fields: dict[str, Any] = {
@@ -262,7 +262,11 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def evaluate(
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
-        """A result for each of its criteria that is scored, by one call of the judge."""
+        """Return a result for each of its criteria that is scored.
+
+        One call of the judge scores all of them. Criteria in windows share a call for each window.
+        A reply that is to be repaired takes another call.
+        """
         tasks = self._tasks(criteria)
         reasons = {task.key: self._skip_reason(evaluation_input, task) for task in tasks}
         due = [task for task in tasks if reasons[task.key] is None]
@@ -300,7 +304,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return self.max_windows or max(task.rubric.max_windows, more)
 
     def _shown(self, evaluation_input: EvaluationInput, *, most: int) -> list[EvaluationInput]:
-        """The input in windows; itself where it is short enough."""
+        """Return the input in windows, or itself if it is short enough or `most` is 1."""
         if most > 1 and evaluation_input.conversation is not None:
             return conversation_windows(evaluation_input, self.max_field_chars, most=most)
         text = evaluation_input.text_at("response") or ""
@@ -312,7 +316,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     async def _ask(
         self, tasks: Sequence[CriterionTask], evaluation_input: EvaluationInput
     ) -> JudgeAnswer:
-        """Ask the judge, once more where a reply is to be repaired, and read what it says."""
+        """Ask the judge, once more if a reply is to be repaired, and read what it says."""
         request, case = self.question_for(evaluation_input, tasks)
         # the question is written and sent in two turns of the loop, each a short one
         await asyncio.sleep(0)
@@ -364,8 +368,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         of_task: Sequence[JudgeAnswer],
         paid: Sequence[JudgeAnswer],
     ) -> EvaluationResult:
-        """The criterion's result with the facts of its calls; `paid` are those whose usage it
-        shows.
+        """Return the criterion's result with the facts of its calls.
+
+        `paid` are the calls whose usage it shows.
         """
         result = answer.results[answer.tasks.index(task)]
         if not any(call.outcomes for call in (*of_task, *paid)):
@@ -404,7 +409,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         )
 
     def again(self, *, swaps: bool = False) -> Self:
-        """A copy that repeats earlier requests without reading verdicts from the cache.
+        """Return a copy that repeats earlier requests without reading verdicts from the cache.
 
         With `swaps` the texts of the case are in reverse order.
         """
@@ -415,8 +420,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         return other
 
     def compares(self, evaluation_input: EvaluationInput) -> bool:
-        """Whether the judge sees the answer beside a reference answer, in an order that can be
-        reversed.
+        """Tell whether the judge sees the answer beside a reference answer.
+
+        Their order can then be reversed.
         """
         wanted = {
             part for task in self._tasks(self.criteria()) for part in (*task.needs, *task.takes)
@@ -428,7 +434,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     def question_for(
         self, evaluation_input: EvaluationInput, tasks: Sequence[CriterionTask] | None = None
     ) -> tuple[JudgeRequest, Mapping[str, CaseText]]:
-        """The request for an input, and the case in it; nothing is sent."""
+        """Return the request for an input, and the case in it. Nothing is sent."""
         tasks = self._tasks(self.criteria()) if tasks is None else tasks
         wanted = [field for task in tasks for field in (*task.needs, *task.takes)]
         wanted += ["history"] if self._of_conversations else []
@@ -479,7 +485,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @cached_property
     def _named(self) -> Sequence[str]:
-        """The fields that the template refers to, which the input must have.
+        """Return the fields that the template refers to, which the input must have.
 
         In the original frameworks' forms, a missing question, response or ground truth is ``N/A``
         in the prompt.

@@ -60,8 +60,10 @@ class CatalogueJudge(LLMJudge):
 
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
-        """The catalogue's criterion, with this evaluator's name for it, scale, threshold, weight
-        and objective.
+        """Return the catalogue's criterion with this evaluator's own settings.
+
+        These are its name for the criterion, scale, threshold, weight and objective, if they are
+        set.
         """
         names = ("criterion_name", "scale", "threshold", "weight", "objective")
         overrides = {

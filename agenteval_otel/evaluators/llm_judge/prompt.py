@@ -75,12 +75,11 @@ def tasks_of(
     agentdock: bool = False,
     whole: bool = False,
 ) -> list[CriterionTask]:
-    """The rubrics whose criterion is scored, in the rubrics' order; of the criteria the first of a
-    name counts.
+    """Return a task for each rubric whose criterion is scored, in the rubrics' order.
 
-    `needs` and `takes` are those of a rubric without its own. With `agentdock` the scales are
-    AgentDock's; with `whole` a rubric's own text and scale count, whatever the input's criterion
-    says.
+    Of the criteria the first of a name counts. `needs` and `takes` are those of a rubric without
+    its own. With `agentdock` the scales are AgentDock's. With `whole` a rubric's own text and scale
+    count, whatever the input's criterion says.
     """
     by_name = {criterion.name: criterion for criterion in reversed(criteria)}
     tasks: list[CriterionTask] = []
@@ -128,7 +127,7 @@ _OF_CONVERSATION = (
 
 
 def of_conversation(task: CriterionTask) -> CriterionTask:
-    """The task where the case is a whole conversation."""
+    """Return the task for a case that is a whole conversation."""
     return task._replace(
         rubric=task.rubric.model_copy(update={"steps": (_OF_CONVERSATION, *task.rubric.steps)})
     )
@@ -156,7 +155,10 @@ def _unchanged(raw: ScoreValue) -> ScoreValue:
 
 
 def _share_on(criterion: EvaluationCriteria) -> Callable[[ScoreValue], ScoreValue]:
-    """A share on the criterion's range; a boolean scale passes only if all claims hold."""
+    """Return the function from a share to a score on the criterion's range.
+
+    A boolean scale passes only if all claims hold. Without a range the share stays as it is.
+    """
     if criterion.scale in BOOLEAN_SCALES:
         return lambda share: float(share) == 1.0
     low, high = (
@@ -199,8 +201,9 @@ _SYSTEMS: Mapping[ReplyForm, str] = {
 
 
 def fields_of(template: str) -> list[tuple[str, str]]:
-    """The fields of the case that a template names, as the judge reads them and as the input has
-    them, once each.
+    """Return the fields of the case that a template names, once each.
+
+    A field is the name that the judge reads and the name that the input has.
     """
     names = dict.fromkeys(text.strip("{} ") for text in _PLACEHOLDERS.findall(template))
     return [
@@ -209,7 +212,10 @@ def fields_of(template: str) -> list[tuple[str, str]]:
 
 
 def unknown_placeholder(template: str) -> str | None:
-    """What is wrong with the first placeholder-like text of a template that names nothing known."""
+    """Return what is wrong with the first unknown placeholder of a template, or None.
+
+    That is the first placeholder-like text that names nothing known.
+    """
     match = _LIKE_PLACEHOLDERS.search(_PLACEHOLDERS.sub(" ", template))
     known = (*NAMES.values(), "context.<key>", *_OF_CRITERIA)
     return match and f"{match.group()[:80]} is no placeholder{known_choices(match[1], known)}"
@@ -238,9 +244,9 @@ def question(
     system_prompt: str | None,
     max_tokens: int,
 ) -> JudgeRequest:
-    """The request: criteria, case and the form of the answer.
+    """Build the request: criteria, case and the form of the answer.
 
-    The author's own `template` has the texts of the case in it where `is_inline`, else it refers to
+    The author's own `template` has the texts of the case in it if `is_inline`, else it refers to
     data behind it.
     """
     form = answer_form(tasks, reply_form)
@@ -294,11 +300,10 @@ def _filled(
     *,
     is_inline: bool,
 ) -> str:
-    """The template with texts of the case in it, or references to them where the case follows as
-    data.
+    """Fill the template with texts of the case, or with references to them.
 
-    A criterion without a description is described by its name, but for AgentDock, which has a word
-    for that.
+    References are for a case that follows as data. A criterion without a description is described
+    by its name, but for AgentDock, which has a word for that.
     """
     of_criteria = {
         "criterion_name": [task.criterion.name for task in tasks],
@@ -323,7 +328,11 @@ def _filled(
 
 
 def answer_form(tasks: Sequence[CriterionTask], reply_form: ReplyForm) -> dict[str, Any]:
-    """JSON Schema of the answer, evidence before reason before score; empty for free text."""
+    """Return the JSON Schema of the answer, which is empty for free text.
+
+    Evidence is before reason, and reason before score. In AgentDock's form the score is before the
+    reasoning.
+    """
     text = {"type": "string"}
     if reply_form in ("lines", "number"):
         return {}
@@ -376,7 +385,7 @@ def _description(task: CriterionTask) -> str:
 
 
 def _with_steps(task: CriterionTask, scale: Sequence[str]) -> list[str]:
-    """The text of the scale, after the steps and before the edge cases."""
+    """Return the text of the scale, after the steps and before the edge cases."""
     steps = [f"{number}. {step}" for number, step in enumerate(task.rubric.steps, 1)]
     edge_cases = [f"- {edge_case}" for edge_case in task.rubric.edge_cases]
     return [
@@ -403,7 +412,7 @@ def _levels(task: CriterionTask) -> list[str]:
 
 
 def _form_in_words(tasks: Sequence[CriterionTask], reply_form: ReplyForm) -> str:
-    """The form of the answer, in words: endpoints that take no schema follow it as well."""
+    """Return the form of the answer in words. Endpoints that take no schema follow it as well."""
     if reply_form == "lines":
         return (
             "Answer with two lines and nothing else:\nREASON: <one or two sentences>\n"
@@ -438,7 +447,10 @@ _CLAIMS_FORM = (
 
 
 def _parts(tasks: Sequence[CriterionTask]) -> list[str]:
-    """The rest of the criteria beside a template: steps, levels or claims, and edge cases."""
+    """Return the rest of the criteria beside a template.
+
+    That is steps, levels or claims, and edge cases.
+    """
     lines: list[str] = []
     for task in tasks:
         key = neutral_json(task.key)

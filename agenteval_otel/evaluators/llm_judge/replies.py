@@ -46,8 +46,9 @@ def reply_of(
     *,
     alone: bool,
 ) -> CriterionReply:
-    """The verdict on one criterion; `EvaluationSkipped` where the judge was to list claims, and
-    there are none.
+    """Return the verdict on one criterion.
+
+    Raises `EvaluationSkipped` if the judge was to list claims, and there are none.
     """
     if reply_form == "lines":
         return _of_lines(without_thinking(verdict.raw), task)
@@ -115,7 +116,10 @@ def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
 def claims_reply(
     listing: Any, claims: Claims, source: CaseText | None, reason: str | None
 ) -> CriterionReply:
-    """The share of claims that hold, of those whose quote is in the source: ``holding / quoted``."""
+    """Return the share of claims that hold: ``holding / quoted``.
+
+    Only claims whose quote is in the source count.
+    """
     if not isinstance(listing, list):
         raise _malformed("the judge's answer has no list of claims")
     material = source.text if source is not None else ""
@@ -171,8 +175,9 @@ def _claim(item: Any) -> dict[str, Any]:
 
 
 def _readings(value: Any) -> tuple[str, str]:
-    """A source as text, and its letters and digits only: models change quotation marks, spaces and
-    emphasis.
+    """Return a source as text, and its letters and digits only.
+
+    Models change quotation marks, spaces and emphasis.
     """
     text = (
         value if isinstance(value, str) else _ESCAPE.sub(" ", json.dumps(value, ensure_ascii=False))
@@ -181,7 +186,10 @@ def _readings(value: Any) -> tuple[str, str]:
 
 
 def _is_quoted(quote: str, source: tuple[str, str]) -> bool:
-    """Whether the quote is in the source; of one with omissions each part, in their order."""
+    """Tell whether the quote is in the source.
+
+    Of a quote with omissions each part has to be there, in their order.
+    """
     text, letters = source
     if not _letters(quote):  # symbols only
         return quote.strip() in text
@@ -203,8 +211,9 @@ def _contains_parts(letters: str, quote: str) -> bool:
 
 
 def _letters(text: str) -> str:
-    """Letters and digits in one form; marks go before normalization, which sorts a long row of them
-    slowly.
+    """Return letters and digits in one form.
+
+    Marks go before normalization, which sorts a long row of them slowly.
     """
     letters = _NO_LETTER.sub("", text)
     if not letters.isascii():
@@ -230,17 +239,17 @@ class JudgeAnswer(NamedTuple):
 
     @property
     def outcomes(self) -> list[Verdict | JudgeError]:
-        """The outcomes of all calls that were made."""
+        """Return the outcomes of all calls that were made."""
         return [outcome for outcome in (self.earlier, self.outcome) if outcome is not None]
 
     @property
     def is_repaired(self) -> bool:
-        """Whether the second of two calls gave a reply that can be read."""
+        """Tell whether the second of two calls gave a reply that can be read."""
         return self.earlier is not None and self.verdict is not None and not self.is_unreadable
 
     @property
     def duration_s(self) -> float:
-        """How long the calls took that the judge answered, together."""
+        """Return how long the calls that the judge answered took, together."""
         verdicts = [outcome for outcome in self.outcomes if isinstance(outcome, Verdict)]
         return sum(verdict.duration_s for verdict in verdicts)
 
@@ -250,8 +259,10 @@ class JudgeAnswer(NamedTuple):
 
 
 def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer:
-    """The call with the criterion's lowest score; unless that fails, one without a score: it could
-    have failed.
+    """Return the call with the criterion's lowest score.
+
+    If that score does not fail, a call without a score comes before it, because it could have
+    failed.
     """
     results = [(answer.results[answer.tasks.index(task)], answer) for answer in answers]
     unknown = [
@@ -269,7 +280,7 @@ def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer
 def judgement_of(
     answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_model: str
 ) -> Judgement:
-    """Who judged, and what the calls in `paid` used together; for the telemetry."""
+    """Return who judged, and what the calls in `paid` used together, for the telemetry."""
     outcomes = [outcome for call in paid for outcome in call.outcomes]
     used: dict[str, Any] = {}
     if usages := [outcome.usage for outcome in outcomes if outcome.usage is not None]:
@@ -291,8 +302,9 @@ def judgement_of(
 
 
 def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, Any]:
-    """Who judged and what it used, for the metadata of the first of the results that one question
-    gave.
+    """Return who judged and what the calls used.
+
+    The facts are for the metadata of the first of the results that one question gave.
     """
     facts = {
         **judgement.model_dump(by_alias=True, exclude={"left_out_chars"}),

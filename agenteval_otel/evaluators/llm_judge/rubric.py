@@ -152,7 +152,7 @@ class Rubric(FreshCopies):
 
     @cached_property
     def criterion(self) -> EvaluationCriteria:
-        """The criterion, where the input does not bring it."""
+        """Return the criterion, for an input that does not bring it."""
         fields = {
             name: getattr(self, name)
             for name in ("description", "scale", "threshold", "weight", "objective")
@@ -161,8 +161,9 @@ class Rubric(FreshCopies):
 
 
 def slug_of(words: str) -> str:
-    """The first words in lower case, joined by ``_``: at most 48 letters (without accents) and
-    digits; maybe none.
+    """Return the first words in lower case, joined by ``_``. The text may be empty.
+
+    It has at most 48 characters: letters (without accents), digits and ``_``.
     """
     plain = (
         unicodedata.normalize("NFKD", words[:_LONGEST_WORDS])
@@ -179,14 +180,15 @@ def slug_of(words: str) -> str:
 
 
 def names() -> tuple[str, ...]:
-    """The criteria of the catalogue, in alphabetical order."""
+    """Return the criteria of the catalogue, in alphabetical order."""
     return tuple(sorted(file.stem.title().replace("_", "") for file in _FILES.glob("*.yaml")))
 
 
 @lru_cache(maxsize=64)
 def entry_of(name: str) -> Mapping[str, Any]:
-    """The content of a criterion's file; not to be changed. ConfigurationError names the criteria
-    that there are.
+    """Return the content of a criterion's file, which is not to be changed.
+
+    The ConfigurationError for an unknown name names the criteria that there are.
     """
     if name not in names():
         raise ConfigurationError(
@@ -200,14 +202,15 @@ def entry_of(name: str) -> Mapping[str, Any]:
 
 
 def scales_of(name: str) -> tuple[str, ...]:
-    """The scales that a criterion can be scored on, its own first; ``numeric`` is its form from 0
-    to 1.
+    """Return the scales that a criterion can be scored on, its own first.
+
+    ``numeric`` is its form from 0 to 1.
     """
     return _SCALES[entry_of(name)["scale"]]
 
 
 def rubric_fields(name: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a criterion's `Rubric`, some of them overridden.
+    """Return the fields of a criterion's `Rubric`, some of them overridden.
 
     The catalogue's threshold moves along with the scale: 4 from 1 to 5 is 0.75 from 0 to 1.
     """
@@ -239,8 +242,9 @@ def _ends_of(scale: str) -> tuple[int, int]:
 
 
 def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> EvaluationCriteria:
-    """The criterion with the range that its scale's name or its levels declare, so that scores can
-    be normalized.
+    """Return the criterion with the range that its scale's name or its levels declare.
+
+    With the range, scores can be normalized.
     """
     if (
         criterion.minimum is not None
@@ -321,14 +325,18 @@ def _read_word(value: Any, words: Sequence[str]) -> str:
 
 
 def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
-    """The lowest and the highest level, where all of them are whole numbers."""
+    """Return the lowest and the highest of several levels, or None.
+
+    All of the levels have to be whole numbers.
+    """
     numbers = [int(level) for level in levels if _WHOLE_NUMBER.fullmatch(level)]
     return (min(numbers), max(numbers)) if len(numbers) == len(levels) > 1 else None
 
 
 def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:
-    """The scale of a criterion: its described levels, a declared range, or what the scale's name
-    means.
+    """Return the scale of a criterion.
+
+    It is its described levels, a declared range, or what the scale's name means.
     """
     if criterion.scale in BOOLEAN_SCALES:
         return AnswerScale(
@@ -355,7 +363,10 @@ def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> An
 
 
 def agentdock_scale(criterion: EvaluationCriteria) -> AnswerScale:
-    """The scale as AgentDock asks and reads it: any number, any text; 1 is not a boolean."""
+    """Return the scale as AgentDock asks and reads it: any number, any text.
+
+    1 is not a boolean. A ``likert5`` scale takes whole numbers from 1 to 5 alone.
+    """
     if criterion.scale in BOOLEAN_SCALES or criterion.scale == "likert5":
         return answer_scale(criterion, {})
     if criterion.scale == "numeric":

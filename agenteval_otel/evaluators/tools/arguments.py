@@ -78,7 +78,7 @@ class Predicate(BaseModel):
     _pattern_compiles = field_validator("pattern")(check_pattern)
 
     def problem(self, value: Any) -> str | None:
-        """Why the value of the argument fails; None when it passes."""
+        """Return why the value of the argument fails, or None if it passes."""
         if value is ABSENT:
             return None if self.optional or not self.present else "is missing"
         if not self.present:
@@ -86,7 +86,7 @@ class Predicate(BaseModel):
         return next(self._problems(value), None)
 
     def _problems(self, value: Any) -> Iterator[str]:
-        """What is wrong with a value that is there, the plainest problem first."""
+        """Yield what is wrong with a value that is there, the plainest problem first."""
         types = (self.type,) if isinstance(self.type, str) else self.type
         if types and not any(_is_type(value, kind) for kind in types):
             yield f"is no {' or '.join(types)}"
@@ -112,8 +112,9 @@ class Predicate(BaseModel):
 
 
 def argument_at(value: Any, name: str) -> Any:
-    """The argument of that name, or at a dotted path (``items.0.id``) inside the arguments;
-    `ABSENT` without.
+    """Return the argument of that name, or at a dotted path (``items.0.id``) inside the arguments.
+
+    Return `ABSENT` if there is none.
     """
     if isinstance(value, Mapping) and name in value:
         return value[name]
@@ -134,7 +135,7 @@ def _is_type(value: Any, kind: str) -> bool:
 
 
 def is_same(first: Any, other: Any) -> bool:
-    """Whether two JSON values are equal: 1 is 1.0, and true is neither."""
+    """Tell whether two JSON values are equal. 1 is equal to 1.0, and true to neither."""
     if isinstance(first, bool) or isinstance(other, bool):
         return first is other
     if isinstance(first, Mapping) and isinstance(other, Mapping):
@@ -164,7 +165,7 @@ def _matches(value: Any, pattern: str) -> bool:
 def _outside(
     number: float | None, least: float | None, most: float | None, too_small: str, too_large: str
 ) -> Iterator[str]:
-    """What is wrong with a number by its bounds; None and NaN are in no bounds."""
+    """Yield what is wrong with a number by its bounds. None and NaN are in no bounds."""
     if least is not None and (number is None or not number >= least):
         yield too_small
     if most is not None and (number is None or not number <= most):
@@ -235,15 +236,16 @@ class ArgumentTerms(BaseModel):
 
     @property
     def is_fast(self) -> bool:
-        """Whether no arguments can make the checks take long."""
+        """Tell whether no arguments can make the checks take long."""
         if callable(self.argument_checks) or self.arguments_schema is not None:
             return False
         patterns = (predicate.pattern for predicate in (self.argument_checks or {}).values())
         return all(pattern is None or compile_pattern(pattern).is_linear for pattern in patterns)
 
     def problem(self, arguments: Any) -> str | None:
-        """What is wrong with a call's arguments, a value or JSON text; raises what a function
-        raises.
+        """Return what is wrong with a call's arguments, a value or JSON text, or None.
+
+        Raises what a function raises.
         """
         value = parsed_arguments(arguments)
         if isinstance(value, str) and looks_like_json(value):  # else it would have been read
@@ -291,7 +293,7 @@ def _read(text: str) -> Any:
 
 
 def answer_of(answer: Any) -> str | None:
-    """A function's answer as a problem; None when the arguments are valid."""
+    """Return a function's answer as a problem, or None if the arguments are valid."""
     reason: Any = None
     if isinstance(answer, Mapping):
         reason = answer.get("reason")

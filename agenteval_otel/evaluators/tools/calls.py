@@ -36,11 +36,11 @@ class MadeCall(NamedTuple):
 def calls_of(
     evaluation_input: EvaluationInput, source: Source, *, any_role: bool = False
 ) -> list[MadeCall]:
-    """The calls of a source in order, then those of the answer itself that the source lacks.
+    """Return the calls of a source in order, then those of the answer that the source lacks.
 
-    Sources: ``messageHistory`` (``tool_call`` parts of messages; of a message without any, its
-    ``tool_calls``), ``context`` (``context.toolCalls``), and ``toolCalls``, only the answer's own.
-    Of messages the assistant's count, or with `any_role` all.
+    The sources are ``messageHistory`` (``tool_call`` parts of messages, or the ``tool_calls`` of a
+    message without any), ``context`` (``context.toolCalls``), and ``toolCalls``, only the answer's
+    own. Of messages the assistant's count, or with `any_role` all.
     """
     own = _called(evaluation_input)
     if source == "toolCalls":
@@ -59,8 +59,9 @@ def calls_of(
 
 
 def trajectory_of(evaluation_input: EvaluationInput) -> list[ToolCall]:
-    """The agent's own calls in their order, of a conversation those of all turns;
-    `EvaluationSkipped` without any.
+    """Return the agent's own calls in their order, of a conversation those of all turns.
+
+    Raises `EvaluationSkipped` without any.
     """
     if not evaluation_input.tool_calls:
         raise EvaluationSkipped("no tool calls")
@@ -68,8 +69,9 @@ def trajectory_of(evaluation_input: EvaluationInput) -> list[ToolCall]:
 
 
 def tool_definitions(evaluation_input: EvaluationInput) -> Any:
-    """What tools the agent has, as its configuration, else the context, lists them; None where
-    neither does.
+    """Return what tools the agent has, or None if they are listed nowhere.
+
+    Its configuration lists them, else the context.
     """
     sources = (source or {} for source in (evaluation_input.agent_config, evaluation_input.context))
     return next(
@@ -78,8 +80,10 @@ def tool_definitions(evaluation_input: EvaluationInput) -> Any:
 
 
 def has_failed(call: ToolCall) -> bool:
-    """Whether the tool failed: it has an `error`, or its result says so (a text that begins with
-    one, ``isError``).
+    """Tell whether the tool failed: the call has an `error`, or its result says so.
+
+    The result says so by a text that begins with an error, by ``error``, or by a flag such as
+    ``isError``.
     """
     result = call.result
     if isinstance(result, Mapping):
@@ -91,13 +95,14 @@ def has_failed(call: ToolCall) -> bool:
 
 
 def key_of(call: ToolCall) -> tuple[str, str]:
-    """The tool and its normalized arguments: the same key for equal calls."""
+    """Return the tool and its normalized arguments: the same key for equal calls."""
     return _content(MadeCall(call.name, call.arguments))
 
 
 def parsed_arguments(arguments: Any) -> Any:
-    """The arguments as a value: JSON text of an object or a list is read, everything else stays as
-    it is.
+    """Return the arguments as a value.
+
+    JSON text of an object or a list is read. Everything else stays as it is.
     """
     if not isinstance(arguments, str) or not looks_like_json(arguments):
         return arguments
@@ -108,13 +113,14 @@ def parsed_arguments(arguments: Any) -> Any:
 
 
 def looks_like_json(text: str) -> bool:
-    """Whether the text begins as an object or a list."""
+    """Tell whether the text begins as an object or a list."""
     return text.lstrip()[:1] in ("{", "[")
 
 
 def raw_arguments(arguments: Any) -> str:
-    """The arguments as JSON text: text as it is, values written without spaces; empty without
-    arguments.
+    """Return the arguments as JSON text, which is empty without arguments.
+
+    Text stays as it is. Values are written without spaces.
     """
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
@@ -163,8 +169,9 @@ def _in_context(context: Mapping[str, Any] | None) -> list[MadeCall]:
 
 
 def _additional(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:
-    """The own calls that are not recorded: by id where both have one, else by name and arguments,
-    each as often.
+    """Return the own calls that are not recorded.
+
+    Calls are compared by id if both have one, else by name and arguments, each as often.
     """
     ids = {call.id for call in recorded if isinstance(call.id, str)}
     without_id = Counter(_content(call) for call in recorded if not isinstance(call.id, str))

@@ -78,7 +78,10 @@ class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
 
 
 def _schemas_of(definitions: Any) -> dict[str, Any]:
-    """The JSON Schema of the arguments by the tool's name; None where a definition has none."""
+    """Return the JSON Schema of the arguments by the tool's name.
+
+    The schema is None if a definition has none.
+    """
     schemas: dict[str, Any] = {}
     for tool in definitions if isinstance(definitions, list | tuple) else ():
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None

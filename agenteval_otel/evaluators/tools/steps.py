@@ -67,11 +67,17 @@ class ToolLoops(TrajectoryEvaluator, type="ToolLoops"):
             reasoning += (
                 f"; {' > '.join(name for name, _, _ in cycle)} came {rounds} times in a row"
             )
+        if passed:
+            reason_code = None
+        elif is_loop:
+            reason_code = "loop"
+        else:
+            reason_code = "repeated_call"
         return Score(
             value=1.0 - len(repeated) / len(steps),
             passed=passed,
             reasoning=reasoning,
-            reason_code=None if passed else "loop" if is_loop else "repeated_call",
+            reason_code=reason_code,
             metadata={"repeated": len(repeated), "rounds": rounds},
         )
 
@@ -85,8 +91,9 @@ def _result_of(call: ToolCall) -> str | None:
 
 
 def _longest_cycle(steps: Sequence[Any]) -> tuple[Sequence[Any], int]:
-    """The cycle of up to eight steps that comes most often in a row, and how often; no steps and 1
-    without any.
+    """Return the cycle of up to eight steps that comes most often in a row, and how often.
+
+    Without a cycle, return no steps and 1.
     """
     best: tuple[Sequence[Any], int] = ((), 1)
     for size in range(1, min(_LONGEST_CYCLE, len(steps) // 2) + 1):

@@ -69,7 +69,7 @@ class ToolRule(ArgumentTerms):
         return self
 
     def judged(self, calls: Sequence[MadeCall]) -> Outcome:
-        """Judge the calls; raises what a function that checks arguments raises."""
+        """Judge the calls. Raises what a function that checks arguments raises."""
         if self.invalid_reason is not None:
             raise EvaluationError(self.invalid_reason, error_type="invalid_rule")
         for call in calls:
@@ -181,7 +181,7 @@ class Expectation(ArgumentTerms):
     )
 
     def counts(self, call: MadeCall) -> bool:
-        """Whether the call is one of those that are expected."""
+        """Tell whether the call is one of those that are expected."""
         if call.name != self.name:
             return False
         if self.arguments_contain is not None and self.arguments_contain not in raw_arguments(

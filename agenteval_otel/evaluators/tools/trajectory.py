@@ -71,8 +71,9 @@ class Step(NamedTuple):
 
 
 def expected_steps(evaluation_input: EvaluationInput) -> list[Step] | None:
-    """The trajectory that the ground truth holds: a list of calls, or a mapping with one; None
-    where it holds none.
+    """Return the trajectory that the ground truth holds, or None if it holds none.
+
+    The ground truth is a list of calls, or a mapping with such a list.
     """
     value = parsed_arguments(evaluation_input.ground_truth)
     if isinstance(value, Mapping):
@@ -144,13 +145,12 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
         reason_code = None
         if not passed:
             too_many = len(made) > any_order and not self.allow_extra
-            reason_code = (
-                "missing_call"
-                if any_order < len(wanted)
-                else "extra_call"
-                if too_many
-                else "wrong_order"
-            )
+            if any_order < len(wanted):
+                reason_code = "missing_call"
+            elif too_many:
+                reason_code = "extra_call"
+            else:
+                reason_code = "wrong_order"
         reasoning = f"{matched} of {len(wanted)} expected calls, {len(made)} were made"
         return Score(value=value, passed=passed, reason_code=reason_code, reasoning=reasoning)
 
@@ -187,7 +187,7 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
 
 
 def _longest_common(fits: Sequence[Sequence[bool]]) -> int:
-    """The length of the longest common subsequence."""
+    """Return the length of the longest common subsequence."""
     row = [0] * (len(fits[0]) + 1) if fits else [0]
     for fitting in fits:
         before = row
@@ -198,7 +198,10 @@ def _longest_common(fits: Sequence[Sequence[bool]]) -> int:
 
 
 def _largest_matching(fits: Sequence[Sequence[bool]]) -> int:
-    """The largest number of pairs, by augmenting paths: to take the first that fits can miss it."""
+    """Return the largest number of pairs, by augmenting paths.
+
+    Taking the first pair that fits can miss it.
+    """
     partner: dict[int, int] = {}
 
     def finds(wanted: int, tried: set[int]) -> bool:

@@ -42,8 +42,8 @@ class RecentAnswers:
         return f"<RecentAnswers {len(self._answers)}>"
 
     def add(self, answer: RecentAnswer, reference_id: str | None) -> None:
-        """Keep an answer; a trace and a conversation lead to their newest one. `reference_id` is its
-        own id, if the application may know it.
+        """Keep an answer. A trace and a conversation lead to their newest one. `reference_id` is
+        its own id, if the application may know it.
         """
         span = answer.span_context
         keys: list[Any] = [] if span is None else [(span.trace_id, span.span_id), span.trace_id]
@@ -61,7 +61,7 @@ class RecentAnswers:
                 self._answers.popitem(last=False)
 
     def find(self, ids: Iterable[Any]) -> RecentAnswer | None:
-        """The answer that the first known of these ids leads to."""
+        """Return the answer that the first known of these ids leads to."""
         with self._lock:
             return next(
                 (answer for key in ids if (answer := self._answers.get(key)) is not None), None

@@ -71,11 +71,13 @@ class OfAnswer(FrozenSettings):
         return self
 
     def feedback(self) -> Feedback:
-        """What the recorder takes; raises `EvaluationError` for a score that is not on its scale."""
+        """Return what the recorder takes. Raises `EvaluationError` for a score that is not on its
+        scale.
+        """
         raise NotImplementedError
 
     def _about(self) -> dict[str, Any]:
-        """The fields of `Feedback` that say which answer is meant."""
+        """Return the fields of `Feedback` that say which answer is meant."""
         reference: Reference | None = self.reference
         span_context = self._span_context() if reference is None else reference.span_context
         agent = self.agent or (reference.agent if reference is not None else None)
@@ -236,7 +238,7 @@ class _Signed:
 
 
 def _id_in(about: dict[str, Any]) -> Any:
-    """The id that says which answer is meant, the most exact of them."""
+    """Return the id that says which answer is meant, the most exact of them."""
     span_context = about["span_context"]
     ids = (
         about["call_id"],

@@ -41,10 +41,10 @@ def record_feedback(
 
     It is emitted as ``gen_ai.evaluation.result`` with the evaluator type ``human``, in the trace of
     the answer and beside its other scores, counted in the metrics, and stored. An answer is meant
-    by its `evaluation_reference`, by trace and span, or by an id that it has; the newest answer of
-    a conversation by the conversation's. Feedback whose answer is not known waits a minute for it,
-    and is then recorded without a trace. The same feedback of the same user counts once; a changed
-    one counts again. Never raises, and never blocks.
+    by its `evaluation_reference`, by trace and span, or by an id that it has. The newest answer of
+    a conversation is meant by the conversation's id. Feedback whose answer is not known waits a
+    minute for it, and is then recorded without a trace. The same feedback of the same user counts
+    once. A changed one counts again. Never raises, and never blocks.
 
     Args:
         reference: What `evaluation_reference` gave in the handler.
@@ -52,10 +52,10 @@ def record_feedback(
         score: Instead of `thumbs`, on `scale`: 0 to 1, 1 best, unless it says otherwise
             (``likert5``, ``0-10``).
         scale: Of `score`.
-        comment: In the person's words; content, so exported with content capture alone.
-        correction: The answer that it should have been; content too, stored and not exported.
+        comment: In the person's words. It is content, so exported with content capture alone.
+        correction: The answer that it should have been. It is content too, stored and not exported.
         name: The criterion: how it is called beside the others.
-        user_id: Who says it; hashed, unless the settings say otherwise.
+        user_id: Who says it. It is hashed, unless the settings say otherwise.
         trace_id: Of the answer, 32 hexadecimal digits.
         span_id: Of the answer's span, 16 hexadecimal digits.
         response_id: The model's own id of its response.
@@ -63,7 +63,7 @@ def record_feedback(
         agent: Which agent answered, where nothing else says it.
 
     Returns:
-        Whether it was taken; wrong arguments are logged and counted (``feedback:wrong``).
+        Whether it was taken. Wrong arguments are logged and counted (``feedback:wrong``).
     """
     return _record(
         OfPerson,
@@ -101,26 +101,27 @@ def record_score(
     conversation_id: str | None = None,
     agent: str | None = None,
 ) -> bool:
-    """Record what the application knows of an answer by itself: a guardrail's result, whether the
-    ticket was resolved.
+    """Record what the application knows of an answer by itself.
 
-    As `record_feedback`, with the evaluator type ``application``. Never raises, and never blocks.
+    That is, for example, a guardrail's result, or whether the ticket was resolved. It is recorded
+    as by `record_feedback`, with the evaluator type ``application``. Never raises, and never
+    blocks.
 
     Args:
         name: The criterion.
         value: A boolean, a number on `scale`, or a category.
-        reference: What `evaluation_reference` gave in the handler; else an id below.
-        scale: ``numeric`` (0 to 1, 1 best), ``likert5``, ``0-10`` and others; ``binary`` for a
+        reference: What `evaluation_reference` gave in the handler, else an id below.
+        scale: ``numeric`` (0 to 1, 1 best), ``likert5``, ``0-10`` and others. ``binary`` is for a
             boolean.
         threshold: Score from which on it passes.
         passed: The verdict, where it does not follow from the value.
         label: A category beside a number.
-        reasoning: Why, in words; content, so exported with content capture alone.
+        reasoning: Why, in words. It is content, so exported with content capture alone.
         reason_code: A word of a closed list, safe to export.
         trace_id: As of `record_feedback`, like those that follow.
 
     Returns:
-        Whether it was taken; wrong arguments are logged and counted (``feedback:wrong``).
+        Whether it was taken. Wrong arguments are logged and counted (``feedback:wrong``).
     """
     return _record(
         OfApplication,
@@ -161,14 +162,14 @@ def record_ground_truth(
     ``ground_truth:contradicted``). It goes into no file. Never raises, and never blocks.
 
     Args:
-        ground_truth: Text, a list of texts of which the nearest counts, or any JSON value; at most
-            16 KiB as JSON.
-        reference: What `evaluation_reference` gave in the handler; else an id below.
-        prompt: The question that it answers; it is not used if the answer has a different one.
+        ground_truth: Text, a list of texts of which the nearest counts, or any JSON value. It has
+            at most 16 KiB as JSON.
+        reference: What `evaluation_reference` gave in the handler, else an id below.
+        prompt: The question that it answers. It is not used if the answer has a different one.
         trace_id: As of `record_feedback`, like those that follow.
 
     Returns:
-        Whether it was taken; wrong arguments are logged and counted (``feedback:wrong``). Where
+        Whether it was taken. Wrong arguments are logged and counted (``feedback:wrong``). Where
         answers are evaluated in the sidecar it is False: send it there, to ``POST /v1/feedback``.
     """
     return _record(

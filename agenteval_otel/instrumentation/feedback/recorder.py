@@ -54,19 +54,19 @@ class Feedback(NamedTuple):
 
     @property
     def part(self) -> str:
-        """What becomes of it is counted below this word."""
+        """Return the word below which is counted what becomes of it."""
         return "feedback" if self.truth is None else "ground_truth"
 
     @property
     def exact_ids(self) -> list[Any]:
-        """What leads to one answer and no other."""
+        """Return the ids that lead to one answer and no other."""
         span = self.span_context
         return [("call", self.call_id), None if span is None else (span.trace_id, span.span_id)]
 
     @property
     def ids(self) -> list[Any]:
-        """What leads to its answer, the most exact first; a trace and a conversation lead to their
-        newest one.
+        """Return the ids that lead to its answer, the most exact first. A trace and a conversation
+        lead to their newest one.
         """
         span = self.span_context
         others = [("response", self.response_id), ("conversation", self.conversation_id)]
@@ -105,7 +105,7 @@ class Recorder:
         pipeline.sources.add(self)
 
     def take(self, feedback: Feedback) -> bool:
-        """Take a piece of feedback, on any thread; False where there is no room."""
+        """Take a piece of feedback, on any thread. Return False if there is no room."""
         if self not in (pipeline := default_pipeline()).sources:  # one that nothing configured
             self.bind(pipeline)
         size_bytes = _RESULT_BYTES + kept_bytes(feedback)
@@ -117,18 +117,20 @@ class Recorder:
         return False
 
     def know(self, answer: RecentAnswer) -> None:
-        """Join later feedback with this answer, as if this process had evaluated it; any thread."""
+        """Join later feedback with this answer, as if this process had evaluated it. Any thread."""
         self._answers.add(answer, None)
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Hand on what was taken, `last` also what waits for its answer; False out of time."""
+        """Hand on what was taken, with `last` also what waits for its answer. Return False if the
+        time ran out.
+        """
         if not self._worker.has_thread:
             return True
         done = threading.Event()
         return self._worker.submit(partial(self._let_go, done, last)) and done.wait(timeout_s)
 
     def state(self) -> dict[str, int]:
-        """Nothing: what waits for its answer is no call."""
+        """Return nothing: what waits for its answer is no call."""
         return {}
 
     def erase(self, erasure: Erasure) -> int:
@@ -145,7 +147,7 @@ class Recorder:
         return len(concerned)
 
     def _note(self, call: CapturedCall, response: Any) -> None:
-        """An answer was evaluated; on the background thread."""
+        """Note that an answer was evaluated. It is called on the background thread."""
         if not call.settled:
             self._answers.add(
                 RecentAnswer(
@@ -174,7 +176,7 @@ class Recorder:
             self._unjoined.append((time.monotonic() + _JOIN_S, feedback, size_bytes))
 
     def _is_over(self, feedback: Feedback) -> bool:
-        """Whether it came before, or found its answer."""
+        """Tell whether it came before, or found its answer."""
         if feedback.result is not None:
             if not self._seen.is_new(feedback.key):
                 _count("feedback:repeated")
@@ -205,8 +207,8 @@ class Recorder:
         return True
 
     def _ids_of(self, feedback: Feedback) -> list[Any]:
-        """The ids to look up: only exact ones if possible, as a trace or conversation may lead to
-        another answer.
+        """Return the ids to look up. They are only exact ones if possible, as a trace or
+        conversation may lead to another answer.
         """
         is_exact = (
             feedback.call_id is not None or self._answers.find(feedback.exact_ids) is not None
@@ -214,8 +216,8 @@ class Recorder:
         return feedback.exact_ids if is_exact else feedback.ids
 
     def _has_truth(self, feedback: Feedback, truth: LateTruth, *, is_known: bool) -> bool:
-        """Whether a ground truth is over: it went to the answer that waited for it, or cannot go to
-        any.
+        """Tell whether a ground truth is over. It went to the answer that waited for it, or cannot
+        go to any.
         """
         pipeline = default_pipeline()
         pending = pipeline.capabilities.of(PendingAnswers)
@@ -235,13 +237,15 @@ class Recorder:
         return True
 
     def _give_up(self, feedback: Feedback) -> None:
-        """Its answer has not come: a score is recorded without one, a ground truth is of no use."""
+        """Give up waiting for its answer. A score is recorded without one, and a ground truth is of
+        no use.
+        """
         _count(f"{feedback.part}:unjoined")
         if feedback.truth is None:
             self._submit(feedback)
 
     def _evaluate_after_all(self, feedback: Feedback, result: EvaluationResult) -> None:
-        """A call that was not sampled is evaluated, where it is still kept and this is a complaint."""
+        """Evaluate a call that was not sampled, if it is still kept and this is a complaint."""
         pipeline = default_pipeline()
         is_complaint = result.passed is not True and (
             result.normalized is None or result.normalized < _GOOD
@@ -253,7 +257,7 @@ class Recorder:
             pipeline.submit(*taken)
 
     def _let_go(self, done: Any = None, last: bool = False) -> None:
-        """Look again for the answers of what waits; what waited for long is recorded without one."""
+        """Look again for the answers of what waits. What waited long is recorded without one."""
         try:
             if (kept := default_pipeline().unsampled_calls) is not None:
                 kept.expire()

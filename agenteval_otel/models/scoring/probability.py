@@ -48,8 +48,8 @@ class SamplingDecision(NamedTuple):
 
 
 def known(value: Any, *, sampled: bool = True) -> float | None:
-    """The value where it is a probability, else None; 0 is the probability of a response that was
-    not sampled only.
+    """Return the value if it is a probability, else None. 0 is a probability only of a response
+    that was not sampled.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -57,28 +57,31 @@ def known(value: Any, *, sampled: bool = True) -> float | None:
 
 
 def probability_of(decision: SamplingDecision) -> float | None:
-    """The decision's probability; None where it is unknown, or none that a decision like this one
-    can have.
+    """Return the decision's probability. Return None if it is unknown, or none that a decision like
+    this one can have.
     """
     return known(decision.probability, sampled=decision.sampled)
 
 
 def nested(*probabilities: float | None) -> float | None:
-    """min(p_i): all of several choices by the same randomness u, each of them u < p_i, took the
-    response.
+    """Return min(p_i): all of several choices by the same randomness u took the response. Each
+    choice is u < p_i. Return None if one probability is unknown.
     """
     numbers = [probability for probability in probabilities if probability is not None]
     return min(numbers, default=1.0) if len(numbers) == len(probabilities) else None
 
 
 def independent(*probabilities: float | None) -> float | None:
-    """prod(p_i): all of several choices by independent randomness took the response."""
+    """Return prod(p_i): all of several choices by independent randomness took the response. Return
+    None if one probability is unknown.
+    """
     numbers = [probability for probability in probabilities if probability is not None]
     return math.prod(numbers, start=1.0) if len(numbers) == len(probabilities) else None
 
 
 def union(probabilities: Iterable[float | None]) -> float | None:
-    """max(p_i): the response was selected by any of several choices with the same randomness.
+    """Return max(p_i): the response was selected by any of several choices with the same
+    randomness.
 
     None if there are no choices, or if one probability is unknown and no other one is 1.
     """
@@ -90,8 +93,8 @@ def union(probabilities: Iterable[float | None]) -> float | None:
 
 
 def of_threshold(threshold: int) -> float | None:
-    """The probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``; None for other
-    numbers.
+    """Return the probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``. Return None
+    for other numbers.
     """
     return (_THRESHOLDS - threshold) / _THRESHOLDS if 0 <= threshold < _THRESHOLDS else None
 
@@ -102,8 +105,8 @@ def has_weight(probability: float | None) -> bool:
 
 
 def weight(probability: float | None) -> float:
-    """Return w = 1 / p: for how many responses one stands; 1 without `has_weight`, for tables that
-    count such a response once and say so.
+    """Return w = 1 / p, the number of responses that one counts for. Return 1 without `has_weight`,
+    for tables that count such a response once and say so.
     """
     return 1.0 / probability if probability is not None and has_weight(probability) else 1.0
 

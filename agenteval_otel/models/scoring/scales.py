@@ -50,7 +50,7 @@ class AgentDockCriteria(EvaluationCriteria):
 
     @classmethod
     def reading(cls, criteria: Iterable[EvaluationCriteria]) -> tuple[EvaluationCriteria, ...]:
-        """The criteria as this class."""
+        """Return the criteria as this class."""
         return tuple(
             cls.model_construct(criterion.model_fields_set, **criterion.__dict__)
             for criterion in criteria
@@ -59,7 +59,9 @@ class AgentDockCriteria(EvaluationCriteria):
 
 @lru_cache(maxsize=256)
 def bounds_of(scale: str) -> tuple[int, int] | None:
-    """The ends of a scale that is named by them, such as ``0-10``."""
+    """Return the ends of a scale that is named by them, such as ``0-10``. Return None for other
+    scales.
+    """
     match = _RANGE.fullmatch(scale.strip())
     if match is None:
         return None
@@ -69,8 +71,8 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
 
 
 def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | None:
-    """The error for a number outside of the criterion's scale; None for other values, and for
-    custom scales. Text that is a number as a whole counts as that number.
+    """Return the error for a number outside of the criterion's scale. Return None for other values,
+    and for custom scales. Text that is a number as a whole counts as that number.
     """
     if isinstance(score, str):
         match = _LEADING_NUMBER.match(score)
@@ -110,7 +112,9 @@ def off_scale_in(error: str) -> str | None:
 
 
 def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
-    """The error for a threshold outside of the scale, which decides nothing; None if it is valid."""
+    """Return the error for a threshold outside of the scale, which decides nothing. Return None if
+    it is valid.
+    """
     threshold = criterion.threshold
     ends = _ends_of(criterion)
     if threshold is None or ends is None or ends[0] <= threshold <= ends[1]:
@@ -128,14 +132,15 @@ def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
 
 
 def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float | None:
-    """Move a raw score to [0, 1], higher is better; None when the scale has no place for it, as for
-    NaN.
+    """Move a raw score to [0, 1], higher is better. Return None if the scale has no place for it,
+    as for NaN.
 
-    A declared range (`minimum` and `maximum`, or a scale such as ``0-100``) maps linearly.
-    Otherwise by scale: ``binary`` and ``pass/fail`` take booleans, 0 and 1; ``likert5`` is (s - 1)
-    / 4 for 1 to 5; ``numeric`` takes 0 to 1 as it is. Text is read as a word or as its leading
-    number; on a scale of one's own as ``pass``, ``true``, ``fail`` or ``false``, or where all of it
-    is a number, from 0 to 1 where no range is declared.
+    Booleans are 1 and 0 on every scale. A declared range (`minimum` and `maximum`, or a scale such
+    as ``0-100``) maps linearly. Otherwise the scale decides. ``binary`` and ``pass/fail`` take 0
+    and 1. ``likert5`` is (s - 1) / 4 for 1 to 5. ``numeric`` takes 0 to 1 as it is, and in
+    AgentDock's form also numbers up to 100 as percent. Text is read as a word or as its leading
+    number. On a scale of one's own it is read as ``pass``, ``true``, ``fail`` or ``false``, or as a
+    number if all of it is one, from 0 to 1 if no range is declared.
     """
     if isinstance(score, str):
         return _normalize_text(score, criterion)
@@ -197,14 +202,14 @@ def _normalize_on_own(text: str, criterion: EvaluationCriteria) -> float | None:
 
 
 def _number_in(text: str) -> float | None:
-    """The text as a number; None for ``2 of 3``, a category."""
+    """Return the text as a number. Return None for ``2 of 3``, which is a category."""
     match = _LEADING_NUMBER.match(text)
     return None if match is None or text[match.end() :].strip() else _finite(float(match.group(1)))
 
 
 def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool | None:
-    """Verdict on a raw score: by the criterion's threshold (inclusive), else by a boolean form;
-    None without either.
+    """Return the verdict on a raw score. A boolean is the verdict itself. Otherwise the criterion's
+    threshold (inclusive) decides, else a boolean form. Return None without either.
     """
     if score is None or isinstance(score, bool):
         return score
@@ -225,8 +230,8 @@ def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool |
 
 
 def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
-    """``pass`` or ``fail`` where there is a verdict, the evaluator's category where the score is
-    text, else None.
+    """Return ``pass`` or ``fail`` if there is a verdict. Otherwise return the evaluator's category
+    if the score is text, else None.
     """
     if passed is not None:
         return LABEL_PASS if passed else LABEL_FAIL
@@ -285,7 +290,8 @@ RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the
 
 
 def rating_of(score: ScoreValue | None) -> str:
-    """The word for a score on the scale from 1 to 5, rounded up: above 0 up to 1 is the first word.
+    """Return the word for a score on the scale from 1 to 5, rounded up. Above 0 up to 1 is the
+    first word.
 
     Everything else is ``Inconclusive``. The word does not imply a verdict, which depends on the
     threshold.

@@ -62,8 +62,8 @@ class RateCorrection(NamedTuple):
 
     @property
     def square(self) -> float:
-        """The coefficient of the square in the interval's equation; without an interval it is 0 or
-        less.
+        """Return the coefficient of the square in the interval's equation. Without an interval it
+        is 0 or less.
         """
         variance = self.of_passes + self.of_false - 2 * self.between
         return (self.passes - self.false_passes) ** 2 - self.quantile**2 * variance
@@ -89,7 +89,7 @@ class Agreement(Value):
     covariance: tuple[Four, Four, Four, Four]
 
     def figures(self) -> dict[str, dict[str, float]]:
-        """Every figure with its 95 % interval, as JSON values."""
+        """Return every figure with its 95 % interval, as JSON values."""
         return {
             name: {end: getattr(getattr(self, name), end) for end in ("mean", "low", "high")}
             for name in _FIGURES
@@ -97,33 +97,33 @@ class Agreement(Value):
 
     @property
     def pass_rate(self) -> Estimate:
-        """Share that people pass, by their labels alone."""
+        """Return the share that people pass, by their labels alone."""
         return self._share((1, 0, 1, 0), (1, 1, 1, 1))
 
     @property
     def judged_pass_rate(self) -> Estimate:
-        """Share of the same rows that the judge passes."""
+        """Return the share of the same rows that the judge passes."""
         return self._share((1, 1, 0, 0), (1, 1, 1, 1))
 
     @property
     def agreement(self) -> Estimate:
-        """Share of the rows on which both say the same."""
+        """Return the share of the rows on which both say the same."""
         return self._share((1, 0, 0, 1), (1, 1, 1, 1))
 
     @property
     def sensitivity(self) -> Estimate:
-        """Share that the judge passes of what people pass."""
+        """Return the share that the judge passes of what people pass."""
         return self._share((1, 0, 0, 0), (1, 0, 1, 0))
 
     @property
     def specificity(self) -> Estimate:
-        """Share that the judge fails of what people fail."""
+        """Return the share that the judge fails of what people fail."""
         return self._share((0, 0, 0, 1), (0, 1, 0, 1))
 
     @property
     def kappa(self) -> Estimate:
-        """Cohen's kappa, -1 to 1: agreement beyond chance, (a - e) / (1 - e). The interval is made
-        on Fisher's z.
+        """Return Cohen's kappa, -1 to 1: agreement beyond chance, (a - e) / (1 - e). The interval
+        is made on Fisher's z.
         """
         smoothed = self._smoothed
         raw = _kappa(self.shares)
@@ -146,8 +146,8 @@ class Agreement(Value):
 
     @property
     def can_correct(self) -> bool:
-        """Whether there are five rows of each class of people's labels, and the judge passes good
-        ones more often.
+        """Tell whether a rate can be corrected. There must be five rows of each class of people's
+        labels, and the judge must pass good answers more often.
         """
         people = self.shares[0] + self.shares[2]
         passes_good_ones = self._raw_passes > self._raw_false + _NOTHING
@@ -155,11 +155,11 @@ class Agreement(Value):
 
     @property
     def correction(self) -> RateCorrection:
-        """The numbers that `corrected` is made of, for what computes elsewhere."""
+        """Return the numbers that `corrected` is made of, for what computes elsewhere."""
         return RateCorrection(*self._rates()[0], *self._rates()[1], self._quantile)
 
     def corrected(self, judged: Estimate, *, overlap: float = 0.0) -> Estimate | None:
-        """The true pass rate, 0 to 1, of other answers, from the share of them that the judge
+        """Estimate the true pass rate, 0 to 1, of other answers, from the share that the judge
         passes.
 
         Misclassification-corrected (Rogan and Gladen 1978): (p + specificity - 1) / (sensitivity +
@@ -190,11 +190,12 @@ class Agreement(Value):
         return _estimate(raw, low, high, judged.scores)
 
     def prediction_powered(self, judged: Estimate, *, overlap: float = 0.0) -> Estimate:
-        """The true pass rate, 0 to 1, of the population that the labelled rows were drawn from.
+        """Estimate the true pass rate, 0 to 1, of the population that the labelled rows were drawn
+        from.
 
         PPI++ (Angelopoulos, Duchi and Zrnic 2023): m + L (p - j), with people's pass rate m and the
         judge's j on the labelled rows, the judge's p on other answers of the same population, and
-        the L that makes the variance least; a judge that tells nothing gets L = 0. It holds however
+        the L that makes the variance least. A judge that tells nothing gets L = 0. It holds however
         the judge errs, on no other population. The interval takes Student's t with as many degrees
         of freedom as clusters less one.
         """
@@ -229,8 +230,8 @@ class Agreement(Value):
         return _smoothed(self.shares, self.effective_rows)
 
     def _rates(self) -> tuple[tuple[float, float], tuple[float, float, float]]:
-        """P(judge passes | person passes) and P(judge passes | person fails); their variances and
-        covariance.
+        """Return two rates, then their variances and covariance. The rates are P(judge passes |
+        person passes) and P(judge passes | person fails).
         """
         ratios = [self._ratio((1, 0, 0, 0), (1, 0, 1, 0)), self._ratio((0, 1, 0, 0), (0, 1, 0, 1))]
         (passes, of_passes), (false_passes, of_false) = ratios
@@ -242,14 +243,14 @@ class Agreement(Value):
         return (passes, false_passes), variances
 
     def _ratio(self, above: Sequence[float], below: Sequence[float]) -> tuple[float, list[float]]:
-        """The ratio of two sums of smoothed shares, and its gradient."""
+        """Return the ratio of two sums of smoothed shares, and its gradient."""
         whole = _dot(below, self._smoothed)
         ratio = _dot(above, self._smoothed) / whole
         return ratio, [(above[cell] - ratio * below[cell]) / whole for cell in _CELLS]
 
     def _share(self, above: Sequence[float], below: Sequence[float]) -> Estimate:
-        """The ratio of two sums of shares with Wilson's interval, for as many rows as its variance
-        says.
+        """Estimate the ratio of two sums of shares. It has Wilson's interval, for as many rows as
+        its variance says.
         """
         whole = _dot(below, self.shares)
         ratio, gradient = self._ratio(above, below)
@@ -265,12 +266,12 @@ class Agreement(Value):
         return Estimate(mean, low, high, round(whole * self.rows), effective)
 
     def _variance(self, left: Sequence[float], right: Sequence[float] | None = None) -> float:
-        """left' C right: the covariance of two linear functions of the shares."""
+        """Return left' C right: the covariance of two linear functions of the shares."""
         return _dot(left, [_dot(row, left if right is None else right) for row in self.covariance])
 
 
 def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
-    """The agreement on the rows; rows without a cluster are their own.
+    """Measure the agreement on the rows. Rows without a cluster are their own cluster.
 
     The covariance of the shares s is the jackknife's: the sum over the G clusters of r r' (G - 1) /
     G, where r is sum w (x - s) / sum(w) / (1 - h), and h the cluster's share of the weight. The
@@ -320,8 +321,8 @@ def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
 def _outer(
     counted: Mapping[tuple[float, ...], int], centre: Four, scale: float, *, left_out: bool = False
 ) -> list[list[float]]:
-    """The sum of the outer products of the clusters' residuals, with `left_out` from what is
-    without them.
+    """Return the sum of the outer products of the clusters' residuals. With `left_out` each
+    residual is from the mean of the rows without its cluster.
     """
     matrix = [[0.0] * 4 for _ in _CELLS]
     for cells, times in counted.items():
@@ -344,7 +345,7 @@ def _smoothed(shares: Four, rows: float) -> Four:
 
 
 def _variance_of(judged: Estimate) -> float:
-    """The rate's variance, which is not 0 at a rate of 0 or 1 (Agresti and Coull 1998)."""
+    """Return the rate's variance, which is not 0 at a rate of 0 or 1 (Agresti and Coull 1998)."""
     count = judged.effective + Z95 * Z95
     rate = (judged.mean * judged.effective + Z95 * Z95 / 2) / count
     return rate * (1 - rate) / count
@@ -359,7 +360,9 @@ def _estimate(mean: float, low: float, high: float, scores: int) -> Estimate:
 
 
 def _range_where(square: float, linear: float, constant: float) -> tuple[float, float]:
-    """The smallest range that holds all t from 0 to 1 with square t^2 + linear t + constant <= 0."""
+    """Return the smallest range with all t from 0 to 1 for which square t^2 + linear t + constant
+    <= 0.
+    """
     root = math.sqrt(max(0.0, linear * linear - 4 * square * constant))
     ends = sorted((-linear + sign * root) / (2 * square or _NOTHING) for sign in (-1, 1))
     if square > 0:

@@ -110,8 +110,8 @@ class Measurement(NamedTuple):
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """The pass rate as the judge has it, by the labels alone, and corrected in both ways where
-        it can be.
+        """Return the pass rate as the judge has it, by the labels alone, and corrected in both
+        ways. What cannot be estimated is left out.
         """
         estimates = {} if self.judged is None else {"judge alone": self.judged}
         estimates["labels alone"] = self.agreement.pass_rate
@@ -130,10 +130,10 @@ def measure(
     chosen_by: Iterable[str] = (),
     seed: int = 0,
 ) -> Measurement:
-    """The judge's agreement with people, and the pass rate of all answers.
+    """Measure the judge's agreement with people, and the pass rate of all answers.
 
     Args:
-        answers: Judged answers, labelled or not; of those with the same key each is an error.
+        answers: Judged answers, labelled or not. Two answers with the same key are an error.
         choose_threshold: Choose the threshold on half of the prompts by the largest sensitivity +
             specificity - 1, and report on the other half.
         chosen_by: Digests of prompts whose rows have chosen the present threshold: they are in no
@@ -216,7 +216,9 @@ def _judged_mean(answers: Sequence[JudgedAnswer], *, by_labels: bool = False) ->
 def _shifts(
     rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer], judged: UnitMean | None
 ) -> Shifts:
-    """Return how the answers with a label differ from the others. No answer is without one: empty."""
+    """Return how the answers with a label differ from the others. Empty if no answer is without a
+    label.
+    """
     if not others:
         return NO_SHIFTS
     labelled = _judged_mean(rows, by_labels=True)
@@ -271,7 +273,7 @@ def _shares_by_units(
 
 
 def digest(*parts: object) -> str:
-    """Twelve hexadecimal digits of some texts."""
+    """Return twelve hexadecimal digits of some texts."""
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()[:12]
 
 
@@ -312,7 +314,7 @@ def _kish(weights: Sequence[float]) -> float:
 
 
 def _best_threshold(half: Sequence[JudgedAnswer]) -> float:
-    """The score with the largest Youden index; of several equal ones the lowest."""
+    """Return the score with the largest Youden index. Of several equal scores it is the lowest."""
     scored = [answer for answer in half if answer.score is not None]
     classes = Counter(answer.person for answer in scored)
     if len(scored) < _FEWEST_TO_CHOOSE or len(classes) < 2:

@@ -27,13 +27,14 @@ class Pick(NamedTuple):
 def next_labels(
     answers: Sequence[JudgedAnswer], count: int, *, threshold: float | None = None, seed: int = 0
 ) -> list[Pick]:
-    """So many answers without a label, the same ones for the same answers and seed, whatever their
-    order.
+    """Pick so many answers without a label. The same answers and seed give the same picks, whatever
+    the order.
 
     An answer's size is the standard deviation of people's verdicts where the judge's is the same,
     times how near its score is to the threshold, times up to 2 for each slice and system with fewer
-    than 30 labels; at least 0.2 of the mean. They are drawn systematically with probabilities in
-    proportion to their size, so that labels weighted by 1 / probability still stand for all.
+    than 30 labels. It is at least 0.2 of the mean. The picks are drawn systematically with
+    probabilities in proportion to their size, so that labels weighted by 1 / probability still
+    stand for all.
     """
     waiting = [answer for answer in answers if answer.person is None and answer.passed is not None]
     waiting.sort(
@@ -85,7 +86,7 @@ def _groups_of(answer: JudgedAnswer) -> list[tuple[str, str]]:
 
 
 def _probabilities(sizes: Sequence[float], count: int) -> list[float]:
-    """min(1, c size) with the c for which they add up to the count."""
+    """Return min(1, c size) for each size, with the c for which they add up to the count."""
     certain: set[int] = set()
     while True:
         rest = math.fsum(size for position, size in enumerate(sizes) if position not in certain)

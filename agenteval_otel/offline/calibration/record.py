@@ -69,7 +69,7 @@ class CalibrationRecord(Agreement):
 
     @property
     def sentence(self) -> str:
-        """For people: how it agrees, on how many rows, when."""
+        """Say for people how the judge agrees, on how many rows, and when it was measured."""
         kappa = self.kappa
         return (
             f"kappa {kappa.mean:.2f} ({kappa.low:.2f} to {kappa.high:.2f}) with people on {self.rows:,} answers, "
@@ -83,7 +83,8 @@ class CalibrationRecord(Agreement):
         model: str | None = None,
         threshold: float | None = None,
     ) -> str | None:
-        """Why the record does not apply to these results; None if it applies or that is unknown.
+        """Return why the record does not apply to these results. None if it applies or that is
+        unknown.
 
         `evaluator_version`, `model` and `threshold` are those of a result (the model as its
         provider names it).
@@ -117,8 +118,8 @@ class CalibrationRecords:
         return iter(self._records.values())
 
     def find(self, criterion: str, evaluator_id: str | None = None) -> CalibrationRecord | None:
-        """The record of a criterion; where several evaluators judge it, of the named one, else the
-        newest.
+        """Return the record of a criterion and the named evaluator. Without a name it is the newest
+        record of the criterion. None if there is none.
         """
         if evaluator_id is not None:
             return self._records.get((criterion, evaluator_id))
@@ -126,7 +127,7 @@ class CalibrationRecords:
         return max(of_criterion, key=lambda record: record.made, default=None)
 
     def with_record(self, record: CalibrationRecord) -> Self:
-        """The same records with this one in the place of an older one."""
+        """Return the same records with this one in the place of an older one."""
         return type(self)([*self, record], self.path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -157,7 +158,7 @@ class CalibrationRecords:
 
 
 def load_records(path: str | os.PathLike[str], *, missing_ok: bool = False) -> CalibrationRecords:
-    """The records of a file; none where it is missing and `missing_ok`.
+    """Read the records of a file. There are none if the file is missing and `missing_ok` is set.
 
     Raises:
         ConfigurationError: It cannot be read, is no such file, of a newer format, or a record is

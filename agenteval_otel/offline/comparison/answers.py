@@ -85,7 +85,9 @@ def answer_of_result(aggregated: AggregatedEvaluationResult, place: str) -> Answ
 
 
 def _key_of(row: AnswerRow) -> str | None:
-    """The input's own id (``metadata.id``), else what was asked; the answer has no part in it."""
+    """Return the input's own id (``metadata.id``), else a digest of what was asked. The answer is
+    not part of it. None without both.
+    """
     if row.input_id is not None:
         return f"id {row.input_id}"
     values = [row.input.get(name) for name in _ASKED]
@@ -100,8 +102,8 @@ def _key_of(row: AnswerRow) -> str | None:
 
 
 def _same_form(value: Any) -> Any:
-    """Return a value as it is, whichever names its fields have and whether it names those that are
-    None: files and databases differ there.
+    """Return a value in one form, whichever names its fields have and whether it names None fields.
+    Files and databases differ there.
     """
     if isinstance(value, Mapping):
         fields = in_snake_case(value)
@@ -117,11 +119,12 @@ def _content_of(question: Mapping[str, Any]) -> tuple[str, str] | None:
             response = Message.model_validate(response).content
     if prompt is None and response is None:
         return None
-    shown = (
-        (response if isinstance(response, str) else json.dumps(response, default=str))
-        if response is not None
-        else ""
-    )
+    if response is None:
+        shown = ""
+    elif isinstance(response, str):
+        shown = response
+    else:
+        shown = json.dumps(response, default=str)
     return str(prompt or ""), shown
 
 
@@ -138,7 +141,7 @@ class Filters(NamedTuple):
 
     @classmethod
     def parse(cls, pairs: Iterable[tuple[str, str]], path: str) -> Self:
-        """From names and values.
+        """Build the filters from names and values.
 
         Raises:
             ConfigurationError: An unknown name, or no moment.
@@ -164,7 +167,7 @@ class Filters(NamedTuple):
 
 
 def label_of(name: str, path: str) -> str:
-    """The name of a label, if it is one."""
+    """Return the name of a label, if it is one. Raises `ConfigurationError` otherwise."""
     if name not in LABELS and not (name.startswith("tag.") and name != "tag."):
         known_names = [*LABELS, *_TIMES, "tag.<key>"]
         raise ConfigurationError(
@@ -174,7 +177,7 @@ def label_of(name: str, path: str) -> str:
 
 
 def moment_of(text: str, path: str) -> datetime:
-    """A moment in ISO 8601; without a zone it is in UTC."""
+    """Read a moment in ISO 8601. Without a zone it is in UTC."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -243,8 +246,8 @@ class ComparedSource:
 def arms_of(
     answers: Iterable[Answer], label: str, wanted: tuple[str, ...] = ()
 ) -> dict[str, list[Answer]]:
-    """The answers by the value of a label: of the `wanted` ones, else of the only two, the earlier
-    one first.
+    """Group the answers by the value of a label. The groups are the `wanted` values, else the only
+    two, the earlier one first.
 
     Raises:
         ConfigurationError: There are not two, or one of the wanted is not there.

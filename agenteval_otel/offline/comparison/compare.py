@@ -131,13 +131,13 @@ class Comparison(NamedTuple):
 
     @property
     def drops(self) -> list[CriterionComparison]:
-        """The criteria with a significant drop."""
+        """Return the criteria with a significant drop."""
         return [item for item in self.criteria if item.outcome == "drop"]
 
     @property
     def exit_code(self) -> int:
-        """0 no significant drop, 1 a significant drop, 2 no comparison: nothing comparable, or arms
-        out of balance.
+        """Return 0 for no significant drop, 1 for one, and 2 for no comparison. There is no
+        comparison if nothing is comparable or the arms are out of balance.
         """
         if self.balance is not None and self.balance.mismatch:
             return 2
@@ -152,7 +152,7 @@ def compare(
     options: Options | None = None,
     names: tuple[str, str] = ("A", "B"),
 ) -> Comparison:
-    """Compare two sides, A before B; a drop is B below A. The same answers give the same figures.
+    """Compare two sides, A before B. A drop is B below A. The same answers give the same figures.
 
     Raises:
         EvaluationError: A side has no answers, or no criterion is scored on both.
@@ -177,7 +177,7 @@ def means_of(answers: Sequence[Answer]) -> dict[str, UnitMean]:
 
 
 def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """The scores of the present evaluators, and those of their shadow evaluators under the same
+    """Return the scores of the present evaluators, and those of their shadows. Both have the same
     names.
     """
     present = []
@@ -433,7 +433,9 @@ class _Comparing:
         return Changed(lone[0], lone[1], len(self._matched), changed if stored else None)
 
     def _regressions(self, criteria: Iterable[CriterionComparison]) -> list[Regression]:
-        """The worst of each criterion in turn, of those that dropped most first."""
+        """Return the worst of each criterion in turn, beginning with the criteria that dropped
+        most.
+        """
         ordered = sorted(
             (item for item in criteria if item.outcome != "evaluator changed"),
             key=lambda item: (item.outcome != "drop", item.difference.value),
@@ -451,8 +453,8 @@ class _Comparing:
         return in_turn[:_SHOWN]
 
     def _lower(self, item: CriterionComparison) -> Iterator[Regression]:
-        """The inputs that score lower in B; the answers of B below the mean of A, where inputs are
-        not matched.
+        """Yield the inputs that score lower in B. If inputs are not matched, yield the answers of B
+        below the mean of A, provided that the mean of B is lower.
         """
         if not self._is_paired:
             for number, answer in enumerate(self._b.answers if item.difference.value < 0 else ()):
@@ -532,7 +534,9 @@ def _row(
 
 
 def _mean_of(side: _Side, numbers: Sequence[int], name: str) -> tuple[float, float] | None:
-    """The mean of the answers to one input, and its weight."""
+    """Return the mean of the answers to one input, and its weight. None without answers with a
+    figure.
+    """
     values = [
         (figure, side.answers[number].scores[name].weight)
         for number in numbers
@@ -552,8 +556,8 @@ def _lowest(side: _Side, numbers: Sequence[int], name: str) -> Answer:
 
 
 def _unit_weights(side: _Side) -> list[float]:
-    """How many units a conversation, or an answer without one, stands for; the mean for those
-    without a score.
+    """Return how many units each conversation, or answer without one, stands for. Those without a
+    score stand for the mean.
 
     An answer's weight is the smallest of its criteria's, which include their own sampling rates.
     """

@@ -74,13 +74,13 @@ async def with_preferences(
     concurrency: int = 8,
     on_pair: Callable[[float], object] = bool,
 ) -> tuple[tuple[list[Answer], list[Answer]], Preferences]:
-    """Both sides with the score `preferred`: 1 for the preferred answer, 0 for the other one, 0.5
-    for both of a tie.
+    """Return both sides with the score `preferred`, and the counts of preferences. The score is 1
+    for the preferred answer, 0 for the other one, and 0.5 for both of a tie.
 
     Answers are matched by their inputs' keys, the first one of each side. The judge is asked twice
-    about each pair, with either answer first: a preference counts where both orders agree, and
+    about each pair, with either answer first. A preference counts if both orders agree, and
     everything else is a tie, so that a judge who likes a place favours no side. Equal texts are a
-    tie without a question. Runs on the caller's event loop; `observed_by` counts the calls.
+    tie without a question. Runs on the caller's event loop. `observed_by` counts the calls.
 
     Args:
         question: What makes an answer the better one.
@@ -121,7 +121,7 @@ async def with_preferences(
 
 
 def notes_of(preferences: Preferences, judge: Judge) -> list[str]:
-    """What is to be said of the preferences beside their figures."""
+    """Return what is to be said of the preferences beside their figures."""
     judged = preferences.a + preferences.b + preferences.ties
     notes = [
         f"{PREFERRED}: {judge.type}:{judge.model} prefers A {preferences.a:,} times, B {preferences.b:,} times, and "
@@ -144,7 +144,7 @@ def notes_of(preferences: Preferences, judge: Judge) -> list[str]:
 
 
 def _pairs_of(a: Sequence[Answer], b: Sequence[Answer]) -> list[tuple[int, int]]:
-    """The places in both sides of the first answer to each input."""
+    """Return the places in both sides of the first answer to each input."""
     firsts: list[dict[str, int]] = []
     for side in (a, b):
         by_key: dict[str, int] = {}
@@ -200,7 +200,7 @@ def _request(prompt: str, first: str, second: str, question: str) -> JudgeReques
 
 
 def _values(preferences: Preferences) -> tuple[float | None, float | None]:
-    """The scores of A and of B; None without a preference."""
+    """Return the scores of A and of B. None without a preference."""
     if preferences.failed or preferences.not_stored:
         return None, None
     of_b = preferences.b + preferences.ties / 2

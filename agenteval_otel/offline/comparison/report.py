@@ -36,7 +36,7 @@ _SIGNS = {"drop": BAD, "gain": GOOD}
 def text_of(
     comparison: Comparison, *, width: int | None = None, colour: bool = False, answers: bool = False
 ) -> str:
-    """The table as text; `answers` adds the stored texts of the worst regressions."""
+    """Return the table as text. `answers` adds the stored texts of the worst regressions."""
     file = io.StringIO()
     console = console_for(file, width=width, colour=colour)
     for part in tables_of(comparison, width=console.width, answers=answers):
@@ -124,8 +124,8 @@ def _table(comparison: Comparison, is_wide: bool) -> Table:
 
 
 def markdown_of(comparison: Comparison, *, answers: bool = False) -> str:
-    """Markdown; the texts of answers are in it with `answers` alone, since a pull request has other
-    readers.
+    """Return Markdown. It has the texts of answers only with `answers`, since a pull request has
+    other readers.
     """
     return "\n".join(_markdown(comparison, answers)) + "\n"
 
@@ -183,7 +183,7 @@ def _markdown(comparison: Comparison, answers: bool) -> Iterator[str]:
 
 
 def json_of(comparison: Comparison, *, answers: bool = False) -> dict[str, Any]:
-    """JSON values; `answers` adds the stored texts of the regressions."""
+    """Return JSON values. `answers` adds the stored texts of the regressions."""
     changed = comparison.changed
     balance = comparison.balance
     return {

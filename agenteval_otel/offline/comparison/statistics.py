@@ -64,7 +64,7 @@ class Difference(NamedTuple):
 
 
 def unpaired(a: UnitMean, b: UnitMean) -> Difference:
-    """The difference of two independent means.
+    """Return the difference of two independent means.
 
     m_B - m_A +- t sqrt(V_A + V_B), with Welch's degrees of freedom over Kish's number of clusters.
     Where fewer than five scores stand on the rarer side of a mean it is Newcombe's interval (1998),
@@ -108,8 +108,8 @@ def _with_interval(value: float, error: float, freedom: float) -> Difference:
 
 
 def p_value(difference: Difference) -> float:
-    """Two-sided, of "there is no difference", by the normal distribution: for more answers than can
-    be permuted.
+    """Return the two-sided p-value of "there is no difference", by the normal distribution. It is
+    for more answers than can be permuted.
     """
     if difference.error == 0 or not math.isfinite(difference.error):
         return 1.0 if difference.value == 0 or difference.error else 0.0
@@ -121,8 +121,8 @@ def p_value(difference: Difference) -> float:
 def permuted_labels(
     a: Clusters, b: Clusters, random: np.random.Generator, *, most: int = _MOST
 ) -> Array:
-    """For each criterion the two-sided p-value of "both sides have one mean", by at most so many
-    permutations.
+    """Return for each criterion the two-sided p-value of "both sides have one mean". At most `most`
+    permutations are tried.
 
     The labels A and B are permuted among the clusters. The statistic is the difference over its
     standard error, which keeps the test right where the sides differ in their spread or weights
@@ -147,7 +147,7 @@ def permuted_labels(
 
 
 def _studentized(of_b: npt.NDArray[Any], total: Array) -> Array:
-    """|m_B - m_A| over its standard error, for sums over the clusters of B and over all."""
+    """Return |m_B - m_A| over its standard error, for sums over the clusters of B and over all."""
     with np.errstate(divide="ignore", invalid="ignore"):
         means = []
         variances = []
@@ -166,8 +166,8 @@ def _studentized(of_b: npt.NDArray[Any], total: Array) -> Array:
 
 
 def flipped_signs(pairs: Clusters, random: np.random.Generator, *, most: int = _MOST) -> Array:
-    """For each criterion the two-sided p-value of "A and B can be exchanged within a pair", by
-    clusters of pairs.
+    """Return for each criterion the two-sided p-value of "A and B can be exchanged within a pair".
+    Signs are flipped by clusters of pairs, at most `most` times.
     """
     sums = pairs.sums[np.abs(pairs.sums).max(axis=1) > _NOTHING]
     observed = np.abs(sums.sum(axis=0))
@@ -189,8 +189,8 @@ def _permutations(clusters: int) -> int:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's (1979) corrected p-values: of all claims at a level, at most that share of runs has a
-    wrong one.
+    """Return Holm's (1979) corrected p-values. Of all claims at a level, at most that share of runs
+    has a wrong one.
     """
     corrected = [1.0] * len(p_values)
     largest = 0.0
@@ -203,7 +203,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def detectable(
     difference: Difference, a: Estimate, b: Estimate, claims: int, *, pairs: int | None = None
 ) -> float:
-    """The drop that is found in 80 % of such comparisons, at 5 % over so many claims; at most 1.
+    """Return the drop that is found in 80 % of such comparisons, at 5 % over so many claims. At
+    most 1.
 
     d = (z(1 - alpha / 2 claims) + z(0.8)) * the standard error at a drop of d, plus half a step of
     each side's scores, since passes and failures have few p-values. A drop adds to the variance of
@@ -227,12 +228,12 @@ def detectable(
 
 
 def at_any_time(difference: Difference, clusters: float) -> tuple[Difference, float]:
-    """The difference with an interval, and a p-value, that hold however often and whenever one
-    looks.
+    """Return the difference with an interval, and a p-value. Both hold however often and whenever
+    one looks.
 
     Robbins' normal mixture as an asymptotic confidence sequence (Waudby-Smith et al., Ann. Stat.
     52, 2024): half of the interval is the standard error times sqrt((1 + 1/r) (log(1 + r) - 2 log
-    alpha)), with r = clusters / 100. `clusters` is Kish's number of the smaller side; from fewer
+    alpha)), with r = clusters / 100. `clusters` is Kish's number of the smaller side. From fewer
     than 20 nothing is concluded.
     """
     value, _, _, error = difference
@@ -251,11 +252,11 @@ def at_any_time(difference: Difference, clusters: float) -> tuple[Difference, fl
 
 
 def balance(units: tuple[float, float], errors: tuple[float, float], share: float) -> float:
-    """The p-value of "units are assigned to B with this share": chi-square with one degree of
-    freedom.
+    """Return the p-value of "units are assigned to B with this share". The test is chi-square with
+    one degree of freedom.
 
-    `errors` are the variances of the numbers of units where they are estimates, by uneven sampling;
-    0 for counts.
+    `errors` are the variances of the numbers of units if these are estimates, by uneven sampling.
+    They are 0 for counts.
     """
     total = sum(units)
     variance = total * share * (1 - share)

@@ -99,7 +99,7 @@ class Backend:
         return (self._at_ns - self._since_ns) / max(1, self._until_ns - self._since_ns)
 
     def notes(self) -> Iterator[str]:
-        """What is to be said of the window as a whole, once the answers were read."""
+        """Yield what is to be said of the window as a whole, once the answers were read."""
         window = f"{_shown(self._since_ns)} to {_shown(self._until_ns)}"
         if self._oldest_ns is None:
             yield f"{self.title} has no traces from {window}: is that within its retention, and the service right?"
@@ -113,17 +113,19 @@ class Backend:
 
     @abstractmethod
     def _traces(self) -> Iterator[list[ReadSpan]]:
-        """The traces of the selection, each once."""
+        """Yield the traces of the selection, each once."""
 
     @abstractmethod
     def _search(self, query: str, since_ns: int, until_ns: int) -> Any:
-        """What a search has: its traces, or their ids, by trace id. May raise `StorageError`."""
+        """Return what a search finds, by trace id: its traces or only their ids. May raise
+        `StorageError`.
+        """
 
     def _window(
         self, query: str, since_ns: int, until_ns: int, wanted: frozenset[int] = frozenset()
     ) -> Generator[dict[int, Any], None, Ids]:
-        """The traces of a window that were not seen before. Returns those of `wanted` that it has
-        at all.
+        """Yield the traces of a window that were not seen before. Return those of `wanted` that the
+        window has at all, or all of `wanted` if it cannot be read completely.
         """
         self._at_ns = since_ns
         can_split = until_ns - since_ns > self.least_ns
@@ -171,8 +173,8 @@ class Backend:
         return trace
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> tuple[int, Any]:
-        """Status and JSON value of a response, which is 200 or 404; raises `StorageError` for all
-        others.
+        """Return status and JSON value of a response, which is 200 or 404. Raises `StorageError`
+        for all others.
         """
         return self._runner.run(self._requested(path, parameters))
 
@@ -213,7 +215,7 @@ class Backend:
             raise StorageError(f"{self.title}: the response is no JSON") from None
 
     def _spans(self, value: Any) -> Iterator[ReadSpan]:
-        """The spans of OTLP in JSON, or `StorageError`."""
+        """Yield the spans of OTLP in JSON. Raises `StorageError` for anything else."""
         try:
             yield from spans_of_otlp(request_of_json(value, self._messages).resource_spans)
         except Exception as error:
@@ -343,8 +345,8 @@ class Tempo(Backend):
 
 
 def _with_hex_ids(value: Any) -> Any:
-    """Tempo writes ids in base64, as protobuf's own JSON form has bytes; OTLP's form is
-    hexadecimal.
+    """Convert ids to hexadecimal, which is OTLP's form. Tempo writes them in base64, as protobuf's
+    own JSON form has bytes.
     """
     for resource in value["resourceSpans"]:
         for scope in resource.get("scopeSpans") or ():

@@ -169,7 +169,9 @@ def _unpacked(text: str) -> Parts:
 
 
 def _read_json(kind: int, value: Any) -> list[ReadSpan] | None:
-    """The spans of a request; None for logs, and for what only protobuf's parser may understand."""
+    """Return the spans of a request. None for logs, and for what only protobuf's parser may
+    understand.
+    """
     try:
         return list(spans_of_json(value["resourceSpans"])) if kind == TRACES else None
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -88,10 +88,10 @@ class RecordedSource(Protocol):
     counts: Counter[str]
 
     def answers(self) -> Iterator[RecordedAnswer]:
-        """The answers, in the same order each time as far as the place can promise that."""
+        """Yield the answers, in the same order each time as far as the place can promise that."""
 
     def progress(self) -> str:
-        """How far it is, in a few words; empty where that is unknown."""
+        """Return how far it is, in a few words. Empty if that is unknown."""
 
     def share(self) -> float | None:
         """Return how much of the place was read, from 0 to 1. None where that is unknown."""
@@ -100,8 +100,8 @@ class RecordedSource(Protocol):
 
 
 def completed(answer: RecordedAnswer, criteria: Mapping[str, EvaluationCriteria]) -> RecordedAnswer:
-    """The answer with the normalized forms of its recorded scores, by the scales of the criteria as
-    they are now.
+    """Return the answer with the normalized forms of its recorded scores. They follow the scales of
+    the criteria as they are now.
     """
     scores = {
         name: copy_with(result, {"normalized": normalize(result.score, criteria[name])})
@@ -130,8 +130,8 @@ def _lies(number: float | None, limit: float, *, below: bool) -> bool:
 def answers_of(
     spans: Sequence[ReadSpan], counts: Counter[str], *, nested_agents: bool = False
 ) -> Iterator[RecordedAnswer]:
-    """The answers of a trace, those that were evaluated live among them. Raises nothing; counts
-    what is left out.
+    """Yield the answers of a trace, including those that were evaluated live. Raises nothing. What
+    is left out is counted.
     """
     parents = {span.span_id: span for span in spans}
     reading = read_trace(without_evaluations(spans), nested_agents=nested_agents)
@@ -175,8 +175,8 @@ def answers_of(
 def recorded_scores(
     spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]
 ) -> dict[int, Scores]:
-    """Scores by the evaluated span's id: for each criterion the most complete result, of equal ones
-    the newest.
+    """Return scores by the evaluated span's id. Each criterion has its most complete result, and of
+    equally complete ones the newest.
     """
     recorded: dict[int, Scores] = {}
     for _, _, span_id, result in sorted(_recorded(spans, parents), key=lambda item: item[:2]):
@@ -187,7 +187,7 @@ def recorded_scores(
 def _recorded(
     spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]
 ) -> Iterator[tuple[int, int, int | None, EvaluationResult]]:
-    """Results ranked by completeness: scores on agent spans, on run spans, result spans, events."""
+    """Yield results with their rank: scores on agent spans, on run spans, result spans, events."""
     for span in spans:
         if span.scope != names.SCOPE_NAME or not span.is_evaluation:
             yield from (
@@ -210,7 +210,7 @@ def _recorded(
 
 
 def result_of(attributes: Mapping[str, Any]) -> EvaluationResult:
-    """The result that an event or a span of a result shows."""
+    """Return the result that an event or a span of a result shows."""
     get = attributes.get
     error_type = _text(get(names.ERROR_TYPE))
     label = _text(get(names.SCORE_LABEL))
@@ -239,7 +239,7 @@ def _text(value: Any) -> str | None:
 
 
 def _of_attributes(attributes: Mapping[str, Any]) -> Iterator[EvaluationResult]:
-    """The scores that a run span or an agent's span shows, without their evaluators."""
+    """Yield the scores that a run span or an agent's span shows, without their evaluators."""
     criteria = dict.fromkeys(
         name[len(_PREFIX) :].rpartition(".")[0]
         for name in attributes

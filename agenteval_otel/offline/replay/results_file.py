@@ -69,7 +69,7 @@ class ResultsFile:
 
     @property
     def delivered(self) -> int:
-        """Bytes of the file whose results have reached the receiver."""
+        """Return the number of bytes of the file whose results have reached the receiver."""
         return int(self._state["delivered"])
 
     @property
@@ -88,8 +88,8 @@ class ResultsFile:
         lock_of(self.path).unlink(missing_ok=True)
 
     def earlier(self) -> Iterator[tuple[int, AggregatedEvaluationResult]]:
-        """The results of an earlier process, and the byte at which each begins; to be read to the
-        end.
+        """Yield the results of an earlier process, each after the byte at which it begins. The
+        iterator must be read to its end.
         """
         at = 0
         with self.path.open("rb") as file:
@@ -107,7 +107,7 @@ class ResultsFile:
     def add(
         self, key: str, result: AggregatedEvaluationResult, failing: EvaluationInput | None
     ) -> None:
-        """Append a result, and the input of an answer that fails; both are with the system when
+        """Append a result, and the input of an answer that fails. Both are with the system when
         this returns.
         """
         if failing is not None and self._dataset is not None:
@@ -132,7 +132,7 @@ class ResultsFile:
         return self._open.enter_context(os.fdopen(descriptor, "ab"))
 
     def _read_state(self) -> None:
-        """Take up the state of the replay whose results are there, if any; refuse files of others."""
+        """Load the state of the replay whose results are there, if any. Refuse files of others."""
         outputs = {"--results": self.path, "--dataset": self._dataset_path}
         written = [
             option
@@ -164,7 +164,7 @@ class ResultsFile:
 
 
 def line_of(result: AggregatedEvaluationResult) -> bytes:
-    """A result as a line of JSON, without its input."""
+    """Return a result as a line of JSON, without its input."""
     try:
         line = result.model_dump_json(by_alias=True, exclude_none=True, exclude=_LEFT_OUT)
     except ValueError:  # an evaluator's metadata may contain objects that JSON cannot represent
@@ -188,7 +188,7 @@ def _result_of(line: bytes, path: Path) -> AggregatedEvaluationResult:
 
 
 def _known_bytes(path: Path, keys: set[str]) -> int:
-    """Where the first input of a dataset begins whose result is not there."""
+    """Return where the first input of a dataset begins whose result is not there."""
     at = 0
     with path.open("rb") as dataset:
         for line in dataset:

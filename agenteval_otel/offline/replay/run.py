@@ -97,7 +97,7 @@ class Replay:
     async def run(self) -> None:
         """Score all answers, or go on where an earlier process ended.
 
-        Raises what the source raises; results up to then are in the file.
+        Raises what the source raises. Results up to then are in the file.
         """
         loop = asyncio.get_running_loop()
         answers = self._source.answers()
@@ -116,7 +116,7 @@ class Replay:
         self.undelivered = self._unsent
 
     async def _take_up(self) -> None:
-        """Count what an earlier process has scored, and emit what of it had not been delivered."""
+        """Count what an earlier process has scored, and emit what it had not delivered."""
         for at, result in self._results.earlier():
             self.earlier += 1
             recorded = {
@@ -131,7 +131,9 @@ class Replay:
         await self._deliver()
 
     def _chunk(self, answers: Iterator[RecordedAnswer]) -> list[RecordedAnswer]:
-        """The next answers that are to be scored; none at the end. On the source's thread."""
+        """Return the next answers that are to be scored. Empty at the end. Runs on the source's
+        thread.
+        """
         chunk: list[RecordedAnswer] = []
         # those of answers under way are added here: the next chunk is read meanwhile
         keys = self._results.keys
@@ -211,7 +213,7 @@ class Replay:
         )
 
     def _keeps_input(self, result: AggregatedEvaluationResult) -> bool:
-        """Whether the input goes anywhere: to redact it takes longer than some evaluators."""
+        """Tell whether the input goes anywhere. Redacting it takes longer than some evaluators."""
         return self._emits_content or (self._results.has_dataset and is_failing(result))
 
     def _run_of(self, agent: str | None) -> OfflineRun:
@@ -246,8 +248,8 @@ class Replay:
         self._unsent += 1
 
     async def _deliver(self, *, note: bool = True) -> None:
-        """Wait until the receiver has what was emitted; what it has not is emitted again by the
-        next process.
+        """Wait until the receiver has what was emitted. What it does not have is emitted again by
+        the next process.
         """
         if self._emitter is None or not self._unsent:
             return
@@ -261,5 +263,5 @@ class Replay:
 
 
 def is_failing(result: AggregatedEvaluationResult) -> bool:
-    """Whether a criterion of the answer did not pass; those that are tried do not count."""
+    """Tell whether a criterion of the answer did not pass. Criteria that are tried do not count."""
     return any(item.passed is False and not item.shadow for item in result.results)

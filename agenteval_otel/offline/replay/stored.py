@@ -82,7 +82,9 @@ class StoredAnswers:
     def _answer_of(
         self, key: str, stored: AggregatedEvaluationResult, recorded: Mapping[AnswerOfSpan, Scores]
     ) -> RecordedAnswer | None:
-        """The answer of an evaluation; None for one that is not scored again, which is counted."""
+        """Return the answer of an evaluation. None if it is not scored again. Unless its results
+        are what people or the application said, that is counted.
+        """
         snapshot = stored.input_snapshot
         span = stored.span
         if stored.results and all(result.evaluator_kind in _SAID for result in stored.results):
@@ -116,8 +118,8 @@ class StoredAnswers:
 
 
 def _recorded(evaluations: Iterable[AggregatedEvaluationResult]) -> dict[AnswerOfSpan, Scores]:
-    """The newest result of each criterion by answer, since feedback and off-peak results are stored
-    separately.
+    """Return the newest result of each criterion by answer. Feedback and off-peak results are
+    stored separately.
     """
     recorded: dict[AnswerOfSpan, Scores] = {}
     for stored in sorted(evaluations, key=_ended_ns):

@@ -18,7 +18,7 @@ DOWN = "▼"
 
 
 def percent(share: float, digits: int = 0) -> str:
-    """A share as a percentage. Only exactly 0 and 1 are shown as 0 % and 100 %."""
+    """Format a share as a percentage. Only exactly 0 and 1 are shown as 0 % and 100 %."""
     step = 10.0**-digits
     shown = (
         share * 100 if share in (0, 1) else min(max(round(share * 100, digits), step), 100 - step)
@@ -27,7 +27,7 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def setting(share: float) -> str:
-    """A share from the settings as a percentage, not rounded."""
+    """Format a share from the settings as a percentage, not rounded."""
     return f"{share * 100:g} %"
 
 
@@ -50,8 +50,8 @@ def with_interval(estimate: Estimate, *, rate: bool = False) -> str:
 
 
 def exactly(estimate: Estimate, *, rate: bool = False) -> str:
-    """Return a mean or a rate with enough digits to compare it with a limit, and its 95 % interval,
-    or why there is none.
+    """Return a mean or a rate with enough digits to compare it with a limit. Its 95 % interval
+    follows, or why there is none.
     """
     mean = f"{100 * estimate.mean:.4g} %" if rate else f"{estimate.mean:.4g}"
     if not estimate.is_known:
@@ -96,12 +96,12 @@ def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
 
 
 def count_of(count: int, singular: str, plural: str | None = None) -> str:
-    """``1 input``, ``1,200 inputs``."""
+    """Format a count with its noun: ``1 input``, ``1,200 inputs``."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def markdown_text(text: str) -> str:
-    """The text, as code where Markdown would interpret it."""
+    """Return the text, as code if Markdown would interpret it."""
     shown = printable(text)
     return (
         f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`"

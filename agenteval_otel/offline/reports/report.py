@@ -28,7 +28,7 @@ def report(
     *,
     calibration: str | os.PathLike[str] | None = None,
 ) -> Report:
-    """The results of `run_evaluations`, or one result, put together: a row for each criterion.
+    """Put the results of `run_evaluations`, or one result, together: a row for each criterion.
 
     Args:
         results: The results.
@@ -83,7 +83,9 @@ class Report:
         yield from tables_of(self._heading, self.totals, width=options.max_width)
 
     def text(self, *, width: int | None = None, colour: bool = False) -> str:
-        """The table for a terminal of this width; None: of the width of the present one."""
+        """Return the table for a terminal of this width. None takes the width of the present
+        terminal.
+        """
         from agenteval_otel.offline.reports.table import console_for
 
         file = io.StringIO()
@@ -91,12 +93,14 @@ class Report:
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as JSON values, as ``agenteval-otel evaluate --report json`` has them."""
+        """Return the figures as JSON values, the same as ``agenteval-otel evaluate --report json``
+        prints.
+        """
         return self.totals.as_json()
 
     def to_dataframe(self, by: Literal["criterion", "result"] = "criterion") -> Any:
-        """A pandas data frame with a row for each criterion, or for each single result with its
-        input.
+        """Return a pandas data frame with a row for each criterion, or for each single result with
+        its input.
 
         Raises:
             ConfigurationError: pandas is not installed, or `by` is another word.

@@ -46,7 +46,9 @@ class CriterionTotals:
         self._passes = UnitSums()
 
     def __str__(self) -> str:
-        """How many results of each kind, and why: ``0 scored, 12 failed: timeout 12``."""
+        """Say how many results there are of each kind, and why: ``0 scored, 12 failed: timeout
+        12``.
+        """
         parts = [f"{self.scored:,} scored"]
         for count, kind, reasons in (
             (self.skipped, "skipped", self.skips),
@@ -57,20 +59,22 @@ class CriterionTotals:
 
     @property
     def mean(self) -> Estimate | None:
-        """Mean of the normalized scores, 0 to 1, with its interval; None without any. Failures are
-        no scores.
+        """Return the mean of the normalized scores, 0 to 1, with its interval. None without any.
+        Failures are no scores.
         """
         return self._scores.estimate()
 
     @property
     def pass_rate(self) -> Estimate | None:
-        """Share of the results that pass, with its interval; None where no result passes or fails."""
+        """Return the share of the results that pass, with its interval. None if no result passes or
+        fails.
+        """
         return self._passes.estimate()
 
     @property
     def calibrated(self) -> Estimate | None:
-        """The true pass rate: `pass_rate` corrected for how often the judge errs; None without a
-        record that holds.
+        """Return the true pass rate: `pass_rate` corrected for how often the judge errs. None
+        without a record that holds.
         """
         if self.record is None or self._not_calibrated is not None or self.pass_rate is None:
             return None
@@ -78,7 +82,7 @@ class CriterionTotals:
 
     @property
     def calibration(self) -> str:
-        """Whether the pass rate is the judge's, or corrected by people's labels; empty without
+        """Say whether the pass rate is the judge's, or corrected by people's labels. Empty without
         records.
         """
         if self._not_calibrated is not None:
@@ -94,8 +98,8 @@ class CriterionTotals:
 
     @property
     def objective_met(self) -> bool | None:
-        """Whether the pass rate reaches the objective; False without a pass rate. None without an
-        objective.
+        """Tell whether the pass rate reaches the objective. False without a pass rate. None without
+        an objective.
         """
         if self.objective is None:
             return None
@@ -146,7 +150,7 @@ class CriterionTotals:
         }
 
     def _calibrate(self, result: EvaluationResult) -> None:
-        """Look up the record; a single result without a valid one prevents the correction."""
+        """Look up the record. A single result without a valid record prevents the correction."""
         if self._records is None or self._not_calibrated is not None:
             return
         self.record = self._records.find(result.criterion_name, result.evaluator_id)
@@ -232,12 +236,14 @@ class Totals:
 
     @property
     def scored(self) -> bool:
-        """Whether any result is a score."""
+        """Tell whether any result is a score."""
         return any(criterion.scored for criterion in self._by_name.values())
 
     @property
     def overall(self) -> Estimate | None:
-        """Mean of the overall scores of the inputs, with its interval; None where no input has one."""
+        """Return the mean of the overall scores of the inputs, with its interval. None if no input
+        has one.
+        """
         return self._overall.estimate()
 
     def as_json(self) -> dict[str, Any]:
@@ -261,8 +267,8 @@ class Totals:
                     yield "", f"first at {item.first_error}"
 
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """What stands below a table, where there is anything: labels without figures, reasons of
-        failures and skips.
+        """Return the notes below a table, each with its rows, which may be empty. The notes are
+        intervals, labels without figures, reasons of failures and skips, and calibration.
         """
         criteria = self.criteria
         categories = [

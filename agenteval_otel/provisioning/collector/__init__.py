@@ -72,7 +72,7 @@ _ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
 def files_of(
     plan: MonitoringPlan, *, scrape: str = "127.0.0.1:8889", alertmanager: str = "127.0.0.1:9093"
 ) -> GeneratedFiles:
-    """The Collectors' configurations and those of what stands around them, by path.
+    """Return the configurations of the Collectors and of the programs around them, by path.
 
     Prometheus reads neither environment variables nor flags for the addresses of others: outside of
     Compose it scrapes the Collector at `scrape` and sends alerts to `alertmanager`, host and port
@@ -120,7 +120,9 @@ def files_of(
 
 
 def _failing(plan: MonitoringPlan) -> str:
-    """One policy of tail sampling for each criterion that can fail, or a comment where none can."""
+    """Return one policy of tail sampling for each criterion that can fail, or a comment if none
+    can.
+    """
     policies = [
         f"- name: fails-{name}\n"
         "  type: string_attribute\n"
@@ -140,7 +142,9 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _whole(name: str, lines: Mapping[str, str]) -> str:
-    """A text with what its lines ``#+ ...`` name: lines that a plan decides, parts, other texts."""
+    """Return a text with what its lines ``#+ ...`` name: lines that a plan decides, parts, other
+    texts.
+    """
 
     def part(name: str) -> str:
         if name in lines:

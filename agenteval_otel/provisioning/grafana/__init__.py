@@ -15,8 +15,9 @@ _EXPORT_INTERVAL_S: Final = 60.0  # of the applications: nothing new happens bet
 
 
 def files_of(plan: MonitoringPlan, *, queries: str = "recorded") -> GeneratedFiles:
-    """The dashboards and what Grafana reads at its start, by path; `ConfigurationError` without the
-    extra.
+    """Return the dashboards and what Grafana reads at its start, by path.
+
+    Raises `ConfigurationError` without the extra.
 
     `queries` are ``recorded``, on top of the recording rules of Prometheus, or ``raw``, without
     them.

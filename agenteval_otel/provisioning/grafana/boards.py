@@ -133,7 +133,7 @@ class Board:
             dashboard.with_variable(_queried(variable, variable.title(), query, description))
 
     def files(self) -> GeneratedFiles:
-        """The dashboard as JSON, its panels numbered in their order."""
+        """Return the dashboard as JSON, its panels numbered in their order."""
         built = self._dashboard.build()
         for number, panel in enumerate(built.panels or (), start=1):
             panel.id_val = number
@@ -147,7 +147,7 @@ class Board:
         )
 
     def choose_window(self) -> None:
-        """Add how far back a rate looks, at each point."""
+        """Add the variable for how far back a rate looks, at each point."""
         seconds = {"5m": 300.0, "1h": 3_600.0, "1d": 86_400.0}
         scaled = (
             f"{name} : {self.plan.duration(value, at_least_s=2.0)}"
@@ -172,21 +172,22 @@ class Board:
         self.choose_agents(f'{SERVICE}, {CRITERION}="$criterion"')
 
     def choose_agents(self, matchers: str = SERVICE) -> None:
-        """Add the variable of agents; results without an agent's name are among all."""
+        """Add the variable of agents. Results without an agent's name are among all."""
         query = f"label_values({_RESULTS}{{{matchers}}}, {AGENT})"
         self._dashboard.with_variable(
             _choice("agent", "Agent", query, "The monitored agent.", all_value=".*")
         )
 
     def choose_dimension(self, name: str, label: str, matchers: str) -> None:
-        """Add the variable of an annotation that metrics have; answers without it are among all."""
+        """Add the variable of an annotation that metrics have. Answers without it are among all."""
         query = f"label_values({_RESULTS}{{{matchers}}}, {label})"
         description = "Filters the panels of scores and traces, and its own."
         self._dashboard.with_variable(_choice(name, name, query, description, all_value=".*"))
 
     def choose_versions(self) -> None:
-        """Add two variables, one version each: `baseline`, the earliest at first, and `candidate`,
-        the latest.
+        """Add two variables with one version each: `baseline` and `candidate`.
+
+        At first `baseline` is the earliest version, and `candidate` the latest.
         """
         query = f"label_values({_RESPONSES}{{{SERVICE}}}, service_version)"
         for name, description, order in (
@@ -240,7 +241,10 @@ class Board:
         sparse: bool = False,
         for_each: str = "",
     ) -> None:
-        """Lines over time, shares from 0 to 1; `for_each` value of a variable such a panel."""
+        """Add a panel of lines over time, shares from 0 to 1.
+
+        There is one such panel for each value of the variable `for_each`.
+        """
         panel = _described(timeseries.Panel(), title, description, unit, _METRICS)
         for letter, query in zip(ascii_uppercase, queries, strict=False):
             if query.kind in ("math", "hidden math"):
@@ -287,8 +291,9 @@ class Board:
         width: int,
         height: int,
     ) -> None:
-        """The latest value, large, in the colour of the last step that it reaches; or a text with
-        its colour.
+        """Add a panel of the latest value, large, in the colour of the last step that it reaches.
+
+        With `texts`, values are shown as texts with their colours.
         """
         panel = _described(stat.Panel(), title, description, unit, _METRICS, steps)
         panel.with_target(_metrics(query).instant())
@@ -304,7 +309,7 @@ class Board:
         self._add(panel, width, height)
 
     def distribution(self, title: str, description: str, unit: str, query: PanelQuery) -> None:
-        """Buckets of a histogram over time, with exemplars."""
+        """Add a panel of the buckets of a histogram over time, with exemplars."""
         panel = _described(heatmap.Panel(), title, description, "short", _METRICS)
         panel.with_target(_metrics(query).range().format(PromQueryFormat.HEATMAP).exemplar(True))
         colors = (
@@ -334,8 +339,9 @@ class Board:
         link: str = "",
         width: int = 24,
     ) -> None:
-        """One row for each combination of labels (`keys`: each label and its heading); a link on
-        the last of them.
+        """Add a table with one row for each combination of labels.
+
+        `keys` has each label and its heading. The last of them has the link.
         """
         panel = _described(table.Panel(), title, description, "percentunit", _METRICS)
         names = dict(keys)
@@ -375,7 +381,9 @@ class Board:
         self._add(panel, 24)
 
     def events_list(self, title: str, description: str, query: PanelQuery) -> None:
-        """Events, the newest first; opened, each shows its attributes and leads to its trace."""
+        """Add a list of events, the newest first. Opened, each shows its attributes and leads to
+        its trace.
+        """
         panel = _described(logs.Panel(), title, description, "none", _EVENTS)
         panel.with_target(_from_logs(query).query_type("range").max_lines(200))
         panel.show_time(True).enable_log_details(True).wrap_log_message(True)
@@ -406,8 +414,9 @@ def quantile(
 def _choice(
     name: str, label: str, query: str, description: str, *, all_value: str = ".+"
 ) -> builders.QueryVariable:
-    """A variable with any number of values that a data source knows, all at first; Grafana escapes
-    them.
+    """Return a variable with any number of values that a data source knows, all at first.
+
+    Grafana escapes the values.
     """
     variable = (
         _queried(name, label, query, description).multi(True).include_all(True).all_value(all_value)

@@ -85,7 +85,7 @@ _DETAILS = f"/d/{uid_of('criterion')}?${{__url_time_range}}&${{__all_variables}}
 
 
 def files_of(plan: MonitoringPlan, *, is_raw: bool = False) -> GeneratedFiles:
-    """The overview, one criterion and releases (if there are criteria), and operations."""
+    """Return the overview, one criterion and releases (if there are criteria), and operations."""
     of_quality = (_overview, _criterion, _releases) if plan.criteria else (_overview,)
     return {
         name: text
@@ -178,7 +178,7 @@ def _now(board: Board) -> None:
 
 
 def _which(board: Board) -> str:
-    """Which estimate a panel shows, where judges are asked."""
+    """Return which estimate a panel shows if judges are asked. Else the text is empty."""
     if not board.plan.is_judged:
         return ""
     if board.is_raw or not board.plan.is_calibrated:
@@ -277,7 +277,9 @@ def _inputs(*words: str) -> list[PanelQuery]:
 
 
 def _pass_rate_math() -> list[PanelQuery]:
-    """As `promql.estimates`. Comparisons are 0 or 1, and nothing is filtered."""
+    """Return the queries that compute as `promql.estimates`. Comparisons are 0 or 1, and nothing is
+    filtered.
+    """
     both = "(${passed} + ${failed})"
     squares = "(${passed_w2} + ${failed_w2})"
     apart = f"(${{failed}} ** 2 * ${{passed_w2}} + ${{passed}} ** 2 * ${{failed_w2}}) / {both} ** 4"
@@ -347,7 +349,7 @@ def _unbiased(count: str) -> str:
 
 
 def _shown(count: str) -> str:
-    """Return what is 0, or no number where no interval may be shown."""
+    """Return 0, or no number if no interval may be shown."""
     enough = f"(${{{count}}} - ${{preferred}} >= {FEWEST_BASELINE})"
     return f"0 / ((${{units}} >= {FEWEST_UNITS}) * {enough})"
 
@@ -403,7 +405,7 @@ def _variable(attribute: str) -> str:
 
 
 def _dimensions(plan: MonitoringPlan) -> tuple[str, ...]:
-    """Matchers of what is chosen of the dimensions, for selectors and for LogQL alike."""
+    """Return matchers of the chosen values of the dimensions, for selectors and for LogQL alike."""
     return tuple(
         f"{label_name(attribute)}=~`${{{_variable(attribute)}:regex}}`"
         for attribute in plan.dimensions
@@ -535,8 +537,9 @@ def _sides(board: Board, word: str, by: Sequence[str]) -> list[Column]:
 
 
 def _differences(word: str, by: Sequence[str]) -> list[Column]:
-    """Newcombe's interval of pass rates; of means the squares of both halves add up, which is the
-    same expression.
+    """Return the columns of Newcombe's interval of pass rates.
+
+    For means the squares of both halves add up, which is the same expression.
     """
     before, after = (_series(word, _of_version(name), "agenteval_version") for name in _VERSIONS)
     high_before = _series(f"{word}_high", _of_version("baseline"), "agenteval_version")
@@ -563,15 +566,16 @@ def _differences(word: str, by: Sequence[str]) -> list[Column]:
 
 
 def _series(word: str, matchers: str, level: str = "agenteval") -> str:
-    """A recorded estimate of the chosen window."""
+    """Return a recorded estimate of the chosen window."""
     return f"{level}:{word}:{WINDOW}{{{matchers}}}"
 
 
 def _estimate(
     board: Board, word: str, matchers: str, by: Sequence[str], *, level: str = "agenteval"
 ) -> str:
-    """A recorded estimate with these labels; raw, the ratio of the sums of weights, which know no
-    other weight.
+    """Return a recorded estimate with these labels.
+
+    Raw, it is the ratio of the sums of weights, which know no other weight.
     """
     if not board.is_raw:
         return f"max by ({', '.join(by)}) ({_series(word, matchers, level)})"
@@ -616,7 +620,7 @@ def _answers(
     *,
     level: str = "agenteval",
 ) -> Column:
-    """How many results passed or failed."""
+    """Return the column of how many results passed or failed."""
     if board.is_raw:
         return Column(promql.verdict_count(matchers, WINDOW, by), heading, "short")
     return Column(_estimate(board, "answers", matchers, by, level=level), heading, "short")
@@ -640,10 +644,9 @@ def _breach() -> str:
 
 
 def share(outcomes: str, of_outcomes: str = "", *, window: str = EACH) -> str:
-    """The share of calls that ended in one of the outcomes, of those that ended in one of others;
-    both patterns.
+    """Return the share of calls with one of the outcomes, among the calls with `of_outcomes`.
 
-    By default the others are all outcomes except ``already_monitored``.
+    Both are patterns. By default `of_outcomes` are all outcomes except ``already_monitored``.
     """
     some, all_ = (
         promql.increase(semconv.METRIC_RESPONSES, joined(OF_AGENT, matcher), window)
@@ -671,7 +674,10 @@ def events(*stages: str) -> str:
 
 
 def _failing(*stages: str) -> str:
-    """The events of results that fail; of those without a label the ones in the lower half."""
+    """Return the query of the events of results that fail.
+
+    Results without a label count as failing if they are in the lower half.
+    """
     return events(
         *stages, f'{LABEL}="{semconv.LABEL_FAIL}" or ({LABEL}="" and {_NORMALIZED} < 0.5)'
     )

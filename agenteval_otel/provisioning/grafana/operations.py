@@ -60,7 +60,10 @@ def rate(instrument: Instrument, *labels: str, matchers: str = PROCESS) -> Panel
 
 
 def _latest(instrument: Instrument, *labels: str, how: str = "max") -> PanelQuery:
-    """A gauge as it stands, of the chosen processes; `how` says what becomes of several."""
+    """Return the query of a gauge as it stands, of the chosen processes.
+
+    `how` says what becomes of several.
+    """
     return _by(
         f"{how} by ({', '.join(labels)}) ({instrument.prometheus_name}{{{PROCESS}}})", *labels
     )

@@ -8,7 +8,7 @@ from agenteval_otel.provisioning.plan import PlannedCriterion
 
 
 def markdown(text: str) -> str:
-    """Text as it stands for a panel, which Grafana reads as Markdown with variables."""
+    """Return text as it stands for a panel, which Grafana reads as Markdown with variables."""
     return "".join(
         char if char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127 else f"&#{ord(char)};"
         for char in text

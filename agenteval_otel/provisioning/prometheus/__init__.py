@@ -37,11 +37,12 @@ __all__ = ["Alert", "alerts_of", "files_of"]
 def files_of(
     plan: MonitoringPlan, *, runbooks: str | None = None, traces: str | None = None
 ) -> GeneratedFiles:
-    """The recording rules, the alerts and, unless time is scaled, their tests for
-    ``promtool test rules``.
+    """Return the recording rules, the alerts and, unless time is scaled, their tests.
+
+    The tests are for ``promtool test rules``.
 
     The annotations ``runbook_url`` and ``traces_url`` begin with the addresses of the runbooks'
-    folder and of Jaeger; without an address there is no such annotation: a relative link leads
+    folder and of Jaeger. Without an address there is no such annotation: a relative link leads
     nowhere from a message.
     """
     expect_urls(runbooks=runbooks, traces=traces)

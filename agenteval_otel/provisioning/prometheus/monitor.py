@@ -74,8 +74,10 @@ _PLENTY: Final = 12.0
 
 
 def _blind_expression(plan: MonitoringPlan, never: int) -> str:
-    """No result although the last day's results per answer predict enough of them, or none in a
-    whole day.
+    """Return the expression for results that are missing.
+
+    It is true if there is no result although the last day's results per answer predict enough of
+    them, or if there is none in a whole day.
 
     The last day's answers include those that evaluators skip on purpose (no ground truth, no tool
     calls).
@@ -117,8 +119,9 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
         return _answers(plan, outcome, growth)
 
     def thin(expected: float, step: int = STEPS) -> tuple[Series, ...]:
-        """At that step so many results are expected of half an hour: each answer had one until an
-        hour ago.
+        """Return series of which at that step so many results are expected of half an hour.
+
+        Each answer had a result until an hour ago.
         """
         growth = expected / 30 * step / ended
         return answers(growth=growth / share), _results(plan, growth, ended)
@@ -170,7 +173,9 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
 
 @registered
 def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
-    """A service whose metrics end, and a Collector that Prometheus cannot scrape."""
+    """Yield the alerts for a service whose metrics end, and a Collector that Prometheus cannot
+    scrape.
+    """
     name = "AgentevalServiceSilent"
     series = names.METRIC_RESPONSES.prometheus_name
     before = f"group {by(SERVICE)} (present_over_time({series}[{window(plan, '1d')}]))"
@@ -218,8 +223,10 @@ def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
 
 @registered
 def _losing(plan: MonitoringPlan) -> Iterator[Alert]:
-    """More than a few answers, and more than a small share of those that should be evaluated, ended
-    so.
+    """Yield the alerts for answers that are lost.
+
+    They fire if more than a few answers, and more than a small share of those that should be
+    evaluated, ended so.
     """
     size = window(plan, "30m")
     due = increase(names.METRIC_RESPONSES, _DUE, size, _BY_AGENT)
@@ -484,7 +491,7 @@ def _budget_spent(plan: MonitoringPlan) -> Iterator[Alert]:
 
 
 def _above(limit: float, count: str, of: str) -> str:
-    """The count is more than a few, and more than this share."""
+    """Return the expression for a count that is more than a few, and more than this share."""
     return f"{count} / ({of}) > {limit}\nand {count} >= {_LEAST_COUNT}"
 
 
@@ -494,7 +501,10 @@ def _around(
     outcomes: Iterable[str],
     series: Callable[[str, float, float], tuple[Series, ...]],
 ) -> tuple[Scenario, ...]:
-    """Around an alert's limit and its minimum: a count of each bad outcome, and its share of all."""
+    """Return scenarios around an alert's limit and its minimum.
+
+    They have a count of each bad outcome, and its share of all.
+    """
     cases = (
         ("a small share", "", 50.0, 0.95 * limit),
         ("a large share", name, 50.0, 1.05 * limit),
@@ -510,7 +520,9 @@ def _around(
 
 
 def _scored_agents(plan: MonitoringPlan) -> str:
-    """A matcher of the agents that have any criterion; others are not expected to have results."""
+    """Return a matcher of the agents that have any criterion. Others are not expected to have
+    results.
+    """
     for_others = [planned for planned in plan.criteria if not planned.agents]
     named = sorted({agent for planned in plan.criteria for agent in planned.agents})
     if not for_others:

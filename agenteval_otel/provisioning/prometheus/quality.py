@@ -64,8 +64,9 @@ _SHOWN: Final = ("5m", "1h", "1d")
 
 
 def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]]:
-    """The input of the alerts, each rule after its inputs: of short windows with the constants, or
-    of long windows.
+    """Return the input of the alerts, each rule after its inputs.
+
+    With `quick` it is that of short windows with the constants, else that of long windows.
     """
     rules: dict[str, str] = {}
     if not plan.criteria:
@@ -100,13 +101,14 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
 
 
 def fleet_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
-    """The evidence of all processes together."""
+    """Return the rules for the evidence of all processes together."""
     return _records(summing_rules(plan))
 
 
 def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
-    """What only dashboards ask for: the other estimates; all of them by the service's version,
-    model and dimension.
+    """Return the rules that only dashboards ask for.
+
+    They are the other estimates, and all of them by the service's version, model and dimension.
     """
     rules: dict[str, str] = {}
     for name in _SHOWN if plan.criteria else ():
@@ -124,7 +126,9 @@ def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
 def _estimates(
     plan: MonitoringPlan, name: str, level: str, labels: tuple[str, ...], *, of_scores: bool = True
 ) -> dict[str, str]:
-    """Expressions by recorded names, each after its inputs; the sums of scores know no model."""
+    """Return expressions by recorded names, each after its inputs. The sums of scores know no
+    model.
+    """
 
     def series(word: str) -> str:
         return recorded(word, name, level=level)
@@ -141,7 +145,9 @@ def _estimates(
 
 
 def _corrected(plan: MonitoringPlan, name: str) -> dict[str, str]:
-    """The pass rates of criteria whose judge has a calibration record, corrected for its errors."""
+    """Return the pass rates of criteria whose judge has a calibration record, corrected for its
+    errors.
+    """
     words: dict[str, list[str]] = {}
     for item in plan.criteria:
         if item.calibration is not None:
@@ -153,7 +159,7 @@ def _corrected(plan: MonitoringPlan, name: str) -> dict[str, str]:
 
 
 def _with_inputs(wanted: Sequence[str], rules: Mapping[str, str]) -> dict[str, str]:
-    """Those of the rules that are wanted, and what they are computed from."""
+    """Return the rules that are wanted, and what they are computed from."""
     chosen = set(wanted)
     for name in reversed([*rules]):
         if name in chosen:
@@ -166,7 +172,9 @@ def _records(rules: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _constants(values: Mapping[PlannedCriterion, Any], series: str) -> str:
-    """A constant for each criterion of each agent that has results, with the labels of the series."""
+    """Return a constant for each criterion of each agent that has results, with the labels of the
+    series.
+    """
     return "\nor\n".join(
         f"{figure(value)} + 0 * {series}{{{promql.matchers_of(criterion)}}}"
         for criterion, value in values.items()
@@ -185,19 +193,20 @@ _LEAST: Final = 100, 20  # verdicts in the long window, and in the short one
 
 
 def burn_limit(objective: float) -> float:
-    """The share of failures above which the budget burns: always above what the objective allows,
-    and below 1.
+    """Return the share of failures above which the budget burns.
+
+    It is always above what the objective allows, and below 1.
     """
     allowed = 1.0 - objective
     return round(min(_FACTOR * allowed, allowed + _TOWARDS_ALL * objective), 12)
 
 
 def burn_verdicts(objective: float) -> tuple[int, int]:
-    """Minimum of verdicts in the long and the short window: `_LEAST`, and enough that chance does
-    not pass the limit.
+    """Return the minimum of verdicts in the long and in the short window.
 
-    A few failures are not enough, and the limit lies `_ERRORS` standard errors above what the
-    objective allows.
+    It is `_LEAST`, and in the long window enough that chance does not pass the limit. A few
+    failures are not enough, and the limit lies `_ERRORS` standard errors above what the objective
+    allows.
     """
     limit = burn_limit(objective)
     allowed = 1.0 - objective
@@ -230,8 +239,10 @@ _OTHER: Final = {CRITERION: "another criterion", AGENT: "any agent"}
 
 @registered
 def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
-    """A breach that a process has detected; for each objective a budget that burns, or any failure
-    where none may.
+    """Yield the alerts on objectives.
+
+    They are for a breach that a process has detected, and for each objective a budget that burns,
+    or any failure if none may occur.
     """
     alerted = [item for item in reversed(plan.criteria) if item.is_alerted]
     paged = plan.paged
@@ -262,9 +273,10 @@ def _breached(
     strict: Mapping[str, str] | None,
     has_last: bool,
 ) -> Alert:
-    """`strict`: labels of a criterion with the objective 1, which `_failure` handles.
+    """Return the alert for a breach that evidence decides.
 
-    `has_last`: there are objectives with `of_last` too.
+    `strict` has labels of a criterion with the objective 1, which `_failure` handles. `has_last`
+    tells that there are objectives with `of_last` too.
     """
     name = BREACHED
     metric = names.METRIC_OBJECTIVE_BREACH
@@ -323,7 +335,9 @@ def _breached(
 
 
 def _breached_of_last(size: int, labels: Mapping[str, str]) -> Alert:
-    """Of objectives that count in the last so many verdicts, also one of 1."""
+    """Return the alert for objectives that count in the last so many verdicts, also an objective of
+    1.
+    """
 
     def process(job: str, fires: str, values: str) -> Scenario:
         passes = counter(names.METRIC_RESULTS, {**labels, LABEL: names.LABEL_PASS}, _PLENTY)
@@ -383,10 +397,10 @@ def _percent(share: float) -> str:
 
 
 def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -> Alert:
-    """Any failure where none is allowed; a new counter that starts at one counts, one that
-    reappears does not.
+    """Return the alert for any failure if none is allowed.
 
-    `has_last`: what `_breached_of_last` is about exists too.
+    A new counter that starts at one counts. A counter that reappears does not. `has_last` tells
+    that the objectives of `_breached_of_last` exist too.
     """
     # Over an hour: it still has the failures of processes that have ended.
     paged = (
@@ -433,7 +447,10 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
 
 @registered
 def _thresholds(plan: MonitoringPlan) -> Iterator[Alert]:
-    """For each threshold without an objective: the mean lies below it, and its 95 % interval too."""
+    """Yield an alert for each threshold without an objective.
+
+    It fires if the mean lies below the threshold, and its 95 % interval too.
+    """
     name = "AgentevalMeanBelowThreshold"
     first = {item.alerted_threshold: item for item in reversed(plan.criteria)}
     mean, high, count = (recorded(what, "1h") for what in (_MEAN, _MEAN_HIGH, _COUNT))
@@ -459,7 +476,7 @@ def _labels_of(planned: PlannedCriterion) -> dict[str, str]:
 
 
 def _verdicts(labels: Mapping[str, str], *pieces: tuple[float, float, int]) -> tuple[Series, ...]:
-    """Both counters: pieces of a share that fails, verdicts per step, and steps."""
+    """Return both counters. The pieces are a share that fails, verdicts per step, and steps."""
     failed = [(share * per_step, steps) for share, per_step, steps in pieces]
     passed = [((1.0 - share) * per_step, steps) for share, per_step, steps in pieces]
     return tuple(
@@ -469,7 +486,9 @@ def _verdicts(labels: Mapping[str, str], *pieces: tuple[float, float, int]) -> t
 
 
 def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Series, ...]:
-    """Weights of which such a share failed, worth so many verdicts a step, whatever the counts say."""
+    """Return weights of which such a share failed, worth so many verdicts a step, whatever the
+    counts say.
+    """
     sums = ((names.METRIC_WEIGHT, 40.0), (names.METRIC_WEIGHT_SQUARED, 40.0**2 / worth))
     shares = ((names.LABEL_FAIL, fails), (names.LABEL_PASS, 1.0 - fails))
     return tuple(

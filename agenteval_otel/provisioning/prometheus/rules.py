@@ -70,7 +70,7 @@ class Scenario(NamedTuple):
 
 
 def scenario(job: str, fires: str, *series: Series) -> Scenario:
-    """A scenario at whose end these alerts fire, separated by spaces."""
+    """Return a scenario at whose end these alerts fire, separated by spaces."""
     return Scenario(job, series, frozenset(fires.split()))
 
 
@@ -108,14 +108,15 @@ class Alert(NamedTuple):
 
     @property
     def page(self) -> str:
-        """The file of its runbook: the name in lower case, words joined by hyphens."""
+        """Return the file of its runbook: the name in lower case, words joined by hyphens."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.name).lower() + ".md"
 
     def rule(
         self, plan: MonitoringPlan, runbooks: str | None, traces: str | None
     ) -> dict[str, Any]:
-        """As Prometheus reads it, with the addresses of the runbooks' folder and of Jaeger where
-        they are known.
+        """Return the alert as Prometheus reads it.
+
+        It has the addresses of the runbooks' folder and of Jaeger if they are known.
         """
         links = (
             {}
@@ -143,7 +144,7 @@ class Alert(NamedTuple):
         }
 
     def test(self, plan: MonitoringPlan) -> dict[str, Any]:
-        """Its scenarios as a test of promtool: at their end exactly these alerts fire."""
+        """Return its scenarios as a test of promtool. At their end exactly these alerts fire."""
         return {
             "name": self.name,
             "interval": plan.duration(self.step_s),
@@ -174,20 +175,25 @@ _FACTORIES: Final[list[AlertFactory]] = []
 
 
 def registered(factory: AlertFactory) -> AlertFactory:
-    """Register a function that yields an alert's rules for a plan; none where the plan does not
-    need it.
+    """Register a function that yields an alert's rules for a plan. It yields none if the plan needs
+    none.
     """
     _FACTORIES.append(factory)
     return factory
 
 
 def alerts_of(plan: MonitoringPlan) -> list[Alert]:
-    """Every alert that the plan needs, in the order of registration; none without criteria."""
+    """Return every alert that the plan needs, in the order of registration.
+
+    There are no alerts without criteria that alerts look at.
+    """
     return [alert for factory in _FACTORIES for alert in factory(plan)] if plan.example else []
 
 
 def recorded(what: str, name: str = "", *, level: str = "agenteval") -> str:
-    """The name of a recorded series: ``agenteval:pass_rate:1d`` of ``pass_rate`` and ``1d``."""
+    """Return the name of a recorded series: ``agenteval:pass_rate:1d`` of ``pass_rate`` and
+    ``1d``.
+    """
     return ":".join(filter(None, (level, what, name)))
 
 
@@ -196,12 +202,12 @@ def window(plan: MonitoringPlan, name: str) -> str:
 
 
 def figure(value: float) -> str:
-    """A number in expressions and labels: the shortest text that reads back as the same."""
+    """Return a number in expressions and labels: the shortest text that reads back as the same."""
     return repr(int(value)) if value == int(value) else repr(value)
 
 
 def literal(text: str) -> str:
-    """Text that Prometheus's templates leave as it is."""
+    """Return text that Prometheus's templates leave as it is."""
     return text.replace("{{", '{{ "{{" }}')
 
 
@@ -212,14 +218,14 @@ def gauge(instrument: Instrument, values: str, labels: Mapping[str, str] = {}) -
 def counter(
     metric: Instrument | str, labels: Mapping[str, str], growth: float, steps: int = STEPS
 ) -> Series:
-    """A counter that grows by so much a step for so many steps; then it stays the same."""
+    """Return a counter that grows by so much a step for so many steps. Then it stays the same."""
     return changing_counter(metric, labels, (growth, steps))
 
 
 def changing_counter(
     metric: Instrument | str, labels: Mapping[str, str], *pieces: tuple[float, int]
 ) -> Series:
-    """A `counter` of several pieces: growth a step, and steps."""
+    """Return a `counter` of several pieces: growth a step, and steps."""
     value = 0.0
     values = ["0"]
     for growth, steps in (*pieces, (0.0, STEPS - sum(steps for _, steps in pieces))):
@@ -232,13 +238,14 @@ def changing_counter(
 
 
 def by(labels: Sequence[str]) -> str:
-    """The clause that keeps these labels in an aggregation."""
+    """Return the clause that keeps these labels in an aggregation."""
     return f"by ({', '.join(labels)})"
 
 
 def _estimate(plan: MonitoringPlan) -> str:
-    """Which estimate an alert about quality goes by, a template; with the corrected one where there
-    is a record.
+    """Return which estimate an alert about quality goes by, as a template.
+
+    The template has the corrected estimate too if there is a record.
     """
     text = "Decided by verdicts as the judge says, not corrected for its errors."
     if not plan.is_calibrated:

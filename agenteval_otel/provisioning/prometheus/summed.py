@@ -52,7 +52,7 @@ def is_summed(plan: MonitoringPlan) -> bool:
 
 
 def summing_rules(plan: MonitoringPlan) -> dict[str, str]:
-    """Expressions by recorded names, in the order in which they have to be evaluated."""
+    """Return expressions by recorded names, in the order in which they have to be evaluated."""
     if not is_summed(plan):
         return {}
     net, run, wealth = (recorded(name) for name in (_NET_GAIN, _RUN_GAIN, WEALTH))
@@ -85,13 +85,13 @@ def summing_rules(plan: MonitoringPlan) -> dict[str, str]:
 
 
 def summed_breach(plan: MonitoringPlan) -> str:
-    """1 where the evidence of all processes is enough, else 0."""
+    """Return an expression that is 1 if the evidence of all processes is enough, else 0."""
     enough = figure(plan.breach.false_alarm_every)
     return f"avg {by(GROUP)} ({recorded(WEALTH)}) >= bool {enough}"
 
 
 def _since_last(counter: str) -> str:
-    """What a counter of each process gained since the last evaluation.
+    """Return an expression of what a counter of each process gained since the last evaluation.
 
     The difference of two samples, not `increase`, which extrapolates: differences add up to what the
     process counted. A young process that was not seen before, or began anew, has gained all that it
@@ -117,7 +117,10 @@ _Pieces = tuple[tuple[float | None, int], ...]
 def summed_scenarios(
     plan: MonitoringPlan, fires: str, labels: Mapping[str, str]
 ) -> tuple[Scenario, ...]:
-    """Eight processes, each of which has an eighth of the verdicts: eight in a step together."""
+    """Return scenarios of eight processes, each of which has an eighth of the verdicts.
+
+    The eight have eight verdicts in a step together.
+    """
     fallen = _steps_to_page(plan)
     well = STEPS - fallen
     half = fallen // 2
@@ -185,8 +188,9 @@ def summed_scenarios(
 
 
 def _long_outage(plan: MonitoringPlan, labels: Mapping[str, str]) -> Scenario:
-    """An outage of minutes, of which half of the processes tell in one step and half in the next: all
-    steps together would be enough.
+    """Return an outage of minutes, of which all steps together would be enough.
+
+    Half of the processes tell of it in one step and half in the next.
     """
     needed = math.log(len(BETS) * plan.breach.false_alarm_every / _PROCESSES)
     lasts = 2 * math.ceil(needed / _gain(0.5) / 2)
@@ -202,7 +206,10 @@ def _long_outage(plan: MonitoringPlan, labels: Mapping[str, str]) -> Scenario:
 
 
 def _steps_to_page(plan: MonitoringPlan) -> int:
-    """How many steps the fall of eight processes takes by the bet of 0.2, and a few more. Even."""
+    """Return how many steps the fall of eight processes takes by the bet of 0.2, and a few more.
+
+    The number is even.
+    """
     grown_by = _PROCESSES * (_gain(0.2) * (1 - _FALLEN) - _loss(0.2) * _FALLEN)
     needed = math.log(len(BETS) * plan.breach.false_alarm_every)
     return 2 * math.ceil(needed / grown_by / 2) + 2
@@ -245,7 +252,7 @@ def _process(
     runs: Collection[int] = (),
     away: Collection[int] = (),
 ) -> list[Series]:
-    """The series of a process.
+    """Return the series of a process.
 
     Args:
         pieces: What happens. Then the process ends.
@@ -296,7 +303,7 @@ def _process(
 
 
 def _text(samples: Sequence[float | None]) -> str:
-    """Samples in promtool's notation. One that is missing after others is stale."""
+    """Return samples in promtool's notation. A sample that is missing after others is stale."""
     words: list[str] = []
     at = 0
     while at < len(samples):

@@ -173,7 +173,7 @@ def _messages(span: ReadSpan, names: Names) -> Any:
 
 
 def turns_of_messages(messages: Any, role: str) -> list[Turn]:
-    """Return the turns of messages with parts, in JSON text or structured; the last 1,000.
+    """Return the turns of messages with parts, in JSON text or structured. They are the last 1,000.
 
     A list of parts is one message of the role. An answer that cannot be read has a turn that says
     so.
@@ -207,7 +207,7 @@ def _is_message(value: Any) -> bool:
 
 
 def system_turns(instructions: Any) -> list[Turn]:
-    """Instructions as the system's turn: parts, or plain text."""
+    """Return instructions as the system's turn: parts, or plain text."""
     parts = structured(instructions)
     turn = turn_of_parts("system", parts if isinstance(parts, list) else [parts])
     return [turn] if turn.text else []
@@ -258,8 +258,8 @@ def _add_other(turn: Turn, texts: list[str], parts: list[Any]) -> None:
 
 
 def _turns_of_events(span: ReadSpan, *, choices: bool) -> list[Turn]:
-    """The messages of v1.28, an event each; what they say is in the body, or in attributes of a
-    span event.
+    """Return the messages of v1.28, an event each. What they say is in the body, or in attributes
+    of a span event.
     """
     events = [
         event

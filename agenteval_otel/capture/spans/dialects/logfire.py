@@ -118,8 +118,8 @@ def _has_all(span: ReadSpan) -> bool:
 
 
 def _messages(span: ReadSpan) -> list[Turn]:
-    """All messages of an agent, or those of a model call in a version before the conventions'
-    attributes.
+    """Return all messages of an agent. In a version before the conventions' attributes they are
+    those of a model call.
     """
     if _ALL in span.attributes:
         return turns_of_messages(span.attributes[_ALL], "user")

@@ -99,7 +99,9 @@ class OpenInference(SpanMapper):
 
 
 def _value(span: ReadSpan, side: str) -> Any:
-    """The input or output of a span, read where it is JSON; None where it is hidden."""
+    """Return the input or output of a span, read if it is JSON. Return None if it is missing or
+    hidden.
+    """
     value = span.attributes.get(f"{side}.value")
     if value is None or value == _REDACTED:
         return None

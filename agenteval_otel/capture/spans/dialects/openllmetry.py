@@ -126,8 +126,8 @@ class OpenLlmetry(GenAi):
 
 
 def _inputs(value: Any) -> Any:
-    """The input of a chain, or the arguments of a decorated function: by their names, else the
-    first.
+    """Return the input of a chain, or of a decorated function. The function's is its first
+    positional argument, else its arguments by name.
     """
     value = without_lc(value)
     if not isinstance(value, dict):
@@ -142,7 +142,7 @@ def _inputs(value: Any) -> Any:
 
 
 def _turns(span: ReadSpan, prefix: str) -> list[Turn]:
-    """Messages whose fields are attributes of their own, as older versions have them."""
+    """Return messages whose fields are attributes of their own, as older versions have them."""
     turns = []
     for message in numbered(span.attributes, prefix):
         content = structured(message.get("content"))
