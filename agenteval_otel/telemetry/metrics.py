@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -102,7 +103,8 @@ _HISTOGRAMS: Final = (
 )
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _MOST_USD: Final = 1_000_000.0
-_MOST_UNITS: Final = 20_000
+_BUCKETS: Final = 8_192  # of units that are kept, a power of two
+_WAYS: Final = 4  # units in a bucket
 _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
 
 
@@ -122,18 +124,19 @@ class UnitIncrements:
     """Tells by how much a score raises sums over units of squares and products, for counters that
     only grow.
 
-    Keeps the sums of the last 20,000 units. One that comes again after so many others counts as a
-    new one.
+    Keeps the sums of 32,768 units in a table of 1 MB, which does not grow. A new unit replaces the
+    oldest of the four in its bucket. So one that comes again when 10,000 others have begun meanwhile
+    counts as a new one in 4 % of cases, and when 30,000 have begun in half of them.
     """
 
-    __slots__ = ("_units",)
+    __slots__ = ("_keys", "_next", "_sums")
 
     def __init__(self) -> None:
-        self._units: dict[int, tuple[float, float, float]] = {}
+        self.clear()
 
     def add(
         self, place: Hashable, unit: Hashable, weight: float, failed: float, scored: float
-    ) -> tuple[int, float, float, float, float, float]:
+    ) -> tuple[bool, float, float, float, float, float]:
         """Add a score, and return what it adds to the sums.
 
         Args:
@@ -148,15 +151,16 @@ class UnitIncrements:
             and Y^2. W, F and Y are the sums over a unit of `weight`, `failed` and `scored`.
         """
         w = f = y = 0.0
-        is_new = 1
+        is_new = True
         if unit is not None:
-            key = hash((place, unit))
-            known = self._units.pop(key, None)
-            if known is not None:
-                (w, f, y), is_new = known, 0
-            self._units[key] = (w + weight, f + failed, y + scored)
-            if len(self._units) > _MOST_UNITS:
-                del self._units[next(iter(self._units))]
+            slot, is_new = self._slot_of(hash((place, unit)) or 1)  # 0 is no unit
+            sums = self._sums
+            at = 3 * slot
+            if not is_new:
+                w, f, y = sums[at], sums[at + 1], sums[at + 2]
+            sums[at] = w + weight
+            sums[at + 1] = f + failed
+            sums[at + 2] = y + scored
         after = w + weight
         return (
             is_new,
@@ -169,7 +173,27 @@ class UnitIncrements:
 
     def clear(self) -> None:
         """Forget all units."""
-        self._units.clear()
+        self._keys = array("q")  # empty until there is a unit
+        self._sums = array("d")  # three of each unit
+        self._next = bytearray()  # the place in each bucket that is replaced next
+
+    def _slot_of(self, key: int) -> tuple[int, bool]:
+        """Return the place of a unit in the table, and whether it is new there."""
+        keys = self._keys
+        if not keys:
+            slots = _BUCKETS * _WAYS
+            keys = self._keys = array("q", bytes(8 * slots))
+            self._sums = array("d", bytes(8 * 3 * slots))
+            self._next = bytearray(_BUCKETS)
+        bucket = key & (_BUCKETS - 1)
+        first = bucket * _WAYS
+        for slot in range(first, first + _WAYS):
+            if keys[slot] == key:
+                return slot, False
+        way = self._next[bucket]
+        self._next[bucket] = (way + 1) % _WAYS
+        keys[first + way] = key
+        return first + way, True
 
 
 class ResultTotals:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel import accounting, configure, flush, monitor, reload
 from agenteval_otel.config import SettingsError, build, load_settings
+from agenteval_otel.config.process import build_loaded
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.config.support import written_settings
@@ -258,7 +259,8 @@ def test_mutated_settings_fail_at_the_start_or_not_at_all(
     file.write_text(text, encoding="utf-8")
     promise("A16", figure="300 mutated documents: 0 raised after the start")
     try:
-        made = build(without_network(load_settings(file, profile=profile).settings))
+        loaded = load_settings(file, profile=profile)
+        made = build_loaded(loaded._replace(settings=without_network(loaded.settings)))
     except SettingsError as error:
         says_where(error, file)
         return
