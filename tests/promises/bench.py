@@ -8,6 +8,8 @@ import math
 from typing import Any
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
+from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
@@ -22,12 +24,17 @@ NORMALIZED = "agenteval.evaluation.score.normalized"
 
 
 def pipeline_of(*evaluators: Any, sheds: bool = True, **settings: Any) -> Pipeline:
-    """A pipeline that evaluates every call, by `ResponseHealth` where no evaluator is named.
+    """A pipeline that evaluates every call, by `ResponseHealth` where no evaluator is named. It watches
+    objectives and judges, as one that `configure` makes.
 
     Args:
         sheds: Whether it samples less under load.
     """
     settings.setdefault("sampler", RatioSampler())
+    settings.setdefault(
+        "capabilities",
+        (Objectives.made_by(ObjectiveSettings()), JudgeHealth.made_by(JudgeHealthSettings())),
+    )
     return Pipeline(
         evaluators=evaluators or (ResponseHealth(),),
         load_shedding=LoadSheddingSettings(enabled=sheds),
