@@ -515,11 +515,6 @@ class Evaluation:
             is_counted,
         )
         engine.capabilities.on_response(evaluated)
-        if engine.on_response is not None:
-            try:
-                engine.on_response(call, response)
-            except Exception as error:
-                engine.broken("pipeline", error)
         self._stage = "emitted"
         self._right.append(None)
 

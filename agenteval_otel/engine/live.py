@@ -21,7 +21,7 @@ from agenteval_otel.engine.capability import Capabilities
 from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.evaluation import Evaluation
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.response import EvaluatedResponse, SamplingRecord
+from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.errors import ConfigurationError, EvaluationError, GroundTruthError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationInput
@@ -73,7 +73,6 @@ class Engine:
         self.sampled = sampled
         self.broken = broken
         self.emitters: set[Emitter] = set()
-        self.on_response: Callable[[CapturedCall, EvaluatedResponse], object] | None = None
         self._waiting: deque[Evaluation] = deque()
         self.present: Evaluation | None = None
         self.finishing: Evaluation | None = None

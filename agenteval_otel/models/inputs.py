@@ -344,7 +344,7 @@ class EvaluationInput(Annotations):
 
 
 def _plain(value: Any) -> Any:
-    """Return values of ours in their JSON form, so that paths mean the same everywhere."""
+    """Return our own values in their JSON form, so that paths mean the same everywhere."""
     return (
         value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
     )

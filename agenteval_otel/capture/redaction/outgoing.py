@@ -119,7 +119,9 @@ class Redaction:
         return self.model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
 
     def model(self, value: V, kept: frozenset[str] = frozenset()) -> V:
-        """Return a value of ours to let out. The fields that are `kept` stay as they are."""
+        """Return one of our own values with its texts redacted. The fields that are `kept` stay as
+        they are.
+        """
         if not self.redactors:
             return value
         changed: dict[str, Any] = {}

@@ -439,7 +439,7 @@ def _python() -> str:
 
 
 def _spawn(python: str, descriptor: int) -> int:
-    """Start it with the descriptor as standard input and nothing else of ours. Return its process
+    """Start it with the descriptor as standard input and none of our other ones. Return its process
     id.
     """
     environment = {

@@ -8,6 +8,7 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,7 @@ from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.config.process import current_pipeline, default_pipeline, follow
+from agenteval_otel.engine.capability import Capability, EvaluatedCall
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.pipeline.pending import LateTruth, PendingAnswers
@@ -73,6 +75,19 @@ class Feedback(NamedTuple):
         return [*self.exact_ids, span and span.trace_id, *others]
 
 
+class _EvaluatedAnswers(Capability):
+    """Tells the recorder which answers are evaluated, behind all that keeps them."""
+
+    name = "feedback"
+
+    def __init__(self, note: Callable[[EvaluatedCall], None]) -> None:
+        self._note = note
+
+    def on_response(self, evaluated: EvaluatedCall) -> None:
+        """Let feedback be joined with the answer from now on."""
+        self._note(evaluated)
+
+
 class Recorder:
     """One for the process. What it is given is handed on by a thread of its own; it raises nothing."""
 
@@ -101,7 +116,8 @@ class Recorder:
 
     def bind(self, pipeline: Pipeline) -> None:
         """Feed this pipeline from now on, and hear of what it evaluates."""
-        pipeline.engine.on_response = self._note
+        if pipeline.capabilities.of(_EvaluatedAnswers) is None:
+            pipeline.capabilities.add(_EvaluatedAnswers(self._note))
         pipeline.sources.add(self)
 
     def take(self, feedback: Feedback) -> bool:
@@ -146,8 +162,10 @@ class Recorder:
                     MEMORY.feedback.release(item[2])
         return len(concerned)
 
-    def _note(self, call: CapturedCall, response: Any) -> None:
+    def _note(self, evaluated: EvaluatedCall) -> None:
         """Note that an answer was evaluated. It is called on the background thread."""
+        call = evaluated.call
+        response = evaluated.response
         if not call.settled:
             self._answers.add(
                 RecentAnswer(
