@@ -17,7 +17,7 @@ _T = (
     (79 * Z95**9 + 776 * Z95**7 + 1482 * Z95**5 - 1920 * Z95**3 - 945 * Z95) / 92_160,
 )
 _FEW: Final = 10.0
-_MOST_UNITS: Final = 5_000
+_MOST_UNITS: Final = 2_000
 _DIGEST: Final = 0xFFFF_FFFF
 _NOTHING = 1e-12
 _ROUNDING: Final = 1e-6  # 10 of 100 are ten
@@ -166,7 +166,7 @@ class WeightedSums:
 class UnitSums(WeightedSums):
     """Running sums of scores in [0, 1] by unit.
 
-    Two numbers are kept for each unit, of at most 5,000. Of more, a half is kept, then a quarter,
+    Two numbers are kept for each unit, of at most 2,000. Of more, a half is kept, then a quarter,
     and so on, chosen by a hash of their names: whole units, however far apart their scores come.
     They stand for the others by their weight.
     """
