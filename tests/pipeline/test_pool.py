@@ -365,7 +365,7 @@ def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
             yield
         finally:
             if ending == "raises":
-                raise RuntimeError("my card is 4111")
+                raise RuntimeError("my card is 4111 1111")
             for _ in range(5):
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0.5)
@@ -384,7 +384,7 @@ def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
     pipeline.shutdown(0.2)
     thread.join(10.0)
     assert not thread.is_alive()
-    assert "4111" not in capfd.readouterr().err + caplog.text
+    assert "4111 1111" not in capfd.readouterr().err + caplog.text
 
 
 class Meanwhile(int):
