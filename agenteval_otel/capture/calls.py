@@ -9,22 +9,17 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import ContextVar
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar, Token
+from typing import Any, Final
 from uuid import UUID
 
+from opentelemetry.context import Context
+from opentelemetry.trace import SpanContext
+
 from agenteval_otel.capture.detached import list_bytes, take
-from agenteval_otel.models import EvaluationInput, EvaluationResult, StreamEnd
+from agenteval_otel.models import StreamEnd
 from agenteval_otel.runtime.text import words_of
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Span, SpanContext
-
-    from agenteval_otel.models.inputs import ResponseForm
-    from agenteval_otel.models.scoring.probability import SamplingDecision
-    from agenteval_otel.semconv import CaptureReason
 
 STREAM_CHARS: Final = 256 * 1024
 """How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
@@ -40,72 +35,55 @@ host's.
 
 
 class CapturedCall:
-    """One call of a monitored handler on its way to the evaluators; filled in as the call proceeds.
+    """One call of a monitored handler; filled in on the caller's thread as the call proceeds.
 
     What most calls never set are defaults of the class: a call costs what it sets, and no more.
+
+    Attributes:
+        agent: Whose call it is.
+        call_id: The answer's own id, made when it is first asked for.
+        is_referenced: The application may know the id.
+        is_kept: What it takes and gives is kept. Not so for a call that is begun for its span alone.
+        arguments: All of them, for a ``capture=`` function.
+        conversation: Its id among the arguments.
+        others: System text and history among the arguments, by their kind.
+        original: The host's own answer, or its chunks by place; only for ``capture=``.
+        size_bytes: What was taken. Texts that are taken as they are count when the call is submitted.
+        left_out: How many parts were not taken.
+        span_context: Of its own span, or of the one that it ran in.
+        token: Undoes that it is the current call.
+        attached: Its span's context, while that is the current one, and what undoes it.
+        ended_ns: When the answer was complete, Unix time; 0 while the call runs.
+        facts: What was annotated.
+        has_inner: A monitored call ran within it.
     """
 
-    settings: Any = None
     agent = ""
-    input: EvaluationInput | None = None  # of answers that spans show, which are read already
-    # results that are there already: feedback, the application's own scores
-    recorded: Sequence[EvaluationResult] = ()
-    # an evaluated answer whose ground truth came later: only what lacked it is evaluated
-    late: Any = None
-    # The answer's own id: its span's where spans show it, else made when it is first asked for.
     call_id: str | None = None
-    is_referenced = False  # the application may know the id
-    origin: Any = ()  # attributes of the service whose spans show it, where that is another one
+    is_referenced = False
+    is_kept = True
     prompt: Any = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     conversation: str | None = None
     others: dict[str, Any] | None = None
     answer: Any = None
     chunks: list[Any] | None = None
-    original: Any = None  # the host's own answer, or its chunks by place; only for `capture=`
-    # What was taken: texts that are taken as they are count when the call is submitted.
+    original: Any = None
     size_bytes = 0
     truncated = False
     left_out = 0
     error_type: str | None = None
     stream_end: StreamEnd | None = None
     span_context: SpanContext | None = None
-    span: Span | None = None
-    # Set right before the span ends: the SDK's cleaning of them would delay the caller.
-    span_attributes: Mapping[str, Any] = {}
-    attached: Any = None
-    token: Any = None
-    decision: SamplingDecision | None = None
-    randomness = 0
+    token: Token[CapturedCall | None] | None = None
+    attached: tuple[Context, Any] | None = None
     started_ns = 0
     started_tick = 0
-    ended_ns = 0  # since when its evaluation is due
-    answered_ns = 0  # when the answer was complete, where it waited since; 0: at `ended_ns`
+    ended_ns = 0
     facts: dict[str, Any] | None = None
-    settled = False
-    has_inner = False  # a monitored call ran within it
-    # For a sampler that is asked again after the answer.
-    memo: Any = None
-    answer_facts: Any = None
-    host_span: Span | None = None
-    pid = 0  # of the process that began it, which alone ends its span
-    span_bytes = 0  # what its open span keeps alive
-    evaluation: Any = None
-    sampled: Any = None  # how an application sampled the answer that it sent to this sidecar
-    turns: Any = None  # of a call that stands for a whole conversation
-    waited: Any = None  # of a call that has waited for off-peak evaluators, which alone see it
-    response_form: ResponseForm | None = None  # how its answer is judged
-    capture_reason: CaptureReason | None = None  # why its answer is not understood
-    joined = False  # it is a turn of a conversation already
-    # of the request that a sidecar keeps until its answers are settled
-    receipt: Any = None
-    # value of the span attribute for upstream sampling, where the settings name one
-    upstream: Any = None
-    # share of the traces that the application's own sampler records, where the call is in its root
-    head_ratio: float | None = None
+    has_inner = False
 
-    def __init__(self, settings: Any, agent: str) -> None:
-        self.settings = settings
+    def __init__(self, agent: str) -> None:
         self.agent = agent
 
     def conversation_id(self) -> str | None:
@@ -169,11 +147,6 @@ class CapturedCall:
         own = self.original or {}
         return [own.get(index, chunk) for index, chunk in enumerate(self.chunks)]
 
-    def take_span(self) -> Span | None:
-        """Return the call's own span to the thread that asks first. Others get None."""
-        span: Span | None = self.__dict__.pop("span", None)  # in one step
-        return span
-
     def release(self) -> None:
         """Forget what the host's code made: a judge may take its time."""
         self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = (
@@ -200,10 +173,7 @@ def call_id_of_span(span_id: int) -> str:
     return f"{span_id:016x}"
 
 
-fresh_call: Final[Callable[[], CapturedCall]] = partial(object.__new__, CapturedCall)
-"""A call that is yet to be filled in: the caller's thread makes them without running `__init__`."""
-
-EVALUATING: Final = CapturedCall(None, "evaluation")
+EVALUATING: Final = CapturedCall("evaluation")
 """Stands in `CURRENT` while evaluators run: handlers that see it do nothing, so evaluations are
 never evaluated.
 """

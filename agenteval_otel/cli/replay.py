@@ -32,7 +32,7 @@ from agenteval_otel.models.judge_calls import observed_by
 from agenteval_otel.offline.config import EvaluationRunConfig
 from agenteval_otel.offline.replay.backends import Backend, Jaeger, Tempo
 from agenteval_otel.offline.replay.files import OtlpFiles
-from agenteval_otel.offline.replay.recorded import RecordedSource, Selection
+from agenteval_otel.offline.replay.recorded import AnswerFilter, RecordedSource
 from agenteval_otel.offline.replay.results_file import ResultsFile
 from agenteval_otel.offline.replay.run import Replay
 from agenteval_otel.offline.replay.side_by_side import RescoredCriterion
@@ -208,7 +208,7 @@ def run(arguments: argparse.Namespace) -> int:
         until_ns = until_ns or now_ns
     dataset = Path(arguments.dataset) if arguments.dataset else None
     results = ResultsFile(Path(arguments.results), options, (since_ns, until_ns), dataset)
-    selection = Selection(
+    selection = AnswerFilter(
         *results.window,
         frozenset(arguments.service),
         frozenset(arguments.agent),
@@ -393,7 +393,7 @@ def _config_of(fields: dict[str, Any]) -> EvaluationRunConfig:
     return EvaluationRunConfig(**{**fields, "evaluators": answers})
 
 
-def _source(arguments: argparse.Namespace, selection: Selection) -> RecordedSource:
+def _source(arguments: argparse.Namespace, selection: AnswerFilter) -> RecordedSource:
     nested = arguments.nested_agents
     if arguments.kind == "file":
         return OtlpFiles(

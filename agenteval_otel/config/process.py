@@ -18,6 +18,7 @@ from agenteval_otel.capture.annotations import hashed
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings, enabled_by_variable
 from agenteval_otel.engine.capability import MakeCapability
+from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.handler import prepare_models
 from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.engine.objectives import BreachSettings
@@ -143,7 +144,6 @@ def build(
         evaluators=own.evaluators,
         storage=own.storage,
         telemetry=settings.telemetry,
-        events=events,
         dispatcher=settings.dispatcher,
         agent_span_end=settings.agent_span_end,
         shutdown_timeout_s=settings.shutdown_timeout_s,
@@ -160,8 +160,7 @@ def build(
         telemetry_off=telemetry_switched_off(os.environ),
         metric_dimensions=settings.metric_dimensions,
         user_id=str if settings.user_id == "plain" else partial(hashed, salt=settings.user_id_salt),
-        conversations=settings.conversations,
-        capabilities=_capabilities_of(settings, own, forwards=events is not None),
+        capabilities=_capabilities_of(settings, own, events),
         agents={
             name: agent.model_copy(update={"criteria": own.criteria_of(name)})
             for name, agent in own.agents.items()
@@ -187,12 +186,21 @@ def build(
     return pipeline
 
 
-def _capabilities_of(settings: Settings, own: Settings, *, forwards: bool) -> list[MakeCapability]:
+def _capabilities_of(
+    settings: Settings, own: Settings, events: EventStream | None
+) -> list[MakeCapability]:
     """Return what makes the capabilities of a pipeline, in the order in which they hear of answers.
 
-    `own` are the settings of what is evaluated in this process.
+    `own` are the settings of what is evaluated in this process. With `events`, the sidecar evaluates.
     """
-    makers = [
+    makers = [Conversations.made_by(settings.conversations)]
+    if events is not None:
+        from agenteval_otel.engine.forward import (
+            Forwarding,  # with the mappers, which few hosts need
+        )
+
+        makers.append(Forwarding.made_by(events))
+    makers += [
         Objectives.made_by(ObjectiveSettings(own.breach, own.on_breach, own.on_recovery)),
         JudgeHealth.made_by(settings.judge_health),
     ]
@@ -206,7 +214,7 @@ def _capabilities_of(settings: Settings, own: Settings, *, forwards: bool) -> li
         if agent.ground_truth_window_s is not None
     }
     is_awaited = settings.ground_truth_window_s or any(windows.values())
-    if is_awaited and not forwards:  # else the sidecar waits
+    if is_awaited and events is None:  # else the sidecar waits
         makers.append(PendingAnswers.made_by(settings.ground_truth_window_s, windows))
     return makers
 
@@ -338,9 +346,7 @@ def _drain(timeout_s: float) -> bool:
                 return False
             pipeline.dispatcher.flush(left_s)
             time.sleep(_LOOK_AGAIN_S)
-        if pipeline.events is not None and not pipeline.events.flush(
-            max(0.0, deadline - time.monotonic())
-        ):
+        if not pipeline.capabilities.flush(deadline):
             return False
     return True
 

@@ -36,9 +36,9 @@ from agenteval_otel.engine.agent_settings import (
 from agenteval_otel.engine.aggregation import Aggregation, WeightedMean
 from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.engine.judge_health import JudgeHealthSettings
+from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.engine.pipeline import Dispatcher, PoolDispatcher
-from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth

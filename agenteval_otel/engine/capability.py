@@ -11,66 +11,54 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from agenteval_otel.capture.assembly.conversations import End
-from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import RunOutcome
+from agenteval_otel.engine.task import AnswerSampling, Task
 from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling.key import SamplingKey
-from agenteval_otel.sampling.trace import Upstream
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 
 C = TypeVar("C", bound="Capability")
 
 
-class EvaluatedCall(NamedTuple):
-    """A call whose results are emitted.
+class Evaluated(NamedTuple):
+    """A task whose results are emitted.
 
     Attributes:
         outcome: What its evaluators gave, as they gave it.
         response: The same, redacted, as it is emitted.
-        sampled: How it was sampled, by the names of a response's fields.
-        probability: That it was sampled here; None where nothing was drawn.
-        upstream: How it was sampled before it came here; None where nothing was drawn.
-        least: The least probability of a sampled answer; None where the sampler does not know it.
-        is_counted: Its results are counted: it was not settled before, as a dropped one is.
+        is_counted: Its results are counted: they were not given, and the task was not settled
+            before, as a dropped one is.
     """
 
-    call: CapturedCall
-    settings: HandlerSettings
+    task: Task
     input: EvaluationInput
     outcome: RunOutcome
     response: EvaluatedResponse
-    sampled: Mapping[str, Any]
-    probability: float | None
-    upstream: Upstream | None
-    least: float | None
+    sampling: AnswerSampling
     is_counted: bool
-
-    @property
-    def is_fresh(self) -> bool:
-        """Tell whether its evaluators run for the first time, and not on what waited or was given."""
-        call = self.call
-        return call.waited is None and call.late is None and not call.recorded
 
 
 class Host(NamedTuple):
     """What a pipeline gives to its capabilities, when it makes them.
 
     Attributes:
-        submit: Takes a call and about how many bytes it keeps alive. False where there is no room.
+        submit: Takes a task and about how many bytes it keeps alive. False where there is no room.
         broken: Counts and logs what breaks, by the part's name.
         key: By which units are sampled and shown.
+        sampling_of: How an answer was sampled; asked once for each.
     """
 
-    submit: Callable[[CapturedCall, int], bool]
+    submit: Callable[[Task, int], bool]
     broken: Callable[[str, BaseException], None]
     accounting: Accounting
     redaction: Redaction
     key: SamplingKey
+    sampling_of: Callable[[Task], AnswerSampling]
 
 
 class Capability:
@@ -87,10 +75,23 @@ class Capability:
     schedule: Schedule = "immediate"
     """The schedule of evaluators that it runs, beside those that run at once."""
 
+    takes_answers = False
+    """It takes all answers over, so that no evaluator is needed here."""
+
     @property
     def uses_results(self) -> bool:
         """Tell whether results are of use to it where they are neither exported nor stored."""
         return False
+
+    @property
+    def exporters(self) -> Sequence[Any]:
+        """Return what it sends with. It is closed as storage is: when no pipeline uses it any more."""
+        return ()
+
+    @property
+    def waiting(self) -> int:
+        """Return how many answers wait in it that are counted when they have left."""
+        return 0
 
     def start(self) -> None:
         """Begin to work: the pipeline is the one of its process now. Any thread."""
@@ -102,14 +103,23 @@ class Capability:
             ConfigurationError: They ask for what the capability cannot do.
         """
 
+    def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
+        """Take note of an answer before it is evaluated. Return False to take it over: it is not
+        evaluated here, and its outcome is the capability's to count.
+        """
+        return True
+
+    def after_list(self) -> None:
+        """Do what has to wait until a list of tasks is worked on, such as submitting others."""
+
     def on_results(
         self, settings: HandlerSettings, results: list[EvaluationResult]
     ) -> list[EvaluationResult]:
-        """Return the results of a call, changed or not, before they are redacted."""
+        """Return the results of a task, changed or not, before they are redacted."""
         return results
 
-    def on_response(self, evaluated: EvaluatedCall) -> None:
-        """Take note of a call whose results are emitted and are about to be stored."""
+    def on_response(self, evaluated: Evaluated) -> None:
+        """Take note of a task whose results are emitted and are about to be stored."""
 
     def erase(self, erasure: Erasure) -> Mapping[str, int]:
         """Delete what waits and matches, and return how much, by what it is. Any thread. May block.
@@ -158,6 +168,8 @@ class Capabilities:
     ) -> None:
         self._broken = broken
         self._members: tuple[Capability, ...] = ()
+        self._on_answer: tuple[Capability, ...] = ()
+        self._after_list: tuple[Capability, ...] = ()
         self._on_results: tuple[Capability, ...] = ()
         self._on_response: tuple[Capability, ...] = ()
         for member in members:
@@ -173,6 +185,8 @@ class Capabilities:
         """Add one behind the others, before a handler is bound."""
         self._members = (*self._members, member)
         # Of each call only those are asked that have something to say.
+        self._on_answer = _overriding("on_answer", self._members)
+        self._after_list = _overriding("after_list", self._members)
         self._on_results = _overriding("on_results", self._members)
         self._on_response = _overriding("on_response", self._members)
 
@@ -190,6 +204,21 @@ class Capabilities:
         """Tell whether results are of use to any, where they are neither exported nor stored."""
         return any(member.uses_results for member in self._members)
 
+    @property
+    def take_answers(self) -> bool:
+        """Tell whether one takes all answers over."""
+        return any(member.takes_answers for member in self._members)
+
+    @property
+    def exporters(self) -> list[Any]:
+        """Return what all of them send with."""
+        return [exporter for member in self._members for exporter in member.exporters]
+
+    @property
+    def waiting(self) -> int:
+        """Return how many answers wait in all of them."""
+        return sum(member.waiting for member in self._members)
+
     def start(self) -> None:
         """Let all begin to work."""
         for member in self._members:
@@ -199,6 +228,21 @@ class Capabilities:
         """Give all of them the settings of a handler. Raises `ConfigurationError`."""
         for member in self._members:
             member.bind(settings)
+
+    def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
+        """Tell all of an answer, until one takes it over. Return whether none does."""
+        for member in self._on_answer:
+            try:
+                if not member.on_answer(task, evaluation_input):
+                    return False
+            except Exception as error:
+                self._broken(member.name, error)
+        return True
+
+    def after_list(self) -> None:
+        """Tell all that a list of tasks is worked on."""
+        for member in self._after_list:
+            self._safely(member, member.after_list)
 
     def on_results(
         self, settings: HandlerSettings, results: list[EvaluationResult]
@@ -211,8 +255,8 @@ class Capabilities:
                 self._broken(member.name, error)
         return results
 
-    def on_response(self, evaluated: EvaluatedCall) -> None:
-        """Let all take note of a call whose results are emitted. Raises nothing."""
+    def on_response(self, evaluated: Evaluated) -> None:
+        """Let all take note of a task whose results are emitted. Raises nothing."""
         for member in self._on_response:
             try:
                 member.on_response(evaluated)

@@ -1,4 +1,4 @@
-"""Turns of live answers, put together; a closed conversation goes through the engine as one call of
+"""Turns of live answers, put together; a closed conversation goes through the engine as one task of
 its agent.
 """
 
@@ -8,10 +8,10 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
 
-from opentelemetry.trace import SpanContext
+from opentelemetry.trace import TraceState
+from opentelemetry.util.types import AttributeValue
 
 from agenteval_otel.capture.assembly.conversations import (
     Conversation,
@@ -20,39 +20,72 @@ from agenteval_otel.capture.assembly.conversations import (
     ConversationSettings,
     End,
 )
-from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.engine.capability import Capability
+from agenteval_otel.capture.spans.forwarded import Sampled
+from agenteval_otel.engine.capability import Capability, Host, MakeCapability
+from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.task import Origin, Task
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.scoring.probability import SamplingDecision, probability_of
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
+from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 
-_CALL_BYTES = 2_048
+_TASK_BYTES = 2_048
 # evaluated for what a user said of it: the rest of its conversation was not sampled
 _FEEDBACK = "feedback"
 _UNKNOWN = SamplingDecision(True, None, "unknown")
 
 
+class LastTurn(NamedTuple):
+    """What is kept of the turn that began last: a conversation is evaluated as its answer was."""
+
+    settings: HandlerSettings
+    reason: str
+    randomness: int | None
+    trace_state: TraceState | None
+    upstream: AttributeValue | None
+    sampled: Sampled | None
+    call_id: str | None
+    ended_ns: int
+
+
+class _Closed(Origin):
+    """A closed conversation, whose outcome counts as one."""
+
+    def __init__(self, conversation: Conversation, accounting: Accounting) -> None:
+        self._conversation = conversation
+        self._accounting = accounting
+
+    def input(self) -> EvaluationInput:
+        """Return the turns as one input."""
+        return self._conversation.input()
+
+    def settle(self, task: Task, outcome: str) -> None:
+        """Count the conversation."""
+        if outcome in (DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN):
+            word = "dropped"
+        else:
+            word = "evaluated" if outcome == EVALUATED else "failed"
+        self._accounting.conversation_counts(task.agent)[word] += 1
+
+
 class Conversations(Capability):
-    """The conversations of one pipeline. `submit` takes a call and about how many bytes it keeps
-    alive.
-    """
+    """The conversations of one pipeline."""
 
     name = "conversations"
 
-    def __init__(
-        self,
-        settings: ConversationSettings | None,
-        accounting: Accounting,
-        submit: Callable[[CapturedCall, int], Any],
-        broken: Callable[[str, BaseException], None],
-    ) -> None:
-        self._settings = settings or ConversationSettings()
-        self._accounting = accounting
-        self._submit = submit
-        self._broken = broken
+    @classmethod
+    def made_by(cls, settings: ConversationSettings) -> MakeCapability:
+        """Return what makes them for a pipeline."""
+        return lambda host: cls(settings, host)
+
+    def __init__(self, settings: ConversationSettings, host: Host) -> None:
+        self._settings = settings
+        self._accounting = host.accounting
+        self._submit = host.submit
+        self._broken = host.broken
         MEMORY.conversations.max_bytes = self._settings.max_bytes
         self._reset()
         reset_in_child(self._reset)
@@ -65,33 +98,43 @@ class Conversations(Capability):
         self._closed: deque[Conversation] = deque()
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None = None
 
-    def join(self, call: CapturedCall, turn: EvaluationInput) -> None:
+    def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
+        """Join an answer to its conversation, where evaluators of whole conversations run."""
+        if task.settings.runner.of_conversations:
+            self.join(task, evaluation_input)
+        return True
+
+    def after_list(self) -> None:
+        """Submit what was closed meanwhile. Not before: a queue may work on it at once."""
+        while self._closed:
+            self._send(self._closed.popleft())
+
+    def join(self, task: Task, turn: EvaluationInput) -> None:
         """Add an answer as a turn to its conversation, on the background thread. Raises nothing."""
-        decision = call.decision or _UNKNOWN
-        span = call.span_context
-        if call.joined or decision.reason == _FEEDBACK:
+        decision = task.decision or _UNKNOWN
+        span = task.target
+        if decision.reason == _FEEDBACK:
             return
-        call.joined = True
         id = turn.conversation_id or turn.session_id
         if id is None:
             self._accounting.fail("conversations:no_id")
             return
-        last = (
-            call.settings,
+        last = LastTurn(
+            task.settings,
             decision.reason,
-            call.randomness,
+            task.randomness,
             None if span is None else span.trace_state,
-            call.upstream,
-            call.sampled,
-            call.call_id,
-            call.ended_ns,
+            task.upstream,
+            task.sampled,
+            task.call_id,
+            task.ended_ns,
         )
         try:
             closed, had_room = self.assembler.add(
-                ConversationKey(id, call.agent, turn.service),
+                ConversationKey(id, task.agent, turn.service),
                 turn,
                 span=span,
-                started_ns=call.started_ns,
+                started_ns=task.started_ns,
                 last=last,
                 probability=probability_of(decision),
                 now_s=time.monotonic(),
@@ -100,22 +143,17 @@ class Conversations(Capability):
             self._broken("conversations", error)
             return
         if not had_room:
-            self._accounting.conversation_counts(call.agent)["dropped"] += 1
+            self._accounting.conversation_counts(task.agent)["dropped"] += 1
         self._closed += closed
         loop = asyncio.get_running_loop()
         if self._timer is None or self._timer[0] is not loop or turn.conversation_ends:
             self._look(loop)
 
-    def submit_closed(self) -> None:
-        """Submit what was closed meanwhile. It is not called while an answer is being worked on."""
-        while self._closed:
-            self._send(self._closed.popleft())
-
     def close_all(self, end: End) -> int:
         """Submit what was closed, close and submit every open conversation, and return how many
         were open.
         """
-        self.submit_closed()
+        self.after_list()
         number = 0
         for number, conversation in enumerate(self.assembler.take_all(end), 1):  # noqa: B007
             self._send(conversation)
@@ -169,40 +207,26 @@ class Conversations(Capability):
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         self._look(loop)
-        self.submit_closed()
+        self.after_list()
 
     def _send(self, conversation: Conversation) -> None:
-        (
-            settings,
-            reason,
-            randomness,
-            trace_state,
-            upstream,
-            sampled,
-            call_id,
-            answered_ns,
-        ) = conversation.last
-        call = CapturedCall(settings, conversation.key.agent)
-        call.turns = conversation
-        call.decision = SamplingDecision(
-            True, conversation.probability, reason, randomness=randomness
+        last: LastTurn = conversation.last
+        task = Task(last.settings, conversation.key.agent, _Closed(conversation, self._accounting))
+        task.subject = "conversation"
+        task.conversation = conversation
+        task.links = conversation.spans()
+        task.decision = SamplingDecision(
+            True, conversation.probability, last.reason, randomness=last.randomness
         )
-        call.randomness = randomness
-        call.upstream = upstream
-        call.sampled = sampled
+        task.randomness = last.randomness
+        task.upstream = last.upstream
+        task.sampled = last.sampled
         # As its span: of the last turn, from which its evaluators tell it apart.
-        call.call_id = call_id
-        spans = conversation.spans(trace_state)
-        call.span_context = spans[-1] if spans else None
+        task.call_id = last.call_id
+        spans = conversation.spans(last.trace_state)
+        task.target = spans[-1] if spans else None
         # Closed now: that the user was silent for half an hour is no lag.
-        call.started_ns = conversation.started_ns
-        call.ended_ns = time.time_ns()
-        call.answered_ns = answered_ns
-        self._submit(call, _CALL_BYTES + conversation.size_bytes + conversation.unpacked_bytes)
-
-
-def links_of(call: CapturedCall) -> list[SpanContext]:
-    """Return the spans of the turns, for a call that is a whole conversation."""
-    if call.waited is not None:
-        return list(call.waited.links)
-    return [] if call.turns is None else call.turns.spans()
+        task.started_ns = conversation.started_ns
+        task.ended_ns = time.time_ns()
+        task.answered_ns = last.ended_ns
+        self._submit(task, _TASK_BYTES + conversation.size_bytes + conversation.unpacked_bytes)

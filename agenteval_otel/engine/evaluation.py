@@ -1,4 +1,4 @@
-"""The evaluation of one call: running it, emitting and storing its results, and handing it to
+"""The evaluation of one task: running it, emitting and storing its results, and handing it to
 another thread.
 """
 
@@ -7,27 +7,23 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from time import perf_counter_ns, time_ns
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span
 
-from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.components.blocking import UserPart
-from agenteval_otel.engine.capability import EvaluatedCall
-from agenteval_otel.engine.conversations import links_of
-from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.capability import Evaluated
+from agenteval_otel.engine.parts import EngineParts
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
-from agenteval_otel.engine.window import judged_by_batch
+from agenteval_otel.engine.task import NOT_DRAWN, Task
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.evaluators.ground_truth.base import with_ground_truth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.models.results import Late
 from agenteval_otel.models.scoring.probability import with_least_probability
 from agenteval_otel.models.scoring.scales import off_scale_in
 from agenteval_otel.runtime.log import log
@@ -42,38 +38,26 @@ Stage = Literal["evaluating", "emitting", "sent", "emitted", "saving", "over"]
 """How far an evaluation is. ``sent``: the results of a list were emitted together, the rest of
 `Evaluation.finish` is to come. ``emitted``: it is to be saved.
 """
-_UNSAMPLED: Any = {
-    "sampling_probability": None,
-    "sampling_reason": None,
-    "sampling_scope": None,
-    "sampling_clustered": False,
-}
 _REPLIES: Final = frozenset({"malformed_answer", "refusal"})
 
 
 class Evaluation:
-    """The evaluation of one call, from its input to what is emitted and stored; on the background
+    """The evaluation of one task, from its input to what is emitted and stored; on the background
     thread.
 
     A thread that is held up is replaced, and may come back at any moment. So a thread that emits or
     saves takes the right to do so first, and only one can have it. Before another thread takes an
-    evaluation over, and before a call is settled as anything but evaluated, that right is withdrawn:
-    so the outcome of a call matches what was emitted of it.
+    evaluation over, and before a task is settled as anything but evaluated, that right is withdrawn:
+    so the outcome of a task matches what was emitted of it.
 
     Args:
         engine: The `Engine` that made it.
     """
 
-    def __init__(
-        self,
-        engine: Any,
-        call: CapturedCall,
-        settings: HandlerSettings,
-        evaluation_input: EvaluationInput,
-    ) -> None:
-        self.call = call
+    def __init__(self, engine: EngineParts, task: Task, evaluation_input: EvaluationInput) -> None:
+        self.task = task
         self._engine = engine
-        self._settings = settings
+        self._settings = task.settings
         self.input = evaluation_input
         self.run: Run | None = None
         self._run_span: Span | None = None
@@ -87,28 +71,21 @@ class Evaluation:
         self._lookups = 0
         self._response: EvaluatedResponse | None = None
         self._emission: Emission | None = None
-        self._sampled: dict[str, Any] = {}
-        self._drawn: Any = None  # its probability here, and what came before
-        self._least: float | None = None
+        self._sampling = NOT_DRAWN
 
-    def take_recorded(self, results: Sequence[EvaluationResult]) -> None:
-        """Take results of people or of the application. There is nothing to evaluate."""
+    def take_results(self) -> None:
+        """Take results that are there already. There is nothing to evaluate."""
         self._started_ns = time_ns()
         self._tick = perf_counter_ns()
-        self._sampled = _UNSAMPLED
-        self._outcome = RunOutcome(list(results), [], ())
+        self._outcome = RunOutcome(list(self.task.select.results), [], ())
 
     def is_begun(self) -> bool:
         return self.run is not None or self._outcome is not None
 
-    def join(self) -> None:
-        """Take the answer as a turn of its conversation, whose results will link to its span."""
-        self.ensure_agent_span()
-        self._engine.conversations.join(self.call, self.input)
-
     def needs_ground_truth(self) -> bool:
         return (
             self._settings.ground_truth is not None
+            and self.task.select.labels is None  # else it has its truth
             and not self.is_begun()
             and self._lookups < _MAX_LOOKUPS
         )
@@ -127,10 +104,10 @@ class Evaluation:
 
     def start(self) -> Awaitable[str] | None:
         """Start the evaluators. Return None if all of them are done or another thread took over,
-        else an awaitable of the call's outcome.
+        else an awaitable of the task's outcome.
         """
         engine = self._engine
-        call = self.call
+        task = self.task
         # known before another thread took over, or taken over
         if self._outcome is not None or self.superseded:
             return None
@@ -140,7 +117,7 @@ class Evaluation:
             self._started_ns = time_ns()
             self._tick = perf_counter_ns()
             self.run = self._new_run()
-        engine.present = self
+        engine.present = self.task
         self._start(self.run)
         engine.present = None
         if self._outcome is not None:
@@ -148,43 +125,34 @@ class Evaluation:
         # The span does not wait for threads, processes or judges: it ends with the answer.
         ready = (
             [outgoing_words(result, engine.redaction) for result in self.run.ready()]
-            if call.span is not None
+            if task.span is not None
             else []
         )
-        engine.end_span(call, score_attributes(ready))
+        engine.end_span(task, score_attributes(ready))
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 
     def _new_run(self) -> Run:
         engine = self._engine
-        call = self.call
+        task = self.task
         settings = self._settings
-        skip_models = engine.shedding.skip_models and settings.calls_model and call.waited is None
-        if call.late is not None:
-            self._sampled = call.late.sampled
-            self._least = call.late.least
-            return Run(
-                settings.runner,
-                self.input,
-                self._over,
-                skip_models=skip_models,
-                only=call.late.labels,
-            )
-        probability, upstream, self._sampled = engine.sampled.of(call)
-        self._drawn = probability, upstream
-        self._least = engine.sampled.least_of(settings, upstream, engine.shedding.keep)
-        if call.sampled is not None:
-            self._least = call.sampled.least
-        due: Schedule = "immediate" if call.waited is None else "off_peak"
+        chosen = task.select
+        # those of the off-peak window wait for it already
+        is_shed = engine.shedding.skip_models and chosen.schedule == "immediate"
+        self._sampling = task.sampling or engine.sampled.of(task, engine.shedding.keep)
         return Run(
             settings.runner,
             self.input,
             self._over,
-            call.randomness,
-            probability,
-            upstream,
-            skip_models,
-            schedule=due if settings.runner.off_peak else None,
+            task.randomness,
+            self._sampling.probability,
+            self._sampling.upstream,
+            is_shed and settings.calls_model,
+            # labels say which, whatever their schedule
+            schedule=chosen.schedule
+            if settings.runner.off_peak and chosen.labels is None
+            else None,
+            only=chosen.labels,
         )
 
     def _start(self, run: Run) -> None:
@@ -195,35 +163,28 @@ class Evaluation:
                 emitter.prepare()
             except Exception:  # it is tried again with the emission, and counted there
                 pass
-        waited = self.call.waited
-        if waited is not None and waited.batch is not None:
-            with judged_by_batch(waited.batch):
-                self._start_run(run, emitter, within_span=not waited.is_first)
-        else:
-            self._start_run(run, emitter)
-
-    def _start_run(self, run: Run, emitter: Emitter | None, *, within_span: bool = True) -> None:
         settings = self._settings
         takes_time = settings.calls_model or settings.runner.leaves_thread
-        if emitter is None or not (within_span and takes_time):
-            run.start()
-        else:
-            self._start_within_span(run, emitter)
+        with self.task.origin.starting():
+            if emitter is not None and takes_time and self.task.origin.opens_span:
+                self._start_within_span(run, emitter)
+            else:
+                run.start()
 
     def _start_within_span(self, run: Run, emitter: Emitter) -> None:
         """Start evaluators that take a while: spans of what they call are below the run span."""
         settings = self._settings
         if self._run_span is None:
             self.ensure_agent_span()
-            links = links_of(self.call)
+            links = list(self.task.links)
             began = self._started_ns
             self._run_span = emitter.open_run_span(
-                self.call.agent, self.call.span_context, began, links, self._engine.sampled.key
+                self.task.agent, self.task.target, began, links, self._engine.sampled.key
             )
         if settings.calls_model:
-            emitter.watch_judges(self.call.span_context)
+            emitter.watch_judges(self.task.target)
         key = self._engine.sampled.key
-        context = context_of_evaluation(self._run_span, self.call.span_context, key)
+        context = context_of_evaluation(self._run_span, self.task.target, key)
         token = None if context is None else otel_context.attach(context)
         try:
             run.start()
@@ -295,15 +256,14 @@ class Evaluation:
             self._settings.storage.interrupted(error)
 
     def _over(self, outcome: RunOutcome) -> None:
-        late = self.call.late
-        waited = self.call.waited
-        outcome = outcome if late is None else late.completed(outcome)
-        self._outcome = outcome._replace(
+        completed = self.task.origin.completed(outcome)
+        emitted = outcome if completed is None else completed
+        self._outcome = emitted._replace(
             results=with_least_probability(
-                outcome.results, self._least, self._settings.baseline_rate
+                emitted.results, self._sampling.least, self._settings.baseline_rate
             )
         )
-        if waited is not None and waited.asks:  # a batch: there is nothing to emit yet
+        if completed is None:
             self._stage = "over"
             if self._later is not None:
                 self._later.set_result(EVALUATED)
@@ -311,7 +271,7 @@ class Evaluation:
             if self._engine.emitters_have_room():
                 self.finish()
             else:
-                self._engine.wait_for_room(self)
+                self._engine.wait_for_room(self.finish)
 
     @property
     def items(self) -> int:
@@ -319,7 +279,7 @@ class Evaluation:
 
     def finish_later(self) -> Awaitable[str]:
         self._later = asyncio.get_running_loop().create_future()
-        self._engine.wait_for_room(self)
+        self._engine.wait_for_room(self.finish)
         return self._later
 
     def prepare_response(self) -> None:
@@ -331,13 +291,13 @@ class Evaluation:
         others.
         """
         emitter = self._settings.emitter
-        if emitter is not None and self.call.span is None and emitter.providers.are_ours():
+        if emitter is not None and self.task.span is None and emitter.providers.are_ours():
             self._prepare(self._make_emission)
 
     def _prepare(self, step: Callable[[RunOutcome], object]) -> None:
         """Run a step of `finish` in advance. If it raises here, `finish` runs it again."""
         if self._stage == "evaluating" and self._outcome is not None and not self.superseded:
-            self._engine.finishing = self
+            self._engine.finishing = self.task
             try:
                 step(self._outcome)
             except Exception:  # it raises in `finish` again, and is counted there
@@ -360,7 +320,7 @@ class Evaluation:
         self._right.append(None)
 
     def finish(self) -> str | Awaitable[str]:
-        """Emit, count and store. Return the call's outcome if it is known at once, else an
+        """Emit, count and store. Return the task's outcome if it is known at once, else an
         awaitable of it.
         """
         if self._stage == "over":
@@ -385,12 +345,12 @@ class Evaluation:
         return later
 
     def _emitted(self, outcome: RunOutcome) -> EvaluatedResponse | str:
-        """Emit the response, unless that was done before, and return it. Else return the call's
+        """Emit the response, unless that was done before, and return it. Else return the task's
         outcome.
         """
         engine = self._engine
         later = self._later
-        engine.finishing = self
+        engine.finishing = self.task
         try:
             # All that redactors may hold up comes before the right to emit is taken.
             response = self._respond(outcome)
@@ -404,7 +364,7 @@ class Evaluation:
             return response
         except Exception as error:
             engine.broken("pipeline", error)
-            engine.end_span(self.call)
+            engine.end_span(self.task)
             if later is not None and not later.done():
                 later.set_result(PIPELINE_FAILED)
             return PIPELINE_FAILED
@@ -429,7 +389,7 @@ class Evaluation:
         """
         if self._response is None:
             engine = self._engine
-            call = self.call
+            task = self.task
             settings = self._settings
             self.ensure_agent_span()
             results = engine.capabilities.on_results(settings, outcome.results)
@@ -441,25 +401,20 @@ class Evaluation:
                 settings,
                 engine.redaction,
                 engine.broken,
-                evaluated=call.span_context,
-                call_id=call.call_id,
+                evaluated=task.target,
+                call_id=task.call_id,
                 started_ns=self._started_ns,
                 ended_ns=self._started_ns + perf_counter_ns() - self._tick,
-                response_ended_ns=call.answered_ns or call.ended_ns or None,
-                due_ns=call.ended_ns or None,
-                late=self._late(),
-                sampled=self._sampled,
-                conversation=call.turns,
+                response_ended_ns=task.answered_ns or task.ended_ns or None,
+                due_ns=task.ended_ns or None,
+                late=task.late,
+                sampled=self._sampling,
+                conversation=task.conversation,
             )
             for result in self._response.results:
                 if result.error_type is not None:
                     self._log_failure(result)
         return self._response
-
-    def _late(self) -> Late | None:
-        if self.call.waited is not None:
-            return "off_peak"
-        return None if self.call.late is None else "ground_truth"
 
     def _log_failure(self, result: EvaluationResult) -> None:
         """Log why an evaluator gave no score.
@@ -486,8 +441,7 @@ class Evaluation:
         behind it.
         """
         engine = self._engine
-        call = self.call
-        settings = self._settings
+        task = self.task
         is_sent, self._stage = self._stage == "sent", "emitting"
         for part, error in outcome.broken:
             engine.broken(part, error)
@@ -498,22 +452,10 @@ class Evaluation:
             finally:
                 _TELEMETRY.end()
         # Results are those of the responses that are counted as evaluated, and of no others.
-        is_counted = not call.settled or call.late is not None
+        is_counted = not task.settled and not task.select.results
         if is_counted:
             self._count_results(outcome)
-        probability, upstream = self._drawn or (None, None)
-        evaluated = EvaluatedCall(
-            call,
-            settings,
-            self.input,
-            outcome,
-            response,
-            self._sampled,
-            probability,
-            upstream,
-            self._least,
-            is_counted,
-        )
+        evaluated = Evaluated(task, self.input, outcome, response, self._sampling, is_counted)
         engine.capabilities.on_response(evaluated)
         self._stage = "emitted"
         self._right.append(None)
@@ -531,7 +473,7 @@ class Evaluation:
             return  # without results all evaluators of its kind wait
         self._emission = emitter.emission(
             response,
-            self.call.span_context,
+            self.task.target,
             score_attributes(response.results),
             self._run_span,
             self._engine.redaction.text,
@@ -545,10 +487,10 @@ class Evaluation:
 
     def _emit_response(self, response: EvaluatedResponse) -> None:
         engine = self._engine
-        call = self.call
+        task = self.task
         emitter = self._settings.emitter
-        if call.span is not None:
-            engine.end_span(call, score_attributes(response.results))
+        if task.span is not None:
+            engine.end_span(task, score_attributes(response.results))
         if emitter is None or self._emission is None:
             return
         try:
@@ -560,11 +502,11 @@ class Evaluation:
 
     def ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""
-        call = self.call
+        task = self.task
         settings = self._settings
         if (
-            call.recorded
-            or call.span_context is not None
+            task.select.results
+            or task.target is not None
             or settings.agent_span == "never"
             or settings.emitter is None
         ):
@@ -572,8 +514,8 @@ class Evaluation:
         try:
             tracer = settings.emitter.tracer()
             if tracer is not None:
-                call.span = open_agent_span(tracer, call.agent, started_ns=call.started_ns)
-                call.span_context, call.pid = call.span.get_span_context(), os.getpid()
-                call.span_attributes = settings.evaluated_attributes
+                task.span = open_agent_span(tracer, task.agent, started_ns=task.started_ns)
+                task.target, task.pid = task.span.get_span_context(), os.getpid()
+                task.span_attributes = settings.evaluated_attributes
         except Exception as error:
             self._engine.broken("telemetry", error)

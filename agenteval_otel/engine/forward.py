@@ -1,78 +1,86 @@
-"""The engine of an application whose answers are evaluated in the sidecar: captured calls in,
-events out.
-"""
+"""Forwarding: answers go to the sidecar, which evaluates them, instead of being evaluated here."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.capture.spans.forwarded import Attributes, Sampled, attributes_of
-from agenteval_otel.engine.live import Done, Engine
-from agenteval_otel.semconv import PIPELINE_FAILED, SENT
+from agenteval_otel.capture.spans.forwarded import Attributes, attributes_of
+from agenteval_otel.engine.capability import Capability, Host, MakeCapability
+from agenteval_otel.engine.task import Task
+from agenteval_otel.models import EvaluationInput
+from agenteval_otel.semconv import PIPELINE_FAILED
 from agenteval_otel.telemetry.forward import EventStream
 
 
-class ForwardingEngine(Engine):
-    """Builds the input of each call and sends it, where `Engine` would evaluate it.
-
-    A call's outcome is counted when the sidecar has acknowledged it, or when it is lost.
-
-    Args:
-        events: Where it goes; what crosses a network is redacted before.
+class Forwarding(Capability):
+    """Sends each answer to the sidecar. Its outcome is counted when the sidecar has acknowledged it,
+    or when it is lost. What crosses a network is redacted before.
     """
 
-    def __init__(self, events: EventStream, **parts: Any) -> None:
-        super().__init__(**parts)
+    name = "sidecar"
+    takes_answers = True
+
+    @classmethod
+    def made_by(cls, events: EventStream) -> MakeCapability:
+        """Return what makes it for a pipeline."""
+        return lambda host: cls(events, host)
+
+    def __init__(self, events: EventStream, host: Host) -> None:
         self._events = events
+        self._host = host
+        events.prepare(self._count)
 
-    def _evaluate(self, begun: list[Any], done: Done, pause: Callable[[], None]) -> None:
-        for emitter in self.emitters:
-            with contextlib.suppress(Exception):  # it is tried again with the next list
-                emitter.prepare()
-        # Feedback is there already: it goes out as in every other process.
-        super()._evaluate(
-            [evaluation for evaluation in begun if evaluation.call.recorded], done, pause
-        )
-        for evaluation in begun:
-            if not evaluation.call.recorded:
-                done(evaluation.call, self._send(evaluation))
-                pause()
-        self.present = None
+    def __repr__(self) -> str:
+        return f"<Forwarding {self._events!r}>"
 
-    def _send(self, evaluation: Any) -> str:
-        call: CapturedCall = evaluation.call
-        self.present = evaluation
+    @property
+    def exporters(self) -> Sequence[Any]:
+        """Return the stream, which is closed when no pipeline uses it any more."""
+        return (self._events,)
+
+    @property
+    def waiting(self) -> int:
+        """Return how many answers the sidecar has not acknowledged yet."""
+        return self._events.waiting
+
+    def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
+        """Send the answer, and take it over. Blocks while redactors run."""
         try:
-            evaluation.ensure_agent_span()
-            self.end_span(call)
-            attributes = self._attributes_of(evaluation)
-            # This thread was held up in a redactor: another one goes on, or the call is settled.
-            if not evaluation.claim():
-                return PIPELINE_FAILED
-            call.settled = True
-            self._events.put(call.agent, attributes, call.span_context, call.ended_ns)
-            return SENT
+            attributes = self._attributes_of(task, evaluation_input)
         except Exception as error:
-            call.settled = False
-            self.end_span(call)
-            self.broken("sidecar", error)
-            return PIPELINE_FAILED
+            self._fail(task, error, has_end=task.take_end())
+            return False
+        # A task that was settled while a redactor held this thread up is not sent.
+        if task.take_end():
+            try:
+                self._events.put(task.agent, attributes, task.target, task.ended_ns)
+            except Exception as error:
+                self._fail(task, error, has_end=True)
+        return False
 
-    def _attributes_of(self, evaluation: Any) -> Attributes:
-        call: CapturedCall = evaluation.call
-        probability, upstream, facts = self.sampled.of(call)
-        sampled = Sampled(
-            probability,
-            facts["sampling_reason"],
-            call.randomness,
-            upstream.probability,
-            upstream.same_randomness,
-            facts["sampling_clustered"],
-            self.sampled.least_of(call.settings, upstream, self.shedding.keep),
-        )
+    def _attributes_of(self, task: Task, evaluation_input: EvaluationInput) -> Attributes:
+        if task.settings.emitter is not None:
+            with contextlib.suppress(Exception):  # it is tried again with the next answer
+                task.settings.emitter.prepare()
         is_local = self._events.is_local
-        sent = evaluation.input if is_local else self.redaction.input(evaluation.input)
-        return attributes_of(sent, sampled, call.call_id)
+        sent = evaluation_input if is_local else self._host.redaction.input(evaluation_input)
+        sampled = self._host.sampling_of(task).sent(task.randomness)
+        return attributes_of(sent, sampled, task.call_id)
+
+    def _fail(self, task: Task, error: Exception, *, has_end: bool) -> None:
+        self._host.broken(self.name, error)
+        if has_end:
+            task.origin.settle(task, PIPELINE_FAILED)
+
+    def _count(self, agent: str, outcome: str) -> None:
+        self._host.accounting.outcome_counts(agent)[outcome] += 1
+
+    def flush(self, timeout_s: float) -> bool:
+        """Tell whether the sidecar has acknowledged everything since the last flush."""
+        return self._events.flush(timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """Send what waits, and count the rest as dropped."""
+        return self._events.shutdown(timeout_s)

@@ -7,18 +7,17 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
-from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.components.database.sqlite_store import SqliteStore, erasing
-from agenteval_otel.engine.capability import Capability, EvaluatedCall, MakeCapability
+from agenteval_otel.engine.capability import Capability, Evaluated, Host, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings, check_off_peak, judges_of
 from agenteval_otel.engine.off_peak_batches import (
     FORGET,
@@ -28,19 +27,18 @@ from agenteval_otel.engine.off_peak_batches import (
     note_questions,
 )
 from agenteval_otel.engine.off_peak_batches import SCHEMA as BATCH_SCHEMA
-from agenteval_otel.engine.run import EvaluationRunner
-from agenteval_otel.engine.window import OffPeakSettings, Waited
+from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
+from agenteval_otel.engine.task import AnswerSampling, Origin, Selection, Task
+from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import StorageError
 from agenteval_otel.evaluators.judges.batches import BatchAnswers
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.judge_calls import BATCH
 from agenteval_otel.models.scoring.probability import SamplingDecision
-from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.memory import kept_bytes
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.sampling.trace import Upstream
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED
 from agenteval_otel.storage.erasure import Erasure
-from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.spans import reference_of
 
 if TYPE_CHECKING:
@@ -60,9 +58,50 @@ _MOST_AT_ONCE: Final = 32  # answers that are submitted and not evaluated yet
 _LEASE_S: Final = 900.0  # after a crash an answer is taken again so much later
 _MOST_ATTEMPTS: Final = 3  # one that ends the process each time is given up
 _ROW_BYTES: Final = 100
-_CALL_BYTES: Final = 2_048
+_TASK_BYTES: Final = 2_048
 _PATIENCE_S: Final = 5.0
 _CLOSE_S: Final = 0.1
+
+
+class Waited(Origin):
+    """An answer or a conversation that waited: its row, and what its judges are asked in a batch.
+
+    Attributes:
+        id: The id of its row.
+        batch: Its judges' answers and open questions; None if judges are called at once.
+    """
+
+    def __init__(
+        self, id: int, ended: Callable[[Waited, str], None], batch: BatchAnswers | None
+    ) -> None:
+        self.id = id
+        self.batch = batch
+        self._ended = ended
+        # evaluated for its questions alone: there is nothing to emit
+        self.is_first = batch is not None and not batch.answers
+        self.opens_span = not self.is_first
+
+    @property
+    def asks(self) -> bool:
+        """Tell whether its judges have questions without an answer."""
+        return self.batch is not None and bool(self.batch.missing)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Have the judges of what is started meanwhile answered by the batch (`judges.batches`)."""
+        token = BATCH.set(self.batch)
+        try:
+            yield
+        finally:
+            BATCH.reset(token)
+
+    def completed(self, outcome: RunOutcome) -> RunOutcome | None:
+        """Return the outcome, or None while questions are open."""
+        return None if self.asks else outcome
+
+    def settle(self, task: Task, outcome: str) -> None:
+        """Delete the row, or have it wait again."""
+        self._ended(self, outcome)
 
 
 class OffPeak(Capability):
@@ -74,7 +113,6 @@ class OffPeak(Capability):
     not have is left to others.
 
     Args:
-        submit: Takes a call and about how many bytes it keeps alive; False where there is no room.
         clock: Unix time.
     """
 
@@ -84,24 +122,17 @@ class OffPeak(Capability):
     @classmethod
     def made_by(cls, settings: OffPeakSettings) -> MakeCapability:
         """Return what makes it for a pipeline."""
-        return lambda host: cls(settings, host.accounting, host.submit, host.redaction, host.broken)
+        return lambda host: cls(settings, host)
 
     def __init__(
-        self,
-        settings: OffPeakSettings,
-        accounting: Accounting,
-        submit: Callable[[CapturedCall, int], bool],
-        redaction: Redaction,
-        broken: Callable[[str, BaseException], None],
-        *,
-        clock: Callable[[], float] = time.time,
+        self, settings: OffPeakSettings, host: Host, *, clock: Callable[[], float] = time.time
     ) -> None:
         self.settings = settings
         self.clock = clock
-        self._redaction = redaction
-        self._broken = broken
-        self._accounting = accounting
-        self._submit = submit
+        self._redaction = host.redaction
+        self._broken = host.broken
+        self._accounting = host.accounting
+        self._submit = host.submit
         self._store = SqliteStore(
             settings.path,
             (*_SCHEMA, *BATCH_SCHEMA),
@@ -145,60 +176,31 @@ class OffPeak(Capability):
         if self._agents and not self._is_closed:
             self._worker.start()
 
-    def on_response(self, evaluated: EvaluatedCall) -> None:
+    def on_response(self, evaluated: Evaluated) -> None:
         """Keep a fresh answer for the evaluators that run later."""
-        if evaluated.settings.runner.off_peak and evaluated.is_fresh:
-            assert evaluated.upstream is not None  # it was sampled here
-            self.keep(
-                evaluated.call,
-                evaluated.input,
-                evaluated.probability,
-                evaluated.upstream,
-                evaluated.sampled,
-                evaluated.least,
-            )
+        task = evaluated.task
+        if task.is_fresh and task.subject in task.settings.runner.off_peak:
+            self.keep(task, evaluated.input, evaluated.sampling)
 
-    def keep(
-        self,
-        call: CapturedCall,
-        value: EvaluationInput,
-        probability: float | None,
-        upstream: Upstream,
-        facts: Mapping[str, Any],
-        least: float | None,
-    ) -> None:
+    def keep(self, task: Task, value: EvaluationInput, sampling: AnswerSampling) -> None:
         """Have an answer, or a conversation, written down, redacted and sampled as it was. Raises
         nothing.
         """
-        if (
-            "answer" if call.turns is None else "conversation"
-        ) not in call.settings.runner.off_peak:
-            return
-        sampled = Sampled(
-            probability,
-            facts["sampling_reason"],
-            call.randomness,
-            upstream.probability,
-            upstream.same_randomness,
-            facts["sampling_clustered"],
-            least,
-        )
         try:
-            self._write(call, self._redaction.input(value), sampled)
+            self._write(task, self._redaction.input(value), sampling.sent(task.randomness))
         except Exception as error:
             self._broken("off_peak", error)
 
-    def _write(self, call: CapturedCall, redacted: EvaluationInput, sampled: Sampled) -> None:
-        links = () if call.turns is None else call.turns.spans()
+    def _write(self, task: Task, redacted: EvaluationInput, sampled: Sampled) -> None:
         entry = json.dumps(
             {
-                "span": _ids(call.span_context),
-                "call_id": call.call_id,
-                "links": [_ids(link) for link in links],
+                "span": _ids(task.target),
+                "call_id": task.call_id,
+                "links": [_ids(link) for link in task.links],
                 "sampled": sampled._asdict(),
-                "started_ns": call.started_ns,
-                "ended_ns": call.ended_ns,
-                "answered_ns": call.answered_ns,
+                "started_ns": task.started_ns,
+                "ended_ns": task.ended_ns,
+                "answered_ns": task.answered_ns,
                 "input": redacted.model_dump(mode="json", exclude={"criteria"}, exclude_none=True),
             }
         )
@@ -210,7 +212,7 @@ class OffPeak(Capability):
             total = connection.execute("SELECT size FROM total").fetchone()[0]
             if total + size <= max_bytes:
                 # whose settings evaluate it; its own name stands in the input
-                row = (now_s, call.settings.agent, size, entry)
+                row = (now_s, task.settings.agent, size, entry)
                 connection.execute(
                     "INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row
                 )
@@ -358,11 +360,7 @@ class OffPeak(Capability):
             self._ended(id, "no_evaluator")
             return False
         try:
-            kept = json.loads(entry)
-            call = _call_of(settings, agent, kept)
-            spans = map(_span_context, kept["links"])
-            links = tuple(span for span in spans if span is not None)
-            call.waited = Waited(id, links, self.finished, batch)
+            task = _task_of(settings, agent, json.loads(entry), Waited(id, self.finished, batch))
         except (
             ValueError,
             KeyError,
@@ -372,7 +370,7 @@ class OffPeak(Capability):
             return False
         with self._lock:
             self._running.add(id)
-        return self._submit(call, _CALL_BYTES + kept_bytes(call.input))
+        return self._submit(task, _TASK_BYTES + kept_bytes(task.input))
 
     def _count(self, what: str, number: int = 1) -> None:
         self._accounting.fail(f"off_peak:{what}", number)
@@ -384,23 +382,27 @@ def off_peak_judges(runner: EvaluationRunner) -> list[Any]:
     return [judge for evaluator in evaluators for _, judge in judges_of(evaluator)]
 
 
-def _call_of(settings: HandlerSettings, agent: str, entry: dict[str, Any]) -> CapturedCall:
-    """Return the answer as a call, with its original sampling. Its evaluation is due at no time, so
+def _task_of(settings: HandlerSettings, agent: str, entry: dict[str, Any], origin: Waited) -> Task:
+    """Return the answer as a task, with its original sampling. Its evaluation is due at no time, so
     that no lag is recorded.
     """
     value = EvaluationInput.model_validate(entry["input"])
-    call = CapturedCall(settings, value.agent or agent)
+    task = Task(settings, value.agent or agent, origin)
+    spans = map(_span_context, entry["links"])
+    task.links = tuple(span for span in spans if span is not None)
     sampled = Sampled(**entry["sampled"])
-    call.span_context = _span_context(entry["span"])
-    call.sampled = sampled
-    call.started_ns = entry["started_ns"]
+    task.select = Selection("off_peak")
+    task.late = "off_peak"
+    task.target = _span_context(entry["span"])
+    task.sampled = sampled
+    task.started_ns = entry["started_ns"]
     # answers that an older version kept have the end alone
-    call.answered_ns = entry.get("answered_ns") or entry["ended_ns"]
-    call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
-    call.randomness = sampled.randomness
-    call.call_id = entry.get("call_id")  # answers that an older version kept have none
-    call.input = copy_with(value, {"criteria": settings.criteria}) if settings.criteria else value
-    return call
+    task.answered_ns = entry.get("answered_ns") or entry["ended_ns"]
+    task.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
+    task.randomness = sampled.randomness
+    task.call_id = entry.get("call_id")  # answers that an older version kept have none
+    task.input = value
+    return task
 
 
 def erase_waiting_of(path: Path, erasure: Erasure, *, dry_run: bool = False) -> int:

@@ -1,21 +1,18 @@
-"""An evaluated response: what telemetry, objectives and storage receive of one answer, and how it
-was sampled.
-"""
+"""An evaluated response: what telemetry, objectives and storage receive of one answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from opentelemetry.trace import SpanContext, get_tracer_provider
+from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture.assembly.conversations import Conversation
-from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.redaction.outgoing import Redaction, is_category, without_content
-from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import WEIGHTED_MEAN, EvaluationRunner, RunOutcome, combined
+from agenteval_otel.engine.task import AnswerSampling
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationInput,
@@ -25,21 +22,8 @@ from agenteval_otel.models import (
 )
 from agenteval_otel.models.inputs import Annotations, is_blank
 from agenteval_otel.models.results import HasUnit, Late
-from agenteval_otel.models.scoring.probability import probability_of
 from agenteval_otel.models.value import construct, copy_with
-from agenteval_otel.runtime.log import log
-from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
-from agenteval_otel.sampling.trace import (
-    NOTHING_KNOWN,
-    CallsPerTrace,
-    SamplingSettings,
-    Upstream,
-    believed,
-    head_ratio_of,
-    upstream_of,
-)
-from agenteval_otel.semconv import OTHER, SCOPE_RECEIVED, TAG, UPSTREAM_TOO_SMALL
-from agenteval_otel.telemetry.accounting import Accounting
+from agenteval_otel.semconv import OTHER, TAG
 from agenteval_otel.telemetry.spans import own_service_version, reference_of
 
 _OF_THE_INPUT = (
@@ -160,7 +144,7 @@ class EvaluatedResponse(HasUnit):
         response_ended_ns: int | None,
         due_ns: int | None,
         late: Late | None,
-        sampled: Mapping[str, Any],
+        sampled: AnswerSampling,
         conversation: Conversation | None = None,
     ) -> None:
         self._input = evaluation_input
@@ -192,11 +176,11 @@ class EvaluatedResponse(HasUnit):
         self.response_ended_ns = response_ended_ns
         self.due_ns = due_ns
         self.late = late
-        self._sampled = sampled
-        self.sampling_probability: float | None = sampled["sampling_probability"]
-        self.sampling_reason: str | None = sampled["sampling_reason"]
-        self.sampling_scope: str | None = sampled["sampling_scope"]
-        self.sampling_clustered: bool = sampled["sampling_clustered"]
+        self._sampled = sampled.fields
+        self.sampling_probability: float | None = self._sampled["sampling_probability"]
+        self.sampling_reason: str | None = self._sampled["sampling_reason"]
+        self.sampling_scope: str | None = self._sampled["sampling_scope"]
+        self.sampling_clustered: bool = self._sampled["sampling_clustered"]
         self.input_snapshot: EvaluationInput | None = None
         if settings.content:
             self.input_snapshot = outcome.outgoing or redaction.input(evaluation_input)
@@ -277,111 +261,3 @@ def outgoing_words(result: EvaluationResult, redaction: Redaction) -> Evaluation
     if result.judgement is not None:
         changes["judgement"] = redaction.model(result.judgement)
     return copy_with(result, changes) if changes else result
-
-
-class SamplingRecord:
-    """How the answers of one pipeline are sampled: by which key, with what probability, among which
-    answers.
-    """
-
-    def __init__(self, settings: SamplingSettings, accounting: Accounting) -> None:
-        self.settings = settings
-        self._accounting = accounting
-        self.key = PROCESS_KEY
-        if settings.key is not None:
-            # a variable may hold bytes that are no UTF-8
-            secret = settings.key.encode("utf-8", "surrogatepass")
-            self.key = SamplingKey(secret, is_set=True)
-        self.calls = CallsPerTrace()
-        self._has_looked = False
-
-    def of(self, call: CapturedCall) -> tuple[float | None, Upstream, dict[str, Any]]:
-        """Return the probability among this process's responses, what came before it, and the
-        result's facts.
-        """
-        decision = call.decision
-        by_trace = self.settings.unit == "trace"
-        probability = probability_of(decision) if decision else None
-        if (sampled := call.sampled) is not None:  # by the application that sent the answer
-            upstream = Upstream(sampled.upstream, sampled.same_randomness)
-            is_clustered = sampled.clustered
-        else:
-            # A decision with randomness of its own (a conversation's) is independent of what the
-            # trace's decided.
-            nests = by_trace and (decision is None or decision.randomness is None)
-            upstream = upstream_of(
-                call.span_context,
-                self.settings,
-                call.upstream,
-                by_trace=nests,
-                head_ratio=call.head_ratio,
-            )
-            is_clustered = nests and self._is_clustered(call)
-            self._compare_with_head_sampling(call)
-        if upstream.unknown:
-            self._note_unknown(upstream.unknown)
-            probability = None
-            upstream = NOTHING_KNOWN
-        received = probability is not None and upstream.probability is None
-        return (
-            probability,
-            upstream,
-            {
-                "sampling_probability": upstream.applied(probability),
-                "sampling_reason": decision.reason if decision else None,
-                "sampling_scope": SCOPE_RECEIVED if received else None,
-                "sampling_clustered": is_clustered,
-            },
-        )
-
-    @staticmethod
-    def least_of(settings: HandlerSettings, upstream: Upstream, keep: float | None) -> float | None:
-        """Return the least probability of a sampled answer, or None if the sampler does not know
-        it.
-        """
-        least = settings.least_probability
-        return None if least is None else upstream.applied(least * (keep or 1.0))
-
-    def as_forwarded(self, sampled: Sampled) -> Sampled:
-        """Return how an application sampled the answer that it sent, as far as that is believed."""
-        least = self.settings.upstream_least
-        if sampled.least is not None and sampled.least < least:
-            sampled = sampled._replace(least=None)
-        if sampled.probability is None:
-            return sampled
-        # the smallest of its numbers: the share here, the share before, and both together
-        together = Upstream(sampled.upstream, sampled.same_randomness).applied(sampled.probability)
-        numbers = (sampled.probability, sampled.upstream, together)
-        smallest = min(number for number in numbers if number is not None)
-        if not believed(Upstream(smallest), self.settings).unknown:
-            return sampled
-        self._note_unknown(UPSTREAM_TOO_SMALL)
-        return sampled._replace(probability=None, upstream=None, least=None)
-
-    def _note_unknown(self, reason: str) -> None:
-        """Count an answer whose probability others stated and that is not believed."""
-        self._accounting.fail(f"probability:{reason}")
-        log.warning("probability_unknown", part=reason)
-
-    def _compare_with_head_sampling(self, call: CapturedCall) -> None:
-        """Log once if most of the evaluated answers have no recorded trace."""
-        if self._has_looked or call.span_context is None or call.span_context.is_remote:
-            return
-        if call.input is not None:
-            return  # it was read from spans, which are recorded
-        self._has_looked = True
-        settings = self.settings
-        if settings.only_recorded or "trace_id" in settings.trust:
-            return
-        ratio = head_ratio_of(get_tracer_provider())
-        if ratio is not None and ratio < 1.0:
-            log.warning("head_sampling_ignored", part="sampling", ratio=ratio)
-
-    def _is_clustered(self, call: CapturedCall) -> bool:
-        if call.span_context is not None and self.calls.add(call.agent, call.span_context.trace_id):
-            log.warning(
-                "handler_repeats_in_trace",
-                part=call.agent,
-                why="all calls of a trace are sampled together, so intervals are too narrow: set sampling.unit: call",
-            )
-        return call.agent in self.calls.repeating

@@ -1,21 +1,17 @@
-"""The off-peak window: its settings, and what a call has that waited for it. Loads no judge."""
+"""The off-peak window: its settings. Loads no judge."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from datetime import time as time_of_day
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from opentelemetry.trace import SpanContext
 from pydantic import AliasChoices, Field, field_validator, model_validator
 
 from agenteval_otel.components.explained import FrozenSettings
-from agenteval_otel.models.judge_calls import BATCH
 
 _CLOCK: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
@@ -88,39 +84,3 @@ class OffPeakSettings(FrozenSettings):
         begins = time_of_day.fromisoformat(self.begins)
         ends = time_of_day.fromisoformat(self.ends)
         return begins <= local < ends if begins < ends else local >= begins or local < ends
-
-
-class Waited(NamedTuple):
-    """Data of a call that waited.
-
-    Attributes:
-        id: The id of its row.
-        links: The spans of a conversation's turns, to which its results link.
-        ended: Hears its outcome.
-        batch: Its judges' answers and open questions; None if judges are called at once.
-    """
-
-    id: int
-    links: tuple[SpanContext, ...]
-    ended: Callable[[Waited, str], None]
-    batch: Any = None
-
-    @property
-    def is_first(self) -> bool:
-        """Tell whether it is evaluated for its questions alone."""
-        return self.batch is not None and not self.batch.answers
-
-    @property
-    def asks(self) -> bool:
-        """Tell whether its judges have questions without an answer."""
-        return self.batch is not None and bool(self.batch.missing)
-
-
-@contextmanager
-def judged_by_batch(batch: Any) -> Iterator[None]:
-    """Have the judges of what is started meanwhile answered by a batch (`judges.batches`)."""
-    token = BATCH.set(batch)
-    try:
-        yield
-    finally:
-        BATCH.reset(token)

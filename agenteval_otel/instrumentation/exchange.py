@@ -28,6 +28,7 @@ from agenteval_otel.config.settings import load_storage
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.handler import StorageLike
 from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.engine.task import HandlerCall
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.func import EvaluatorLike
 from agenteval_otel.instrumentation.handler import Handler
@@ -211,7 +212,7 @@ class Middleware:
                 break
         return None
 
-    def _reference(self, agent: str, call: CapturedCall | None, context: Context | None) -> str:
+    def _reference(self, agent: str, call: HandlerCall | None, context: Context | None) -> str:
         span_context = None if call is None else call.span_context
         if span_context is None:
             current = trace.get_current_span(context).get_span_context()
@@ -257,7 +258,7 @@ class Exchange:
     def __init__(
         self,
         handler: Handler,
-        call: CapturedCall,
+        call: HandlerCall,
         limit: int,
         request: dict[str, Any],
         context: Context | None,
@@ -267,10 +268,10 @@ class Exchange:
         self._handler = handler
         self._call = call
         self._reads = reads
-        self.wanted = call.settings is not None
+        self.wanted = call.is_kept
         """Whether the bodies are captured; not for calls that `Handler._begin_unsampled` began."""
         self.ended = False
-        self._token = None
+        self._token: Token[CapturedCall | None] | None = None
         self._context = None if call.span is None else context
         self._attached: Token[Context] | None = None
         self._facts = request
@@ -337,7 +338,7 @@ class Exchange:
             self._handler.note_unread(failure)
         handler.leave(call, None, error)
 
-    def _keep_prompt(self, call: CapturedCall) -> None:
+    def _keep_prompt(self, call: HandlerCall) -> None:
         request = self.request
         query = self._facts["query"]
         body = bytes(self.request.kept)
@@ -349,7 +350,7 @@ class Exchange:
             call.size_bytes += kept_bytes(self._facts["headers"])
 
     def _keep_answer(
-        self, call: CapturedCall, end: StreamEnd, error: BaseException | None, unread: str
+        self, call: HandlerCall, end: StreamEnd, error: BaseException | None, unread: str
     ) -> None:
         response = self.response
         if error is None and self._status >= _ERROR:
@@ -382,7 +383,7 @@ class _SocketMessage(Exchange):
     def __init__(
         self,
         handler: Handler,
-        call: CapturedCall,
+        call: HandlerCall,
         limit: int,
         request: dict[str, Any],
         *,
@@ -428,7 +429,7 @@ class _SocketMessage(Exchange):
         super().end(end, error, unread=unread)
 
     def _keep_answer(
-        self, call: CapturedCall, end: StreamEnd, error: BaseException | None, unread: str
+        self, call: HandlerCall, end: StreamEnd, error: BaseException | None, unread: str
     ) -> None:
         if not self._sent and error is not None:
             return

@@ -20,12 +20,13 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanContext
 
 from agenteval_otel.capture.annotations import flag_of
-from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments, CapturedCall, fresh_call
+from agenteval_otel.capture.calls import CURRENT, EVALUATING, Arguments
 from agenteval_otel.capture.detached import Unreadable
 from agenteval_otel.config.process import follow
 from agenteval_otel.engine.handler import HandlerSettings, prepare_models
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.pipeline.pipeline import OPEN_SPAN_BYTES
+from agenteval_otel.engine.task import HandlerCall, Task, fresh_call
 from agenteval_otel.instrumentation.scope import PLAIN, SCOPE, SPAN_KEY, Scope, current_context
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
@@ -122,7 +123,7 @@ class Handler:
         self.binding = Binding(self.agent, settings, pipeline, of_spans=self._of_spans)
         prepare_models(self.agent, settings.runner.evaluators, "evaluators")
 
-    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
+    def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> HandlerCall | None:
         """Decide, count, and begin the call if it is sampled. Return None if the call is not
         monitored. A call that is not sampled is begun only for its span, or within another call.
         """
@@ -180,7 +181,7 @@ class Handler:
         return self._begin(args, kwargs, span, span_context, decision, randomness, memo)
 
     def leave(
-        self, call: CapturedCall, answer: Any = None, error: BaseException | None = None
+        self, call: HandlerCall, answer: Any = None, error: BaseException | None = None
     ) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
         try:
@@ -190,7 +191,7 @@ class Handler:
             if error is not None:
                 call.error_type = type(error).__name__
             decision = call.decision
-            if call.settings is None or not (
+            if not call.is_kept or not (
                 decision is None or decision.settled or self.decide_after(call)
             ):
                 self._end_span(call)
@@ -198,29 +199,28 @@ class Handler:
             size = self._keep(call, answer)
             if call.span is not None and not self._ends_late(call):
                 self._end_span(call)
+            pipeline = self.binding.pipeline
+            task = Task.of_call(call, pipeline.answers)
         except Exception as failure:
             self.broken("capture", failure, call, CAPTURE_FAILED)
             self._end_span(call)
             return
         try:
-            if (
-                (kept := self.binding.pipeline.unsampled_calls) is not None
-                and call.decision
-                and not call.decision.sampled
-            ):
-                kept.keep(call, size)
+            kept = pipeline.unsampled_calls
+            if kept is not None and task.decision and not task.decision.sampled:
+                kept.keep(task, size)
                 return
-            self.binding.pipeline.submit(call, size)
+            pipeline.submit(task, size)
             self._count += 1
             if not self._count % _LOOP_EVERY or self._count == 1:
                 self._note_loop()
         except Exception as failure:
             self.broken("dispatcher", failure, call)
-            self._end_span(call)
-            MEMORY.open_spans.release(call.span_bytes)
-            call.span_bytes = 0
+            self._end_span(task)
+            MEMORY.open_spans.release(task.span_bytes)
+            task.span_bytes = 0
 
-    def pass_by(self, call: CapturedCall) -> None:
+    def pass_by(self, call: HandlerCall) -> None:
         """End a call whose answer a monitored call within it takes."""
         call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
         if not call.settled:
@@ -228,7 +228,7 @@ class Handler:
             call.settled = True
         self._end_span(call)
 
-    def _keep(self, call: CapturedCall, answer: Any) -> int:
+    def _keep(self, call: HandlerCall, answer: Any) -> int:
         """Detach the answer from the host. Return about how many bytes the call keeps alive."""
         # `call.size_bytes` counts what was copied; plain text is not copied, so `getsizeof`
         # measures it.
@@ -251,18 +251,19 @@ class Handler:
                 call.facts = {**facts, **flag_of(span.events)}
         return size + call.size_bytes
 
-    def _ends_late(self, call: CapturedCall) -> bool:
+    def _ends_late(self, call: HandlerCall) -> bool:
         """Tell whether the call's span may end on the background thread."""
         if not self.binding.pipeline.late_spans or call.pid != _pid():
             return False
-        if not call.settings.emitter.providers.takes_late_spans() or not MEMORY.open_spans.reserve(
-            OPEN_SPAN_BYTES
-        ):
+        emitter = call.settings.emitter
+        if emitter is None or not emitter.providers.takes_late_spans():
+            return False
+        if not MEMORY.open_spans.reserve(OPEN_SPAN_BYTES):
             return False
         call.span_bytes = OPEN_SPAN_BYTES
         return True
 
-    def _end_span(self, call: CapturedCall) -> None:
+    def _end_span(self, call: HandlerCall | Task) -> None:
         """End the call's own span here and now. A forked child leaves the copy of its parent's span
         alone.
         """
@@ -283,7 +284,7 @@ class Handler:
         except Exception as error:
             self.broken(SCOPE, error)
 
-    def _kept_prompt(self, call: CapturedCall, prompt: Any) -> Any:
+    def _kept_prompt(self, call: HandlerCall, prompt: Any) -> Any:
         """Return a prompt that is no text, detached from the host. Log once if there is none."""
         is_missing = prompt is None and bool(self._arguments.names) and not self.of_requests
         if is_missing and not self._noted_prompt:
@@ -308,10 +309,11 @@ class Handler:
         except RuntimeError:
             return  # it runs on none
 
-    def decide_after(self, call: CapturedCall) -> bool:
+    def decide_after(self, call: HandlerCall, outcomes: dict[str, int] | None = None) -> bool:
         """Call the sampler with the facts of the answer. Return False if the call is not processed
-        further.
+        further: then it counts among `outcomes`, else among the handler's own.
         """
+        counts = self.binding.outcomes if outcomes is None else outcomes
         try:
             pipeline = self.binding.pipeline
             duration_s = (call.ended_ns - call.started_ns) / 1e9
@@ -333,10 +335,7 @@ class Handler:
             if decision.settled and not decision.sampled:
                 if pipeline.unsampled_calls is not None:
                     return True
-                outcomes = self.binding.outcomes
-                if self._of_spans:
-                    outcomes = pipeline.accounting.outcome_counts(call.agent, call.origin)
-                outcomes[decision.outcome] += 1
+                counts[decision.outcome] += 1
                 call.settled = True
                 return False
             span = call.host_span or call.span
@@ -344,7 +343,7 @@ class Handler:
                 span.set_attributes(call.settings.evaluated_attributes)
             return True
         except Exception as error:
-            self.broken("sampler", error, call)
+            self.broken("sampler", error, call, outcomes=counts)
             return False
 
     def _begin(
@@ -356,7 +355,7 @@ class Handler:
         decision: SamplingDecision,
         randomness: int,
         memo: dict[int, SamplingDecision] | None,
-    ) -> CapturedCall | None:
+    ) -> HandlerCall | None:
         try:
             arguments = self._arguments
             call = _fresh_call()
@@ -395,7 +394,7 @@ class Handler:
             self.broken("capture", error, outcome=CAPTURE_FAILED)
             return None
 
-    def _begin_unsampled(self, wants_span: bool) -> CapturedCall | None:
+    def _begin_unsampled(self, wants_span: bool) -> HandlerCall | None:
         """Begin an unsampled call, for its span or to keep its annotations from the outer call."""
         try:
             call = _fresh_call()
@@ -404,6 +403,7 @@ class Handler:
             call.agent = self.agent
             call.started_ns = _now_ns()
             call.started_tick = _tick_ns()
+            call.is_kept = False
             call.settled = True  # it is counted already
             if wants_span:
                 self._open_own_span(call, None)
@@ -414,7 +414,7 @@ class Handler:
             self.broken(SCOPE, error)  # the call is counted already
             return None
 
-    def _open_own_span(self, call: CapturedCall, decision: SamplingDecision | None) -> None:
+    def _open_own_span(self, call: HandlerCall, decision: SamplingDecision | None) -> None:
         settings = self.binding.settings
         surely = decision is not None and decision.sampled and decision.applies
         if not surely and settings.agent_span != "always":
@@ -435,23 +435,19 @@ class Handler:
         self,
         part: str,
         error: BaseException,
-        call: CapturedCall | None = None,
+        call: HandlerCall | None = None,
         outcome: str = PIPELINE_FAILED,
+        outcomes: dict[str, int] | None = None,
     ) -> None:
         """Count what broke on the caller's thread. A call that was not settled yet is settled by
         it.
         """
         try:
             # By identity: at the end of the stack a comparison of texts has no room.
-            if part is not SCOPE and (
-                call is None or (call.settings is not None and not call.settled)
-            ):
+            if part is not SCOPE and (call is None or (call.is_kept and not call.settled)):
                 # first, and without a call: the stack may be exhausted
-                outcomes = self.binding.outcomes
-                if self._of_spans and call is not None:
-                    accounting = self.binding.pipeline.accounting
-                    outcomes = accounting.outcome_counts(call.agent, call.origin)
-                outcomes[outcome] += 1
+                counts = self.binding.outcomes if outcomes is None else outcomes
+                counts[outcome] += 1
                 if call is not None:
                     call.settled = True
             self.binding.pipeline.broken(part, error)

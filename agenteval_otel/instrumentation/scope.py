@@ -16,7 +16,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
-from agenteval_otel.capture.calls import CURRENT, CapturedCall
+from agenteval_otel.capture.calls import CURRENT
+from agenteval_otel.engine.task import HandlerCall
 
 SCOPE: Final = "scope"
 """The part that scope failures count as; they change no call's outcome."""
@@ -66,7 +67,7 @@ class Scope:
     def __init__(self, broken: Callable[[str, BaseException], None]) -> None:
         self._broken = broken
 
-    def open(self, call: CapturedCall) -> None:
+    def open(self, call: HandlerCall) -> None:
         """Make the call the current one, and its own span the current span, for the code that
         follows.
         """
@@ -77,7 +78,7 @@ class Scope:
         except Exception as error:
             self._broken(SCOPE, error)
 
-    def close(self, call: CapturedCall) -> None:
+    def close(self, call: HandlerCall) -> None:
         """Undo `open`. A coroutine closed from elsewhere runs in another context, with nothing to
         undo.
         """
@@ -93,7 +94,7 @@ class Scope:
         if call.attached is not None:
             self._detach(call)
 
-    def around(self, call: CapturedCall, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def around(self, call: HandlerCall, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a step of a stream under the call's own span, which is never current across a
         yield.
         """
@@ -108,7 +109,7 @@ class Scope:
         return within
 
     def around_async(
-        self, call: CapturedCall, step: Callable[[Any], Awaitable[Any]]
+        self, call: HandlerCall, step: Callable[[Any], Awaitable[Any]]
     ) -> Callable[[Any], Any]:
         """Return the same for a step that is awaited."""
 
@@ -121,7 +122,7 @@ class Scope:
 
         return within
 
-    def _attach(self, call: CapturedCall) -> None:
+    def _attach(self, call: HandlerCall) -> None:
         try:
             if call.span is not None:
                 context = Context({**current_context(), SPAN_KEY: call.span})
@@ -129,7 +130,7 @@ class Scope:
         except Exception as error:
             self._broken(SCOPE, error)
 
-    def _detach(self, call: CapturedCall) -> None:
+    def _detach(self, call: HandlerCall) -> None:
         try:
             if call.attached is not None:
                 context, token = call.attached

@@ -18,12 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from agenteval_otel.capture.assembly.traces import AssembledTrace, TraceAssembler
-from agenteval_otel.capture.calls import (
-    CURRENT,
-    EVALUATING,
-    CapturedCall,
-    call_id_of_span,
-)
+from agenteval_otel.capture.calls import CURRENT, EVALUATING, call_id_of_span
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.spans.answer import environment_of
 from agenteval_otel.capture.spans.forwarded import ForwardedAnswer
@@ -33,6 +28,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline, follow
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.pipeline.exit import watch_exit
+from agenteval_otel.engine.task import HandlerCall, Task
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.runtime.fork import reset_in_child
@@ -61,7 +57,7 @@ from agenteval_otel.telemetry.accounting import Labels
 
 _AT_ONCE: Final = 64
 _MAX_CHARS: Final = 200
-_CALL_BYTES: Final = 2_048
+_TASK_BYTES: Final = 2_048
 _SPAN_BYTES: Final = 1_024
 _ATTRIBUTE_BYTES: Final = 128  # of an attribute beside its texts: its place, and a number
 _NUMBERS: Final = frozenset({bool, int, float})
@@ -70,9 +66,9 @@ _SHUTDOWN_S: Final = 1.0
 
 
 class Receipt(Protocol):
-    """Follows the calls of a trace until they are settled."""
+    """Follows the answers of a trace until they are settled."""
 
-    def open_call(self, call: CapturedCall) -> None: ...
+    def open_task(self, task: Task) -> None: ...
 
 
 class SpanEvaluation:
@@ -144,33 +140,32 @@ class SpanEvaluation:
             agent = agent_of(read.agent, answer.resource)
             place = place_of(answer.resource)
             settings = self._handler(agent).binding.settings
-            origin = origin_of(place)
+            service = labels_of(place)
             if not (pipeline.enabled and settings.enabled):
-                pipeline.accounting.fast_counters(agent, origin).disabled += 1
+                pipeline.accounting.fast_counters(agent, service).disabled += 1
                 return
-            call = CapturedCall(settings, agent)
+            task = Task(settings, agent, pipeline.answers)
             if answer.trace_id and answer.span_id:
-                call.span_context = SpanContext(
+                task.target = SpanContext(
                     answer.trace_id, answer.span_id, True, TraceFlags(answer.flags)
                 )
-            call.ended_ns = answer.event.time_ns
-            call.started_ns = call.ended_ns - int(max(0.0, read.duration_s or 0.0) * 1e9)
-            call.error_type = read.error_type
-            call.stream_end = read.stream_end
-            call.sampled = sampled
-            call.randomness = sampled.randomness
-            call.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
-            call.origin = origin
-            call.call_id = answer.call_id
-            call.is_referenced = answer.call_id is not None
+            task.ended_ns = answer.event.time_ns
+            task.started_ns = task.ended_ns - int(max(0.0, read.duration_s or 0.0) * 1e9)
+            task.error_type = read.error_type
+            task.sampled = sampled
+            task.randomness = sampled.randomness
+            task.decision = SamplingDecision(True, sampled.probability, sampled.reason or "unknown")
+            task.service = service
+            task.call_id = answer.call_id
+            task.is_referenced = answer.call_id is not None
             if read.environment:  # annotated
                 place.pop("environment", None)
-            call.input = copy_with(read, {**place, "agent": agent})
+            task.input = copy_with(read, {**place, "agent": agent})
         except Exception as error:
             pipeline.accounting.fail("spans:unreadable")
             log.warning("answer_unreadable", part="sidecar", error_type=type(error).__name__)
             return
-        _submit_call(pipeline, call, _CALL_BYTES + kept_bytes(call.input), receipt)
+        _submit(pipeline, task, _TASK_BYTES + kept_bytes(task.input), receipt)
 
     def _count(self, reading: TraceReading, ours: int, others: int) -> None:
         count = (self._pipeline or default_pipeline()).accounting.count_spans
@@ -229,26 +224,26 @@ class SpanEvaluation:
         agent = agent_of(mapped.input.agent, mapped.span.resource)
         place = place_of(span.resource) if self._is_remote else {}
         handler = self._handler(agent)
-        origin = origin_of(place)
+        service = labels_of(place)
         binding = handler.binding
         settings = binding.settings
         pipeline = binding.pipeline
         sampling = settings.sampling
         if is_monitored:
-            pipeline.accounting.outcome_counts(agent, origin)[ALREADY_MONITORED] += 1
+            pipeline.accounting.outcome_counts(agent, service)[ALREADY_MONITORED] += 1
             return
         if not pipeline.enabled:
-            pipeline.accounting.fast_counters(agent, origin).disabled += 1
+            pipeline.accounting.fast_counters(agent, service).disabled += 1
             return
         reason = _unreadable(mapped)
         if reason is not None:
             what = mapped.content_switch or "none of the answer's parts is text"
             problem = CaptureError(f"no content captured: {what}", reason=reason)
-            pipeline.accounting.count_detail(agent, origin, CAPTURE_FAILED, reason)
+            pipeline.accounting.count_detail(agent, service, CAPTURE_FAILED, reason)
             pipeline.broken("capture", problem)
             return
-        call = CapturedCall(settings, agent)
-        call.origin = origin
+        call = HandlerCall(agent)
+        call.settings = settings
         call.span_context = _context_of(span, is_remote=self._is_remote)
         call.call_id = call_id_of_span(span.span_id)
         call.started_ns = span.start_ns
@@ -262,31 +257,37 @@ class SpanEvaluation:
         call.conversation = mapped.input.conversation_id or mapped.input.session_id
         call.memo = {} if sampling.keeps_memo else None
         call.randomness = sampling.randomness_of(call.span_context)
-        if not handler.decide_after(call):
+        if not handler.decide_after(call, pipeline.accounting.outcome_counts(agent, service)):
             return
+        task = Task.of_call(call, pipeline.answers)
+        task.call = None  # its spans go
+        task.service = service
+        task.input = completed(mapped.input, self._known(mapped, agent, place))
+        # a text of JSON may be a quarter of what it says
+        size_bytes = _TASK_BYTES + kept_bytes(task.input)
+        kept = pipeline.unsampled_calls
+        if kept is not None and task.decision is not None and not task.decision.sampled:
+            kept.keep(task, size_bytes)
+        else:
+            _submit(pipeline, task, size_bytes, receipt)
+
+    def _known(self, mapped: Mapped, agent: str, place: Mapping[str, str]) -> dict[str, str]:
+        """Return the fields that the settings and the resource give an input."""
         known = {"agent": agent}
         if mapped.user_id is not None:
+            pipeline = self._pipeline or default_pipeline()
             known["user_id"] = clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
         if "service" in place:
             known["service"] = place["service"]
-            if version := span.resource.get(SERVICE_VERSION):
+            if version := mapped.span.resource.get(SERVICE_VERSION):
                 known["service_version"] = clean(str(version), _MAX_CHARS)
-        call.input = completed(mapped.input, known)
-        # The input alone: its spans go, and a text of JSON may be a quarter of what it says.
-        size_bytes = _CALL_BYTES + kept_bytes(call.input)
-        kept = pipeline.unsampled_calls
-        if kept is not None and call.decision is not None and not call.decision.sampled:
-            kept.keep(call, size_bytes)
-        else:
-            _submit_call(pipeline, call, size_bytes, receipt)
+        return known
 
 
-def _submit_call(
-    pipeline: Pipeline, call: CapturedCall, size_bytes: int, receipt: Receipt | None
-) -> None:
+def _submit(pipeline: Pipeline, task: Task, size_bytes: int, receipt: Receipt | None) -> None:
     if receipt is not None:
-        receipt.open_call(call)
-    pipeline.submit(call, size_bytes)
+        receipt.open_task(task)
+    pipeline.submit(task, size_bytes)
 
 
 def place_of(resource: Mapping[str, Any]) -> dict[str, str]:
@@ -295,7 +296,7 @@ def place_of(resource: Mapping[str, Any]) -> dict[str, str]:
     return {name: clean(str(value), _MAX_CHARS) for name, value in place.items() if value}
 
 
-def origin_of(place: Mapping[str, str]) -> Labels:
+def labels_of(place: Mapping[str, str]) -> Labels:
     """Return the attributes of a service and an environment."""
     return tuple((ANNOTATIONS[fact], value) for fact, value in place.items())
 

@@ -41,6 +41,7 @@ from agenteval_otel.config.settings import load_storage
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.handler import check_escalation
 from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.engine.task import HandlerCall
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models import StreamEnd
@@ -265,7 +266,7 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
 
 
 def _coroutine(
-    function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None
+    function: Callable[..., Any], handler: Handler, entered: HandlerCall | None = None
 ) -> Any:
     enter = handler.enter
     current = CURRENT.get
@@ -306,13 +307,13 @@ def _coroutine(
 
 
 def _generator(
-    function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None
+    function: Callable[..., Any], handler: Handler, entered: HandlerCall | None = None
 ) -> Any:
     def monitored(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         stream = function(*args, **kwargs)
         call = entered or _enter(handler, args, kwargs)
         chunks: list[Any] = []
-        left = STREAM_CHARS if call is not None and call.settings is not None else 0
+        left = STREAM_CHARS if call is not None and call.is_kept else 0
         send = stream.send
         throw = stream.throw
         if call is not None and call.span is not None:
@@ -357,13 +358,13 @@ def _generator(
 
 
 def _async_generator(
-    function: Callable[..., Any], handler: Handler, entered: CapturedCall | None = None
+    function: Callable[..., Any], handler: Handler, entered: HandlerCall | None = None
 ) -> Any:
     async def monitored(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         stream = function(*args, **kwargs)
         call = entered or _enter(handler, args, kwargs)
         chunks: list[Any] = []
-        left = STREAM_CHARS if call is not None and call.settings is not None else 0
+        left = STREAM_CHARS if call is not None and call.is_kept else 0
         first = _first_send(stream)
         send = stream.asend
         throw = stream.athrow
@@ -413,7 +414,7 @@ def _async_generator(
 # These also work on a nearly exhausted stack: each needs one frame, as the handler itself does.
 
 
-def _enter(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedCall | None:
+def _enter(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> HandlerCall | None:
     try:
         return handler.enter(args, kwargs)
     except Exception:
@@ -421,7 +422,7 @@ def _enter(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> C
         return None
 
 
-def _kept(call: CapturedCall | None, chunk: Any, chunks: list[Any]) -> int:
+def _kept(call: HandlerCall | None, chunk: Any, chunks: list[Any]) -> int:
     """Keep a chunk that is no text. Return what it takes of the stream's cap."""
     try:
         return 0 if call is None else call.keep_chunk(chunk, chunks)
@@ -431,7 +432,7 @@ def _kept(call: CapturedCall | None, chunk: Any, chunks: list[Any]) -> int:
 
 def _leave(
     handler: Handler,
-    call: CapturedCall | None,
+    call: HandlerCall | None,
     answer: Any,
     error: BaseException | None = None,
     stream: tuple[list[Any], StreamEnd, bool] | None = None,
@@ -467,7 +468,7 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
     return send
 
 
-def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
+def _follow_body(handler: Handler, call: HandlerCall, answer: Any) -> bool:
     """Follow the body of a web framework's response if it is streamed, and return whether it is.
     The call then ends with the body.
 
@@ -491,7 +492,7 @@ def _follow_body(handler: Handler, call: CapturedCall, answer: Any) -> bool:
     return True
 
 
-def _follow_future(handler: Handler, call: CapturedCall, answer: Any) -> bool:
+def _follow_future(handler: Handler, call: HandlerCall, answer: Any) -> bool:
     """Follow a task or a future. Return whether the answer is one: the call ends when it is done.
 
     The host gets its own object, which only has one more callback.
@@ -510,7 +511,7 @@ def _follow_future(handler: Handler, call: CapturedCall, answer: Any) -> bool:
     return True
 
 
-def _leave_done(handler: Handler, call: CapturedCall, future: Any) -> None:
+def _leave_done(handler: Handler, call: HandlerCall, future: Any) -> None:
     """End a call with the outcome of a future that is done."""
     answer: Any = None
     error: BaseException | None = None
@@ -531,7 +532,7 @@ _FUTURES = (asyncio.Future, concurrent.futures.Future)
 _NO_RESPONSE = frozenset(map(id, (str, bytes, int, float, bool, type(None), dict, list, tuple)))
 # What a handler returns instead of answering is followed to its end: the answer is what comes out
 # of it.
-_FOLLOW: dict[int, Callable[[Callable[..., Any], Handler, CapturedCall], Callable[..., Any]]] = {
+_FOLLOW: dict[int, Callable[[Callable[..., Any], Handler, HandlerCall], Callable[..., Any]]] = {
     id(GeneratorType): _generator,
     id(AsyncGeneratorType): _async_generator,
     id(CoroutineType): _coroutine,
@@ -557,7 +558,7 @@ def annotate(**facts: Unpack[Facts]) -> None:
     """
     try:
         call = _running_call()
-        if call is None or call.settings is None:
+        if call is None or not call.is_kept:
             return
         known = call.facts = call.facts or {}
         for name, value in dict[str, Any](facts).items():

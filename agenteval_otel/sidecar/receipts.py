@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
+from agenteval_otel.engine.task import Task
 from agenteval_otel.semconv import DROPPED_SHUTDOWN
 
 _NOTHING_NEEDED: Final = 1 << 63
@@ -41,11 +42,11 @@ class Receipt:
     def __repr__(self) -> str:
         return f"<Receipt {self.key:x} {self._settled}/{self._opened}>"
 
-    def open_call(self, call: Any) -> None:
-        """Follow a call that is submitted next."""
+    def open_task(self, task: Task) -> None:
+        """Follow a task that is submitted next."""
         self._opened += 1
         self._all.opened += 1
-        call.receipt = self
+        task.on_settled = self.settle
 
     def settle(self, outcome: str) -> None:
         """Note the outcome of a call. Never blocks."""

@@ -21,7 +21,7 @@ REPEL = Broken("__str__", ValueError("no text"))
 
 
 def call_of(**fields: Any) -> CapturedCall:
-    call = CapturedCall(None, "support")
+    call = CapturedCall("support")
     call.prompt, call.answer = "Why?", "Because."
     call.started_ns, call.ended_ns = 5 * SECOND, 7 * SECOND
     for name, value in fields.items():

@@ -113,7 +113,7 @@ def atoms(value: Any) -> Iterator[Any]:
 
 
 def captured(value: Any) -> EvaluationInput | None:
-    call = CapturedCall(None, "agent")
+    call = CapturedCall("agent")
     if isinstance(value, list):
         call.chunks = value
     else:

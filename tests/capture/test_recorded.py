@@ -25,7 +25,7 @@ FORMS = [(name, form) for name, recording in RECORDINGS.items() for form in reco
 
 def facts_in(form: Form) -> list[Any]:
     """The facts of what the caller's thread kept of an answer or of a stream's chunks."""
-    call = CapturedCall(None, "recorded")
+    call = CapturedCall("recorded")
     if form.is_stream:
         call.chunks = form.value
     else:

@@ -12,8 +12,8 @@ import yaml
 from agenteval_otel import Settings
 from agenteval_otel.config import AgentSettings, Criterion, load_settings
 from agenteval_otel.config.schema import attributes_of, json_schema
+from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.objectives import BreachSettings
-from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.storage import OtlpStorageProvider

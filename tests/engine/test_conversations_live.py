@@ -15,10 +15,11 @@ import pytest
 
 from agenteval_otel import EvaluationInput, Settings, annotate, monitor
 from agenteval_otel.capture.assembly.conversations import ConversationSettings
-from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.config.process import build
+from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import FEEDBACK
+from agenteval_otel.engine.task import Origin, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Func, Repetition, ResponseHealth, TaskAdherence, ToolLoops
 from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
@@ -47,7 +48,7 @@ class Application:
                 "sampler": RatioSampler(),
                 "evaluators": evaluators or (ResponseHealth(), Repetition()),
                 "storage": (self.telemetry.storage(), *storage),
-                "conversations": conversations,
+                "capabilities": [Conversations.made_by(conversations)],
                 "dispatcher": PoolDispatcher(linger_s=0),
                 **settings,
             }
@@ -63,6 +64,12 @@ class Application:
     def say(self, id: str | None, *questions: str, **facts: Any) -> None:
         for question in questions:
             self.chat(question, conversation_id=id, **facts)
+
+    @property
+    def conversations(self) -> Conversations:
+        conversations = self.pipeline.capabilities.of(Conversations)
+        assert conversations is not None
+        return conversations
 
     def counts(self) -> dict[str, int]:
         return self.pipeline.accounting.conversations().get(("shop", ()), {})
@@ -185,7 +192,7 @@ def test_without_evaluators_of_conversations_nothing_is_kept(application: Make) 
     app = application(ResponseHealth())
     app.say("c-1", "One", "Two")
     assert app.pipeline.flush(5.0)
-    assert len(app.pipeline.conversations.assembler) == 0
+    assert len(app.conversations.assembler) == 0
 
 
 def test_evaluators_of_conversations_alone_leave_the_turns_alone(application: Make) -> None:
@@ -209,7 +216,7 @@ def test_a_turn_without_an_id_belongs_to_no_conversation(application: Make) -> N
     assert app.pipeline.flush(5.0)
     assert app.pipeline.accounting.failures == {"conversations:no_id": 1}
     assert app.pipeline.accounting.outcomes()["evaluated"] == 1
-    assert len(app.pipeline.conversations.assembler) == 0
+    assert len(app.conversations.assembler) == 0
 
 
 def test_a_judge_is_asked_once_about_a_conversation(application: Make, tmp_path: Path) -> None:
@@ -304,7 +311,7 @@ def test_what_joins_when_the_end_has_come_is_counted_as_dropped(application: Mak
     app = application(conversations=ConversationSettings())
     app.say("c-1", "One")
     assert app.pipeline.flush(5.0)
-    app.pipeline.conversations.drop_all()
+    app.conversations.drop_all()
     assert app.counts() == {"evaluated": 0, "failed": 0, "dropped": 1}
     assert MEMORY.conversations.used_bytes == 0
 
@@ -361,26 +368,27 @@ def test_a_sampler_that_picks_single_answers_is_refused() -> None:
 
 
 def test_a_turn_that_another_thread_goes_on_with_joins_once(application: Make) -> None:
-    """A thread that is held up is replaced, and its calls are begun again."""
+    """A thread that is held up is replaced, and its tasks are begun again."""
     app = application(conversations=ConversationSettings())
-    call = CapturedCall(app.pipeline.handler("shop"), "shop")
+    task = Task(app.pipeline.handler("shop"), "shop", Origin())
+    task.input = EvaluationInput(prompt="q", response=SAME, conversation_id="c")
 
     async def begun_twice() -> None:
         for _ in range(2):
-            app.pipeline.conversations.join(call, EvaluationInput(prompt="q", conversation_id="c"))
+            app.pipeline.engine.process([task], lambda *_: None, lambda: None)
 
     asyncio.run(begun_twice())
-    (conversation,) = app.pipeline.conversations.assembler.take_all("shutdown")
+    (conversation,) = app.conversations.assembler.take_all("shutdown")
     assert len(conversation) == 1
 
 
 def test_an_answer_that_is_evaluated_for_feedback_is_no_conversation(application: Make) -> None:
     """The other turns were not sampled: what is left of a conversation has no score."""
     app = application(conversations=ConversationSettings())
-    call = CapturedCall(app.pipeline.handler("shop"), "shop")
-    call.decision = FEEDBACK
-    app.pipeline.conversations.join(call, EvaluationInput(prompt="q", conversation_id="c"))
-    assert len(app.pipeline.conversations.assembler) == 0
+    task = Task(app.pipeline.handler("shop"), "shop", Origin())
+    task.decision = FEEDBACK
+    app.conversations.join(task, EvaluationInput(prompt="q", conversation_id="c"))
+    assert len(app.conversations.assembler) == 0
 
 
 def test_a_forked_child_leaves_open_conversations_to_its_parent(application: Make) -> None:
@@ -390,9 +398,9 @@ def test_a_forked_child_leaves_open_conversations_to_its_parent(application: Mak
     assert app.pipeline.flush(5.0)
     pid = os.fork()
     if pid == 0:
-        os._exit(len(app.pipeline.conversations.assembler) + MEMORY.conversations.used_bytes)
+        os._exit(len(app.conversations.assembler) + MEMORY.conversations.used_bytes)
     assert os.waitpid(pid, 0)[1] == 0
-    assert len(app.pipeline.conversations.assembler) == 1
+    assert len(app.conversations.assembler) == 1
 
 
 def messages(role: str, text: str) -> str:

@@ -20,6 +20,7 @@ import pytest
 from agenteval_otel import annotate, configure, erase, flush, monitor, shutdown
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.engine.off_peak import OffPeak
+from agenteval_otel.engine.task import Task
 from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL
@@ -436,9 +437,9 @@ def test_without_room_a_look_ends(
     clock.now_s += 10 * HOUR
     refused: list[Any] = []
 
-    def refuse(call: Any, size: int) -> bool:
-        refused.append(call)
-        off_peak.finished(call.waited, DROPPED_QUEUE_FULL)
+    def refuse(task: Task, size: int) -> bool:
+        refused.append(task)
+        task.origin.settle(task, DROPPED_QUEUE_FULL)
         return False
 
     with monkeypatch.context() as patched:

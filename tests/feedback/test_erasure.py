@@ -6,6 +6,7 @@ from pathlib import Path
 
 from agenteval_otel import annotate, configure, erase, flush, monitor, record_feedback
 from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
@@ -42,14 +43,20 @@ def test_a_process_erases_what_waits_in_it(tmp_path: Path, telemetry: RecordedTe
     assert flush(30)
     pipeline = default_pipeline()
     assert pipeline.unsampled_calls is not None
-    assert (len(pipeline.conversations.assembler), len(pipeline.unsampled_calls._kept)) == (2, 2)
+    assert (
+        len(pipeline.capabilities.of(Conversations).assembler),
+        len(pipeline.unsampled_calls._kept),
+    ) == (2, 2)
     places = {place.place: place.removed for place in erase(user="ann")}
     assert places["this process: open conversations"] == 1
     assert places["this process: unsampled answers"] == 1
     assert places["this process: answers that wait for their truth"] == 1
     assert places["this process: spans, requests and feedback"] == 1
     assert places[str(tmp_path / "results.db")] == 1
-    assert (len(pipeline.conversations.assembler), len(pipeline.unsampled_calls._kept)) == (1, 1)
+    assert (
+        len(pipeline.capabilities.of(Conversations).assembler),
+        len(pipeline.unsampled_calls._kept),
+    ) == (1, 1)
     assert [feedback.conversation_id for _, feedback, _ in RECORDER._unjoined] == ["later-bob"]
     assert CANARY not in str([value.model_dump_json() for value in stored(storage)])
     RECORDER._reset()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel import Settings
-from agenteval_otel.engine.pipeline.load_shedding import (
+from agenteval_otel.engine.load_shedding import (
     FULL,
     NO_MODEL_CALLS,
     OFF,

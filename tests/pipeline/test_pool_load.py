@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.load_shedding import _TIMER_S as EVERY_S
+from agenteval_otel.engine.load_shedding import FULL, OFF, REDUCED, LoopLag
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
-from agenteval_otel.engine.pipeline.load_shedding import _TIMER_S as EVERY_S
-from agenteval_otel.engine.pipeline.load_shedding import FULL, OFF, REDUCED, LoopLag
 from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.sampling import FunctionSampler, RatioSampler, Sampler
 from agenteval_otel.testing import ManualClock

@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace import Span
 
 from agenteval_otel.capture import calls
 from agenteval_otel.capture.calls import Arguments
-from agenteval_otel.engine import evaluation, live, response
+from agenteval_otel.engine import evaluation, live, parts, response
 from agenteval_otel.engine.live import Engine
+from agenteval_otel.engine.load_shedding import LoadShedder
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
-from agenteval_otel.engine.pipeline.load_shedding import LoadShedder
-from agenteval_otel.engine.response import SamplingRecord
 from agenteval_otel.engine.run import Run
+from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation import handler as handlers
 from agenteval_otel.instrumentation import scope as scopes
@@ -123,7 +123,8 @@ CALLER_SEAMS = _seams(
 
 BACKGROUND_SEAMS = _seams(
     (Engine, "process"),
-    (live, "build_input end_agent_span"),
+    (live, "build_input"),
+    (parts, "end_agent_span"),
     (evaluation, "Run EvaluatedResponse score_attributes"),
     (SamplingRecord, "of"),
     (Run, "start"),

@@ -165,7 +165,7 @@ def capture(
     """
     # The best of three: a garbage collection of everything that the test run holds is not ours.
     for _ in range(3):
-        call = CapturedCall(None, "agent")
+        call = CapturedCall("agent")
         call.facts, call.ended_ns = facts, 1
         began = time.thread_time()
         try:
@@ -243,7 +243,7 @@ def test_any_argument(item: Any, other: Any) -> None:
         (item, other, item), {"system": other, "history": item}
     )
     assert result is None or type(result) is str
-    call = CapturedCall(None, "agent")
+    call = CapturedCall("agent")
     Arguments(handler).take(call, (item, other, item), {"system": other, "history": item})
     assert call.others is None or type(call.others) is dict
 

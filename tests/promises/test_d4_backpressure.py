@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.evaluators import Func
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import (

@@ -9,7 +9,7 @@ from typing import Any
 from agenteval_otel import Settings, configure, monitor
 from agenteval_otel.config.process import build
 from agenteval_otel.config.sidecar import SidecarSettings
-from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
+from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.sidecar.serve import Sidecar
 from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Keeping

@@ -17,6 +17,7 @@ from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.cli import main
 from agenteval_otel.config.process import build
 from agenteval_otel.config.settings import Settings
+from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import (
     ExactMatch,
@@ -90,7 +91,7 @@ def test_a_conversation_has_the_scores_of_the_process(serve: Serve, run: Run) ->
         storage=storage,
         sampler=ConversationSampler(),
         sheds=False,
-        conversations=settled,
+        capabilities=(Conversations.made_by(settled),),
         dispatcher=PoolDispatcher(linger_s=0),
     )
     talk(monitor(pipeline=process, agent="shop")(chat), "c-1", "c-2")

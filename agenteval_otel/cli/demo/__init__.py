@@ -28,9 +28,9 @@ from agenteval_otel.cli.demo.screen import (
 from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
 from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
+from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.engine.pipeline import Pipeline
-from agenteval_otel.engine.pipeline.load_shedding import LoadSheddingSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, SlowSampler

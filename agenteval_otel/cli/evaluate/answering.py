@@ -66,7 +66,7 @@ class Answering:
 
         Raises what the function raises.
         """
-        call = CapturedCall(self, "")  # `annotate` adds nothing to a call without settings
+        call = CapturedCall("")
         call.started_ns = time.time_ns()
         tick = time.perf_counter_ns()
         token = CURRENT.set(call)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.redaction.outgoing import Redaction
-from agenteval_otel.engine.capability import Capability, EvaluatedCall, MakeCapability
+from agenteval_otel.engine.capability import Capability, Evaluated, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.judge_health.canaries import Canary, read_canaries
 from agenteval_otel.engine.judge_health.pairs import Change, JudgedCriterion, agree
@@ -136,11 +136,11 @@ class JudgeHealth(Capability):
         """Return the results, with those of judges marked that are not trusted."""
         return self.marked(results) if settings.calls_model else results
 
-    def on_response(self, evaluated: EvaluatedCall) -> None:
+    def on_response(self, evaluated: Evaluated) -> None:
         """Note what judges or people say of an answer."""
-        call = evaluated.call
-        if evaluated.settings.calls_model or call.recorded:
-            span = call.span_context and call.span_context[:2]
+        task = evaluated.task
+        if task.settings.calls_model or task.select.results:
+            span = task.target and task.target[:2]
             self.observe(span, evaluated.input, evaluated.response.results)
 
     def retire(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from agenteval_otel.engine.capability import Capability, EvaluatedCall, MakeCapability
+from agenteval_otel.engine.capability import Capability, Evaluated, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.objectives.crossings import (
     Callback,
@@ -87,15 +87,15 @@ class Objectives(Capability):
         if settings.emitter is not None:
             settings.emitter.observe_objectives(self.states, self.shared)
 
-    def on_response(self, evaluated: EvaluatedCall) -> None:
+    def on_response(self, evaluated: Evaluated) -> None:
         """Add the verdicts of an answer whose results are counted."""
-        if evaluated.is_counted and evaluated.settings.objectives:
+        if evaluated.is_counted and evaluated.task.settings.objectives:
             self.observe(
                 evaluated.response,
-                evaluated.settings.objectives,
-                evaluated.settings.emitter,
-                baseline_rate=evaluated.settings.baseline_rate,
-                least_probability=evaluated.least,
+                evaluated.task.settings.objectives,
+                evaluated.task.settings.emitter,
+                baseline_rate=evaluated.task.settings.baseline_rate,
+                least_probability=evaluated.sampling.least,
             )
 
     def flush(self, timeout_s: float) -> bool:

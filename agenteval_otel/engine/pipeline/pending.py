@@ -7,26 +7,26 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.assembly.conversations import packed, unpacked
-from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.engine.capability import Capability, EvaluatedCall, MakeCapability
+from agenteval_otel.engine.capability import Capability, Evaluated, Host, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import RunOutcome
+from agenteval_otel.engine.task import AnswerSampling, Origin, Selection, Task
 from agenteval_otel.evaluators.ground_truth.index import NormalizedQuery
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH, is_blank
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY, kept_bytes
-from agenteval_otel.semconv import SHADOW
+from agenteval_otel.semconv import EVALUATED, SHADOW
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 
 _ANSWER_BYTES: Final = 1_536  # beside its fields
-_CALL_BYTES: Final = 2_048
+_TASK_BYTES: Final = 2_048
 _MAX_JOINED: Final = 30_000  # ids of answers that have their truth: about 10,000 answers
 
 
@@ -44,36 +44,35 @@ class LateTruth(NamedTuple):
     digest: bytes
 
 
-class PendingAnswer:
+class PendingAnswer(Origin):
     """What is kept of an answer, and how the evaluators that waited are run.
 
     Attributes:
         settings: Of its handler; None once they were replaced.
         labels: Of the evaluators that wait.
-        sampled: How the answer was sampled, as its results say it.
-        least: The least probability of a sampled answer.
+        sampling: How the answer was sampled.
     """
 
     def __init__(
         self,
-        call: CapturedCall,
+        task: Task,
         evaluation_input: EvaluationInput,
         outcome: RunOutcome,
-        sampled: Mapping[str, Any],
-        least: float | None,
+        sampling: AnswerSampling,
+        accounting: Accounting,
     ) -> None:
         missing = [result for result in outcome.results if _lacks_truth(result.skip_reason)]
-        self.settings: HandlerSettings | None = call.settings
-        self.agent = call.agent
-        self.sampled = sampled
-        self.least = least
-        self._origin = call.origin
-        self._span_context = call.span_context
-        self._started_ns = call.started_ns
-        self._call_id = call.call_id
-        self._answered_ns = call.answered_ns or call.ended_ns
+        self.settings: HandlerSettings | None = task.settings
+        self.agent = task.agent
+        self.sampling = sampling
+        self._accounting = accounting
+        self._service = task.service
+        self._target = task.target
+        self._started_ns = task.started_ns
+        self._call_id = task.call_id
+        self._answered_ns = task.answered_ns or task.ended_ns
         self._packed = packed(evaluation_input)
-        self.labels = frozenset(result.evaluator_id for result in missing)
+        self.labels = frozenset(result.evaluator_id or "" for result in missing)
         # As they were: escalation and rates of evaluators decided when the answer came.
         self._facts = {
             result.criterion_name: (result.probability, result.sampling_reason)
@@ -85,7 +84,7 @@ class PendingAnswer:
             for criterion in outcome.criteria
             if criterion.name.removesuffix(SHADOW) in names
         )
-        self.keys = _keys(call, evaluation_input)
+        self.keys = _keys(task, evaluation_input)
         self.until_s = 0.0
         self.size_bytes = _ANSWER_BYTES + kept_bytes(self._packed) + kept_bytes(self.keys)
 
@@ -103,27 +102,28 @@ class PendingAnswer:
     def is_concerned(self, erasure: Erasure) -> bool:
         return erasure.concerns_input(unpacked(self._packed), self._started_ns)
 
-    def call(self, settings: HandlerSettings, truth: LateTruth) -> tuple[CapturedCall, int]:
-        """Return what the pipeline takes, and about how many bytes it keeps alive. The call has no
-        outcome: the answer has one.
+    def task(self, settings: HandlerSettings, truth: LateTruth) -> tuple[Task, int]:
+        """Return what the pipeline takes, and about how many bytes it keeps alive. The task has no
+        outcome of a response: the answer has one.
         """
-        call = CapturedCall(settings, self.agent)
-        call.late = self
-        call.settled = True
-        call.origin = self._origin
-        call.span_context = self._span_context
-        call.call_id = self._call_id
+        task = Task(settings, self.agent, self)
+        task.late = "ground_truth"
+        task.select = Selection(labels=self.labels)
+        task.sampling = self.sampling
+        task.service = self._service
+        task.target = self._target
+        task.call_id = self._call_id
         # Its truth came now: that the answer waited for it is no lag.
-        call.started_ns = self._started_ns
-        call.ended_ns = time.time_ns()
-        call.answered_ns = self._answered_ns
+        task.started_ns = self._started_ns
+        task.ended_ns = time.time_ns()
+        task.answered_ns = self._answered_ns
         known = unpacked(self._packed)
         metadata = {**(known.metadata or {}), "ground_truth": {"match": "late"}}
         fields: dict[str, Any] = {"ground_truth": truth.answer, "metadata": metadata}
-        call.input = copy_with(
+        task.input = copy_with(
             known, fields | ({"criteria": self._criteria} if self._criteria else {})
         )
-        return call, _CALL_BYTES + kept_bytes(call.input)
+        return task, _TASK_BYTES + kept_bytes(task.input)
 
     def completed(self, outcome: RunOutcome) -> RunOutcome:
         """Return the results that were missing, each as likely as it was then. A part of the answer
@@ -135,6 +135,11 @@ class PendingAnswer:
             if (facts := self._facts.get(result.criterion_name)) is not None
         ]
         return outcome._replace(results=results, criteria=())
+
+    def settle(self, task: Task, outcome: str) -> None:
+        """Count a truth that was lost."""
+        if outcome != EVALUATED:
+            self._accounting.fail("ground_truth:dropped")
 
 
 class PendingAnswers(Capability):
@@ -153,19 +158,18 @@ class PendingAnswers(Capability):
     @classmethod
     def made_by(cls, window_s: float, by_agent: Mapping[str, float]) -> MakeCapability:
         """Return what makes them for a pipeline."""
-        return lambda host: cls(window_s, by_agent, host.accounting, host.broken)
+        return lambda host: cls(window_s, by_agent, host)
 
     def __init__(
         self,
         window_s: float,
         by_agent: Mapping[str, float],
-        accounting: Accounting,
-        broken: Callable[[str, BaseException], None],
+        host: Host,
     ) -> None:
         self._window_s = window_s
         self._by_agent = by_agent
-        self._accounting = accounting
-        self._broken = broken
+        self._accounting = host.accounting
+        self._broken = host.broken
         self._reset()
         reset_in_child(self._reset)
 
@@ -184,11 +188,11 @@ class PendingAnswers(Capability):
         self._next: PendingAnswers | None = None
         self._is_closed = False
 
-    def on_response(self, evaluated: EvaluatedCall) -> None:
-        """Keep an answer that was not settled before, as late results are."""
-        call = evaluated.call
-        if not call.settled:
-            self.keep(call, evaluated.input, evaluated.outcome, evaluated.sampled, evaluated.least)
+    def on_response(self, evaluated: Evaluated) -> None:
+        """Keep an answer whose results are counted, but for late results."""
+        task = evaluated.task
+        if evaluated.is_counted and task.select.labels is None:
+            self.keep(task, evaluated.input, evaluated.outcome, evaluated.sampling)
 
     def retire(self) -> None:
         """Let the answers go that no other pipeline took over."""
@@ -201,22 +205,22 @@ class PendingAnswers(Capability):
 
     def keep(
         self,
-        call: CapturedCall,
+        task: Task,
         evaluation_input: EvaluationInput,
         outcome: RunOutcome,
-        sampled: Mapping[str, Any],
-        least: float | None,
+        sampling: AnswerSampling,
     ) -> None:
         """Keep an answer if evaluators lack its ground truth, on the background thread. Raises
         nothing.
         """
-        window_s = self._by_agent.get(call.agent, self._window_s)
-        if not window_s or call.turns is not None or not is_blank(evaluation_input.ground_truth):
+        window_s = self._by_agent.get(task.agent, self._window_s)
+        is_known = not is_blank(evaluation_input.ground_truth)
+        if not window_s or task.subject != "answer" or is_known:
             return None
         if not any(_lacks_truth(result.skip_reason) for result in outcome.results):
             return None
         try:
-            answer = PendingAnswer(call, evaluation_input, outcome, sampled, least)
+            answer = PendingAnswer(task, evaluation_input, outcome, sampling, self._accounting)
         except Exception as error:  # a value without a JSON form
             return self._broken("ground_truth", error)
         if not answer.keys:
@@ -320,14 +324,14 @@ def _lacks_truth(skip_reason: str | None) -> bool:
     return skip_reason is not None and skip_reason.partition(":")[0] == NO_GROUND_TRUTH
 
 
-def _keys(call: CapturedCall, evaluation_input: EvaluationInput) -> list[Any]:
+def _keys(task: Task, evaluation_input: EvaluationInput) -> list[Any]:
     """Return the ids that lead to it. Trace and conversation lead to their newest answer."""
-    span = call.span_context
+    span = task.target
     keys: list[Any] = (
         [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
     )
     ids = {
-        "call": call.call_id if call.is_referenced else None,
+        "call": task.call_id if task.is_referenced else None,
         "response": evaluation_input.response_id,
         "conversation": evaluation_input.conversation_id or evaluation_input.session_id,
     }

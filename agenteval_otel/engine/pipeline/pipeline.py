@@ -11,11 +11,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from agenteval_otel.capture.annotations import hashed
-from agenteval_otel.capture.assembly.conversations import ConversationSettings
-from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.reasons import REASONS, CaptureError
 from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.capture.redaction.outgoing import Redaction
@@ -24,7 +22,6 @@ from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.engine.agent_settings import AgentSettings, load_set, merged
 from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.engine.capability import Capabilities, Host, MakeCapability
-from agenteval_otel.engine.conversations import Conversations
 from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.handler import (
     AgentSpan,
@@ -36,6 +33,13 @@ from agenteval_otel.engine.handler import (
     resolve,
 )
 from agenteval_otel.engine.live import Engine, Taken
+from agenteval_otel.engine.load_shedding import (
+    LOOK_EVERY_S,
+    CostMeter,
+    LoadShedder,
+    LoadSheddingSettings,
+    Work,
+)
 from agenteval_otel.engine.pipeline.dispatcher import Dispatcher
 from agenteval_otel.engine.pipeline.exit import (
     EXIT_TIMEOUT_S,
@@ -44,16 +48,10 @@ from agenteval_otel.engine.pipeline.exit import (
     watch_answer,
     watch_exit,
 )
-from agenteval_otel.engine.pipeline.load_shedding import (
-    LOOK_EVERY_S,
-    CostMeter,
-    LoadShedder,
-    LoadSheddingSettings,
-    Work,
-)
 from agenteval_otel.engine.pipeline.pool import PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import UnsampledCalls
-from agenteval_otel.engine.response import SamplingRecord
+from agenteval_otel.engine.sampled import SamplingRecord
+from agenteval_otel.engine.task import Origin, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.ground_truth import GroundTruthStore
@@ -73,10 +71,6 @@ from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter
-from agenteval_otel.telemetry.forward import EventStream
-
-if TYPE_CHECKING:
-    pass
 
 OPEN_SPAN_BYTES: Final = 6_400
 """About what an open agent span of the SDK keeps alive (3 KB), and the run span and event that will
@@ -113,9 +107,6 @@ class Pipeline:
         agents: What differs for single agents, by the agent's name.
         telemetry_off: No signal can leave: handlers whose results are neither stored nor watched
             count as disabled.
-        events: Sends the calls to the sidecar, which evaluates them, instead of evaluating them
-            here.
-        conversations: How turns are put together for evaluators of conversations.
         metric_dimensions: Attributes of annotations that metrics have too, with the number of
             values of each.
         user_id: What is kept of an annotated user's id.
@@ -130,7 +121,7 @@ class Pipeline:
 
     # Of all handlers: a provider may hold what is not written yet when its handler is gone already.
     _providers: dict[int, Any]
-    _unended: list[CapturedCall]
+    _unended: list[Task]
     _ending_thread: int | None = None
     _open = True
     _unsaved = 0
@@ -158,9 +149,7 @@ class Pipeline:
         sampling: SamplingSettings | None = None,
         telemetry_off: bool = False,
         shutdown_timeout_s: float = EXIT_TIMEOUT_S,
-        events: EventStream | None = None,
         metric_dimensions: Mapping[str, int] | None = None,
-        conversations: ConversationSettings | None = None,
         user_id: Callable[[str], str] = hashed,
         capabilities: Sequence[MakeCapability] = (),
     ) -> None:
@@ -185,15 +174,17 @@ class Pipeline:
         self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
         self.load_shedder = self._load.shedder
         self._unended = []
-        self.conversations = Conversations(conversations, self.accounting, self.submit, self.broken)
-        host = Host(self.submit, self.broken, self.accounting, self.redaction, self.sampled.key)
-        self.capabilities = Capabilities(
-            (self.conversations, *(make(host) for make in capabilities)), self.broken
+        host = Host(
+            self.submit,
+            self.broken,
+            self.accounting,
+            self.redaction,
+            self.sampled.key,
+            lambda task: self.sampled.of(task, self.load_shedder.keep),
         )
-        self.events = events
-        self.engine = _engine_of(
-            events,
-            self._count_sent,
+        self.capabilities = Capabilities((make(host) for make in capabilities), self.broken)
+        self.answers = _Answers(self.accounting)
+        self.engine = Engine(
             accounting=self.accounting,
             redaction=self.redaction,
             capabilities=self.capabilities,
@@ -201,7 +192,6 @@ class Pipeline:
             sampled=self.sampled,
             broken=self.broken,
             user_id=user_id,
-            conversations=self.conversations,
         )
         self.enabled = enabled
         self.metric_dimensions = metric_dimensions
@@ -218,7 +208,7 @@ class Pipeline:
             agent_span=agent_span,
             telemetry_off=telemetry_off,
             calls_back=self.capabilities.use_results,
-            forwards=events is not None,
+            forwards=self.capabilities.take_answers,
             ground_truth=ground_truth,
             aggregation=aggregation,
         )
@@ -226,7 +216,7 @@ class Pipeline:
         self._providers = {}
         self.shutdown_timeout_s = shutdown_timeout_s
         self.sources: weakref.WeakSet[CallSource] = weakref.WeakSet()
-        for provider in (telemetry, *storage, events):
+        for provider in (telemetry, *storage, *self.capabilities.exporters):
             self._know(provider)
         if telemetry is not None:
             # `handler` says whether anything is missing without it
@@ -259,7 +249,7 @@ class Pipeline:
 
         The agent and its criteria are the operator's own names from now on.
         """
-        if self.events is not None:
+        if self.capabilities.take_answers:
             _check_forwarded(written, storage)
         chosen = merged(written, self.agents.get(agent, _NOTHING_WRITTEN), self.defaults)
         if isinstance(written.escalation, Escalation) and not self.provisional:
@@ -276,7 +266,7 @@ class Pipeline:
         if emitter is not None:
             called_back = settings.objectives and self.capabilities.use_results
             emitter.providers.warns |= (
-                settings.storage is None and not called_back and self.events is None
+                settings.storage is None and not called_back and not self.capabilities.take_answers
             )
             emitter.providers.on_host = watch_exit
             self.engine.emitters.add(emitter)
@@ -302,11 +292,9 @@ class Pipeline:
         return agent if agent in self.agents else OTHER
 
     def state(self) -> dict[str, int]:
-        """Return the dispatcher's gauges. Answers that wait for the sidecar are part of its
-        ``size``.
-        """
+        """Return the dispatcher's gauges. Answers that a capability took are part of its ``size``."""
         state = dict(self.dispatcher.state())
-        state["size"] += 0 if self.events is None else self.events.waiting
+        state["size"] += self.capabilities.waiting
         return state
 
     def has_room(self) -> bool:
@@ -341,13 +329,13 @@ class Pipeline:
     def providers(self) -> tuple[Any, ...]:
         return tuple(self._providers.values())
 
-    def submit(self, call: CapturedCall, size_bytes: int) -> bool:
-        """Hand a finished call to the dispatcher, on the caller's thread. Never blocks. Return
-        False if it was dropped.
+    def submit(self, task: Task, size_bytes: int) -> bool:
+        """Hand a task to the dispatcher, on any thread. Never blocks. Return False if it was
+        dropped.
         """
         if not WATCHED:
             watch_answer()
-        return self.dispatcher.submit(call, size_bytes)
+        return self.dispatcher.submit(task, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything taken before is evaluated, stored, exported and called back. Return
@@ -371,13 +359,12 @@ class Pipeline:
         """
         deadline = time.monotonic() + timeout_s
         exported = self._flush_emitters(deadline, with_metrics=with_metrics)
-        sent = self.events is None or self.events.flush(max(0.0, deadline - time.monotonic()))
         called = self.capabilities.flush(deadline)
         # Behind the emitters: a receiver of scores may have to know their spans first.
         saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()))
         # A save that failed since the flush before, whichever provider it was.
         unsaved, self._unsaved = self._unsaved, 0
-        return exported and sent and called and saved and not unsaved
+        return exported and called and saved and not unsaved
 
     def retire(self) -> None:
         """Let another pipeline take over. What was taken is still delivered, then no thread is
@@ -404,7 +391,6 @@ class Pipeline:
             evaluated = (
                 self.dispatcher.flush(max(0.0, deadline - time.monotonic()) / 2) and evaluated
             )
-        sent = self.events is None or self.events.flush(max(0.0, deadline - time.monotonic()) / 2)
         exported = self._flush_emitters(deadline)
         # Not all that is left: the last metrics say what was dropped.
         self._ending_thread = threading.get_ident()
@@ -413,17 +399,15 @@ class Pipeline:
         # Before the last export, which says what they have lost.
         drained = self.capabilities.close(deadline) and drained
         self._end_spans(deadline)
-        if self.events is not None:
-            sent = self.events.shutdown(max(0.0, deadline - time.monotonic()) * 3 / 4) and sent
         # A process that a signal ends runs no exit handler of the host's providers.
-        if not (evaluated and delivered and sent):
+        if not (evaluated and delivered and drained):
             exported = self._flush_emitters(deadline) and exported
         self.executor.close()
         saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()) / 2)
         if self._open:
             self._open = False
             self._all_storage().close_within(max(0.0, deadline - time.monotonic()))
-        return drained and delivered and exported and sent and saved
+        return drained and delivered and exported and saved
 
     def _drain(self, deadline: float, *, last: bool = False) -> bool:
         return all(
@@ -482,52 +466,26 @@ class Pipeline:
             part.blocked(held_s)
         return evaluator
 
-    def take_over(self, call: CapturedCall, blamed: Evaluator | None, held_s: float) -> Taken:
-        return self.engine.take_over(call, blamed, held_s)
-
-    def _count_sent(self, agent: str, outcome: str) -> None:
-        self.accounting.outcome_counts(agent)[outcome] += 1
+    def take_over(self, task: Task, blamed: Evaluator | None, held_s: float) -> Taken:
+        return self.engine.take_over(task, blamed, held_s)
 
     # --- settling
     # ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, call: CapturedCall, outcome: str) -> None:
-        if call.evaluation is not None:
-            outcome = call.evaluation.settle(outcome)
-        if call.span is not None:
+    def _settle(self, task: Task, outcome: str) -> None:
+        outcome = self.engine.settle(task, outcome)
+        if task.span is not None:
             if self._ending_thread == threading.get_ident() and outcome == DROPPED_SHUTDOWN:
-                self._unended.append(call)
+                self._unended.append(task)
             else:
-                self.engine.end_span(call)
-        if call.span_bytes:
-            MEMORY.open_spans.release(call.span_bytes)
-            call.span_bytes = 0
-        if outcome != DROPPED_SHUTDOWN:  # else it may still be under evaluation
-            call.evaluation = None
-        if outcome != EVALUATED and (call.recorded or call.late is not None):
-            self.accounting.fail("feedback:dropped" if call.recorded else "ground_truth:dropped")
-        if not call.settled:
-            call.settled = True
-            if call.receipt is not None:
-                call.receipt.settle(outcome)
-            self._count_settled(call, outcome)
-
-    def _count_settled(self, call: CapturedCall, outcome: str) -> None:
-        if call.waited is not None:
-            call.waited.ended(call.waited, outcome)
-        elif call.turns is None and (detail := _detail_of(call, outcome)) is not None:
-            self.accounting.count_detail(call.agent, call.origin, outcome, detail)
-        elif call.turns is None:
-            self.accounting.outcome_counts(call.agent, call.origin)[outcome] += 1
-        else:
-            dropped = outcome in (DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN)
-            if dropped:
-                word = "dropped"
-            elif outcome == EVALUATED:
-                word = "evaluated"
-            else:
-                word = "failed"
-            self.accounting.conversation_counts(call.agent)[word] += 1
+                self.engine.end_span(task)
+        if task.span_bytes:
+            MEMORY.open_spans.release(task.span_bytes)
+            task.span_bytes = 0
+        if task.take_end():
+            if task.on_settled is not None:
+                task.on_settled(outcome)
+            task.origin.settle(task, outcome)
 
     def _end_spans(self, deadline: float) -> None:
         """End the spans of calls that were dropped, as far as the host's processor takes them in
@@ -536,14 +494,18 @@ class Pipeline:
         waiting, self._unended = self._unended, []
         while waiting:
             emitter = waiting[-1].settings.emitter
-            if emitter.providers.has_room() and emitter.providers.has_room_for_spans():
+            has_room = emitter is None or (
+                emitter.providers.has_room() and emitter.providers.has_room_for_spans()
+            )
+            if has_room:
                 self.engine.end_span(waiting.pop())
             elif time.monotonic() < deadline:
                 threading.Event().wait(_LOOK_AGAIN_S)
             else:
                 # The background thread may have ended some meanwhile.
-                lost = sum(call.take_span() is not None for call in waiting)
-                emitter.providers.lose("traces", "shutdown", lost)
+                lost = sum(task.take_span() is not None for task in waiting)
+                if emitter is not None:
+                    emitter.providers.lose("traces", "shutdown", lost)
                 return
 
     def _flush_emitters(self, deadline: float, *, with_metrics: bool = True) -> bool:
@@ -571,23 +533,23 @@ class Pipeline:
         self.broken(f"redaction:{redactor}", error)
 
 
-def _engine_of(
-    events: EventStream | None, on_outcome: Callable[[str, str], object], **parts: Any
-) -> Engine:
-    if events is None:
-        return Engine(**parts)
-    events.prepare(on_outcome)
-    # with the mappers, which few hosts need
-    from agenteval_otel.engine.forward import ForwardingEngine
+class _Answers(Origin):
+    """Counts the outcomes of answers, by agent and service."""
 
-    return ForwardingEngine(events, **parts)
+    def __init__(self, accounting: Accounting) -> None:
+        self._accounting = accounting
 
-
-def _detail_of(call: CapturedCall, outcome: str) -> str | None:
-    """Return what the metric of calls says of an outcome besides. It is None for most outcomes."""
-    if outcome == EVALUATED:
-        return call.response_form
-    return call.capture_reason if outcome == CAPTURE_FAILED else None
+    def settle(self, task: Task, outcome: str) -> None:
+        """Count the outcome, with how the answer was judged or why it was not understood."""
+        detail: str | None = None
+        if outcome == EVALUATED:
+            detail = task.response_form
+        elif outcome == CAPTURE_FAILED:
+            detail = task.capture_reason
+        if detail is None:
+            self._accounting.outcome_counts(task.agent, task.service)[outcome] += 1
+        else:
+            self._accounting.count_detail(task.agent, task.service, outcome, detail)
 
 
 def _check_forwarded(written: AgentSettings, storage: Sequence[Any] | None) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agenteval_otel.capture.build import build_input
-from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.task import Task
 from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -23,7 +22,7 @@ FEEDBACK = SamplingDecision(True, None, "feedback")
 
 
 class _Kept(NamedTuple):
-    call: CapturedCall
+    task: Task
     size_bytes: int
     until_s: float
 
@@ -40,7 +39,7 @@ class UnsampledCalls:
         settle: Counts a call that is let go, with its outcome.
     """
 
-    def __init__(self, window_s: float, settle: Callable[[CapturedCall, str], object]) -> None:
+    def __init__(self, window_s: float, settle: Callable[[Task, str], object]) -> None:
         self._window_s = window_s
         self._settle = settle
         self._reset()
@@ -55,7 +54,7 @@ class UnsampledCalls:
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._places: dict[Any, int] = {}
 
-    def keep(self, call: CapturedCall, size_bytes: int) -> None:
+    def keep(self, task: Task, size_bytes: int) -> None:
         """Keep a call whose decision says that it is not sampled. The oldest are let go if there is
         no room.
         """
@@ -63,14 +62,14 @@ class UnsampledCalls:
             self.expire()
             while not MEMORY.unsampled_calls.reserve(size_bytes):
                 if not self._kept:
-                    self._let_go(_Kept(call, 0, 0.0))
+                    self._let_go(_Kept(task, 0, 0.0))
                     return
                 self._let_go(self._remove(next(iter(self._kept))))
-            self._kept[id(call)] = _Kept(call, size_bytes, time.monotonic() + self._window_s)
-            for key in _keys(call):
-                self._places[key] = id(call)
+            self._kept[id(task)] = _Kept(task, size_bytes, time.monotonic() + self._window_s)
+            for key in _keys(task):
+                self._places[key] = id(task)
 
-    def take(self, *keys: Any) -> tuple[CapturedCall, int] | None:
+    def take(self, *keys: Any) -> tuple[Task, int] | None:
         """Return the call with one of these keys, to be evaluated, or None without one. A key is
         ``("call", id)``, the ids of trace and span, or the trace's id for its newest call.
         """
@@ -80,8 +79,8 @@ class UnsampledCalls:
             if place is None:
                 return None
             kept = self._remove(place)
-        kept.call.decision = FEEDBACK
-        return kept.call, kept.size_bytes
+        kept.task.decision = FEEDBACK
+        return kept.task, kept.size_bytes
 
     def erase(
         self,
@@ -93,24 +92,26 @@ class UnsampledCalls:
         read is removed too. Matching runs without the lock.
         """
         with self._lock:
-            every = [kept.call for kept in self._kept.values()]
+            every = [kept.task for kept in self._kept.values()]
 
-        def is_concerned(call: CapturedCall) -> bool:
+        def is_concerned(task: Task) -> bool:
             try:
-                settings: HandlerSettings = call.settings
-                value = call.input or build_input(
-                    call,
-                    on_bad_fact=lambda *_: None,
-                    capture=settings.capture,
-                    function=settings.function,
-                    user_id=user_id,
-                )
-                return erasure.concerns_input(value, call.ended_ns)
+                value = task.input
+                if value is None:
+                    assert task.call is not None
+                    value = build_input(
+                        task.call,
+                        on_bad_fact=lambda *_: None,
+                        capture=task.settings.capture,
+                        function=task.settings.function,
+                        user_id=user_id,
+                    )
+                return erasure.concerns_input(value, task.ended_ns)
             except Exception as error:
                 broken("capture", error)
                 return True
 
-        concerned = {id(call) for call in every if is_concerned(call)}
+        concerned = {id(task) for task in every if is_concerned(task)}
         with self._lock:
             places = [place for place in self._kept if place in concerned]
             for place in places:
@@ -127,19 +128,19 @@ class UnsampledCalls:
     def _remove(self, place: int) -> _Kept:
         kept = self._kept.pop(place)
         MEMORY.unsampled_calls.release(kept.size_bytes)
-        for key in _keys(kept.call):
+        for key in _keys(kept.task):
             if self._places.get(key) == place:
                 del self._places[key]
         return kept
 
     def _let_go(self, kept: _Kept) -> None:
-        assert kept.call.decision is not None
-        self._settle(kept.call, kept.call.decision.outcome)
+        assert kept.task.decision is not None
+        self._settle(kept.task, kept.task.decision.outcome)
 
 
-def _keys(call: CapturedCall) -> list[Any]:
-    span = call.span_context
+def _keys(task: Task) -> list[Any]:
+    span = task.target
     keys: list[Any] = (
         [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
     )
-    return keys if call.call_id is None else [*keys, ("call", call.call_id)]
+    return keys if task.call_id is None else [*keys, ("call", task.call_id)]

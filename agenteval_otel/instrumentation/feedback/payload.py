@@ -215,7 +215,7 @@ class OfTruth(OfAnswer):
         return from_json(text)
 
     def feedback(self) -> Feedback:
-        if default_pipeline().events is not None:
+        if default_pipeline().capabilities.take_answers:
             raise ConfigurationError(
                 "answers are evaluated in the sidecar: send it there, to POST /v1/feedback"
             )

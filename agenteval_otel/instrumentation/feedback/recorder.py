@@ -14,18 +14,20 @@ from typing import Any, Final, NamedTuple
 
 from opentelemetry.trace import SpanContext
 
-from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.config.process import current_pipeline, default_pipeline, follow
-from agenteval_otel.engine.capability import Capability, EvaluatedCall
+from agenteval_otel.engine.capability import Capability, Evaluated
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.pipeline.pending import LateTruth, PendingAnswers
+from agenteval_otel.engine.task import NOT_DRAWN, Origin, Selection, Task
 from agenteval_otel.instrumentation.feedback.answers import RecentAnswer, RecentAnswers, Seen
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY, kept_bytes
 from agenteval_otel.runtime.worker import Worker
+from agenteval_otel.semconv import EVALUATED
 from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.telemetry import Accounting
 
 _MAX_WAITING: Final = 4_096  # pieces of feedback that nothing has taken yet
 _MAX_UNJOINED: Final = 1_000  # pieces of feedback whose answer has not come
@@ -75,15 +77,27 @@ class Feedback(NamedTuple):
         return [*self.exact_ids, span and span.trace_id, *others]
 
 
+class _Said(Origin):
+    """What a person or the application says of an answer: no response, and without its outcome."""
+
+    def __init__(self, accounting: Accounting) -> None:
+        self._accounting = accounting
+
+    def settle(self, task: Task, outcome: str) -> None:
+        """Count feedback that was lost."""
+        if outcome != EVALUATED:
+            self._accounting.fail("feedback:dropped")
+
+
 class _EvaluatedAnswers(Capability):
     """Tells the recorder which answers are evaluated, behind all that keeps them."""
 
     name = "feedback"
 
-    def __init__(self, note: Callable[[EvaluatedCall], None]) -> None:
+    def __init__(self, note: Callable[[Evaluated], None]) -> None:
         self._note = note
 
-    def on_response(self, evaluated: EvaluatedCall) -> None:
+    def on_response(self, evaluated: Evaluated) -> None:
         """Let feedback be joined with the answer from now on."""
         self._note(evaluated)
 
@@ -162,20 +176,20 @@ class Recorder:
                     MEMORY.feedback.release(item[2])
         return len(concerned)
 
-    def _note(self, evaluated: EvaluatedCall) -> None:
+    def _note(self, evaluated: Evaluated) -> None:
         """Note that an answer was evaluated. It is called on the background thread."""
-        call = evaluated.call
+        task = evaluated.task
         response = evaluated.response
-        if not call.settled:
+        if evaluated.is_counted and task.select.labels is None:
             self._answers.add(
                 RecentAnswer(
-                    call.span_context,
-                    call.agent,
+                    task.target,
+                    task.agent,
                     response.response_id,
                     response.conversation_id,
-                    call.call_id,
+                    task.call_id,
                 ),
-                call.call_id if call.is_referenced else None,
+                task.call_id if task.is_referenced else None,
             )
 
     def _record(self, feedback: Feedback, size_bytes: int) -> None:
@@ -247,7 +261,7 @@ class Recorder:
             if answer.labels.isdisjoint(settings.runner.labels):  # other evaluators since a reload
                 _count("ground_truth:not_awaited")
             else:
-                pipeline.submit(*answer.call(settings, truth))
+                pipeline.submit(*answer.task(settings, truth))
         elif is_known or pending is None:
             _count("ground_truth:not_awaited")
         else:
@@ -301,22 +315,21 @@ class Recorder:
             return
         assert feedback.result is not None
         agent = feedback.agent or ""
-        call = CapturedCall(self._settings_of(pipeline, agent), agent)
-        # no call of a handler: it has no outcome
-        call.recorded = (feedback.result,)
-        call.settled = True
-        call.call_id = feedback.call_id
+        task = Task(self._settings_of(pipeline, agent), agent, _Said(pipeline.accounting))
+        task.select = Selection(results=(feedback.result,))
+        task.sampling = NOT_DRAWN
+        task.call_id = feedback.call_id
         span = feedback.span_context
-        call.span_context = span if span is not None and span.is_valid else None
+        task.target = span if span is not None and span.is_valid else None
         facts = {
             "agent": agent or None,
             "response_id": feedback.response_id,
             "conversation_id": feedback.conversation_id,
             "user_id": feedback.user_id,
         }
-        call.input = EvaluationInput(**{name: value for name, value in facts.items() if value})
-        size_bytes = _RESULT_BYTES + kept_bytes(feedback.result) + kept_bytes(call.input)
-        pipeline.submit(call, size_bytes)
+        task.input = EvaluationInput(**{name: value for name, value in facts.items() if value})
+        size_bytes = _RESULT_BYTES + kept_bytes(feedback.result) + kept_bytes(task.input)
+        pipeline.submit(task, size_bytes)
 
     def _settings_of(self, pipeline: Pipeline, agent: str) -> HandlerSettings:
         if self._settings[0] is not pipeline:

@@ -27,7 +27,7 @@ from agenteval_otel.components.http_client.client import (
     wait_before,
 )
 from agenteval_otel.errors import ConfigurationError, ModelError, StorageError
-from agenteval_otel.offline.replay.recorded import RecordedAnswer, Selection, answers_of
+from agenteval_otel.offline.replay.recorded import AnswerFilter, RecordedAnswer, answers_of
 
 LIMIT: Final = 200
 """How many traces a search asks for."""
@@ -56,7 +56,7 @@ class Backend:
     def __init__(
         self,
         url: str,
-        selection: Selection,
+        selection: AnswerFilter,
         *,
         headers: Mapping[str, str] | None = None,
         nested_agents: bool = False,

@@ -48,7 +48,7 @@ class RecordedAnswer(NamedTuple):
     call_id: str | None = None
 
 
-class Selection(NamedTuple):
+class AnswerFilter(NamedTuple):
     """Which answers are scored again; what is empty selects all.
 
     Attributes:

@@ -12,9 +12,9 @@ from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult, 
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.offline.config import EvaluationRunConfig
 from agenteval_otel.offline.replay.recorded import (
+    AnswerFilter,
     RecordedAnswer,
     RecordedSource,
-    Selection,
     completed,
 )
 from agenteval_otel.offline.replay.results_file import REPLAY, ResultsFile
@@ -63,7 +63,7 @@ class Replay:
     def __init__(
         self,
         source: RecordedSource,
-        selection: Selection,
+        selection: AnswerFilter,
         config_of: Callable[[str], EvaluationRunConfig | None],
         results: ResultsFile,
         *,

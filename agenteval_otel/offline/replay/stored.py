@@ -11,7 +11,7 @@ from typing import Final
 from agenteval_otel.components.database.target import database_at
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.offline.replay.recorded import RecordedAnswer, Scores, Selection
+from agenteval_otel.offline.replay.recorded import AnswerFilter, RecordedAnswer, Scores
 from agenteval_otel.storage.places import Query
 from agenteval_otel.storage.read import database_of
 
@@ -28,7 +28,7 @@ class StoredAnswers:
         place: An SQLite file, or the address of a database.
     """
 
-    def __init__(self, place: str, selection: Selection) -> None:
+    def __init__(self, place: str, selection: AnswerFilter) -> None:
         self.counts: Counter[str] = Counter()
         self._selection = selection
         self._at: datetime | None = None
