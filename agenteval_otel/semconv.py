@@ -153,6 +153,18 @@ JUDGE_CACHE_WRITE_TOKENS: Final = "agenteval.judge.usage.cache_write_tokens"
 JUDGE_FINGERPRINT: Final = "agenteval.judge.system_fingerprint"
 JUDGE_UNTRUSTED: Final = "agenteval.judge.untrusted"
 JUDGE_CHECK: Final = "agenteval.judge.check"
+CANARY: Final = "canary"
+"""A check of a judge against the known answers of a file."""
+REPEAT: Final = "repeat"
+"""A check against the judge's own answer to the same question."""
+POSITION: Final = "position"
+"""As `REPEAT`, with the fields of the case in the reverse order."""
+PEOPLE: Final = "people"
+"""A check against what people say of the same answer."""
+DRIFT: Final = "drift"
+"""A check of the scores against those of the reference."""
+AGREEMENTS: Final = (CANARY, REPEAT, POSITION, PEOPLE)
+"""Checks whose outcome is a share that agrees."""
 
 # Valid names of criteria: they become a part of attribute names.
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")

@@ -128,6 +128,16 @@ def test_a_package_stands_above_everything_it_imports(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_config_alone_knows_the_capabilities(file: Path) -> None:
+    """The route, the entry points and the programs name none: a further one is a folder and a line."""
+    place = "engine.capabilities."
+    if f"{name_of(file)}.".startswith((place, "config.")):
+        return
+    known = [name for name in own_imports(file) if f"{name}.".startswith(place)]
+    assert not known, f"{name_of(file)} imports {known}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_each_vendor_is_met_in_one_place(file: Path) -> None:
     """Third-party packages are imported where the table says, and nowhere else."""
     module = name_of(file)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from agenteval_otel import semconv as names
 from agenteval_otel.cli.counts import is_of, samples_of, text_from
-from agenteval_otel.engine.judge_health.settings import AGREEMENTS
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.offline.reports.figures import DASH, count_of, percent
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.text import aligned
+from agenteval_otel.semconv import AGREEMENTS
 
 DESCRIPTION = (
     "Show for each judged criterion how far its judge agrees with known answers, with itself and with people, whether "

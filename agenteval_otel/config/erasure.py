@@ -13,8 +13,8 @@ from typing import Any, Final
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.config.process import current_settings, default_pipeline, deliver
 from agenteval_otel.config.settings import Settings
+from agenteval_otel.engine.capabilities.off_peak.off_peak import erase_waiting_of
 from agenteval_otel.engine.handler import judges_of
-from agenteval_otel.engine.off_peak import erase_waiting_of
 from agenteval_otel.errors import StorageError
 from agenteval_otel.evaluators.judges.cache import erase_verdicts, erase_verdicts_of
 from agenteval_otel.storage.base import EvaluationStorageProvider

@@ -15,17 +15,14 @@ from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from agenteval_otel.capture.annotations import hashed
+from agenteval_otel.config.capabilities import capabilities_of
 from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings, enabled_by_variable
-from agenteval_otel.engine.capability import MakeCapability
-from agenteval_otel.engine.conversations import Conversations
+from agenteval_otel.engine.capabilities.judge_health import JudgeHealthSettings
 from agenteval_otel.engine.handler import prepare_models
-from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.engine.objectives import BreachSettings
-from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import Pipeline, handle_sigterm
 from agenteval_otel.engine.pipeline.exit import living, wish_for_sigterm
-from agenteval_otel.engine.pipeline.pending import PendingAnswers
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
@@ -160,7 +157,7 @@ def build(
         telemetry_off=telemetry_switched_off(os.environ),
         metric_dimensions=settings.metric_dimensions,
         user_id=str if settings.user_id == "plain" else partial(hashed, salt=settings.user_id_salt),
-        capabilities=_capabilities_of(settings, own, events),
+        capabilities=capabilities_of(settings, own, events),
         agents={
             name: agent.model_copy(update={"criteria": own.criteria_of(name)})
             for name, agent in own.agents.items()
@@ -184,39 +181,6 @@ def build(
     MEMORY.max_bytes = settings.max_waiting_bytes
     MEMORY.encoded_batches.max_bytes = MEMORY.events.max_bytes = settings.export.max_bytes
     return pipeline
-
-
-def _capabilities_of(
-    settings: Settings, own: Settings, events: EventStream | None
-) -> list[MakeCapability]:
-    """Return what makes the capabilities of a pipeline, in the order in which they hear of answers.
-
-    `own` are the settings of what is evaluated in this process. With `events`, the sidecar evaluates.
-    """
-    makers = [Conversations.made_by(settings.conversations)]
-    if events is not None:
-        from agenteval_otel.engine.forward import (
-            Forwarding,  # with the mappers, which few hosts need
-        )
-
-        makers.append(Forwarding.made_by(events))
-    makers += [
-        Objectives.made_by(ObjectiveSettings(own.breach, own.on_breach, own.on_recovery)),
-        JudgeHealth.made_by(settings.judge_health),
-    ]
-    if settings.off_peak is not None:
-        from agenteval_otel.engine.off_peak import OffPeak  # with the judges, which few hosts need
-
-        makers.append(OffPeak.made_by(settings.off_peak))
-    windows = {
-        name: agent.ground_truth_window_s
-        for name, agent in settings.agents.items()
-        if agent.ground_truth_window_s is not None
-    }
-    is_awaited = settings.ground_truth_window_s or any(windows.values())
-    if is_awaited and events is None:  # else the sidecar waits
-        makers.append(PendingAnswers.made_by(settings.ground_truth_window_s, windows))
-    return makers
 
 
 def _own_criteria(settings: Settings) -> set[str]:

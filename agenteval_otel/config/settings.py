@@ -34,12 +34,13 @@ from agenteval_otel.engine.agent_settings import (
     load_within,
 )
 from agenteval_otel.engine.aggregation import Aggregation, WeightedMean
+from agenteval_otel.engine.capabilities.judge_health import JudgeHealthSettings
+from agenteval_otel.engine.capabilities.off_peak.window import OffPeakSettings
+from agenteval_otel.engine.capability import MakeCapability, load_capabilities
 from agenteval_otel.engine.handler import check_escalation
-from agenteval_otel.engine.judge_health import JudgeHealthSettings
 from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.objectives import BreachSettings, Callback, load_callback
 from agenteval_otel.engine.pipeline import Dispatcher, PoolDispatcher
-from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.evaluators.ground_truth import GroundTruthStore
@@ -55,6 +56,7 @@ from agenteval_otel.telemetry.target import is_endpoint
 
 # A file can only name a function.
 _Callback = Annotated[Callback, WithJsonSchema({"type": "string", "pattern": "^[^:]+:[^:]+$"})]
+_Maker = Annotated[MakeCapability, WithJsonSchema({"type": "string"})]
 _Dimensions = Annotated[
     dict[str, Annotated[int, Field(ge=1, le=200)]],
     WithJsonSchema(
@@ -112,6 +114,7 @@ def _load_telemetry(part: Any) -> Any:
 
 
 _LOADERS: dict[str, Callable[[Any], Any]] = {
+    "capabilities": load_capabilities,
     "aggregation": partial(resolve, Aggregation, path="aggregation"),
     "dispatcher": partial(resolve, Dispatcher, path="dispatcher"),
     "ground_truth": load_store,
@@ -239,6 +242,8 @@ class Settings(SharedFields):
             spread of scores.
         off_peak: When evaluators with ``schedule: off_peak`` run, and where answers wait until
             then.
+        capabilities: What else hears of every answer: classes of yours or of other packages, by
+            the name of their entry point or as ``module:class``.
         sidecar: Where `agenteval-otel serve` listens, and how much it keeps.
         benchmarks: What `agenteval-otel benchmark` runs, by the benchmark's name.
     """
@@ -284,6 +289,7 @@ class Settings(SharedFields):
     calibration: str | None = None
     judge_health: JudgeHealthSettings = Field(default_factory=JudgeHealthSettings)
     off_peak: OffPeakSettings | None = None
+    capabilities: tuple[_Maker, ...] = ()
     sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
     benchmarks: dict[str, BenchmarkSettings] = Field(default_factory=dict)
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from importlib import metadata
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from agenteval_otel.capture.assembly.conversations import End
 from agenteval_otel.capture.redaction.outgoing import Redaction
+from agenteval_otel.components.loading import import_function, load_each
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import RunOutcome
+from agenteval_otel.engine.signals import Signal
 from agenteval_otel.engine.task import AnswerSampling, Task
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.sampling.key import SamplingKey
@@ -23,6 +27,7 @@ from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry import Accounting
 
 C = TypeVar("C", bound="Capability")
+ENTRY_POINTS: Final = "agenteval_otel.capabilities"
 
 
 class Evaluated(NamedTuple):
@@ -51,6 +56,7 @@ class Host(NamedTuple):
         broken: Counts and logs what breaks, by the part's name.
         key: By which units are sampled and shown.
         sampling_of: How an answer was sampled; asked once for each.
+        settings_of: Of the handler whose settings apply to an agent.
     """
 
     submit: Callable[[Task, int], bool]
@@ -59,6 +65,7 @@ class Host(NamedTuple):
     redaction: Redaction
     key: SamplingKey
     sampling_of: Callable[[Task], AnswerSampling]
+    settings_of: Callable[[str], HandlerSettings]
 
 
 class Capability:
@@ -121,6 +128,15 @@ class Capability:
     def on_response(self, evaluated: Evaluated) -> None:
         """Take note of a task whose results are emitted and are about to be stored."""
 
+    def on_signal(self, signal: Signal) -> str | None:
+        """Take what is said of an answer, and return what has become of it. Return None if it is not
+        for this capability, or waits for an answer that has not come. Any thread.
+        """
+        return None
+
+    def expire(self) -> None:
+        """Give up what has waited for too long. Any thread, about once a second."""
+
     def erase(self, erasure: Erasure) -> Mapping[str, int]:
         """Delete what waits and matches, and return how much, by what it is. Any thread. May block.
 
@@ -153,7 +169,41 @@ class Capability:
 
 
 MakeCapability: TypeAlias = Callable[[Host], Capability]
-"""Makes a capability for a pipeline."""
+"""Makes a capability for a pipeline: a function, or a class that takes the `Host` alone."""
+
+
+def load_capabilities(values: Any) -> tuple[MakeCapability, ...]:
+    """Return what makes each: it is given, or named as ``module:name`` or as an entry point.
+
+    Raises:
+        ConfigurationError: One cannot be found or called. The error has the path.
+    """
+    if not isinstance(values, list | tuple):
+        values = [values]
+    return load_each(_load_maker, values, path="capabilities")
+
+
+def _load_maker(value: Any, path: str) -> MakeCapability:
+    maker = value
+    if isinstance(value, str):
+        points = [
+            point for point in metadata.entry_points(group=ENTRY_POINTS) if point.name == value
+        ]
+        if points:
+            maker = points[0].load()
+        elif ":" in value:
+            maker = import_function(value, path=path)
+        else:
+            known = sorted(point.name for point in metadata.entry_points(group=ENTRY_POINTS))
+            raise ConfigurationError(
+                f"expected 'module:name' or an entry point of {ENTRY_POINTS} "
+                f"({', '.join(known) or 'none is installed'}), found {value[:80]!r}",
+                path=path,
+            )
+    if not callable(maker):
+        wrong = f"expected what makes a capability of a Host, found {type(maker).__name__}"
+        raise ConfigurationError(wrong, path=path)
+    return cast(MakeCapability, maker)
 
 
 class Capabilities:
@@ -168,6 +218,7 @@ class Capabilities:
     ) -> None:
         self._broken = broken
         self._members: tuple[Capability, ...] = ()
+        self._on_signal: tuple[Capability, ...] = ()
         self._on_answer: tuple[Capability, ...] = ()
         self._after_list: tuple[Capability, ...] = ()
         self._on_results: tuple[Capability, ...] = ()
@@ -185,6 +236,7 @@ class Capabilities:
         """Add one behind the others, before a handler is bound."""
         self._members = (*self._members, member)
         # Of each call only those are asked that have something to say.
+        self._on_signal = _overriding("on_signal", self._members)
         self._on_answer = _overriding("on_answer", self._members)
         self._after_list = _overriding("after_list", self._members)
         self._on_results = _overriding("on_results", self._members)
@@ -262,6 +314,24 @@ class Capabilities:
                 member.on_response(evaluated)
             except Exception as error:
                 self._broken(member.name, error)
+
+    @property
+    def hear_signals(self) -> bool:
+        """Tell whether any has a use for signals."""
+        return bool(self._on_signal)
+
+    def on_signal(self, signal: Signal) -> str | None:
+        """Pass a signal on, and return what the first that takes it has made of it."""
+        for member in self._on_signal:
+            became: str | None = self._safely(member, member.on_signal, signal)
+            if became is not None:
+                return became
+        return None
+
+    def expire(self) -> None:
+        """Have all give up what has waited for too long."""
+        for member in self._members:
+            self._safely(member, member.expire)
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
         """Have all give up what is concerned. Raises `StorageError`."""

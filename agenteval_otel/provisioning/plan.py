@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from agenteval_otel.config.capabilities import breach_of
 from agenteval_otel.engine.handler import changed_criteria, judges_of
 from agenteval_otel.engine.objectives import BreachSettings
-from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.evaluators import Evaluator, Func
@@ -147,7 +147,6 @@ class MonitoringPlan(Value):
         every other handler). A record of `calibrations` counts if it was measured on the evaluator
         as it is, and can correct.
         """
-        objectives = pipeline.capabilities.of(Objectives)
         agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled)
         agents_of: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
@@ -191,7 +190,7 @@ class MonitoringPlan(Value):
             dimensions=tuple(sorted({*(pipeline.metric_dimensions or ())} - {ENVIRONMENT})),
             has_spend_limit=any(judge.spend is not None for judge in judges),
             seen_share=min(filter(None, rates), default=1.0),
-            breach=BreachSettings() if objectives is None else objectives.settings.breach,
+            breach=breach_of(pipeline),
             drain_s=drain_s,
             time_scale=time_scale,
         )

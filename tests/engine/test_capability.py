@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agenteval_otel import monitor
-from agenteval_otel.engine.capability import Capabilities, Capability, Evaluated
+from agenteval_otel import accounting, configure, flush, monitor
+from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.capability import Capabilities, Capability, Evaluated, Host
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.signals import LateTruth, Signal, TruthSignal
+from agenteval_otel.engine.task import Task
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage.erasure import Erasure
@@ -162,3 +167,88 @@ def test_the_next_pipeline_goes_on_with_what_was_seen() -> None:
     notes: list[str] = []
     Capabilities([after, Noting("new", notes)], broken).take_over(Capabilities([before], broken))
     assert (after.words, notes, failed) == (12, [], [])
+
+
+class Reader(Capability):
+    """Takes answers over that are short, and hears of the truth of others."""
+
+    name = "reader"
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.taken: list[Task] = []
+
+    def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
+        is_short = len(evaluation_input.response_text) < 20
+        if is_short and task.take_end():
+            self.taken.append(task)
+        return not is_short
+
+    def on_signal(self, signal: Signal) -> str | None:
+        return "read" if "c-1" in signal.ids else None
+
+
+def test_an_answer_that_is_taken_over_is_neither_evaluated_nor_counted(
+    telemetry: RecordedTelemetry,
+) -> None:
+    """Its outcome is the capability's to give."""
+    configure(
+        evaluators=[ResponseHealth()],
+        storage=[telemetry.storage()],
+        sample_rate=1.0,
+        dispatcher="inline",
+        capabilities=[Reader],
+    )
+    answer = monitor(agent="shop")(lambda question: "An answer to " + question)
+    answer("you")
+    answer("somebody who asks more")
+    assert flush(10)
+    reader = default_pipeline().capabilities.of(Reader)
+    assert reader is not None
+    (task,) = reader.taken
+    assert (len(telemetry.events()), accounting()["evaluated"]) == (1, 1)
+    task.origin.settle(task, "evaluated")
+    assert accounting()["evaluated"] == 2
+
+
+def test_a_signal_goes_to_the_first_that_takes_it() -> None:
+    """Without any that hears signals there is nothing to wait for."""
+    truth = LateTruth("Paris", None, b"")
+    reader = Reader(host=None)  # type: ignore[arg-type]
+    heard = Capabilities([CountWords(), reader], lambda name, error: None)
+    assert heard.hear_signals
+    assert heard.on_signal(TruthSignal(["c-1"], truth)) == "read"
+    assert heard.on_signal(TruthSignal(["c-2"], truth)) is None
+    assert not Capabilities([CountWords()], lambda name, error: None).hear_signals
+
+
+@pytest.mark.parametrize("name", ["word_reader", "tests.engine.test_capability:Reader"])
+def test_settings_name_a_capability(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the entry point of an installed package, or as ``module:class``."""
+    installed = tmp_path / "reader-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: reader\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text(
+        "[agenteval_otel.capabilities]\nword_reader = tests.engine.test_capability:Reader\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = tmp_path / "agenteval.yaml"
+    settings.write_text(f"capabilities: ['{name}']\n")
+    configure(settings)
+    assert default_pipeline().capabilities.of(Reader) is not None
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("no_such", r"capabilities\[0\].*entry point of agenteval_otel.capabilities"),
+        ("no.such:Thing", r"capabilities\[0\].*cannot be imported"),
+        (7, r"capabilities\[0\].*found int"),
+    ],
+)
+def test_a_capability_that_cannot_be_made_is_refused(value: Any, words: str) -> None:
+    """With the place, and what could stand there."""
+    with pytest.raises(ConfigurationError, match=words):
+        configure(capabilities=[value])

@@ -16,7 +16,7 @@ import pytest
 from agenteval_otel import EvaluationInput, Settings, annotate, monitor
 from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.config.process import build
-from agenteval_otel.engine.conversations import Conversations
+from agenteval_otel.engine.capabilities.conversations import Conversations
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import FEEDBACK
 from agenteval_otel.engine.task import Origin, Task

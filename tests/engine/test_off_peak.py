@@ -19,9 +19,9 @@ import pytest
 
 from agenteval_otel import annotate, configure, erase, flush, monitor, shutdown
 from agenteval_otel.config import default_pipeline
-from agenteval_otel.engine.off_peak import OffPeak
+from agenteval_otel.engine.capabilities.off_peak.off_peak import OffPeak
+from agenteval_otel.engine.capabilities.off_peak.window import OffPeakSettings
 from agenteval_otel.engine.task import Task
-from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL
 from agenteval_otel.testing import RecordedTelemetry
@@ -207,7 +207,7 @@ CHILD = """
         evaluators=["ResponseHealth", {"type": "Contains", "substrings": ["days"], "schedule": "off_peak"}],
         telemetry={"content": "span_and_event"},
     )
-    from agenteval_otel.engine.off_peak import OffPeak
+    from agenteval_otel.engine.capabilities.off_peak.off_peak import OffPeak
 
     off_peak = default_pipeline().capabilities.of(OffPeak)
     off_peak.clock = lambda: datetime(2026, 7, 1, hour % 24, tzinfo=ZoneInfo("UTC")).timestamp() + hour // 24 * 86_400

@@ -16,7 +16,7 @@ import pytest
 
 from agenteval_otel import configure, flush, monitor
 from agenteval_otel.config import default_pipeline
-from agenteval_otel.engine.off_peak import OffPeak
+from agenteval_otel.engine.capabilities.off_peak.off_peak import OffPeak
 from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
 from tests.engine.test_off_peak import NOON, Clock, counts, names, waiting
 

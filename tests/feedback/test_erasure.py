@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agenteval_otel import annotate, configure, erase, flush, monitor, record_feedback
 from agenteval_otel.config import default_pipeline
-from agenteval_otel.engine.conversations import Conversations
+from agenteval_otel.engine.capabilities.conversations import Conversations
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.testing import RecordedTelemetry

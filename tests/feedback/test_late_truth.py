@@ -23,7 +23,7 @@ from agenteval_otel import (
     shutdown,
 )
 from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.engine.pipeline.pending import PendingAnswers
+from agenteval_otel.engine.capabilities.late_truth import PendingAnswers
 from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import ExactMatch, LexicalSimilarity, ResponseHealth, TrajectoryMatch
 from agenteval_otel.instrumentation.feedback import recorder

@@ -9,10 +9,13 @@ import pytest
 
 from agenteval_otel.config.process import build
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.engine.judge_health import JudgeHealthSettings
-from agenteval_otel.engine.judge_health.canaries import read_canaries
-from agenteval_otel.engine.judge_health.references import read_references, write_references
-from agenteval_otel.engine.judge_health.scores import counts_of
+from agenteval_otel.engine.capabilities.judge_health import JudgeHealthSettings
+from agenteval_otel.engine.capabilities.judge_health.canaries import read_canaries
+from agenteval_otel.engine.capabilities.judge_health.references import (
+    read_references,
+    write_references,
+)
+from agenteval_otel.engine.capabilities.judge_health.scores import counts_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.testing import ScriptedJudge

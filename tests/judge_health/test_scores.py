@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.engine.judge_health.scores import ScoreWindow, counts_of, drift_of, ranks
+from agenteval_otel.engine.capabilities.judge_health.scores import (
+    ScoreWindow,
+    counts_of,
+    drift_of,
+    ranks,
+)
 
 SIZE = 500
 SCORES = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -15,7 +15,7 @@ import pytest
 
 from agenteval_otel import configure, evaluation_reference, flush, monitor, record_feedback, semconv
 from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.engine.judge_health import JudgeHealth
+from agenteval_otel.engine.capabilities.judge_health import JudgeHealth
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges import OpenAICompatibleJudge
 from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry

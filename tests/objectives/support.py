@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from agenteval_otel import monitor
+from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing
 from agenteval_otel.engine.objectives.track import ObjectiveVerdict, Track
-from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import CriterionEvaluator

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agenteval_otel.engine.capabilities.objectives.watch import Objectives
 from agenteval_otel.engine.objectives import BreachSettings, Objective
 from agenteval_otel.engine.objectives.simulation import (
     ParallelLast,
@@ -21,7 +22,6 @@ from agenteval_otel.engine.objectives.simulation import (
     verdicts_to_alarm,
 )
 from agenteval_otel.engine.objectives.track import LastVerdicts, ObjectiveVerdict, Track
-from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.intervals import estimate_of
 from agenteval_otel.testing import RecordedTelemetry

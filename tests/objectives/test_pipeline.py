@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from agenteval_otel.engine.agent_settings import AgentSettings
+from agenteval_otel.engine.capabilities.objectives.watch import Objectives
 from agenteval_otel.engine.objectives import BreachSettings, Objective, ObjectiveCrossing
-from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationCriteria

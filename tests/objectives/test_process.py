@@ -11,8 +11,8 @@ import pytest
 
 from agenteval_otel import configure, disable, enable, flush, monitor
 from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.capabilities.objectives.watch import Objectives
 from agenteval_otel.engine.objectives import BreachSettings
-from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.testing import RecordedTelemetry
 from tests.objectives.support import QUICK, Good, Kept
@@ -85,7 +85,7 @@ def test_disabled_and_enabled_again(telemetry: RecordedTelemetry) -> None:
 FORKS = """
     import os, sys
     from agenteval_otel import configure, flush, monitor, shutdown
-    from agenteval_otel.engine.objectives.watch import Objectives
+    from agenteval_otel.engine.capabilities.objectives.watch import Objectives
     from agenteval_otel.engine.objectives import BreachSettings
     from agenteval_otel.config import default_pipeline
 

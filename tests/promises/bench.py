@@ -8,9 +8,9 @@ import math
 from typing import Any
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
+from agenteval_otel.engine.capabilities.judge_health import JudgeHealth, JudgeHealthSettings
+from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.load_shedding import LoadSheddingSettings
-from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
 from agenteval_otel.models import EvaluationResult

@@ -17,7 +17,7 @@ from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.cli import main
 from agenteval_otel.config.process import build
 from agenteval_otel.config.settings import Settings
-from agenteval_otel.engine.conversations import Conversations
+from agenteval_otel.engine.capabilities.conversations import Conversations
 from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import (
     ExactMatch,

@@ -8,8 +8,8 @@ from typing import Any
 from opentelemetry import trace
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
-from agenteval_otel.engine.objectives.watch import Objectives, ObjectiveSettings
+from agenteval_otel.engine.capabilities.judge_health import JudgeHealth, JudgeHealthSettings
+from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS

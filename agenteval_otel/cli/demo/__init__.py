@@ -27,9 +27,8 @@ from agenteval_otel.cli.demo.screen import (
 )
 from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
-from agenteval_otel.engine.judge_health import JudgeHealth, JudgeHealthSettings
+from agenteval_otel.config.capabilities import watches
 from agenteval_otel.engine.load_shedding import LoadSheddingSettings
-from agenteval_otel.engine.objectives.watch import Objectives
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.value import copy_with
@@ -169,10 +168,7 @@ def _run(
         **parts,
         storage=(scores, *stored),
         telemetry=telemetry,
-        capabilities=(
-            Objectives.made_by(scores.objectives),
-            JudgeHealth.made_by(JudgeHealthSettings()),
-        ),
+        capabilities=watches(scores.breach, on_breach=scores.on_breach),
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )
     show = DemoRun(

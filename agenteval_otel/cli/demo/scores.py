@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from agenteval_otel import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.engine.objectives import BreachSettings, ObjectiveCrossing
-from agenteval_otel.engine.objectives.watch import ObjectiveSettings
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth, RuleBased
 from agenteval_otel.models import AggregatedEvaluationResult
@@ -113,7 +112,7 @@ class Scores:
         self, criteria: Sequence[EvaluationCriteria], breach: BreachSettings | None = None
     ) -> None:
         self.totals = Totals(criteria)
-        self.objectives = ObjectiveSettings(breach=breach or _BREACH, on_breach=self.on_breach)
+        self.breach = breach or _BREACH
         self.breaches: dict[str, ObjectiveCrossing] = {}
         self.failing_trace: str | None = None
         self._verdicts: dict[str, deque[DemoVerdict]] = defaultdict(

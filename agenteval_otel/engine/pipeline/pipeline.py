@@ -181,6 +181,7 @@ class Pipeline:
             self.redaction,
             self.sampled.key,
             lambda task: self.sampled.of(task, self.load_shedder.keep),
+            lambda agent: self.handler(self.handler_of(agent)),
         )
         self.capabilities = Capabilities((make(host) for make in capabilities), self.broken)
         self.answers = _Answers(self.accounting)

@@ -17,7 +17,7 @@ from agenteval_otel.capture.reference import Reference, read_reference
 from agenteval_otel.capture.text import clean
 from agenteval_otel.components.explained import ComponentError, FrozenSettings
 from agenteval_otel.config.process import default_pipeline
-from agenteval_otel.engine.pipeline.pending import LateTruth
+from agenteval_otel.engine.signals import LateTruth
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import EvaluatorKind, result_of
 from agenteval_otel.instrumentation.feedback.recorder import Feedback

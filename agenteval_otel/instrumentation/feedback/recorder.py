@@ -18,7 +18,7 @@ from agenteval_otel.config.process import current_pipeline, default_pipeline, fo
 from agenteval_otel.engine.capability import Capability, Evaluated
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.pipeline import Pipeline
-from agenteval_otel.engine.pipeline.pending import LateTruth, PendingAnswers
+from agenteval_otel.engine.signals import USED, LateTruth, TruthSignal
 from agenteval_otel.engine.task import NOT_DRAWN, Origin, Selection, Task
 from agenteval_otel.instrumentation.feedback.answers import RecentAnswer, RecentAnswers, Seen
 from agenteval_otel.models import EvaluationInput, EvaluationResult
@@ -251,21 +251,12 @@ class Recorder:
         """Tell whether a ground truth is over. It went to the answer that waited for it, or cannot
         go to any.
         """
-        pipeline = default_pipeline()
-        pending = pipeline.capabilities.of(PendingAnswers)
-        answer = None if pending is None else pending.take(self._ids_of(feedback), truth)
-        if isinstance(answer, str):
-            _count(f"ground_truth:{answer}")
-        elif answer is not None:
-            settings = answer.settings or self._settings_of(pipeline, answer.agent)
-            if answer.labels.isdisjoint(settings.runner.labels):  # other evaluators since a reload
-                _count("ground_truth:not_awaited")
-            else:
-                pipeline.submit(*answer.task(settings, truth))
-        elif is_known or pending is None:
-            _count("ground_truth:not_awaited")
-        else:
+        capabilities = default_pipeline().capabilities
+        became = capabilities.on_signal(TruthSignal(self._ids_of(feedback), truth))
+        if became is None and not is_known and capabilities.hear_signals:
             return False
+        if became != USED:
+            _count(f"ground_truth:{became or 'not_awaited'}")
         return True
 
     def _give_up(self, feedback: Feedback) -> None:
@@ -293,9 +284,7 @@ class Recorder:
         try:
             if (kept := default_pipeline().unsampled_calls) is not None:
                 kept.expire()
-            pending = default_pipeline().capabilities.of(PendingAnswers)
-            if pending is not None:
-                pending.expire()
+            default_pipeline().capabilities.expire()
             waiting, self._unjoined = self._unjoined, deque()
             for until_s, feedback, size_bytes in waiting:
                 if not self._joined(feedback):

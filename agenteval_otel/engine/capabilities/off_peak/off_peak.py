@@ -17,19 +17,19 @@ from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
 from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.components.database.sqlite_store import SqliteStore, erasing
-from agenteval_otel.engine.capability import Capability, Evaluated, Host, MakeCapability
-from agenteval_otel.engine.handler import HandlerSettings, check_off_peak, judges_of
-from agenteval_otel.engine.off_peak_batches import (
+from agenteval_otel.engine.capabilities.off_peak.batches import (
     FORGET,
     READY,
     Batches,
     answers_of,
     note_questions,
 )
-from agenteval_otel.engine.off_peak_batches import SCHEMA as BATCH_SCHEMA
+from agenteval_otel.engine.capabilities.off_peak.batches import SCHEMA as BATCH_SCHEMA
+from agenteval_otel.engine.capabilities.off_peak.window import OffPeakSettings
+from agenteval_otel.engine.capability import Capability, Evaluated, Host, MakeCapability
+from agenteval_otel.engine.handler import HandlerSettings, check_off_peak, judges_of
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.engine.task import AnswerSampling, Origin, Selection, Task
-from agenteval_otel.engine.window import OffPeakSettings
 from agenteval_otel.errors import StorageError
 from agenteval_otel.evaluators.judges.batches import BatchAnswers
 from agenteval_otel.models import EvaluationInput

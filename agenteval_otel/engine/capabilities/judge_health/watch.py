@@ -14,20 +14,17 @@ from typing import Any, Final, NamedTuple
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.redaction.outgoing import Redaction
+from agenteval_otel.engine.capabilities.judge_health.canaries import Canary, read_canaries
+from agenteval_otel.engine.capabilities.judge_health.pairs import Change, JudgedCriterion, agree
+from agenteval_otel.engine.capabilities.judge_health.references import (
+    Key,
+    read_references,
+    write_references,
+)
+from agenteval_otel.engine.capabilities.judge_health.scores import Counts, ScoreWindow
+from agenteval_otel.engine.capabilities.judge_health.settings import JudgeHealthSettings
 from agenteval_otel.engine.capability import Capability, Evaluated, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.judge_health.canaries import Canary, read_canaries
-from agenteval_otel.engine.judge_health.pairs import Change, JudgedCriterion, agree
-from agenteval_otel.engine.judge_health.references import Key, read_references, write_references
-from agenteval_otel.engine.judge_health.scores import Counts, ScoreWindow
-from agenteval_otel.engine.judge_health.settings import (
-    CANARY,
-    PEOPLE,
-    POSITION,
-    REPEAT,
-    Check,
-    JudgeHealthSettings,
-)
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import find_criterion, result_of
@@ -41,6 +38,7 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import EvaluationThread
 from agenteval_otel.runtime.worker import Worker, new_loop
 from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
+from agenteval_otel.semconv import CANARY, PEOPLE, POSITION, REPEAT
 from agenteval_otel.telemetry.accounting import Labels
 from agenteval_otel.telemetry.emitter import Emitter
 from agenteval_otel.telemetry.spans import attach_marked
@@ -118,7 +116,7 @@ class JudgeHealth(Capability):
         self._by_judge: dict[Span, dict[str, EvaluationResult]] = {}
         self._by_people: dict[Span, dict[str, EvaluationResult]] = {}
         self._models: dict[str, dict[str, None]] = {}
-        self.checks: dict[tuple[Check, str], int] = {}
+        self.checks: dict[tuple[str, str], int] = {}
         self.changes: dict[str, int] = {}
         self._next_round = -1.0
         self._repeats = 0
@@ -361,7 +359,7 @@ class JudgeHealth(Capability):
     # --- comparisons, on either thread
     # -------------------------------------------------------------------------------
 
-    def _compare(self, check: Check, result: EvaluationResult, other: EvaluationResult) -> None:
+    def _compare(self, check: str, result: EvaluationResult, other: EvaluationResult) -> None:
         """Compare a judge's result with another opinion of the same. A failure is not compared."""
         agrees = (
             agree(result, other, self.settings.tolerance) if result.status == "scored" else None
@@ -381,7 +379,7 @@ class JudgeHealth(Capability):
         if judged is not None:
             self._report(judged, change)
 
-    def _count(self, check: Check, outcome: str, number: int = 1) -> None:
+    def _count(self, check: str, outcome: str, number: int = 1) -> None:
         self.checks[check, outcome] = self.checks.get((check, outcome), 0) + number
 
     def _report(self, judged: JudgedCriterion, change: Change | None) -> None:
@@ -464,7 +462,7 @@ class JudgeHealth(Capability):
 
     async def _ask(
         self,
-        check: Check,
+        check: str,
         evaluator: Any,
         evaluation_input: EvaluationInput,
         watched: Sequence[Watched],

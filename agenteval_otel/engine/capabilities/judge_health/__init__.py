@@ -2,7 +2,7 @@
 people and scores.
 """
 
-from agenteval_otel.engine.judge_health.settings import JudgeHealthSettings
-from agenteval_otel.engine.judge_health.watch import JudgeHealth
+from agenteval_otel.engine.capabilities.judge_health.settings import JudgeHealthSettings
+from agenteval_otel.engine.capabilities.judge_health.watch import JudgeHealth
 
 __all__ = ["JudgeHealth", "JudgeHealthSettings"]

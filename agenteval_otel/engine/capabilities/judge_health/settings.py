@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from agenteval_otel.components.explained import IS_FILE, FriendlyErrors
-
-Check = str
-CANARY: Final = "canary"
-"""Against the known answers of the file."""
-REPEAT: Final = "repeat"
-"""Against the judge's own answer to the same question."""
-POSITION: Final = "position"
-"""As `REPEAT`, with the fields of the case in the reverse order."""
-PEOPLE: Final = "people"
-"""Against what people say of the same answer."""
-DRIFT: Final = "drift"
-"""The scores against those of the reference."""
-AGREEMENTS: Final = (CANARY, REPEAT, POSITION, PEOPLE)
+from agenteval_otel.semconv import CANARY, PEOPLE
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -79,7 +67,7 @@ class JudgeHealthSettings(BaseModel, metaclass=FriendlyErrors):
         """Tell whether judges are asked anything on top."""
         return self.canaries is not None or self.repeat_share > 0.0
 
-    def least(self, check: Check) -> float:
+    def least(self, check: str) -> float:
         """Return the agreement that a check demands."""
         shares = {CANARY: self.canary_agreement, PEOPLE: self.human_agreement}
         return shares.get(check, self.repeat_agreement)

@@ -7,8 +7,8 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from agenteval_otel.engine.judge_health.scores import Counts, ScoreWindow
-from agenteval_otel.engine.judge_health.settings import CANARY, DRIFT, Check, JudgeHealthSettings
+from agenteval_otel.engine.capabilities.judge_health.scores import Counts, ScoreWindow
+from agenteval_otel.engine.capabilities.judge_health.settings import JudgeHealthSettings
 from agenteval_otel.engine.objectives.track import (
     BreachSettings,
     LastVerdicts,
@@ -16,6 +16,7 @@ from agenteval_otel.engine.objectives.track import (
     Track,
 )
 from agenteval_otel.models import EvaluationResult
+from agenteval_otel.semconv import CANARY, DRIFT
 
 _RECOVER_AFTER = 50
 _LOOK_EVERY = 50
@@ -28,7 +29,7 @@ class Change(NamedTuple):
     drift.
     """
 
-    check: Check
+    check: str
     distrusts: bool
     value: float
 
@@ -51,18 +52,18 @@ class JudgedCriterion:
         self.version = version
         self._settings = settings
         self.scores = ScoreWindow(settings.window, reference)
-        self.agreement: dict[Check, LastVerdicts] = {}
-        self.states: dict[Check, bool] = {}
+        self.agreement: dict[str, LastVerdicts] = {}
+        self.states: dict[str, bool] = {}
         """Whether each check distrusts it; checks that never did are missing."""
-        self._tracks: dict[Check, Track] = {}
-        self._compared: dict[Check, int] = {}
+        self._tracks: dict[str, Track] = {}
+        self._compared: dict[str, int] = {}
         self._scored = 0
 
     @property
     def is_trusted(self) -> bool:
         return not any(self.states.values())
 
-    def compare(self, check: Check, agrees: bool) -> Change | None:
+    def compare(self, check: str, agrees: bool) -> Change | None:
         """Add a comparison, and return the change that it causes."""
         if check not in self._tracks:
             breach = BreachSettings(
@@ -104,7 +105,7 @@ class JudgedCriterion:
     def _is_cleared(self) -> bool:
         return self._compared.get(CANARY, 0) >= _ENOUGH and not self.states.get(CANARY, False)
 
-    def _changed(self, check: Check, distrusts: bool, value: float) -> Change:
+    def _changed(self, check: str, distrusts: bool, value: float) -> Change:
         self.states[check] = distrusts
         return Change(check, distrusts, value)
 

@@ -8,12 +8,13 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from agenteval_otel.capture.assembly.conversations import packed, unpacked
 from agenteval_otel.engine.capability import Capability, Evaluated, Host, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import RunOutcome
+from agenteval_otel.engine.signals import USED, LateTruth, Signal
 from agenteval_otel.engine.task import AnswerSampling, Origin, Selection, Task
 from agenteval_otel.evaluators.ground_truth.index import NormalizedQuery
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput
@@ -28,20 +29,6 @@ from agenteval_otel.telemetry import Accounting
 _ANSWER_BYTES: Final = 1_536  # beside its fields
 _TASK_BYTES: Final = 2_048
 _MAX_JOINED: Final = 30_000  # ids of answers that have their truth: about 10,000 answers
-
-
-class LateTruth(NamedTuple):
-    """A ground truth that came after its answer.
-
-    Attributes:
-        answer: What a right response says.
-        prompt: The question that it answers, where that is known.
-        digest: Of the answer, to tell the same from another one.
-    """
-
-    answer: Any
-    prompt: str | None
-    digest: bytes
 
 
 class PendingAnswer(Origin):
@@ -168,8 +155,11 @@ class PendingAnswers(Capability):
     ) -> None:
         self._window_s = window_s
         self._by_agent = by_agent
+        self._host = host
         self._accounting = host.accounting
         self._broken = host.broken
+        # of agents whose answers another pipeline has left
+        self._settings: dict[str, HandlerSettings] = {}
         self._reset()
         reset_in_child(self._reset)
 
@@ -194,13 +184,31 @@ class PendingAnswers(Capability):
         if evaluated.is_counted and task.select.labels is None:
             self.keep(task, evaluated.input, evaluated.outcome, evaluated.sampling)
 
+    def on_signal(self, signal: Signal) -> str | None:
+        """Evaluate what waited for a ground truth, and return what has become of the truth: `USED`,
+        ``not_awaited`` or a reason of `take`. Return None if no answer waits for it.
+        """
+        answer = self.take(signal.ids, signal.truth)
+        if answer is None or isinstance(answer, str):
+            return answer
+        settings = answer.settings or self._settings_of(answer.agent)
+        if answer.labels.isdisjoint(settings.runner.labels):  # other evaluators since a reload
+            return "not_awaited"
+        self._host.submit(*answer.task(settings, signal.truth))
+        return USED
+
+    def _settings_of(self, agent: str) -> HandlerSettings:
+        if agent not in self._settings:
+            self._settings[agent] = self._host.settings_of(agent)
+        return self._settings[agent]
+
     def retire(self) -> None:
         """Let the answers go that no other pipeline took over."""
-        self.expire(all_of_them=True)
+        self._let_go(all_of_them=True)
 
     def close(self, timeout_s: float) -> bool:
         """Let all answers go. Returns True: each has its outcome."""
-        self.expire(all_of_them=True)
+        self._let_go(all_of_them=True)
         return True
 
     def keep(
@@ -241,7 +249,7 @@ class PendingAnswers(Capability):
                 self._count("no_room")
             self._add(answer, window_s)
             if self._is_closed:
-                self.expire(all_of_them=True)
+                self._let_go(all_of_them=True)
         return None
 
     def take(self, keys: Iterable[Any], truth: LateTruth) -> PendingAnswer | str | None:
@@ -266,8 +274,11 @@ class PendingAnswers(Capability):
                 self._joined.popitem(last=False)
             return answer
 
-    def expire(self, *, all_of_them: bool = False) -> None:
+    def expire(self) -> None:
         """Let the answers go whose time is over."""
+        self._let_go()
+
+    def _let_go(self, *, all_of_them: bool = False) -> None:
         now_s = time.monotonic()
         with self._lock:
             self._is_closed |= all_of_them

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from agenteval_otel.engine.judge_health.scores import BINS, Counts
+from agenteval_otel.engine.capabilities.judge_health.scores import BINS, Counts
 from agenteval_otel.errors import ConfigurationError
 
 Key = tuple[str, str, str | None]

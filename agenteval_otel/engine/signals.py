@@ -1,0 +1,38 @@
+"""Signals: what is said of answers that may be evaluated already. Sources pass them to capabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, Final, NamedTuple
+
+USED: Final = "used"
+"""What has become of a signal that found its answer."""
+
+
+class LateTruth(NamedTuple):
+    """A ground truth that came after its answer.
+
+    Attributes:
+        answer: What a right response says.
+        prompt: The question that it answers, where that is known.
+        digest: Of the answer, to tell the same from another one.
+    """
+
+    answer: Any
+    prompt: str | None
+    digest: bytes
+
+
+class TruthSignal(NamedTuple):
+    """A ground truth, with what leads to its answer.
+
+    Attributes:
+        ids: Ids of the answer, the most exact first.
+    """
+
+    ids: Sequence[Hashable]
+    truth: LateTruth
+
+
+Signal = TruthSignal
+"""What capabilities hear of; a further kind becomes a further type."""
