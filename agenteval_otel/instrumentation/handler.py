@@ -141,7 +141,7 @@ class Handler:
             span_context: Any = None if span is None else span.get_span_context()
             if sampling.by_key and type(span_context) is PLAIN and span_context[5]:
                 # As `SamplingKey.of_trace` has it: a call costs as much as the arithmetic. By
-                # place, because two properties cost more.
+                # place: the two properties take 95 ns instead of 29, a sixth of an unsampled call.
                 product = (span_context[0] ^ sampling.mask) * sampling.first
                 randomness = (product ^ product >> 96) * sampling.second >> 64 & LOW_64
             else:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Done, Taken
+from agenteval_otel.engine.task import Task
 from agenteval_otel.runtime.loop import LoopThread
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
 from agenteval_otel.runtime.worker import Worker, settle
@@ -21,13 +22,13 @@ from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 MAX_THREADS = 8
 _MAX_WAITING = 10_000
 _IDLE_S = 5.0
-Process = Callable[[Sequence[Any], Done, Callable[[], None]], None]
-"""Evaluates a list of captured calls: `done` takes each, once. Between two steps it calls the third
+Process = Callable[[Sequence[Task], Done, Callable[[], None]], None]
+"""Evaluates a list of tasks: `done` takes each, once. Between two steps it calls the third
 argument, which lets other threads have the interpreter, and may raise to end a thread that another
 one has replaced.
 """
-Settle = Callable[[Any, str], None]
-"""Takes the outcome of a captured call, exactly once for each; must not block."""
+Settle = Callable[[Task, str], None]
+"""Takes the outcome of a task, exactly once for each; must not block."""
 
 
 class Stall(Protocol):
@@ -36,8 +37,8 @@ class Stall(Protocol):
     def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
         """Find, log and move what holds the thread for so long. Return it if it is an evaluator."""
 
-    def take_over(self, call: Any, blamed: Any, held_s: float) -> Taken:
-        """Say who goes on with a call that was under way. For the next thread, make it ready to be
+    def take_over(self, task: Task, blamed: Any, held_s: float) -> Taken:
+        """Say who goes on with a task that was under way. For the next thread, make it ready to be
         processed again.
         """
 
@@ -61,8 +62,8 @@ class Dispatcher(Component, contract="dispatcher"):
         """
         raise NotImplementedError
 
-    def submit(self, call: Any, size_bytes: int) -> bool:
-        """Take a call, on the caller's thread, without blocking. Return False if it was dropped
+    def submit(self, task: Task, size_bytes: int) -> bool:
+        """Take a task, on the caller's thread, without blocking. Return False if it was dropped
         (and settled as such).
         """
         raise NotImplementedError
@@ -101,12 +102,12 @@ class InlineDispatcher(Dispatcher, type="inline"):
     def start(self, process: Process, settle: Settle, **_: Any) -> None:
         self._parts.update(process=process, settle=settle)
 
-    def submit(self, call: Any, size_bytes: int) -> bool:
+    def submit(self, task: Task, size_bytes: int) -> bool:
         settle: Settle = self._parts["settle"]
         if self._parts["closed"]:
-            settle(call, DROPPED_SHUTDOWN)
+            settle(task, DROPPED_SHUTDOWN)
             return False
-        settle(call, _outcome_of(self._parts["process"], call))
+        settle(task, _outcome_of(self._parts["process"], task))
         return True
 
     def flush(self, timeout_s: float) -> bool:
@@ -117,15 +118,15 @@ class InlineDispatcher(Dispatcher, type="inline"):
         return True
 
 
-def _outcome_of(process: Process, call: Any) -> str:
-    """Process a call in an empty context, on the one loop of inline evaluations."""
+def _outcome_of(process: Process, task: Task) -> str:
+    """Process a task in an empty context, on the one loop of inline evaluations."""
 
     async def processed() -> str:
         # Inside of the task: an exception that cannot even be shown would keep the runner from
         # cleaning up.
         outcomes: list[str | Awaitable[str]] = []
         try:
-            process([call], lambda _, outcome: outcomes.append(outcome), lambda: None)
+            process([task], lambda _, outcome: outcomes.append(outcome), lambda: None)
             return outcomes[0] if isinstance(outcomes[0], str) else await outcomes[0]
         except Exception:
             return PIPELINE_FAILED
@@ -162,15 +163,15 @@ _INLINE_LOOP: Final = LoopThread(
 
 
 def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:
-    """Return the processing of lists whose calls have nothing to do with each other."""
+    """Return the processing of lists whose tasks have nothing to do with each other."""
 
-    def processed(calls: Sequence[Any], done: Done, pause: Callable[[], None]) -> None:
-        for call in calls:
+    def processed(tasks: Sequence[Any], done: Done, pause: Callable[[], None]) -> None:
+        for task in tasks:
             try:
-                outcome = process(call)
+                outcome = process(task)
             except BaseException:
                 outcome = PIPELINE_FAILED
-            done(call, outcome)
+            done(task, outcome)
             pause()
 
     return processed

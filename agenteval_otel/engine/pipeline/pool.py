@@ -18,6 +18,7 @@ from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Taken
 from agenteval_otel.engine.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry
 from agenteval_otel.engine.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
+from agenteval_otel.engine.task import Task
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -61,11 +62,24 @@ class PoolDispatcher(Dispatcher, type="pool"):
         state = "closed" if pool.closed else "open"
         return f"<PoolDispatcher {state} items={len(pool.entries)} bytes={pool.bytes}/{self.max_bytes}>"
 
-    def start(self, process: Process, settle: Settle, **hooks: Any) -> None:
-        vars(self._pool).update(process=process, settle=settle, **hooks)
+    def start(
+        self,
+        process: Process,
+        settle: Settle,
+        *,
+        has_room: Callable[[], bool] = lambda: True,
+        on_work: Callable[[int, float], None] = lambda calls, seconds: None,
+        on_stall: Stall | None = None,
+    ) -> None:
+        pool = self._pool
+        pool.process = process
+        pool.settle = settle
+        pool.has_room = has_room
+        pool.on_work = on_work
+        pool.on_stall = on_stall
 
-    def submit(self, call: object, size_bytes: int) -> bool:
-        return self._pool.submit(call, size_bytes)
+    def submit(self, task: Task, size_bytes: int) -> bool:
+        return self._pool.submit(task, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:
         return self._pool.flush(timeout_s)
@@ -94,7 +108,7 @@ class _Pool:
         self._max_items = settings.max_items
         self._max_bytes = settings.max_bytes
         self.process: Process | None = None
-        self.settle: Settle = lambda call, outcome: None
+        self.settle: Settle = lambda task, outcome: None
         self.has_room: Callable[[], bool] = lambda: True
         self.on_work: Callable[[int, float], None] = lambda calls, seconds: None
         self.on_stall: Stall | None = None
@@ -121,15 +135,15 @@ class _Pool:
         self.not_before = 0.0
         self.bytes = 0
 
-    def submit(self, call: object, size_bytes: int) -> bool:
+    def submit(self, task: Task, size_bytes: int) -> bool:
         if self.closed:
-            self.settle(call, DROPPED_SHUTDOWN)
+            self.settle(task, DROPPED_SHUTDOWN)
             return False
         full = len(self.entries) >= self._max_items or self.bytes + size_bytes > self._max_bytes
         if full or not self._memory.reserve(size_bytes):
-            self.settle(call, DROPPED_QUEUE_FULL)
+            self.settle(task, DROPPED_QUEUE_FULL)
             return False
-        entry = (call, size_bytes)
+        entry = (task, size_bytes)
         self.entries[id(entry)] = entry
         self.bytes += size_bytes
         self.queue.append(entry)
@@ -153,8 +167,8 @@ class _Pool:
             return False  # an evaluator that waits for itself
         flush = _Flush(self.entries)
         self._flushes.append(flush)
-        still_open = {id(call) for call, _ in list(self.entries.values())}
-        flush.settled(*flush.open_calls - still_open)  # before the flush was in the list
+        still_open = {id(task) for task, _ in list(self.entries.values())}
+        flush.settled(*flush.open_tasks - still_open)  # before the flush was in the list
         if self.queue and self.thread is None:
             self.start_thread()
         if (thread := self.thread) is not None:
@@ -187,16 +201,16 @@ class _Pool:
         return not lost
 
     def close(self, entry: Entry, outcome: str) -> bool:
-        """Settle a call. Return False if that was done before."""
-        # Popping from a dictionary is atomic: of two threads that settle a call, only one succeeds.
+        """Settle a task. Return False if that was done before."""
+        # Popping from a dictionary is atomic: of two threads that settle a task, only one succeeds.
         if self.entries.pop(id(entry), None) is None:
             return False
-        call, size_bytes = entry
+        task, size_bytes = entry
         self.bytes -= size_bytes
         self._memory.release(size_bytes)
-        self.settle(call, outcome)
+        self.settle(task, outcome)
         for flush in list(self._flushes):
-            flush.settled(id(call))
+            flush.settled(id(task))
         return True
 
     def start_thread(self) -> bool:
@@ -298,15 +312,15 @@ class _Pool:
 
 
 class _Flush:
-    """Waits for the calls that are open when it begins, each of which is another object."""
+    """Waits for the tasks that are open when it begins, each of which is another object."""
 
     def __init__(self, entries: Mapping[int, Entry]) -> None:
-        self.open_calls = {id(call) for call, _ in list(entries.values())}
+        self.open_tasks = {id(task) for task, _ in list(entries.values())}
         self.done = threading.Event()
 
-    def settled(self, *calls: int) -> None:
-        self.open_calls.difference_update(calls)
-        if not self.open_calls:
+    def settled(self, *tasks: int) -> None:
+        self.open_tasks.difference_update(tasks)
+        if not self.open_tasks:
             self.done.set()
 
 
