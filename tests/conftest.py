@@ -20,6 +20,7 @@ from tests.backends.fixtures import (
     collector_fixture,
     own_collector_fixture,
 )
+from tests.pipelines import pipeline_with
 
 __all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture"]
 
@@ -91,7 +92,7 @@ def pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     """A pipeline that evaluates inline, everything, into the recorded telemetry."""
     from agenteval_otel.evaluators import ResponseHealth
 
-    made = Pipeline(
+    made = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(ResponseHealth(),),
         storage=(telemetry.storage(),),

@@ -204,7 +204,7 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     """
     plan = pipeline.handler(name)
     sampled = _describe(plan.sampler) if pipeline.enabled and plan.enabled else "off"
-    others = "every other handler" if pipeline.agents else "every handler"
+    others = "every other handler" if pipeline.handlers.agents else "every handler"
     yield f"{name or others}: {sampled}"
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
     for evaluator in plan.runner.evaluators:

@@ -192,7 +192,7 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
 
 def _metrics() -> Any:
     """Return the metrics of this process, of the pipeline that is in force now."""
-    emitter = getattr(default_pipeline().telemetry, "emitter", None)
+    emitter = default_pipeline().handlers.emitter
     return {} if emitter is None else emitter.readings.current()
 
 

@@ -20,6 +20,7 @@ from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.settings import Settings, enabled_by_variable
 from agenteval_otel.engine.capabilities.judge_health import JudgeHealthSettings
 from agenteval_otel.engine.handler import prepare_models
+from agenteval_otel.engine.handlers import Handlers
 from agenteval_otel.engine.objectives import BreachSettings
 from agenteval_otel.engine.pipeline import Pipeline, handle_sigterm
 from agenteval_otel.engine.pipeline.exit import living, wish_for_sigterm
@@ -136,32 +137,35 @@ def build(
     chosen = settings.chosen_sampler
     events = _event_stream(settings) if is_live and settings.evaluate_in == "sidecar" else None
     own = settings if events is None else _without_evaluation(settings)
-    pipeline = Pipeline(
+    handlers = Handlers(
         sampler=chosen if chosen is not None else _default_sampler(settings),
         evaluators=own.evaluators,
-        storage=own.storage,
-        telemetry=settings.telemetry,
-        dispatcher=settings.dispatcher,
-        agent_span_end=settings.agent_span_end,
-        shutdown_timeout_s=settings.shutdown_timeout_s,
-        enabled=settings.enabled and not _STATE.is_off,
-        agent_span=settings.agent_span,
-        accounting=accounting,
         criteria=own.criteria_of(),
-        redactors=settings.redactors,
-        load_shedding=settings.load_shedding,
-        aggregation=settings.aggregation,
-        ground_truth=own.ground_truth,
         escalation=own.escalation,
-        sampling=settings.sampling,
-        telemetry_off=telemetry_switched_off(os.environ),
-        metric_dimensions=settings.metric_dimensions,
-        user_id=str if settings.user_id == "plain" else partial(hashed, salt=settings.user_id_salt),
-        capabilities=capabilities_of(settings, own, events),
         agents={
             name: agent.model_copy(update={"criteria": own.criteria_of(name)})
             for name, agent in own.agents.items()
         },
+        storage=own.storage,
+        telemetry=settings.telemetry,
+        telemetry_off=telemetry_switched_off(os.environ),
+        agent_span=settings.agent_span,
+        ground_truth=own.ground_truth,
+        aggregation=settings.aggregation,
+        metric_dimensions=settings.metric_dimensions,
+    )
+    pipeline = Pipeline(
+        handlers,
+        dispatcher=settings.dispatcher,
+        accounting=accounting,
+        enabled=settings.enabled and not _STATE.is_off,
+        agent_span_end=settings.agent_span_end,
+        redactors=settings.redactors,
+        load_shedding=settings.load_shedding,
+        sampling=settings.sampling,
+        shutdown_timeout_s=settings.shutdown_timeout_s,
+        user_id=str if settings.user_id == "plain" else partial(hashed, salt=settings.user_id_salt),
+        capabilities=capabilities_of(settings, own, events),
     )
     if settings.feedback_window_s:
         pipeline.keep_unsampled(settings.feedback_window_s)

@@ -199,7 +199,7 @@ class SpanEvaluation:
         settings name, whatever service it comes from, and one for all others.
         """
         pipeline = self._pipeline or default_pipeline()
-        name = pipeline.handler_of(agent)
+        name = pipeline.handlers.name_of(agent)
         handler = self._handlers.get(name)
         if handler is None:
             handler = self._handlers[name] = Handler(

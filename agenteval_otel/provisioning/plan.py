@@ -147,7 +147,7 @@ class MonitoringPlan(Value):
         every other handler). A record of `calibrations` counts if it was measured on the evaluator
         as it is, and can correct.
         """
-        agents = sorted(name for name, entry in pipeline.agents.items() if entry.enabled)
+        agents = sorted(name for name, entry in pipeline.handlers.agents.items() if entry.enabled)
         agents_of: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
         rates: list[float] = []
@@ -162,9 +162,9 @@ class MonitoringPlan(Value):
                 if part.calls_model
                 for item in declared_criteria(part)
             }
-            entry = pipeline.agents.get(agent)
+            entry = pipeline.handlers.agents.get(agent)
             if entry is None or entry.criteria is None:
-                entry = pipeline.defaults
+                entry = pipeline.handlers.defaults
             for criterion in (
                 *_alertable(runner),
                 *_functions(functions_of(agent or None), entry.criteria_set),
@@ -187,7 +187,9 @@ class MonitoringPlan(Value):
             criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))),
             agents=tuple(agents),
             judge_models=tuple(sorted({judge.model for judge in judges})),
-            dimensions=tuple(sorted({*(pipeline.metric_dimensions or ())} - {ENVIRONMENT})),
+            dimensions=tuple(
+                sorted({*(pipeline.handlers.metric_dimensions or ())} - {ENVIRONMENT})
+            ),
             has_spend_limit=any(judge.spend is not None for judge in judges),
             seen_share=min(filter(None, rates), default=1.0),
             breach=breach_of(pipeline),

@@ -773,7 +773,7 @@ class Intake:
 
 def _asks_models(pipeline: Pipeline) -> bool:
     """Tell whether an evaluator of the settings calls a model, which is paid by the call."""
-    options = [pipeline.defaults, *pipeline.agents.values()]
+    options = [pipeline.handlers.defaults, *pipeline.handlers.agents.values()]
     evaluators = [evaluator for each in options for evaluator in each.evaluators or ()]
     return any(evaluator.calls_model for evaluator in evaluators)
 

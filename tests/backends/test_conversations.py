@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from agenteval_otel import EvaluationInput, monitor
-from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.evaluators import Repetition, ToolLoops
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
+from tests.pipelines import pipeline_with
 
 from .fixtures import running
 from .jaeger import Jaeger, JaegerSpan
@@ -80,7 +80,7 @@ def test_the_decorators_conversation_is_scored_in_jaeger(
     storage = OtlpStorageProvider(
         endpoint=f"http://{jaeger.otlp_endpoint}", signals=frozenset({"traces"})
     )
-    pipeline = Pipeline(
+    pipeline = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(Repetition(), ToolLoops(evaluates="conversation")),
         storage=(storage,),

@@ -20,7 +20,7 @@ from agenteval_otel import annotate, monitor
 from agenteval_otel.capture.ownership import is_own, module_of
 from agenteval_otel.capture.reasons import REASONS
 from agenteval_otel.capture.text import CAP_CHARS
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import CAPTURE_REASONS
@@ -28,6 +28,7 @@ from agenteval_otel.telemetry.reference import explanation_of_failure
 from agenteval_otel.testing import RecordedTelemetry
 from tests.capture.support import returned, streamed
 from tests.instrumentation.support import Seen
+from tests.pipelines import pipeline_with
 
 LIBRARY = "agents_of_others.runs"
 
@@ -267,7 +268,7 @@ def test_every_reason_is_explained() -> None:
 def test_telemetry_tells_the_share_of_both() -> None:
     """An attribute of the result and the run span, and a dimension of the metric of calls."""
     telemetry = RecordedTelemetry()
-    pipeline = Pipeline(
+    pipeline = pipeline_with(
         sampler=RatioSampler(ratio=1.0),
         evaluators=(ResponseHealth(),),
         storage=(telemetry.storage(),),

@@ -30,13 +30,13 @@ from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluator
 from agenteval_otel.cli.demo.screen import DemoDelivery, DemoRun, print_summary, render
 from agenteval_otel.config.capabilities import watches
 from agenteval_otel.engine.objectives import ObjectiveCrossing
-from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.offline.comparison import ComparedSource
 from agenteval_otel.sampling import RatioSampler
 from tests.backends.collector import Collector
 from tests.backends.faults import black_hole, refused_port
 from tests.backends.jaeger import Jaeger
 from tests.cli.conftest import CommandLine
+from tests.pipelines import pipeline_with
 
 CRITERIA = (
     "response_health",
@@ -351,7 +351,7 @@ def _read(leader: int) -> Iterator[bytes]:
 def finished() -> Iterator[DemoRun]:
     """A finished run: 600 calls in half a second, all evaluated."""
     scores = Scores(demo_criteria())
-    pipeline = Pipeline(
+    pipeline = pipeline_with(
         sampler=RatioSampler(),
         evaluators=demo_evaluators(),
         criteria=demo_criteria(),

@@ -17,7 +17,7 @@ import agenteval_otel
 from agenteval_otel import monitor
 from agenteval_otel.cli.counts import counts_of
 from agenteval_otel.cli.explain import report
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import OUTCOMES
@@ -26,6 +26,7 @@ from agenteval_otel.telemetry import reference
 from tests.backends.collector import Collector
 from tests.backends.faults import PostHandler, serving
 from tests.cli.conftest import CommandLine
+from tests.pipelines import pipeline_with
 
 
 class Server(NamedTuple):
@@ -357,7 +358,7 @@ def test_the_page_of_a_real_collector(own_collector: Collector, cli: CommandLine
         raise KeyError("tone")
 
     storage = OtlpStorageProvider(endpoint=own_collector.grpc_endpoint)
-    pipeline = Pipeline(
+    pipeline = pipeline_with(
         sampler=RatioSampler(ratio=1.0),
         evaluators=(),
         storage=[storage],

@@ -23,6 +23,7 @@ from agenteval_otel.models.value import copy_with
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 
 
 class CountWords(Capability):
@@ -80,7 +81,7 @@ Made = tuple[Pipeline, Callable[..., Any]]
 @pytest.fixture
 def made(telemetry: RecordedTelemetry) -> Made:
     """A pipeline that evaluates inline, and a handler on it."""
-    pipeline = Pipeline(
+    pipeline = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(ResponseHealth(),),
         storage=(telemetry.storage(),),

@@ -17,7 +17,7 @@ from agenteval_otel import EvaluationInput, Settings, annotate, monitor
 from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.config.process import build
 from agenteval_otel.engine.capabilities.conversations import Conversations
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline, PoolDispatcher
+from agenteval_otel.engine.pipeline import InlineDispatcher, PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import FEEDBACK
 from agenteval_otel.engine.task import Origin, Task
 from agenteval_otel.errors import ConfigurationError
@@ -28,6 +28,7 @@ from agenteval_otel.sampling import ConversationSampler, RateLimitSampler, Ratio
 from agenteval_otel.storage import JsonFileStorageProvider
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.pipeline.support import eventually
+from tests.pipelines import pipeline_with
 from tests.testing.doubles import Keeping
 
 SAME = "It is on its way to you, and arrives on Tuesday."
@@ -43,7 +44,7 @@ class Application:
     ) -> None:
         self.telemetry = RecordedTelemetry()
         storage = settings.pop("storage", ())
-        self.pipeline = Pipeline(
+        self.pipeline = pipeline_with(
             **{
                 "sampler": RatioSampler(),
                 "evaluators": evaluators or (ResponseHealth(), Repetition()),
@@ -355,7 +356,7 @@ def test_a_sampler_that_picks_single_answers_is_refused() -> None:
     look at them.
     """
     for sampler in (RatioSampler(ratio=0.1), RateLimitSampler()):
-        pipeline = Pipeline(sampler=sampler, evaluators=(Repetition(),))
+        pipeline = pipeline_with(sampler=sampler, evaluators=(Repetition(),))
         with pytest.raises(ConfigurationError, match="type: conversation"):
             pipeline.handler("shop")
     chosen = build(Settings(evaluators=["Repetition"], dispatcher="inline")).defaults.sampler

@@ -12,11 +12,12 @@ import openai
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, Suite, monitor, run_evaluation_sync
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.runtime.loop import blocking
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import ModelServer
+from tests.pipelines import pipeline_with
 
 INPUT = EvaluationInput(prompt="Is it due?", response="Gladly.")
 REPLY = '{"evidence": ["Gladly"], "reason": "polite", "score": true}'
@@ -62,7 +63,7 @@ def test_an_own_async_client_works_every_time(judge: LLMJudge) -> None:
 
 def test_an_own_async_client_works_every_time_inline(judge: LLMJudge) -> None:
     """For handlers with and without a loop."""
-    pipeline = Pipeline(
+    pipeline = pipeline_with(
         sampler=RatioSampler(ratio=1.0),
         evaluators=(judge,),
         storage=(),

@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import Field
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.sampling import RatioSampler
+from tests.pipelines import pipeline_with
 from tests.testing.doubles import Free
 
 __all__ = ["Seen", "in_loop"]
@@ -44,7 +45,7 @@ class Seen:
 
     def __init__(self, ratio: float = 1.0, storage: Sequence[Any] = (), **settings: Any) -> None:
         self.inputs: list[EvaluationInput] = []
-        self.pipeline = Pipeline(
+        self.pipeline = pipeline_with(
             sampler=RatioSampler(ratio=ratio),
             evaluators=(_Note(seen=self.inputs),),
             storage=tuple(storage),

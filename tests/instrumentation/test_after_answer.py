@@ -14,7 +14,7 @@ import pytest
 from opentelemetry import trace
 
 from agenteval_otel import annotate, monitor
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.sampling import (
     ConversationSampler,
@@ -28,6 +28,7 @@ from agenteval_otel.sampling import (
     SamplingDecision,
 )
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 from tests.testing.doubles import Free, Keeping
 
 NOTHING = RatioSampler(ratio=0.0)
@@ -38,7 +39,7 @@ class Route:
 
     def __init__(self, sampler: Any, *, agent_span: str = "sampled", **free: Any) -> None:
         self.kept, self.telemetry = Keeping(), RecordedTelemetry()
-        self.pipeline = Pipeline(
+        self.pipeline = pipeline_with(
             sampler=sampler,
             evaluators=(Free(**free),),
             storage=(self.kept, self.telemetry.storage()),

@@ -22,10 +22,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, StreamingRespon
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.instrumentation import asgi, wsgi
 from agenteval_otel.sampling import RatioSampler
+from tests.pipelines import pipeline_with
 
 WORDS = ["It ", "is ", "due."]
 PATHS = ["/json", "/text", "/stream", "/events", "/broken"]
@@ -166,7 +167,7 @@ class Scores:
     def __init__(self) -> None:
         self.results: dict[str, Any] = {}
         keywords = KeywordCoverage(criterion_name="due", expected_keywords=["due"], threshold=1)
-        self.pipeline = Pipeline(
+        self.pipeline = pipeline_with(
             sampler=RatioSampler(),
             evaluators=(ResponseHealth(), keywords),
             storage=(self,),

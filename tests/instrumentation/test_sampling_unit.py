@@ -26,6 +26,7 @@ from agenteval_otel.sampling.trace import (
     upstream_of,
 )
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 from tests.testing.doubles import Free
 
 PROBABILITY, SCOPE, CLUSTERED = (
@@ -52,7 +53,7 @@ def pipeline_of(
     own_rate: float | None = None,
     **sampling: Any,
 ) -> Pipeline:
-    return Pipeline(
+    return pipeline_with(
         sampler=RatioSampler(ratio=ratio),
         evaluators=(Free(sample_rate=own_rate),),
         storage=(telemetry.storage(),),

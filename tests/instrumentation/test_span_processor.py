@@ -18,13 +18,13 @@ from opentelemetry.trace import (
 )
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.evaluators import Contains, Func
 from agenteval_otel.instrumentation.spans import AgentEvalSpanProcessor
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 
 LIMIT_MS = 60_000
 POLITE = Contains(substrings=["please"], criterion_name="polite")
@@ -36,7 +36,7 @@ class Application:
     def __init__(self, ratio: float = 1.0, **settings: Any) -> None:
         self.telemetry = RecordedTelemetry()
         provider: TracerProvider = self.telemetry.tracer_provider
-        self.pipeline = Pipeline(
+        self.pipeline = pipeline_with(
             sampler=RatioSampler(ratio=ratio),
             evaluators=(POLITE,),
             storage=(self.telemetry.storage(),),
@@ -154,7 +154,8 @@ def test_model_calls_of_evaluators_are_no_answers(is_async: bool, application: M
         return ask(evaluation_input)
 
     evaluator = Func(criterion_name="judged", function=ask_later if is_async else ask)
-    app.pipeline.defaults = app.pipeline.defaults.model_copy(update={"evaluators": (evaluator,)})
+    handlers = app.pipeline.handlers
+    handlers.defaults = handlers.defaults.model_copy(update={"evaluators": (evaluator,)})
     app.answer()
     assert app.outcomes == {"evaluated": 1}
     assert [span.name for span in app.telemetry.spans()].count("chat judge") == 1

@@ -16,6 +16,7 @@ from agenteval_otel.evaluators import CriterionEvaluator
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 
 PASS, FAIL = ObjectiveVerdict(passed=True), ObjectiveVerdict(passed=False)
 QUICK = BreachSettings(false_alarm_every=500, recover_after=40, minimum=10)
@@ -90,7 +91,7 @@ def pipeline_of(
     **arguments: Any,
 ) -> tuple[Pipeline, Callable[..., Any]]:
     """A pipeline that evaluates inline, and what has its agent answer: ``ask("good", times=3)``."""
-    pipeline = Pipeline(
+    pipeline = pipeline_with(
         **{
             "sampler": RatioSampler(ratio=ratio),
             "evaluators": (Good(),),

@@ -21,6 +21,7 @@ from agenteval_otel.evaluators import Func, ResponseHealth
 from agenteval_otel.sampling import FunctionSampler, RatioSampler, Sampler
 from agenteval_otel.testing import ManualClock
 from tests.pipeline.support import eventually
+from tests.pipelines import pipeline_with
 from tests.testing.doubles import Keeping
 
 DEADLINE_S = 20.0
@@ -37,7 +38,7 @@ def make() -> Iterator[Callable[..., Pipeline]]:
     def make(sampler: Sampler | None = None, **more: Any) -> Pipeline:
         parts: dict[str, Any] = {"dispatcher": PoolDispatcher(linger_s=0.0), **more}
         made.append(
-            Pipeline(
+            pipeline_with(
                 sampler=sampler or RatioSampler(),
                 storage=(Keeping(),),
                 **{"evaluators": (ResponseHealth(), Func.of(judged)), **parts},

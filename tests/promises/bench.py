@@ -17,6 +17,7 @@ from agenteval_otel.models import EvaluationResult
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_ERRORS, METRIC_RESULTS, METRIC_SCORE
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 from tests.testing.doubles import Keeping
 
 AN_ERROR, A_SCORE = "error.type", ("gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
@@ -35,7 +36,7 @@ def pipeline_of(*evaluators: Any, sheds: bool = True, **settings: Any) -> Pipeli
         "capabilities",
         (Objectives.made_by(ObjectiveSettings()), JudgeHealth.made_by(JudgeHealthSettings())),
     )
-    return Pipeline(
+    return pipeline_with(
         evaluators=evaluators or (ResponseHealth(),),
         load_shedding=LoadSheddingSettings(enabled=sheds),
         **settings,

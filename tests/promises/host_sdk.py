@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
+from tests.pipelines import pipeline_with
 
 AGENT_SPAN = "invoke_agent "
 
@@ -74,7 +75,7 @@ class HostSdk:
             logger_provider=self.logger_provider,
             meter_provider=self.meter_provider,
         )
-        made = Pipeline(
+        made = pipeline_with(
             sampler=sampler or RatioSampler(ratio=1.0),
             evaluators=evaluators,
             telemetry=telemetry,

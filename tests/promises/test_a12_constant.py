@@ -19,7 +19,7 @@ PROGRAM = """
     kind, rounds, folder, target = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
     from agenteval_otel import accounting, configure, flush, monitor, reload
     from agenteval_otel.evaluators import Func, KeywordCoverage, ResponseHealth
-    from agenteval_otel.engine.pipeline import Pipeline
+    from tests.pipelines import pipeline_with
     from agenteval_otel.sampling import RatioSampler
     from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
     from tests.promises.programs import children
@@ -54,7 +54,7 @@ PROGRAM = """
 
     def pipelines(number):
         evaluators = (ResponseHealth(), Func.of(ends), *computing(number))
-        made = Pipeline(sampler=RatioSampler(), evaluators=evaluators, storage=storage(number))
+        made = pipeline_with(sampler=RatioSampler(), evaluators=evaluators, storage=storage(number))
         assert monitor(pipeline=made)(answer)("question") == "an answer"
         assert made.shutdown(10.0)
 

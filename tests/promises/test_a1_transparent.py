@@ -19,12 +19,13 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation import scope as scopes
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 from tests.promises.figures import Recorder
 from tests.promises.hosts import (
     HOST_ERRORS,
@@ -88,7 +89,7 @@ class Rig:
         self.telemetry, self.situation = telemetry, situation
         self.evaluates = situation in NOT_MET
         unsampled = situation.startswith("not sampled")
-        self.pipeline = Pipeline(
+        self.pipeline = pipeline_with(
             sampler=AskedRatio(ratio=0.0 if unsampled else 1.0),
             evaluators=(ResponseHealth(),),
             storage=(self._emitting(), KeptResults()),

@@ -24,6 +24,7 @@ from agenteval_otel.semconv import (
     SAMPLING_PROBABILITY,
 )
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder, sized
 
@@ -47,7 +48,7 @@ def pipeline(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     """A capacity that is known, and a bound on drain time that twice the load reaches after two
     seconds.
     """
-    made = Pipeline(
+    made = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(Func.of(takes_its_time),),
         storage=(telemetry.storage(),),

@@ -157,7 +157,7 @@ def test_an_application_that_shares_the_file_samples_by_conversation() -> None:
     """Single answers would leave holes in the conversations that the sidecar puts together."""
     for evaluate_in in ("process", "sidecar"):
         pipeline = build(Settings(evaluate_in=evaluate_in, evaluators=["Repetition"]), is_live=True)
-        assert isinstance(pipeline.defaults.sampler, ConversationSampler)
+        assert isinstance(pipeline.handlers.defaults.sampler, ConversationSampler)
         pipeline.shutdown(1.0)
 
 

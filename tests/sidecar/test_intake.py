@@ -33,6 +33,7 @@ from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
 from agenteval_otel.sidecar.quarantine import Quarantine
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 from tests.promises.served import add_span, messages, new_trace_id, trace_request
 
 MIB = 1024 * 1024
@@ -41,7 +42,7 @@ MIB = 1024 * 1024
 @pytest.fixture
 def process(telemetry: RecordedTelemetry) -> Pipeline:
     """The process's pipeline, on a background thread as in the sidecar."""
-    made = Pipeline(
+    made = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(ResponseHealth(),),
         storage=(telemetry.storage(),),
@@ -683,7 +684,7 @@ def test_what_was_exported_is_noted_while_others_are_under_evaluation(
 ) -> None:
     """A kill comes while one answer waits for its judge: that one alone is evaluated again."""
     GOES_ON.clear()
-    process = Pipeline(
+    process = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(Held(),),
         storage=(telemetry.storage(),),
@@ -775,7 +776,7 @@ def test_an_agent_has_its_settings_whatever_service_it_comes_from(
     is evaluated, with its service, and no other one is.
     """
     clerk = AgentSettings(sampler=RatioSampler(ratio=1.0))
-    made = Pipeline(
+    made = pipeline_with(
         sampler=RatioSampler(ratio=0.0),
         evaluators=(ResponseHealth(),),
         storage=(telemetry.storage(),),

@@ -6,11 +6,12 @@ import asyncio
 from typing import Any
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider
 from agenteval_otel.storage.base import FanOutStorage
+from tests.pipelines import pipeline_with
 from tests.storage.samples import aggregated
 from tests.testing.doubles import Free, Keeping
 
@@ -76,7 +77,7 @@ def test_the_pipeline_counts_what_failed_and_closes() -> None:
     """
     closing: Any = Closing()
     storage = (Broken(), closing)
-    made = Pipeline(
+    made = pipeline_with(
         sampler=RatioSampler(), evaluators=(Free(),), storage=storage, dispatcher=InlineDispatcher()
     )
     assert monitor(pipeline=made)(str.upper)("q") == "Q"

@@ -17,7 +17,6 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 from agenteval_otel import Score, monitor
-from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.models.results import SpanReference
@@ -29,6 +28,7 @@ from agenteval_otel.storage import (
 )
 from agenteval_otel.storage.scores import ScoreStorageProvider
 from tests.backends.fixtures import Receivers
+from tests.pipelines import pipeline_with
 
 pytestmark = pytest.mark.backend
 T = TypeVar("T")
@@ -125,7 +125,9 @@ def test_scores_of_a_monitored_answer_are_at_its_span(receivers: Receivers) -> N
     emitting = OtlpStorageProvider(
         tracer_provider=tracers, signals={"traces"}, content="span_and_event"
     )
-    pipeline = Pipeline(sampler=RatioSampler(), evaluators=evaluators, storage=(emitting, *storage))
+    pipeline = pipeline_with(
+        sampler=RatioSampler(), evaluators=evaluators, storage=(emitting, *storage)
+    )
     try:
         assert monitor(agent="support", pipeline=pipeline)(str.upper)("hello") == "HELLO"
         assert pipeline.flush(30), pipeline.accounting.failures

@@ -24,6 +24,7 @@ from agenteval_otel.storage import (
 )
 from agenteval_otel.storage.base import FanOutStorage
 from tests.backends.faults import free_ports
+from tests.pipelines import pipeline_with
 from tests.promises.programs import run_program
 from tests.storage.receiver import SECRET, Answer, receiving
 from tests.storage.test_real_receivers import wait_for
@@ -44,7 +45,7 @@ def pipeline_to(url: str, content: str = "no_content", **fields: Any) -> Pipelin
     )
     storage = (emitting, PhoenixStorageProvider(endpoint=url, **fields))
     evaluators = (Free(reasoning="quotes-the-canary", reason_code="rude"),)
-    return Pipeline(sampler=RatioSampler(), evaluators=evaluators, storage=storage)
+    return pipeline_with(sampler=RatioSampler(), evaluators=evaluators, storage=storage)
 
 
 @pytest.mark.parametrize(

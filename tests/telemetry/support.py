@@ -14,6 +14,7 @@ from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 
 __all__ = ["Watch", "points", "trace_of"]
 
@@ -36,7 +37,7 @@ class Watch:
         ratio: float = 1.0,
         more: Sequence[Any] = (),
     ) -> Pipeline:
-        made = Pipeline(
+        made = pipeline_with(
             sampler=RatioSampler(ratio=ratio),
             evaluators=tuple(evaluators),
             storage=(self.emitter, *more),

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import MAX_SCOPE_CHARS, MAX_SCOPES, METRIC_SPANS, OTHER, SPANS_LOST
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 from tests.promises.test_d3_self_metrics import all_series
 
 
@@ -41,7 +42,7 @@ def test_spans_that_are_lost_are_failures_too(outcome: str) -> None:
 
 def test_the_metric_shows_every_outcome(telemetry: RecordedTelemetry) -> None:
     """From the first span on, each from 0; before it there is no series."""
-    made = Pipeline(
+    made = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(ResponseHealth(),),
         storage=(telemetry.storage(),),

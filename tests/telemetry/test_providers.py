@@ -11,7 +11,7 @@ import pytest
 from opentelemetry import _logs, metrics, trace
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult
@@ -19,6 +19,7 @@ from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry import OtlpTarget, Providers, private
 from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
 from tests.testing.doubles import Free, Keeping
 
 VARIABLES = (
@@ -80,7 +81,7 @@ def privately(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RecordedTelemet
 
 def emit(emitter: OtlpStorageProvider, times: int = 1) -> AggregatedEvaluationResult:
     kept = Keeping()
-    made = Pipeline(
+    made = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(ResponseHealth(), Free()),
         storage=(emitter, kept),

@@ -28,6 +28,7 @@ from agenteval_otel.cli.demo.screen import (
 from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
 from agenteval_otel.config.capabilities import watches
+from agenteval_otel.engine.handlers import Handlers
 from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import ConfigurationError
@@ -161,13 +162,17 @@ def _run(
         stored.append(SqlStorageProvider(path=arguments.storage))
     pace = 0.0 if seconds is None else min(1.0, seconds / _REALISTIC_FROM_S)
     slow = SlowSampler(above_s=_SLOW_S * (pace or 1.0))
-    pipeline = Pipeline(
-        sampler=FirstOfSampler(
-            samplers=(ErrorSampler(), slow, RatioSampler(ratio=0.5 if seconds else 1.0))
-        ),
+    rest = RatioSampler(ratio=0.5 if seconds else 1.0)
+    redactors = parts.pop("redactors", None)
+    handlers = Handlers(
+        sampler=FirstOfSampler(samplers=(ErrorSampler(), slow, rest)),
         **parts,
         storage=(scores, *stored),
         telemetry=telemetry,
+    )
+    pipeline = Pipeline(
+        handlers,
+        redactors=redactors,
         capabilities=watches(scores.breach, on_breach=scores.on_breach),
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )
@@ -178,7 +183,7 @@ def _run(
         len(turns),
         seconds,
         delivery.address and f"to {delivery.address}",
-        has_settings="redactors" in parts,
+        has_settings=redactors is not None,
     )
     name = "support" if seconds else "recorded"
     tracer = (

@@ -9,7 +9,7 @@ import contextvars
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Protocol
 
@@ -19,12 +19,10 @@ from agenteval_otel.capture.redaction import Redactor, default_redactors
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.components.blocking import running_part
 from agenteval_otel.components.delivery import DeliveryError
-from agenteval_otel.engine.agent_settings import AgentSettings, load_set, merged
-from agenteval_otel.engine.aggregation import Aggregation
+from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.capability import Capabilities, Host, MakeCapability
 from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.handler import (
-    AgentSpan,
     HandlerSettings,
     SharedParts,
     check_escalation,
@@ -32,6 +30,7 @@ from agenteval_otel.engine.handler import (
     judges_of,
     resolve,
 )
+from agenteval_otel.engine.handlers import Handlers
 from agenteval_otel.engine.live import Engine, Taken
 from agenteval_otel.engine.load_shedding import (
     LOOK_EVERY_S,
@@ -54,18 +53,15 @@ from agenteval_otel.engine.sampled import SamplingRecord
 from agenteval_otel.engine.task import Origin, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
-from agenteval_otel.evaluators.ground_truth import GroundTruthStore
-from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.sampling import Escalation, Sampler
+from agenteval_otel.sampling import Escalation
 from agenteval_otel.sampling.trace import SamplingSettings
 from agenteval_otel.semconv import (
     CAPTURE_FAILED,
     DROPPED_QUEUE_FULL,
     DROPPED_SHUTDOWN,
     EVALUATED,
-    OTHER,
 )
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.storage.erasure import Erasure
@@ -99,16 +95,8 @@ class Pipeline:
     """What happens to captured calls. The caller's thread meets only `submit`.
 
     Args:
-        telemetry: Emits the results of handlers whose storage names no emitter: anything with an
-            `emitter`.
-        agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``,
-            ``always`` or ``never``.
+        handlers: What runs for which agent.
         agent_span_end: ``background`` (see `late_spans`), or ``caller`` when the handler returns.
-        agents: What differs for single agents, by the agent's name.
-        telemetry_off: No signal can leave: handlers whose results are neither stored nor watched
-            count as disabled.
-        metric_dimensions: Attributes of annotations that metrics have too, with the number of
-            values of each.
         user_id: What is kept of an annotated user's id.
         capabilities: Make what stands around the route, in the order in which their hooks are called.
 
@@ -129,42 +117,24 @@ class Pipeline:
 
     def __init__(
         self,
+        handlers: Handlers,
         *,
-        sampler: Sampler,
-        evaluators: Sequence[Evaluator],
-        storage: Sequence[Any] = (),
-        telemetry: Any = None,
         dispatcher: Dispatcher | None = None,
         accounting: Accounting | None = None,
         enabled: bool = True,
-        agent_span: AgentSpan = "sampled",
-        agent_span_end: str = "background",
-        criteria: Sequence[EvaluationCriteria] = (),
-        agents: Mapping[str, AgentSettings] | None = None,
+        agent_span_end: Literal["background", "caller"] = "background",
         redactors: Sequence[Redactor] | None = None,
         load_shedding: LoadSheddingSettings | None = None,
-        aggregation: Aggregation | None = None,
-        ground_truth: GroundTruthStore | None = None,
-        escalation: Escalation | Literal[False] | None = None,
         sampling: SamplingSettings | None = None,
-        telemetry_off: bool = False,
         shutdown_timeout_s: float = EXIT_TIMEOUT_S,
-        metric_dimensions: Mapping[str, int] | None = None,
         user_id: Callable[[str], str] = hashed,
         capabilities: Sequence[MakeCapability] = (),
     ) -> None:
         log.load()
-        self.defaults = AgentSettings(
-            evaluators=tuple(evaluators) or None,
-            criteria=load_set(criteria),
-            sampler=sampler,
-            escalation=escalation,
-        )
-        self.storage = tuple(storage)
-        self.agents = dict(agents or {})
+        self.handlers = handlers
         self.provisional = False
         self.accounting = accounting or Accounting()
-        self.accounting.names.agents.know(self.agents)
+        self.accounting.names.agents.know(handlers.agents)
         self.redaction = Redaction(
             default_redactors() if redactors is None else redactors, self._redaction_failed
         )
@@ -181,7 +151,7 @@ class Pipeline:
             self.redaction,
             self.sampled.key,
             lambda task: self.sampled.of(task, self.load_shedder.keep),
-            lambda agent: self.handler(self.handler_of(agent)),
+            lambda agent: self.handler(self.handlers.name_of(agent)),
         )
         self.capabilities = Capabilities((make(host) for make in capabilities), self.broken)
         self.answers = _Answers(self.accounting)
@@ -195,7 +165,6 @@ class Pipeline:
             user_id=user_id,
         )
         self.enabled = enabled
-        self.metric_dimensions = metric_dimensions
         self.late_spans = agent_span_end == "background" and isinstance(
             self.dispatcher, PoolDispatcher
         )
@@ -204,24 +173,23 @@ class Pipeline:
             redaction=self.redaction,
             key=self.sampled.key,
             sampling=self.sampled.settings,
-            emitter=getattr(telemetry, "emitter", None),
+            emitter=handlers.emitter,
             on_storage_failure=self.storage_failed,
-            agent_span=agent_span,
-            telemetry_off=telemetry_off,
+            agent_span=handlers.agent_span,
+            telemetry_off=handlers.telemetry_off,
             calls_back=self.capabilities.use_results,
             forwards=self.capabilities.take_answers,
-            ground_truth=ground_truth,
-            aggregation=aggregation,
+            ground_truth=handlers.ground_truth,
+            aggregation=handlers.aggregation,
         )
-        self.telemetry = telemetry
         self._providers = {}
         self.shutdown_timeout_s = shutdown_timeout_s
         self.sources: weakref.WeakSet[CallSource] = weakref.WeakSet()
-        for provider in (telemetry, *storage, *self.capabilities.exporters):
+        for provider in (handlers.telemetry, *handlers.storage, *self.capabilities.exporters):
             self._know(provider)
-        if telemetry is not None:
+        if handlers.emitter is not None:
             # `handler` says whether anything is missing without it
-            telemetry.emitter.providers.warns = False
+            handlers.emitter.providers.warns = False
         self.dispatcher.start(
             self.engine.process,
             self._settle,
@@ -252,10 +220,10 @@ class Pipeline:
         """
         if self.capabilities.take_answers:
             _check_forwarded(written, storage)
-        chosen = merged(written, self.agents.get(agent, _NOTHING_WRITTEN), self.defaults)
+        chosen = self.handlers.written_for(agent, written)
         if isinstance(written.escalation, Escalation) and not self.provisional:
             check_escalation(written.escalation, chosen.evaluators or ())
-        providers = self.storage if storage is None else storage
+        providers = self.handlers.storage if storage is None else storage
         settings = resolve(
             agent, chosen, self.shared, storage=providers, capture=capture, function=function
         )
@@ -277,7 +245,7 @@ class Pipeline:
                 self._state,
                 self.load_shedder.gauges,
                 judges=judges,
-                dimensions=self.metric_dimensions,
+                dimensions=self.handlers.metric_dimensions,
             )
         self.capabilities.bind(settings)
         names = self.accounting.names
@@ -285,12 +253,6 @@ class Pipeline:
         for criterion in settings.runner.criteria:
             names.criteria.know_code(criterion.name)
         return settings
-
-    def handler_of(self, agent: str) -> str:
-        """Return whose settings apply to an agent from outside. They are its own, or ``_other`` for
-        all agents that the settings do not name.
-        """
-        return agent if agent in self.agents else OTHER
 
     def state(self) -> dict[str, int]:
         """Return the dispatcher's gauges. Answers that a capability took are part of its ``size``."""

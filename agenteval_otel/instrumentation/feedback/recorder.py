@@ -324,7 +324,7 @@ class Recorder:
         if self._settings[0] is not pipeline:
             self._settings = (pipeline, {})
         known = self._settings[1]
-        name = pipeline.handler_of(agent)
+        name = pipeline.handlers.name_of(agent)
         if name not in known:
             known[name] = pipeline.handler(name)
         return known[name]
