@@ -218,13 +218,7 @@ class Capabilities:
     ) -> None:
         self._broken = broken
         self._members: tuple[Capability, ...] = ()
-        self._on_signal: tuple[Capability, ...] = ()
-        self._on_answer: tuple[Capability, ...] = ()
-        self._after_list: tuple[Capability, ...] = ()
-        self._on_results: tuple[Capability, ...] = ()
-        self._on_response: tuple[Capability, ...] = ()
-        for member in members:
-            self.add(member)
+        self._know(members)
 
     def __repr__(self) -> str:
         return f"<Capabilities {', '.join(member.name for member in self._members)}>"
@@ -234,13 +228,24 @@ class Capabilities:
 
     def add(self, member: Capability) -> None:
         """Add one behind the others, before a handler is bound."""
-        self._members = (*self._members, member)
-        # Of each call only those are asked that have something to say.
-        self._on_signal = _overriding("on_signal", self._members)
-        self._on_answer = _overriding("on_answer", self._members)
-        self._after_list = _overriding("after_list", self._members)
-        self._on_results = _overriding("on_results", self._members)
-        self._on_response = _overriding("on_response", self._members)
+        self._know((*self._members, member))
+
+    def _know(self, members: Iterable[Capability]) -> None:
+        self._members = tuple(members)
+        self._on_signal = self._hooks("on_signal")
+        self._on_answer = self._hooks("on_answer")
+        self._after_list = self._hooks("after_list")
+        self._on_results = self._hooks("on_results")
+        self._on_response = self._hooks("on_response")
+
+    def _hooks(self, name: str) -> tuple[Callable[..., Any], ...]:
+        """Return the hook of those that override it: of each answer no other is asked."""
+        empty = getattr(Capability, name)
+        return tuple(
+            getattr(member, name)
+            for member in self._members
+            if getattr(type(member), name) is not empty
+        )
 
     def of(self, kind: type[C]) -> C | None:
         """Return the first of this class, or None if there is none."""
@@ -283,37 +288,40 @@ class Capabilities:
 
     def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
         """Tell all of an answer, until one takes it over. Return whether none does."""
-        for member in self._on_answer:
+        for on_answer in self._on_answer:
             try:
-                if not member.on_answer(task, evaluation_input):
+                if not on_answer(task, evaluation_input):
                     return False
             except Exception as error:
-                self._broken(member.name, error)
+                self._count(on_answer, error)
         return True
 
     def after_list(self) -> None:
         """Tell all that a list of tasks is worked on."""
-        for member in self._after_list:
-            self._safely(member, member.after_list)
+        for after_list in self._after_list:
+            try:
+                after_list()
+            except Exception as error:
+                self._count(after_list, error)
 
     def on_results(
         self, settings: HandlerSettings, results: list[EvaluationResult]
     ) -> list[EvaluationResult]:
         """Return the results as the capabilities change them."""
-        for member in self._on_results:
+        for on_results in self._on_results:
             try:
-                results = member.on_results(settings, results)
+                results = on_results(settings, results)
             except Exception as error:
-                self._broken(member.name, error)
+                self._count(on_results, error)
         return results
 
     def on_response(self, evaluated: Evaluated) -> None:
         """Let all take note of a task whose results are emitted. Raises nothing."""
-        for member in self._on_response:
+        for on_response in self._on_response:
             try:
-                member.on_response(evaluated)
+                on_response(evaluated)
             except Exception as error:
-                self._broken(member.name, error)
+                self._count(on_response, error)
 
     @property
     def hear_signals(self) -> bool:
@@ -322,8 +330,12 @@ class Capabilities:
 
     def on_signal(self, signal: Signal) -> str | None:
         """Pass a signal on, and return what the first that takes it has made of it."""
-        for member in self._on_signal:
-            became: str | None = self._safely(member, member.on_signal, signal)
+        for on_signal in self._on_signal:
+            try:
+                became: str | None = on_signal(signal)
+            except Exception as error:
+                self._count(on_signal, error)
+                continue
             if became is not None:
                 return became
         return None
@@ -373,6 +385,10 @@ class Capabilities:
             done = bool(self._safely(member, getattr(member, hook), left_s)) and done
         return done
 
+    def _count(self, hook: Callable[..., Any], error: Exception) -> None:
+        member = getattr(hook, "__self__", Capability)  # none where the hook is a static method
+        self._broken(member.name, error)
+
     def _safely(self, member: Capability, hook: Callable[..., Any], *arguments: Any) -> Any:
         """Return what the hook returns, or None if it raises."""
         try:
@@ -380,8 +396,3 @@ class Capabilities:
         except Exception as error:
             self._broken(member.name, error)
             return None
-
-
-def _overriding(hook: str, members: Iterable[Capability]) -> tuple[Capability, ...]:
-    own = getattr(Capability, hook)
-    return tuple(member for member in members if getattr(type(member), hook) is not own)
