@@ -65,7 +65,7 @@ def load_set(values: Any) -> CriteriaSet:
     return criteria
 
 
-def _load_criterion(value: Any, path: str) -> Criterion:
+def _load_criterion(value: object, path: str) -> Criterion:
     if isinstance(value, Criterion):
         return value
     if isinstance(value, EvaluationCriteria):
@@ -80,7 +80,7 @@ def _load_criterion(value: Any, path: str) -> Criterion:
         raise failure.with_prefix(path) from None
 
 
-def _load_evaluators(values: Any) -> tuple[Evaluator, ...] | None:
+def _load_evaluators(values: object) -> tuple[Evaluator, ...] | None:
     if isinstance(values, list | tuple):
         values = load_each(_imported, values, path="evaluators")
     return (
@@ -90,7 +90,7 @@ def _load_evaluators(values: Any) -> tuple[Evaluator, ...] | None:
     )
 
 
-def _imported(value: Any, path: str) -> Any:
+def _imported(value: object, path: str) -> Any:
     return import_function(value, path=path) if isinstance(value, str) and ":" in value else value
 
 
@@ -107,7 +107,7 @@ def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
     return evaluator
 
 
-def _load_sampler(value: Any) -> Any:
+def _load_sampler(value: object) -> Any:
     is_like_one = callable(getattr(value, "decide", None)) and not isinstance(value, Sampler)
     if value is None or is_like_one:
         return value
@@ -142,7 +142,7 @@ class SharedFields(FrozenSettings):
 
     @field_validator(*_LOADERS, mode="before", check_fields=False)
     @classmethod
-    def _load_shared(cls, value: Any, info: ValidationInfo) -> Any:
+    def _load_shared(cls, value: object, info: ValidationInfo) -> Any:
         return load_within(_LOADERS[str(info.field_name)], value)
 
     @model_validator(mode="after")
@@ -188,7 +188,7 @@ class AgentSettings(SharedFields):
 
     @field_validator("criteria", mode="wrap")
     @classmethod
-    def _name_or_set(cls, value: Any, handler: Callable[[Any], Any]) -> Any:
+    def _name_or_set(cls, value: object, handler: Callable[[Any], Any]) -> Any:
         # By hand: a union's own error lists both forms.
         if value is None or isinstance(value, str):
             return value

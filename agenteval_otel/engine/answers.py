@@ -14,7 +14,7 @@ from agenteval_otel.models.scoring import label_of, normalize, off_scale, passed
 from agenteval_otel.models.scoring.probability import independent, known
 
 
-def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: Any) -> set[str]:
+def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: object) -> set[str]:
     """Return the names of the criteria that the results are for.
 
     An evaluator that declares criteria may return no others. One that declares none may return any.
@@ -64,7 +64,7 @@ def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
     """Return what the runner says of a result. Its probability is lower if its evaluator saw only a
     share.
     """
-    probability_given_sampled: Any = result.probability_given_sampled
+    probability_given_sampled: object = result.probability_given_sampled
     if probability_given_sampled == 1.0 or "probability" not in facts:
         return facts
     return facts | {
@@ -110,7 +110,7 @@ _MAKES_PLAIN: dict[type[Any], Callable[[Any], Any]] = {
 }
 
 
-def _plain_of(value: Any) -> Any:
+def _plain_of(value: object) -> Any:
     """Return the value that a subclass of a number or of text holds, without asking its own
     methods.
     """
@@ -119,7 +119,7 @@ def _plain_of(value: Any) -> Any:
     )
 
 
-def _is_score(value: Any) -> bool:
+def _is_score(value: object) -> bool:
     if isinstance(value, int | float):
         try:
             return math.isfinite(value)

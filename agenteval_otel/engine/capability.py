@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 from agenteval_otel.capture.assembly.conversations import End
 from agenteval_otel.capture.redaction.outgoing import Redaction
@@ -164,7 +164,7 @@ class Capability:
         """
         return True
 
-    def take_over(self, before: Any) -> None:
+    def take_over(self, before: Self) -> None:
         """Continue with what the same capability of the pipeline before has seen. Any thread."""
 
 
@@ -172,7 +172,7 @@ MakeCapability: TypeAlias = Callable[[Host], Capability]
 """Makes a capability for a pipeline: a function, or a class that takes the `Host` alone."""
 
 
-def load_capabilities(values: Any) -> tuple[MakeCapability, ...]:
+def load_capabilities(values: object) -> tuple[MakeCapability, ...]:
     """Return what makes each: it is given, or named as ``module:name`` or as an entry point.
 
     Raises:
@@ -183,7 +183,7 @@ def load_capabilities(values: Any) -> tuple[MakeCapability, ...]:
     return load_each(_load_maker, values, path="capabilities")
 
 
-def _load_maker(value: Any, path: str) -> MakeCapability:
+def _load_maker(value: object, path: str) -> MakeCapability:
     maker = value
     if isinstance(value, str):
         points = [

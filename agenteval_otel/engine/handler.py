@@ -228,7 +228,7 @@ def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
         raise ConfigurationError.of(problems)
 
 
-def _emits(provider: Any) -> bool:
+def _emits(provider: object) -> bool:
     """Tell whether a storage provider emits results, in place of saving them."""
     return getattr(provider, "emitter", None) is not None
 
@@ -241,7 +241,7 @@ def _check_thresholds(runner: EvaluationRunner) -> None:
             raise ConfigurationError(f"criterion {criterion.name!r}: {wrong}", path="evaluators")
 
 
-def _check_conversations(runner: EvaluationRunner, sampler: Any) -> None:
+def _check_conversations(runner: EvaluationRunner, sampler: object) -> None:
     """Refuse a sampler that would leave holes in the conversations that evaluators see whole."""
     takes_all = (
         getattr(sampler, "own_randomness", False)
@@ -373,14 +373,14 @@ def _names(evaluators: Iterable[Evaluator]) -> list[str]:
     )
 
 
-def judges_of(part: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def judges_of(part: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every judge in a part's fields, at any depth, and its place such as
     ``evaluators[0].judge``.
     """
     yield from _parts(part, path, ("judge",))
 
 
-def problems_of(part: Any, path: str) -> list[str]:
+def problems_of(part: object, path: str) -> list[str]:
     """Return what keeps judges, embedders and storage from working, each with the setting's path.
     Only what is seen now is included.
     """
@@ -392,7 +392,7 @@ def problems_of(part: Any, path: str) -> list[str]:
     ]
 
 
-def prepare_models(name: str, part: Any, path: str = "") -> None:
+def prepare_models(name: str, part: object, path: str = "") -> None:
     """Import the clients of a part's judges, embedders and storage, at start. What keeps them from
     working is logged.
 
@@ -422,7 +422,7 @@ def prepare_models(name: str, part: Any, path: str = "") -> None:
 
 
 def _parts(
-    value: Any, path: str, contracts: tuple[str, ...], depth: int = 8
+    value: object, path: str, contracts: tuple[str, ...], depth: int = 8
 ) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Component) and value.contract in contracts:
         yield path, value

@@ -49,7 +49,7 @@ class Handlers:
         escalation: Escalation | Literal[False] | None = None,
         agents: Mapping[str, AgentSettings] | None = None,
         storage: Sequence[Any] = (),
-        telemetry: Any = None,
+        telemetry: object = None,
         telemetry_off: bool = False,
         agent_span: AgentSpan = "sampled",
         ground_truth: GroundTruthStore | None = None,

@@ -413,7 +413,7 @@ class Run:
         work.close()
         return None
 
-    def _arrived(self, index: int, started_ns: int, tick: int, answer: Any) -> None:
+    def _arrived(self, index: int, started_ns: int, tick: int, answer: object) -> None:
         if self.superseded:
             return
         self._cancels.pop(index, None)

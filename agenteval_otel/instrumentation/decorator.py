@@ -33,7 +33,7 @@ def monitor(
     pipeline: Pipeline | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def monitor(
-    handler: Any = None,
+    handler: object = None,
     /,
     *,
     agent: str | None = None,

@@ -77,7 +77,7 @@ class Middleware:
         evaluators: Sequence[EvaluatorLike] | None = None,
         sample_rate: float | None = None,
         sampler: Sampler | str | Mapping[str, Any] | None = None,
-        escalation: Any = None,
+        escalation: object = None,
         storage: StorageLike | Sequence[StorageLike] | None = None,
         pipeline: Pipeline | None = None,
     ) -> None:
@@ -292,7 +292,7 @@ class Exchange:
         except Exception as error:
             self._handler.note_unread(error)
 
-    def add(self, piece: Any) -> None:
+    def add(self, piece: object) -> None:
         """Keep a piece of the response's body, which has passed already."""
         self._pieces += 1
         if self.wanted:
@@ -403,7 +403,7 @@ class _SocketMessage(Exchange):
         if self.wanted:
             self.request.add(text.encode("utf-8", "replace"))
 
-    def add(self, piece: Any) -> None:
+    def add(self, piece: object) -> None:
         """Keep a message that was sent, while there is room."""
         self.is_answered = True
         self._last_tick = time.perf_counter_ns()
@@ -573,7 +573,7 @@ def _reader(
     if prompt is response is capture is None:
         return None
 
-    def read(arguments: dict[str, Any], answer: Any) -> dict[str, Any]:
+    def read(arguments: dict[str, Any], answer: object) -> dict[str, Any]:
         request = {**arguments["request"], "body": arguments["request"]["body"].read()}
         if isinstance(answer, list):
             body = body_value(b"".join(answer))
@@ -589,7 +589,7 @@ def _reader(
     return read
 
 
-def _parsed(routes: Any, agent: str | None) -> list[tuple[str | None, re.Pattern[str], str]]:
+def _parsed(routes: object, agent: str | None) -> list[tuple[str | None, re.Pattern[str], str]]:
     """Return method, pattern and agent of each route."""
     if isinstance(routes, str) or not isinstance(routes, Sequence | Mapping) or not routes:
         raise ConfigurationError(

@@ -181,7 +181,7 @@ class Handler:
         return self._begin(args, kwargs, span, span_context, decision, randomness, memo)
 
     def leave(
-        self, call: HandlerCall, answer: Any = None, error: BaseException | None = None
+        self, call: HandlerCall, answer: object = None, error: BaseException | None = None
     ) -> None:
         """Take the answer or the exception of a call that was entered, and send it on its way."""
         try:
@@ -284,7 +284,7 @@ class Handler:
         except Exception as error:
             self.broken(SCOPE, error)
 
-    def _kept_prompt(self, call: HandlerCall, prompt: Any) -> Any:
+    def _kept_prompt(self, call: HandlerCall, prompt: object) -> Any:
         """Return a prompt that is no text, detached from the host. Log once if there is none."""
         is_missing = prompt is None and bool(self._arguments.names) and not self.of_requests
         if is_missing and not self._noted_prompt:

@@ -99,7 +99,7 @@ class Scope:
         yield.
         """
 
-        def within(value: Any) -> Any:
+        def within(value: object) -> Any:
             self._attach(call)
             try:
                 return step(value)
@@ -113,7 +113,7 @@ class Scope:
     ) -> Callable[[Any], Any]:
         """Return the same for a step that is awaited."""
 
-        async def within(value: Any) -> Any:
+        async def within(value: object) -> Any:
             self._attach(call)
             try:
                 return await step(value)

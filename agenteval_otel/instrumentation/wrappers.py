@@ -150,17 +150,17 @@ def written_in_code(
     return written
 
 
-def check_agent(agent: Any) -> None:
+def check_agent(agent: object) -> None:
     if agent is not None and (not isinstance(agent, str) or not agent.strip()):
         raise ConfigurationError(f"expected a name, found {agent!r}", path="agent")
 
 
-def check_function(function: Any, path: str) -> None:
+def check_function(function: object, path: str) -> None:
     if function is not None and not callable(function):
         raise ConfigurationError(f"expected a function, found {type(function).__name__}", path=path)
 
 
-def _check_place(function: Any, name: str) -> None:
+def _check_place(function: object, name: str) -> None:
     """Refuse a handler that is monitored under this name already. Warn if a route has it without
     `monitor`.
     """
@@ -422,7 +422,7 @@ def _enter(handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> H
         return None
 
 
-def _kept(call: HandlerCall | None, chunk: Any, chunks: list[Any]) -> int:
+def _kept(call: HandlerCall | None, chunk: object, chunks: list[Any]) -> int:
     """Keep a chunk that is no text. Return what it takes of the stream's cap."""
     try:
         return 0 if call is None else call.keep_chunk(chunk, chunks)
@@ -433,7 +433,7 @@ def _kept(call: HandlerCall | None, chunk: Any, chunks: list[Any]) -> int:
 def _leave(
     handler: Handler,
     call: HandlerCall | None,
-    answer: Any,
+    answer: object,
     error: BaseException | None = None,
     stream: tuple[list[Any], StreamEnd, bool] | None = None,
 ) -> None:
@@ -457,7 +457,7 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
     the outer stream, and would close both concurrently when it ends.
     """
 
-    def send(value: Any) -> Any:
+    def send(value: object) -> Any:
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)
         try:
@@ -468,7 +468,7 @@ def _first_send(stream: AsyncGenerator[Any, Any]) -> Callable[[Any], Any]:
     return send
 
 
-def _follow_body(handler: Handler, call: HandlerCall, answer: Any) -> bool:
+def _follow_body(handler: Handler, call: HandlerCall, answer: object) -> bool:
     """Follow the body of a web framework's response if it is streamed, and return whether it is.
     The call then ends with the body.
 

@@ -191,7 +191,7 @@ def _evaluated(
     if criteria is None:
         criteria = evaluation_input.criteria
     pid = os.getpid()
-    outcome: Any
+    outcome: object
     with with_environment(variables):
         try:
             context = contextvars.Context()

@@ -39,7 +39,7 @@ class Gone(Exception):
     """The other side has ended, or sends what is no message."""
 
 
-def line(message: Any) -> bytes:
+def line(message: object) -> bytes:
     return json.dumps(message, separators=(",", ":"), default=_plain).encode() + b"\n"
 
 
@@ -77,7 +77,7 @@ def decoded(message: bytes) -> list[Any]:
     return values
 
 
-def encode_answer(cpu_s: float, outcome: Any) -> bytes:
+def encode_answer(cpu_s: float, outcome: object) -> bytes:
     """Return the answer to a job. Raises nothing."""
     try:
         answer = line([cpu_s, *_encoded(outcome)])
@@ -111,7 +111,7 @@ def answer_of(kind: Any, body: Any) -> Any:
         return EvaluationError("its results cannot be read", error_type="invalid_result")
 
 
-def _encoded(outcome: Any) -> tuple[str, Any]:
+def _encoded(outcome: object) -> tuple[str, Any]:
     if isinstance(outcome, BaseException):
         return _encoded_error(outcome)
     if not isinstance(outcome, list) or not all(
@@ -139,7 +139,7 @@ def _encoded_error(error: BaseException) -> tuple[str, Any]:
     return kind, [type(error).__name__, error_type, message]
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     try:
         return _ANY.dump_python(value, mode="json")
     except Exception:

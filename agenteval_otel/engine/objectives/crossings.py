@@ -174,7 +174,7 @@ class Callbacks:
             self._on_failure(crossing.kind, error)
 
 
-def load_callback(value: Any, *, path: str) -> Callback | None:
+def load_callback(value: object, *, path: str) -> Callback | None:
     """Return the function itself, or the one that ``module:function`` names. None stays None. The
     module is imported.
 

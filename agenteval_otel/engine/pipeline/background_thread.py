@@ -278,7 +278,7 @@ class BackgroundThread(EvaluationThread):
             self._rested = time.monotonic()
             self._idle_s += self._rested - now
 
-    def _done(self, call: Any, outcome: str | Awaitable[str]) -> None:
+    def _done(self, call: object, outcome: str | Awaitable[str]) -> None:
         """Take the outcome of a call of the present list, or an awaitable for it. It is called once
         per call.
         """

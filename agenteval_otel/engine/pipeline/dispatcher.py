@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Done, Taken
 from agenteval_otel.engine.task import Task
+from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.runtime.loop import LoopThread
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
 from agenteval_otel.runtime.worker import Worker, settle
@@ -34,10 +35,10 @@ Settle = Callable[[Task, str], None]
 class Stall(Protocol):
     """What to do when the background thread is held up; called on the watchdog's thread."""
 
-    def blame(self, task: Any, held_s: float, thread_id: int) -> Any:
+    def blame(self, task: object, held_s: float, thread_id: int) -> Evaluator | None:
         """Find, log and move what holds the thread for so long. Return it if it is an evaluator."""
 
-    def take_over(self, task: Task, blamed: Any, held_s: float) -> Taken:
+    def take_over(self, task: Task, blamed: Evaluator | None, held_s: float) -> Taken:
         """Say who goes on with a task that was under way. For the next thread, make it ready to be
         processed again.
         """

@@ -80,7 +80,7 @@ def _finalize_with(util: Any) -> None:
     _FINALIZERS.append(util.Finalize(None, _at_exit, exitpriority=100))
 
 
-def _watch_pool_worker(process: Any) -> None:
+def _watch_pool_worker(process: object) -> None:
     """Deliver before a child of billiard's pool ends. It ends by `os._exit`, with no finalizer,
     after its `on_exit`. Celery runs its tasks in such children.
     """
@@ -169,7 +169,7 @@ def handle_sigterm(wanted: bool, *, is_asked: bool = False) -> None:
             log.warning("sigterm_not_handled", part="exit", remedy="configure on the main thread")
 
 
-def _is_foreign(handler: Any) -> bool:
+def _is_foreign(handler: object) -> bool:
     """Tell whether code that is not Python, such as uWSGI, has installed a handler since Python
     looked. Linux tells that.
     """
@@ -196,7 +196,7 @@ def _leave_sigterm_to_the_child() -> None:
 reset_in_child(_leave_sigterm_to_the_child)
 
 
-def _on_sigterm(number: int, frame: Any) -> None:
+def _on_sigterm(number: int, frame: object) -> None:
     before = _before[0] if _before else signal.SIG_DFL
     if callable(before):
         # The host's: it may end the process by an exception, after which the exit handlers run, or

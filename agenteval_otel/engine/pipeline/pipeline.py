@@ -487,7 +487,7 @@ class Pipeline:
     def _all_storage(self) -> FanOutStorage:
         return FanOutStorage(self.providers, self.storage_failed)
 
-    def _know(self, provider: Any) -> None:
+    def _know(self, provider: object) -> None:
         if provider is not None and id(provider) not in self._providers:
             self._providers[id(provider)] = provider
             FanOutStorage([provider], self.storage_failed).watch()

@@ -90,7 +90,7 @@ class Seen:
         self._secret = os.urandom(16)
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 
-    def is_new(self, key: Any) -> bool:
+    def is_new(self, key: object) -> bool:
         digest = hashlib.blake2b(
             repr(key).encode("utf-8", "replace"), digest_size=16, key=self._secret
         ).digest()

@@ -203,7 +203,7 @@ class OfTruth(OfAnswer):
 
     @field_validator("ground_truth")
     @classmethod
-    def _is_an_answer(cls, value: Any) -> Any:
+    def _is_an_answer(cls, value: object) -> Any:
         if is_blank(value):
             raise ValueError("expected an answer, in text or any JSON value")
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -74,5 +74,5 @@ def _canary(line: str, place: str) -> Canary:
         raise ConfigurationError(f"{place}: {failure}", path="judge_health.canaries") from None
 
 
-def _is_score(value: Any) -> bool:
+def _is_score(value: object) -> bool:
     return isinstance(value, bool | int | float | str) and value == value
