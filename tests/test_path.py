@@ -6,9 +6,11 @@ import json
 import subprocess
 import sys
 
+from tests.backends.faults import refused_port
 from tests.backends.process import bare_environment
 
 MOST_FILES = 45  # with the capabilities that hear of every answer
+MOST_FILES_AT_FIRST = 95  # as `FIRST` measures it: settings, assembly and the own exporter too
 
 SCRIPT = """
 import json, pathlib, sys, threading
@@ -100,3 +102,56 @@ def test_one_answer_meets_few_files() -> None:
     assert "telemetry/emitter.py" in seen["files"]
     assert "engine/run.py" in seen["files"]
     assert len(seen["files"]) <= MOST_FILES
+
+
+FIRST = """
+import json, pathlib, sys, threading
+import agenteval_otel
+from agenteval_otel import flush, monitor, shutdown
+
+ROOT = pathlib.Path(agenteval_otel.__file__).parent
+files = set()
+
+def note(frame, event, _):
+    if event == "call":
+        files.add(frame.f_code.co_filename)
+
+threading.setprofile(note)
+sys.setprofile(note)
+
+def is_short(evaluation_input):
+    return len(evaluation_input.response_text) < 100
+
+@monitor(evaluators=[is_short], sample_rate=1.0)
+def answer(question: str) -> str:
+    return "An answer to " + question
+
+for number in range(3):
+    answer(f"question {number}")
+flush(5)
+sys.setprofile(None)
+threading.setprofile(None)
+own = sorted(str(pathlib.Path(file).relative_to(ROOT)) for file in files if file.startswith(str(ROOT)))
+print(json.dumps({"files": own, "evaluated": agenteval_otel.accounting()["evaluated"]}))
+shutdown(1)
+"""
+
+
+def test_a_decorated_function_and_its_first_calls_meet_few_files() -> None:
+    """From the decoration with a function as evaluator to the export, on all threads."""
+    with refused_port() as port:
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
+        done = subprocess.run(
+            [sys.executable, "-c", FIRST],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            env={**bare_environment(), **environment},
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    print(f"\n{len(seen['files'])} files:", *seen["files"], sep="\n  ")
+    assert seen["evaluated"] == 3
+    assert "telemetry/private.py" in seen["files"]
+    assert len(seen["files"]) <= MOST_FILES_AT_FIRST

@@ -39,7 +39,7 @@ def hashed(user_id: str, salt: str | None = None) -> str:
 
 
 def clean_annotation(
-    name: str, value: Any, user_id: Callable[[str], str], wrong: Callable[[str], None]
+    name: str, value: object, user_id: Callable[[str], str], wrong: Callable[[str], None]
 ) -> Any:
     """Return a detached annotation in its field's form, or None. `wrong` is called with the reason
     for what is left out.
@@ -72,7 +72,7 @@ def flag_of(events: Iterable[Any]) -> dict[str, Any]:
     )
 
 
-def _tags(value: Any, wrong: Callable[[str], None]) -> dict[str, str] | None:
+def _tags(value: object, wrong: Callable[[str], None]) -> dict[str, str] | None:
     tags: dict[str, str] = {}
     if not isinstance(value, dict):
         wrong("expected a mapping such as tags={'tenant': 'acme'}")
@@ -90,7 +90,7 @@ def _tags(value: Any, wrong: Callable[[str], None]) -> dict[str, str] | None:
     return tags or None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value).strip() if isinstance(value, _TEXTS) else None

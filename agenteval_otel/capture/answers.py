@@ -44,7 +44,7 @@ _MAX_DEPTH: Final = 3  # how deep answers are looked for within answers
 _MAX_CHUNK_DEPTH: Final = 4
 
 
-def read_answer(answer: Any, handler: Callable[..., Any] | None = None) -> Reading:
+def read_answer(answer: object, handler: Callable[..., Any] | None = None) -> Reading:
     """Return what an answer says.
 
     Args:
@@ -70,7 +70,7 @@ def _understood(reading: Reading) -> Reading:
     return reading
 
 
-def add_answer(reading: Reading, answer: Any) -> bool:
+def add_answer(reading: Reading, answer: object) -> bool:
     """Add an answer of a known form to the reading. Return False if it has none."""
     if not isinstance(answer, dict | list | tuple | Detached) or reading.depth >= _MAX_DEPTH:
         return False
@@ -89,7 +89,7 @@ def add_answer(reading: Reading, answer: Any) -> bool:
         reading.depth -= 1
 
 
-def add_plain(reading: Reading, answer: Any) -> None:
+def add_plain(reading: Reading, answer: object) -> None:
     """Add an answer of no known form: text, a text field, or the handler's own data as JSON.
 
     Raises:
@@ -107,7 +107,7 @@ def add_plain(reading: Reading, answer: Any) -> None:
         reading.add_text(to_text(answer))
 
 
-def _add_list(reading: Reading, answer: Any) -> bool:
+def _add_list(reading: Reading, answer: object) -> bool:
     messages = last_items(answer)
     if messages and all(is_message(item) for item in messages):
         reading.add_conversation(all_turns(messages))
@@ -121,7 +121,7 @@ def _add_list(reading: Reading, answer: Any) -> bool:
     return False
 
 
-def _add_first(reading: Reading, answer: Any) -> bool:
+def _add_first(reading: Reading, answer: object) -> bool:
     """Add the text of a tuple that has it first and data beside it: an answer and its sources."""
     if type(answer) is not tuple or len(answer) < 2 or not isinstance(answer[0], str):
         return False
@@ -131,7 +131,7 @@ def _add_first(reading: Reading, answer: Any) -> bool:
     return True
 
 
-def _add_message(reading: Reading, answer: Any) -> bool:
+def _add_message(reading: Reading, answer: object) -> bool:
     turns = turns_of(answer)
     for turn in turns:
         if turn.role != "tool":
@@ -143,7 +143,7 @@ def _add_message(reading: Reading, answer: Any) -> bool:
     return bool(turns)
 
 
-def _add_remains(reading: Reading, answer: Any) -> bool:
+def _add_remains(reading: Reading, answer: object) -> bool:
     """Add a provider's response without its content, which is not to be read as the handler's own
     data.
     """
@@ -169,7 +169,7 @@ def _add_remains(reading: Reading, answer: Any) -> bool:
     return True
 
 
-def _add_nested(reading: Reading, answer: Any) -> bool:
+def _add_nested(reading: Reading, answer: object) -> bool:
     """Add the response that a mapping or a model holds under one of the names of an answer."""
     for name in TEXT_KEYS if is_data(answer) else ():
         inner = field(answer, name)
@@ -180,14 +180,14 @@ def _add_nested(reading: Reading, answer: Any) -> bool:
     return False
 
 
-def _add_text_of(reading: Reading, inner: Any) -> bool:
+def _add_text_of(reading: Reading, inner: object) -> bool:
     text = text_field(inner)
     if text is not None:
         reading.add_text(text)
     return text is not None
 
 
-def _add_beside(reading: Reading, answer: Any) -> None:
+def _add_beside(reading: Reading, answer: object) -> None:
     """Add tool calls and usage beside the text of an answer of the handler's own making."""
     for call in calls_in(items(field(answer, "tool_calls"))):
         reading.calls.add(call)
@@ -195,7 +195,7 @@ def _add_beside(reading: Reading, answer: Any) -> None:
     reading.usage_total = reading.usage_total or usage_of(usage)
 
 
-def must_be_complete(answer: Any) -> None:
+def must_be_complete(answer: object) -> None:
     """Raise `CaptureError` for a run's result that is a stream and was not read to its end."""
     if field(answer, "is_complete") is False:
         name = answer.type_name if type(answer) is Detached else "the run"
@@ -286,7 +286,7 @@ def _add_pieces(reading: Reading, pieces: Sequence[Any]) -> list[Any]:
     return others
 
 
-def add_chunk(reading: Reading, chunk: Any) -> bool:
+def add_chunk(reading: Reading, chunk: object) -> bool:
     """Add one chunk, event or message of a stream. Return False if it has no known form and no text
     field.
     """

@@ -148,7 +148,7 @@ def build_input(
     return _validated(fields, on_bad_fact)
 
 
-def _stated_response(value: Any, handler: Handler, on_bad_fact: BadFact) -> Reading | None:
+def _stated_response(value: object, handler: Handler, on_bad_fact: BadFact) -> Reading | None:
     """Return the answer that `annotate` or ``capture=`` gave in place of the captured one.
 
     None if there is none, or if it cannot be read.
@@ -265,7 +265,7 @@ def _unknown(name: str) -> str:
     return f"unknown fact{suggestion(name, FACTS)}; what is your own goes into tags={{...}}"
 
 
-def _clean_fact(name: str, value: Any, handler: Handler) -> Any:
+def _clean_fact(name: str, value: object, handler: Handler) -> Any:
     if name in _SHORT_TEXTS:
         return short(to_text(value))
     if name == "prompt":
@@ -309,7 +309,7 @@ class Prompt(NamedTuple):
 
 
 def read_prompt(
-    prompt: Any, *, system: Any = None, history: Any = None, handler: Handler = None
+    prompt: object, *, system: object = None, history: object = None, handler: Handler = None
 ) -> Prompt:
     """Read a prompt, with the system text and the history that were passed beside it.
 
@@ -339,7 +339,7 @@ def read_prompt(
     return Prompt(question, turns, _conversation_id(request))
 
 
-def history_of(value: Any) -> list[dict[str, Any]] | None:
+def history_of(value: object) -> list[dict[str, Any]] | None:
     """Return the messages of a conversation as fields of `Message`, at most the last 1,000. Return
     None if it is no conversation.
     """
@@ -383,7 +383,7 @@ def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
     ]
 
 
-def _asked_in(request: Any) -> Any:
+def _asked_in(request: object) -> Any:
     """Return what an agent server's request body asks: its message or its input, else the body.
 
     Knows A2A (``params.message``), ADK (``newMessage``), LangServe and LangGraph (``input``).
@@ -397,7 +397,7 @@ def _asked_in(request: Any) -> Any:
     return inner if is_data(inner) and not is_message(inner) else request
 
 
-def _turns(prompt: Any) -> list[Turn] | None:
+def _turns(prompt: object) -> list[Turn] | None:
     """Return the messages of a prompt that is a conversation or holds one. Return None if it is
     neither.
     """
@@ -408,7 +408,7 @@ def _turns(prompt: Any) -> list[Turn] | None:
     return None
 
 
-def _text(prompt: Any, handler: Handler) -> str | None:
+def _text(prompt: object, handler: Handler) -> str | None:
     if is_content(prompt):
         return clean(content_text(prompt) or "")
     for name in PROMPT_NAMES:
@@ -430,7 +430,7 @@ def _text(prompt: Any, handler: Handler) -> str | None:
         return None
 
 
-def _history(history: Any) -> list[Turn]:
+def _history(history: object) -> list[Turn]:
     """Return a history of messages, or of pairs of the user's and the assistant's text. Any other
     value has no turns.
     """
@@ -451,7 +451,7 @@ def _history(history: Any) -> list[Turn]:
     ]
 
 
-def _system(value: Any) -> str | None:
+def _system(value: object) -> str | None:
     text = (
         content_text(value)
         if isinstance(value, str | list)
@@ -460,7 +460,7 @@ def _system(value: Any) -> str | None:
     return clean(text) if text else None
 
 
-def _conversation_id(prompt: Any) -> str | None:
+def _conversation_id(prompt: object) -> str | None:
     for name in CONVERSATION_NAMES:
         conversation = field(prompt, name)
         if isinstance(conversation, str | UUID) or type(conversation) is int:

@@ -62,7 +62,7 @@ class CapturedCall:
     call_id: str | None = None
     is_referenced = False
     is_kept = True
-    prompt: Any = None
+    prompt: object = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     conversation: str | None = None
     others: dict[str, Any] | None = None
@@ -96,7 +96,7 @@ class CapturedCall:
                 return str(conversation)
         return self.conversation
 
-    def keep(self, value: Any) -> Any:
+    def keep(self, value: object) -> Any:
         """Return the detached form of an argument. Its size is added to the call's."""
         taken = take(value)
         self.size_bytes += taken.size_bytes
@@ -109,7 +109,7 @@ class CapturedCall:
             is_plain = type(answer) in (list, dict) and len(answer) <= _MOST_COPIED
             self.original = answer.copy() if is_plain else answer
 
-    def keep_chunk(self, chunk: Any, chunks: list[Any]) -> int:
+    def keep_chunk(self, chunk: object, chunks: list[Any]) -> int:
         """Add a chunk that is no exact `str`. Return what it takes of `STREAM_CHARS`."""
         if self.arguments is not None:
             self.original = self.original or {}
@@ -153,7 +153,7 @@ class CapturedCall:
             self.original
         ) = None
 
-    def _take_part(self, value: Any) -> Any:
+    def _take_part(self, value: object) -> Any:
         taken = take(value)
         self.size_bytes += taken.size_bytes
         self.truncated = self.truncated or taken.truncated

@@ -19,7 +19,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from itertools import islice
 from sys import getsizeof
@@ -111,7 +111,7 @@ class Taken(NamedTuple):
     left_out: int
 
 
-def take(value: Any) -> Taken:
+def take(value: object) -> Taken:
     """Detach a value from the host, within a fixed number of parts. Never raises for what the value
     is.
     """
@@ -146,7 +146,7 @@ def list_bytes(items: list[Any]) -> int:
     return 56 + 8 * count + sum(map(_atom_bytes, sample)) * count // _MEASURED
 
 
-def _atom_bytes(atom: Any) -> int:
+def _atom_bytes(atom: object) -> int:
     """Return how many bytes an atom takes. Bytes may take four times as many once they are read as
     text.
     """
@@ -194,7 +194,7 @@ class _Walk:
             return _LEFT_OUT
         return self._atom(value, reader)
 
-    def _atom(self, value: Any, reader: Callable[[Any], Any]) -> Any:
+    def _atom(self, value: object, reader: Callable[[Any], Any]) -> Any:
         try:
             atom = reader(value)
         except Exception:
@@ -243,7 +243,7 @@ class _Walk:
         self._seen[id(value)] = value, tuple(taken)
         return tuple(taken)
 
-    def _dict(self, value: Any, depth: int) -> dict[Any, Any]:
+    def _dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         taken: dict[Any, Any] = {}
         self._seen[id(value)] = value, taken
         is_long = dict.__len__(value) > _MOST
@@ -254,7 +254,7 @@ class _Walk:
         self.size_bytes += sum(map(getsizeof, taken))
         return taken
 
-    def _mapping(self, value: Any, kind: type, depth: int) -> Any:
+    def _mapping(self, value: dict[Any, Any], kind: type, depth: int) -> Any:
         """Copy a dictionary. One of a class of its own keeps the name of its class."""
         fields = self._dict(value, depth)
         module = module_of(kind)
@@ -264,7 +264,7 @@ class _Walk:
         self._seen[id(value)] = value, taken
         return taken
 
-    def _named_list(self, value: Any, base: Any, kind: type, depth: int) -> Any:
+    def _named_list(self, value: object, base: Any, kind: type, depth: int) -> Any:
         """Copy a list or the like. One of a class of its own keeps the name of its class."""
         items = self._list(value, base, depth)
         module = module_of(kind)
@@ -276,14 +276,14 @@ class _Walk:
         self._seen[id(value)] = value, taken
         return taken
 
-    def _named_tuple(self, value: Any, reader: _NamedTuple, depth: int) -> Any:
+    def _named_tuple(self, value: tuple[Any, ...], reader: _NamedTuple, depth: int) -> Any:
         taken = Detached(reader.type_name, {}, True, reader.module)
         self._seen[id(value)] = value, taken
         pairs = list(zip(reader.fields, tuple.__iter__(value), strict=False))
         self._pairs(pairs, taken.fields, depth - 1)
         return taken
 
-    def _object(self, value: Any, reader: ObjectReader, depth: int) -> Any:
+    def _object(self, value: object, reader: ObjectReader, depth: int) -> Any:
         stored = reader.stored(value)
         if type(stored) is str:
             self.reason = stored
@@ -440,18 +440,18 @@ class ObjectReader:
             name: value for name, value in values.items() if type(value) in (str, int, bool)
         }
 
-    def _is_slot(self, base: type, name: Any, value: Any) -> bool:
+    def _is_slot(self, base: type, name: object, value: object) -> bool:
         is_native = type(value) is types.MemberDescriptorType and bool(flags_of(base) & _HEAP_TYPE)
         return is_native and (name == _EXTRA or self._is_wanted(name))
 
-    def _is_wanted(self, name: Any) -> bool:
+    def _is_wanted(self, name: object) -> bool:
         if type(name) is not str:
             return False
         if name[:1] == "_":
             return name in _PRIVATE or (self.is_client and name in READ)
         return self.is_data or name in READ
 
-    def stored(self, value: Any) -> Any:
+    def stored(self, value: object) -> Any:
         """Return the stored fields as pairs. Return a text with the reason if no field may be read."""
         own = _stored(value, "__dict__") if self._has_dict else {}
         if not self.is_data:
@@ -602,7 +602,7 @@ def _moment(value: datetime) -> datetime:
     """Return a date with time. A time zone of a class that is not the standard library's is left
     out.
     """
-    zone: Any = _zone_of(value)
+    zone: tzinfo | None = _zone_of(value)
     is_known = zone is None or type(zone) in (timezone, ZoneInfo)
     if is_known and type(value) is datetime:
         return value

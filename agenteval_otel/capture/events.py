@@ -37,7 +37,7 @@ class SentMessage(NamedTuple):
         return self.text if event is None else event
 
 
-def is_text_event(event: Any) -> bool:
+def is_text_event(event: object) -> bool:
     """Tell whether an event may be text of the answer: it has no type, or one that says so."""
     kind = kind_of(event) or kind_of(event, "event")
     if not kind:

@@ -35,26 +35,26 @@ USAGE_NAMES: Final = (
 _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-def field(value: Any, name: str) -> Any:
+def field(value: object, name: str) -> Any:
     """Return a field of a dictionary or of a detached object. Return None if there is none."""
     if type(value) is Detached:
         return value.fields.get(name)
     return value.get(name) if type(value) is dict else None
 
 
-def first_value(value: Any, *names: str) -> Any:
+def first_value(value: object, *names: str) -> Any:
     """Return the first of these fields that is there, whatever it is. Return None if none is."""
     return next((content for name in names if (content := field(value, name)) is not None), None)
 
 
-def first(value: Any, *names: str) -> str | None:
+def first(value: object, *names: str) -> str | None:
     """Return the first of these fields that is text, cleaned and short. Examples are an id,
     a model's name, a reason.
     """
     return next((text for name in names if (text := short(field(value, name)))), None)
 
 
-def short(value: Any) -> str | None:
+def short(value: object) -> str | None:
     """Return text that is an identifier, cleaned and at most 512 characters long. Return None for
     anything else.
     """
@@ -64,30 +64,30 @@ def short(value: Any) -> str | None:
     return value if is_clean else clean(value, _SHORT_CHARS)
 
 
-def kind_of(value: Any, name: str = "type") -> str:
+def kind_of(value: object, name: str = "type") -> str:
     """Return the name of an object's kind. It is empty if the object has none."""
     kind = field(value, name)
     return kind if isinstance(kind, str) else ""
 
 
-def items(value: Any) -> list[Any]:
+def items(value: object) -> list[Any]:
     """Return the first items of a list or tuple. Anything else has none."""
     return list(value[:MAX_ITEMS]) if isinstance(value, list | tuple) else []
 
 
-def last_items(value: Any) -> list[Any]:
+def last_items(value: object) -> list[Any]:
     """Return the last items of a list or tuple. Anything else has none."""
     return list(value[-MAX_ITEMS:]) if isinstance(value, list | tuple) else []
 
 
-def is_data(value: Any) -> bool:
+def is_data(value: object) -> bool:
     """Tell whether a value is a dictionary or was an object of plain data: a model, a data class, a
     row.
     """
     return type(value) is dict or (type(value) is Detached and value.is_data)
 
 
-def json_object(text: Any) -> Any:
+def json_object(text: object) -> Any:
     """Return the object or array that a text is the JSON of. Return None for every other text, and
     for one above the cap.
     """
@@ -99,7 +99,7 @@ def json_object(text: Any) -> Any:
         return None
 
 
-def usage_of(value: Any) -> Tokens | None:
+def usage_of(value: object) -> Tokens | None:
     """Return input and output tokens of a usage object. Return None if it has neither. Tokens of a
     cache that are counted beside the input are added to it, as the GenAI conventions ask.
     """
@@ -110,12 +110,12 @@ def usage_of(value: Any) -> Tokens | None:
     return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)
 
 
-def _count(value: Any, names: tuple[str, ...]) -> int | None:
+def _count(value: object, names: tuple[str, ...]) -> int | None:
     counts = (field(value, name) for name in names)
     return next((count for count in counts if type(count) is int and count >= 0), None)
 
 
-def total_usage(usage: Any) -> Tokens | None:
+def total_usage(usage: object) -> Tokens | None:
     """Return the usage of a run. Return None for zeros, which mean that nothing was reported."""
     return tokens if (tokens := usage_of(usage)) != (0, 0) else None
 

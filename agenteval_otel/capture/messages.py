@@ -143,7 +143,7 @@ class Turn:
     data: Any = None
 
 
-def content_text(content: Any) -> str | None:
+def content_text(content: object) -> str | None:
     """Return the text of a message's content: text itself, or its text parts one after another.
     Return None if it has none.
     """
@@ -153,7 +153,7 @@ def content_text(content: Any) -> str | None:
     return _part_text(content)
 
 
-def _part_text(part: Any) -> str | None:
+def _part_text(part: object) -> str | None:
     if isinstance(part, str):
         return cap(part, 2 * CAP_CHARS)
     if part is None or _part_kind(part) not in _TEXTS or field(part, "thought") is True:
@@ -164,14 +164,14 @@ def _part_text(part: Any) -> str | None:
     return cap(text, 2 * CAP_CHARS) if isinstance(text, str) else None
 
 
-def has_unread_parts(content: Any) -> bool:
+def has_unread_parts(content: object) -> bool:
     """Tell whether a message's content has parts that are neither text nor calls, results or
     reasoning. Such parts are images, or parts of an unknown kind.
     """
     return any(_is_unread(part) for part in items(content))
 
 
-def _is_unread(part: Any) -> bool:
+def _is_unread(part: object) -> bool:
     if part is None or _part_text(part) is not None or field(part, "thought") is True:
         return False
     kind = _part_kind(part)
@@ -182,7 +182,7 @@ def _is_unread(part: Any) -> bool:
     return _call_in(part) is None and _result_in(part) is None
 
 
-def _part_kind(part: Any) -> str:
+def _part_kind(part: object) -> str:
     for name in _KIND_FIELDS:
         kind = kind_of(part, name)
         if kind:
@@ -190,12 +190,12 @@ def _part_kind(part: Any) -> str:
     return ""
 
 
-def part_calls(content: Any) -> list[Call]:
+def part_calls(content: object) -> list[Call]:
     """Return the tool calls among the parts of a message, or among the items of a response."""
     return calls_in([_call_in(part) for part in items(content)])
 
 
-def _call_in(part: Any) -> Any:
+def _call_in(part: object) -> Any:
     """Return the call in a part: the part itself, or the field that holds it. None without one."""
     kind = _part_kind(part)
     if kind:
@@ -206,12 +206,12 @@ def _call_in(part: Any) -> Any:
     return None if isinstance(call, str) else call
 
 
-def part_results(content: Any) -> list[Result]:
+def part_results(content: object) -> list[Result]:
     """Return the results of tool calls among the parts of a message."""
     return [result_of(part) for part in map(_result_in, items(content)) if part is not None]
 
 
-def _result_in(part: Any) -> Any:
+def _result_in(part: object) -> Any:
     """Return the result in a part: the part itself, or the field that holds it. None without one."""
     kind = _part_kind(part)
     if kind:
@@ -221,7 +221,7 @@ def _result_in(part: Any) -> Any:
     return first_value(part, *RESULT_FIELDS)
 
 
-def call_of(value: Any) -> Call | None:
+def call_of(value: object) -> Call | None:
     """Return one tool call of any known form, or None.
 
     Known are the words of `models.tool_calls`: ``{id, function: {name, arguments}}``, ``{name,
@@ -244,7 +244,7 @@ def call_of(value: Any) -> Call | None:
     return call
 
 
-def _provider_call(item: Any, kind: str) -> Call:
+def _provider_call(item: object, kind: str) -> Call:
     """Return the call of a tool that the provider runs: what it was given, and what came of it."""
     arguments = field(item, "action")
     if arguments is None:
@@ -258,7 +258,7 @@ def _provider_call(item: Any, kind: str) -> Call:
     )
 
 
-def _without_none(value: Any, depth: int = 4) -> Any:
+def _without_none(value: object, depth: int = 4) -> Any:
     """Return a value without its empty fields, which a client's objects have and its JSON has not."""
     if isinstance(value, list | tuple):
         return [_without_none(item, depth - 1) for item in items(value)] if depth else value
@@ -274,7 +274,7 @@ def calls_in(values: list[Any]) -> list[Call]:
     return [call for value in values if (call := call_of(value)) is not None]
 
 
-def result_of(part: Any) -> Result:
+def result_of(part: object) -> Result:
     """Return the result of a tool call: text where it is text, and why the tool failed."""
     raw = first_value(part, *RESULTS)
     kind = kind_of(raw)
@@ -291,7 +291,7 @@ def result_of(part: Any) -> Result:
     return Result(id, value, error)
 
 
-def _is_block(part: Any) -> bool:
+def _is_block(part: object) -> bool:
     """Tell whether a result's item is a block of a client's, and not the tool's own data."""
     kind = _part_kind(part)
     if kind:
@@ -300,18 +300,18 @@ def _is_block(part: Any) -> bool:
     return isinstance(fields, dict) and len(fields) == 1 and not _BLOCK_FIELDS.isdisjoint(fields)
 
 
-def _failure(part: Any, value: Any) -> str | None:
+def _failure(part: object, value: object) -> str | None:
     """Return why a tool failed, where its result says that it did."""
     fields = part.fields if type(part) is Detached else part
     has_failed = isinstance(fields, dict) and says_failed(fields)
     return _error_text(part, value) if has_failed else None
 
 
-def _error_text(part: Any, value: Any) -> str:
+def _error_text(part: object, value: object) -> str:
     return to_text(first_value(part, "error") if value is None else value) or "error"
 
 
-def _result_data(raw: Any) -> Any:
+def _result_data(raw: object) -> Any:
     """Return a result as data: Bedrock's content is a list of parts with ``json``."""
     parts = [field(part, "json") for part in items(raw)]
     if not parts or any(part is None for part in parts):
@@ -319,13 +319,13 @@ def _result_data(raw: Any) -> Any:
     return parts[0] if len(parts) == 1 else parts
 
 
-def is_content(value: Any) -> bool:
+def is_content(value: object) -> bool:
     """Tell whether a list is the content of one message: parts of known kinds."""
     kinds = [_part_kind(part) for part in items(value)]
     return bool(kinds) and all(kind in _KNOWN_PARTS or is_result_kind(kind) for kind in kinds)
 
 
-def text_field(value: Any) -> str | None:
+def text_field(value: object) -> str | None:
     """Return the text of the first field that is known to hold text. Return None if there is none."""
     for name in TEXT_KEYS:
         content = field(value, name)
@@ -336,7 +336,7 @@ def text_field(value: Any) -> str | None:
     return None
 
 
-def is_message(value: Any) -> bool:
+def is_message(value: object) -> bool:
     """Tell whether a value is a message, or an item that may be among messages."""
     if isinstance(value, tuple):
         return (
@@ -348,7 +348,7 @@ def is_message(value: Any) -> bool:
     return _is_agent_message(value) or _role_of(value) is not None or _is_item(value)
 
 
-def turns_of(message: Any) -> list[Turn]:
+def turns_of(message: object) -> list[Turn]:
     """Return the turns of one message. A value that is no message has none."""
     if isinstance(message, tuple):
         return [Turn(_ROLES[message[0]], content_text(message[1]))] if is_message(message) else []
@@ -360,7 +360,7 @@ def turns_of(message: Any) -> list[Turn]:
     return _item_turns(message) if _is_item(message) else []
 
 
-def all_turns(messages: Any) -> list[Turn]:
+def all_turns(messages: object) -> list[Turn]:
     """Return the turns of the last messages of a list. Other items are ignored."""
     turns: list[Turn] = []
     for turn in (turn for message in last_items(messages) for turn in turns_of(message)):
@@ -372,7 +372,7 @@ def all_turns(messages: Any) -> list[Turn]:
     return turns
 
 
-def _inner(message: Any) -> Any:
+def _inner(message: object) -> Any:
     """Return the message itself, or the data of one in the form of LangChain's
     ``messages_to_dict``.
     """
@@ -380,7 +380,7 @@ def _inner(message: Any) -> Any:
     return data if kind_of(message) in _ROLES and field(data, "content") is not None else message
 
 
-def _role_of(message: Any) -> str | None:
+def _role_of(message: object) -> str | None:
     role = kind_of(message, "role") or kind_of(message, "_role")
     has_content = first_value(_inner(message), "content", "_content") is not None
     if not role:
@@ -388,7 +388,7 @@ def _role_of(message: Any) -> str | None:
     return _ROLES.get(role) or (short(role) if has_content else None)
 
 
-def _turn(message: Any, role: str) -> Turn:
+def _turn(message: object, role: str) -> Turn:
     content = first_value(message, *_CONTENT_FIELDS)
     turn = Turn(
         role,
@@ -427,7 +427,7 @@ def _turn(message: Any, role: str) -> Turn:
     return turn
 
 
-def _has_content_field(message: Any) -> bool:
+def _has_content_field(message: object) -> bool:
     """Tell whether a message has a field for its content, which may be empty."""
     fields = message.fields if type(message) is Detached else message
     return isinstance(fields, dict) and any(name in fields for name in _CONTENT_FIELDS)
@@ -438,7 +438,7 @@ def real_id(id: str | None) -> str | None:
     return None if id is not None and id.startswith(_MADE_UP) else id
 
 
-def _add_facts(turn: Turn, message: Any) -> None:
+def _add_facts(turn: Turn, message: object) -> None:
     """Add usage, model, id and finish reason from the places where this client keeps them."""
     metadata = first_value(message, "response_metadata", "meta", "_meta")
     turn.usage = usage_of(field(message, "usage_metadata")) or usage_of(field(message, "usage"))
@@ -458,7 +458,7 @@ def _add_facts(turn: Turn, message: Any) -> None:
     turn.response_id = real_id(first(metadata, "id") or (first(message, "id") if whole else None))
 
 
-def _is_item(value: Any) -> bool:
+def _is_item(value: object) -> bool:
     """Tell whether a value is an item of the Responses API that may be among messages. It is a
     call, its output, or reasoning.
     """
@@ -467,19 +467,19 @@ def _is_item(value: Any) -> bool:
     return is_item or (kind == "reasoning" and field(value, "summary") is not None)
 
 
-def _item_turns(value: Any) -> list[Turn]:
+def _item_turns(value: object) -> list[Turn]:
     if kind_of(value).endswith("_output"):
         return [Turn("tool", content_text(field(value, "output")), results=[result_of(value)])]
     calls = part_calls([value])
     return [Turn("assistant", None, calls=calls, key=first(value, "id"))] if calls else []
 
 
-def _is_agent_message(message: Any) -> bool:
+def _is_agent_message(message: object) -> bool:
     is_kind = kind_of(message, "kind") in ("request", "response")
     return is_kind and isinstance(field(message, "parts"), list | tuple)
 
 
-def _agent_turns(message: Any) -> list[Turn]:
+def _agent_turns(message: object) -> list[Turn]:
     """Return the turns of a request or a response of pydantic-ai. Each part of a request is a turn."""
     if kind_of(message, "kind") == "response":
         turn = _turn(message, "assistant")

@@ -44,11 +44,11 @@ def module_of(function: Any) -> str | None:
     return None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return value if type(value) is str else None
 
 
-def _stored_fields(value: Any, kind: type) -> dict[str, Any]:
+def _stored_fields(value: object, kind: type) -> dict[str, Any]:
     """Return the fields that an object stores, where no code of its class is needed for it."""
     for base in bases_of(kind):
         descriptor = members_of(base).get("__dict__")

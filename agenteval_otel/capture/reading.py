@@ -7,7 +7,7 @@ belongs to no turn and stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, read_also
@@ -26,7 +26,7 @@ class Calls:
     def __init__(self) -> None:
         self._all: list[Call] = []
         self._by_id: dict[str, Call] = {}
-        self._by_place: dict[Any, Call] = {}
+        self._by_place: dict[Hashable, Call] = {}
 
     def __len__(self) -> int:
         return len(self._all)
@@ -34,7 +34,7 @@ class Calls:
     def __iter__(self) -> Iterator[Call]:
         return iter(self._all)
 
-    def add(self, call: Call, place: Any = None) -> None:
+    def add(self, call: Call, place: Hashable = None) -> None:
         """Add a whole call. A call that is known already by its id or its place is completed by it."""
         known = (self._by_id.get(call.id) if call.id else None) or self._by_place.get(place)
         if known is None:
@@ -48,7 +48,12 @@ class Calls:
             known.pieces = call.pieces
 
     def extend(
-        self, place: Any, *, id: str | None = None, name: str | None = None, piece: Any = None
+        self,
+        place: Hashable,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        piece: object = None,
     ) -> None:
         """Append a piece of a call's arguments. The first piece names the call."""
         call = self._by_id.get(id) if id else self._by_place.get(place)
@@ -74,7 +79,7 @@ class Calls:
         """
         return plain_calls(self._all, PlainCopy())
 
-    def _begin(self, call: Call, place: Any) -> Call:
+    def _begin(self, call: Call, place: Hashable) -> Call:
         if len(self._all) < MAX_ITEMS:
             self._all.append(call)
             if call.id:
@@ -106,7 +111,7 @@ def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | No
     return plain or None
 
 
-def _data_of(value: Any) -> Any:
+def _data_of(value: object) -> Any:
     """Return the data that a text is the JSON of, and every other value as it is."""
     read = json_object(value)
     return value if read is None else read
@@ -176,7 +181,7 @@ class Reading:
         if text:
             self._segments.append((None, text))
 
-    def echo(self, text: Any) -> None:
+    def echo(self, text: object) -> None:
         """Add text of a stream helper's event, which repeats the provider's. It counts only if
         nothing else came.
         """
@@ -199,20 +204,26 @@ class Reading:
             return self._turns[-1]
         return self._known(key) or self.begin_turn(key)
 
-    def extend(self, turn: Turn, text: Any) -> None:
+    def extend(self, turn: Turn, text: object) -> None:
         """Append a piece of a turn's text."""
         if isinstance(text, str) and text:
             turn.has_output = True
             self._segments.append((turn, text))
 
     def extend_call(
-        self, turn: Turn, index: Any, *, id: str | None = None, name: str | None = None, piece: Any
+        self,
+        turn: Turn,
+        index: Hashable,
+        *,
+        id: str | None = None,
+        name: str | None = None,
+        piece: object,
     ) -> None:
         """Append a piece of a tool call's arguments. The first piece names the call."""
         turn.has_output = True
         self.calls.extend((turn.number, index), id=id, name=name, piece=piece)
 
-    def add_call(self, turn: Turn, call: Call, index: Any = None) -> None:
+    def add_call(self, turn: Turn, call: Call, index: Hashable = None) -> None:
         turn.has_output = True
         self.calls.add(call, None if index is None else (turn.number, index))
 
@@ -261,7 +272,7 @@ class Reading:
         self.conversation_id = message.conversation_id or self.conversation_id
         return turn
 
-    def data_text(self, value: Any) -> str:
+    def data_text(self, value: object) -> str:
         """Return the text of a value: text itself, or the JSON of the handler's own data.
 
         Raises:

@@ -102,7 +102,7 @@ def clean(text: str, limit: int = CAP_CHARS) -> str:
     return sanitise(cap(text, limit))
 
 
-def to_text(value: Any) -> str:
+def to_text(value: object) -> str:
     """Return a detached value as clean text: JSON for data. Raise `CaptureError` if nothing of it
     can be read.
     """
@@ -119,7 +119,7 @@ def to_text(value: Any) -> str:
     return clean(_text_of(value))
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return a copy as JSON data: bounded in depth, items and characters, without cycles, text
     clean. Raise `CaptureError` if nothing of it can be read.
     """
@@ -127,13 +127,13 @@ def plain(value: Any) -> Any:
     return PlainCopy().take(value)
 
 
-def refuse_unreadable(value: Any) -> None:
+def refuse_unreadable(value: object) -> None:
     """Raise `CaptureError` for a value of which nothing could be read."""
     if type(value) is Unreadable:
         raise CaptureError(f"no text from {value.type_name}: {value.problem}", reason=value.reason)
 
 
-def own_json(value: Any, handler: Callable[..., Any] | None) -> str:
+def own_json(value: object, handler: Callable[..., Any] | None) -> str:
     """Return the JSON of the handler's own data.
 
     An object of another library within it is replaced by the name of its class: no user saw its
@@ -164,7 +164,7 @@ def own_json(value: Any, handler: Callable[..., Any] | None) -> str:
     return clean(json.dumps(data, ensure_ascii=False))
 
 
-def _text_of(value: Any) -> str:
+def _text_of(value: object) -> str:
     try:
         return str(value)
     except Exception as error:
@@ -194,7 +194,9 @@ class PlainCopy:
         self.foreign: str | None = None
         self.has_text = False
 
-    def take(self, value: Any, depth: int = _MAX_DEPTH, above: frozenset[int] = frozenset()) -> Any:
+    def take(
+        self, value: object, depth: int = _MAX_DEPTH, above: frozenset[int] = frozenset()
+    ) -> Any:
         """Return a copy of the value. `above` are the ids of the containers that it lies in."""
         if type(value) is str:
             text = clean(value, max(64, self._chars))

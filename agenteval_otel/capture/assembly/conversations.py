@@ -100,7 +100,7 @@ class Conversation:
     def __len__(self) -> int:
         return len(self._turns)
 
-    def _add(self, turn: bytes, started_ns: int, last: Any, probability: float | None) -> None:
+    def _add(self, turn: bytes, started_ns: int, last: object, probability: float | None) -> None:
         self.probability = probability if not self._turns else nested(self.probability, probability)
         self._turns.append(turn)
         if started_ns >= self._started_ns:
@@ -194,7 +194,7 @@ class ConversationAssembler:
         *,
         span: SpanContext | None,
         started_ns: int,
-        last: Any,
+        last: object,
         probability: float | None,
         now_s: float,
     ) -> tuple[list[Conversation], bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from agenteval_otel.capture.answers import add_answer
 from agenteval_otel.capture.fields import field, first, items, kind_of, total_usage, usage_of
@@ -30,7 +30,7 @@ _MAX_COMPONENTS: Final = 64
 
 
 @response_format("crewai", fields=_CREW_FIELDS)
-def read_crew_output(reading: Reading, answer: Any) -> bool:
+def read_crew_output(reading: Reading, answer: object) -> bool:
     """Read what a crew or one of its agents gives: its raw text and the usage."""
     text = field(answer, "raw")
     is_output = any(field(answer, name) is not None for name in ("tasks_output", "token_usage"))
@@ -42,7 +42,7 @@ def read_crew_output(reading: Reading, answer: Any) -> bool:
 
 
 @response_format("crewai", stream=True)
-def read_crew_chunk(reading: Reading, chunk: Any) -> bool:
+def read_crew_chunk(reading: Reading, chunk: object) -> bool:
     """Read a chunk of a crew's stream: a piece of text, or a call as far as it came."""
     kind = kind_of(chunk, "chunk_type")
     call = field(chunk, "tool_call")
@@ -62,7 +62,7 @@ def read_crew_chunk(reading: Reading, chunk: Any) -> bool:
 
 
 @response_format("autogen", fields=_AUTOGEN_FIELDS)
-def read_task_result(reading: Reading, answer: Any) -> bool:
+def read_task_result(reading: Reading, answer: object) -> bool:
     """Read a team's or an agent's result: what came after the user's last message."""
     message = field(answer, "chat_message")
     if message is not None:
@@ -77,7 +77,7 @@ def read_task_result(reading: Reading, answer: Any) -> bool:
 
 
 @response_format("autogen", stream=True)
-def read_task_event(reading: Reading, event: Any) -> bool:
+def read_task_event(reading: Reading, event: object) -> bool:
     """Read an event of a streamed run: pieces, messages, and the result that repeats them."""
     kind = kind_of(event)
     if kind == "ModelClientStreamingChunkEvent":
@@ -91,12 +91,12 @@ def read_task_event(reading: Reading, event: Any) -> bool:
     return True
 
 
-def _is_autogen(message: Any) -> bool:
+def _is_autogen(message: object) -> bool:
     is_kind = kind_of(message) in _AUTOGEN_TEXTS or kind_of(message) in _AUTOGEN_OTHERS
     return is_kind and isinstance(field(message, "source"), str)
 
 
-def _autogen_turn(message: Any) -> Turn | None:
+def _autogen_turn(message: object) -> Turn | None:
     """Return a message as a turn: text, calls, or results. Return None for thoughts."""
     kind = kind_of(message)
     content = field(message, "content")
@@ -114,7 +114,7 @@ def _autogen_turn(message: Any) -> Turn | None:
 
 
 @response_format("haystack", libraries=("haystack",), fields=_HAYSTACK_FIELDS)
-def read_pipeline_output(reading: Reading, answer: Any) -> bool:
+def read_pipeline_output(reading: Reading, answer: object) -> bool:
     """Read a pipeline's output: the first reply of its component, a text or a chat message."""
     if type(answer) is not dict:
         return False
@@ -127,7 +127,7 @@ def read_pipeline_output(reading: Reading, answer: Any) -> bool:
     return False
 
 
-def _add_reply(reading: Reading, reply: Any, meta: Any) -> bool:
+def _add_reply(reading: Reading, reply: object, meta: object) -> bool:
     if isinstance(reply, str):
         turn = Turn("assistant", content_text(reply), usage=usage_of(field(meta, "usage")))
         turn.model = first(meta, "model")
@@ -138,7 +138,7 @@ def _add_reply(reading: Reading, reply: Any, meta: Any) -> bool:
 
 
 @response_format("haystack", stream=True)
-def read_streaming_chunk(reading: Reading, chunk: Any) -> bool:
+def read_streaming_chunk(reading: Reading, chunk: object) -> bool:
     """Read a chunk of a generator's or an agent's stream: text, pieces of calls, results."""
     meta = field(chunk, "meta")
     result = field(chunk, "tool_call_result")

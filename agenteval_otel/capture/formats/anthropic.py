@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agenteval_otel.capture.fields import field, first, kind_of, usage_of
 from agenteval_otel.capture.messages import part_calls, part_results
 from agenteval_otel.capture.reading import Reading, response_format
@@ -18,7 +16,7 @@ _ECHOES = frozenset({"text", "input_json", "thinking", "citation", "compaction"}
     libraries=("anthropic",),
     fields=("content_block", "partial_json", "snapshot"),
 )
-def read_message_event(reading: Reading, event: Any) -> bool:
+def read_message_event(reading: Reading, event: object) -> bool:
     """Read an event of the Messages API."""
     kind = kind_of(event)
     if kind == "message_start":

@@ -16,7 +16,7 @@ _EVENTS: Final = (
 
 
 @response_format("bedrock", fields=_FIELDS)
-def read_converse(reading: Reading, answer: Any) -> bool:
+def read_converse(reading: Reading, answer: object) -> bool:
     """Read a reply of Converse: its message, why it stopped, and the usage."""
     message = field(field(answer, "output"), "message")
     if field(answer, "stopReason") is None or message is None:
@@ -30,7 +30,7 @@ def read_converse(reading: Reading, answer: Any) -> bool:
 
 
 @response_format("bedrock", stream=True, fields=_EVENTS)
-def read_converse_event(reading: Reading, event: Any) -> bool:
+def read_converse_event(reading: Reading, event: object) -> bool:
     """Read an event of ConverseStream: text, pieces of calls, the stop reason, and the usage."""
     if not isinstance(event, dict):
         return False
@@ -61,7 +61,7 @@ def read_converse_event(reading: Reading, event: Any) -> bool:
     return True
 
 
-def _place_of(reading: Reading, block: Any, *, is_new: bool = False) -> Any:
+def _place_of(reading: Reading, block: object, *, is_new: bool = False) -> Any:
     """Return a block's index, or the number of its call where blocks come without an index."""
     index = field(block, "contentBlockIndex")
     return ("call", len(reading.calls) + is_new) if index is None else index

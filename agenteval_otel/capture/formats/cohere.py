@@ -15,7 +15,7 @@ _EVENTS: Final = frozenset(
 
 
 @response_format("cohere", fields=_FIELDS, libraries=("cohere",))
-def read_chat(reading: Reading, answer: Any) -> bool:
+def read_chat(reading: Reading, answer: object) -> bool:
     """Read a reply: its message with calls, why it ended, and the usage in its `tokens`."""
     usage = _usage_of(field(answer, "usage"))
     message = field(answer, "message")
@@ -31,7 +31,7 @@ def read_chat(reading: Reading, answer: Any) -> bool:
 
 
 @response_format("cohere", stream=True)
-def read_chat_event(reading: Reading, event: Any) -> bool:
+def read_chat_event(reading: Reading, event: object) -> bool:
     """Read an event: pieces of text and of calls. What the model plans is no answer."""
     kind = kind_of(event)
     delta = field(event, "delta")
@@ -51,7 +51,7 @@ def read_chat_event(reading: Reading, event: Any) -> bool:
     return True
 
 
-def _add_call(reading: Reading, call: Any, index: Any) -> None:
+def _add_call(reading: Reading, call: object, index: object) -> None:
     call = next(iter(items(call)), call)
     function = field(call, "function")
     reading.extend_call(
@@ -63,7 +63,7 @@ def _add_call(reading: Reading, call: Any, index: Any) -> None:
     )
 
 
-def _usage_of(usage: Any) -> Tokens | None:
+def _usage_of(usage: object) -> Tokens | None:
     """Return the tokens that were used, else those that are billed. Both may be floats."""
     for name in ("tokens", "billed_units"):
         counted = field(usage, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from agenteval_otel.capture.fields import field, first, items, kind_of, usage_of
 from agenteval_otel.capture.messages import Result, calls_in, content_text, result_of
@@ -20,7 +20,7 @@ _ENDED: Final = frozenset({"completed", "input-required", "auth-required"})
 
 
 @response_format("ag_ui", stream=True, fields=_FIELDS)
-def read_ag_ui_event(reading: Reading, event: Any) -> bool:
+def read_ag_ui_event(reading: Reading, event: object) -> bool:
     """Read an event of AG-UI: text of the assistant's messages, and tool calls with their results."""
     kind = kind_of(event)
     if not kind.isupper():
@@ -44,7 +44,7 @@ def read_ag_ui_event(reading: Reading, event: Any) -> bool:
 
 
 @response_format("ai_sdk_ui", stream=True)
-def read_ui_event(reading: Reading, event: Any) -> bool:
+def read_ui_event(reading: Reading, event: object) -> bool:
     """Read a part of the AI SDK's UI message stream: text, tool calls with results, the end."""
     kind = kind_of(event)
     if kind == "text-delta":
@@ -71,7 +71,7 @@ def read_ui_event(reading: Reading, event: Any) -> bool:
 
 
 @response_format("a2a", stream=True)
-def read_a2a_event(reading: Reading, event: Any) -> bool:
+def read_a2a_event(reading: Reading, event: object) -> bool:
     """Read an event of A2A: artifacts, the agent's messages, and the message of a task's end."""
     event = field(event, "result") if field(event, "jsonrpc") is not None else event
     kind = kind_of(event, "kind")
@@ -89,7 +89,7 @@ def read_a2a_event(reading: Reading, event: Any) -> bool:
 
 
 @response_format("a2a")
-def read_a2a_answer(reading: Reading, answer: Any) -> bool:
+def read_a2a_answer(reading: Reading, answer: object) -> bool:
     """Read a reply of A2A: a message of the agent, or a task with its artifacts."""
     is_reply = field(answer, "jsonrpc") is not None
     known = field(answer, "result") if is_reply else answer
@@ -98,7 +98,7 @@ def read_a2a_answer(reading: Reading, answer: Any) -> bool:
     return read_a2a_event(reading, known)
 
 
-def _add_task(reading: Reading, task: Any) -> None:
+def _add_task(reading: Reading, task: object) -> None:
     texts = [_text_of(artifact) for artifact in items(field(task, "artifacts"))]
     if any(texts):
         reading.extend(reading.open_turn(), "\n".join(text for text in texts if text))
@@ -106,14 +106,14 @@ def _add_task(reading: Reading, task: Any) -> None:
         _add_status(reading, field(task, "status"))
 
 
-def _add_status(reading: Reading, status: Any) -> None:
+def _add_status(reading: Reading, status: object) -> None:
     """Add the message of a task that waits for nothing of its own. Progress is no answer."""
     text = _text_of(field(status, "message"))
     if first(status, "state") in _ENDED and text:
         reading.extend(reading.begin_turn(), text)
 
 
-def _text_of(value: Any) -> str | None:
+def _text_of(value: object) -> str | None:
     """Return the text parts of a message or an artifact. A part's kind stands in ``kind``."""
     parts = [part for part in items(field(value, "parts")) if kind_of(part, "kind") in ("", "text")]
     return content_text(parts)

@@ -22,18 +22,18 @@ _CODE: Final = "code_execution"
 
 
 @response_format("gemini", stream=True)
-def read_candidates_chunk(reading: Reading, chunk: Any) -> bool:
+def read_candidates_chunk(reading: Reading, chunk: object) -> bool:
     """Read a chunk of an answer: it has the form of a whole one, with a piece of its content."""
     return _add(reading, chunk, is_piece=True)
 
 
 @response_format("gemini", libraries=("google",), fields=_FIELDS)
-def read_candidates(reading: Reading, answer: Any) -> bool:
+def read_candidates(reading: Reading, answer: object) -> bool:
     """Read an answer: its first candidate's text, calls, finish reason, and the usage."""
     return _add(reading, answer, is_piece=False)
 
 
-def _add(reading: Reading, answer: Any, *, is_piece: bool) -> bool:
+def _add(reading: Reading, answer: object, *, is_piece: bool) -> bool:
     usage = first_value(answer, "usage_metadata", "usageMetadata")
     candidates = field(answer, "candidates")
     if not isinstance(candidates, list) and (usage is None or not is_piece):
@@ -58,7 +58,7 @@ def _add(reading: Reading, answer: Any, *, is_piece: bool) -> bool:
     return True
 
 
-def _is_candidate(value: Any) -> bool:
+def _is_candidate(value: object) -> bool:
     """Tell whether a value is a candidate of Gemini's, and not another's."""
     return first_value(value, "content", "finish_reason", "finishReason") is not None
 
@@ -78,7 +78,7 @@ def _add_calls(reading: Reading, turn: Turn, parts: list[Any]) -> None:
             code_call.result = field(outcome, "output")
 
 
-def _usage_of(usage: Any) -> Tokens | None:
+def _usage_of(usage: object) -> Tokens | None:
     """Return input and output tokens. Thoughts are counted beside the candidates', and are output."""
     tokens_in = first_value(usage, "prompt_token_count", "promptTokenCount")
     candidates = first_value(usage, "candidates_token_count", "candidatesTokenCount")

@@ -19,7 +19,7 @@ _MAX_UPDATES = 64
 
 
 @response_format("langgraph", libraries=("langchain_core", "langgraph"), fields=_FIELDS)
-def read_state(reading: Reading, answer: Any) -> bool:
+def read_state(reading: Reading, answer: object) -> bool:
     """Read a graph's state: its messages."""
     messages = last_items(field(answer, "messages"))
     if not any(is_message(message) for message in messages):
@@ -29,7 +29,7 @@ def read_state(reading: Reading, answer: Any) -> bool:
 
 
 @response_format("langchain", stream=True)
-def read_message_chunk(reading: Reading, chunk: Any) -> bool:
+def read_message_chunk(reading: Reading, chunk: object) -> bool:
     """Read a chunk of a message."""
     pieces = field(chunk, "tool_call_chunks")
     if not is_message(chunk) or (pieces is None and not kind_of(chunk).endswith("MessageChunk")):
@@ -62,7 +62,7 @@ def read_message_chunk(reading: Reading, chunk: Any) -> bool:
 
 
 @response_format("langgraph", stream=True)
-def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
+def read_graph_chunk(reading: Reading, chunk: object) -> bool:
     """Read what a graph streams: ``(message, metadata)`` or ``(mode, payload)``. Either may have a
     namespace before it. It may also be an update of some nodes, or the whole state as it is now.
     """
@@ -81,7 +81,7 @@ def read_graph_chunk(reading: Reading, chunk: Any) -> bool:
 @response_format(
     "langchain_events", stream=True, fields=("chunk", "event", "generations", "run_id")
 )
-def read_run_event(reading: Reading, event: Any) -> bool:
+def read_run_event(reading: Reading, event: object) -> bool:
     """Read an event of ``astream_events``: what models and tools give, not what is passed on."""
     kind = kind_of(event, "event")
     data = field(event, "data")
@@ -101,7 +101,7 @@ def read_run_event(reading: Reading, event: Any) -> bool:
     return True
 
 
-def _add_model_output(reading: Reading, output: Any) -> None:
+def _add_model_output(reading: Reading, output: object) -> None:
     """Add a model's message at its end: whole if it was not streamed, else what was missing of it."""
     generation = next(iter(items(next(iter(items(field(output, "generations"))), None))), None)
     message = output if generation is None else field(generation, "message")

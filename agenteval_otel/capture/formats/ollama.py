@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from agenteval_otel.capture.fields import Tokens, field, first
 from agenteval_otel.capture.messages import content_text, part_calls, turns_of
@@ -12,18 +12,18 @@ _FIELDS: Final = ("done", "done_reason", "eval_count", "prompt_eval_count")
 
 
 @response_format("ollama", fields=_FIELDS, libraries=("ollama",))
-def read_reply(reading: Reading, answer: Any) -> bool:
+def read_reply(reading: Reading, answer: object) -> bool:
     """Read a whole reply: the message or the text, and the counts of tokens."""
     return _add(reading, answer, begins=True)
 
 
 @response_format("ollama", stream=True)
-def read_piece(reading: Reading, chunk: Any) -> bool:
+def read_piece(reading: Reading, chunk: object) -> bool:
     """Read a piece of a reply. The last one has the counts of tokens."""
     return _add(reading, chunk, begins=False)
 
 
-def _add(reading: Reading, reply: Any, *, begins: bool) -> bool:
+def _add(reading: Reading, reply: object, *, begins: bool) -> bool:
     message = field(reply, "message")
     text = field(reply, "response")
     is_reply = isinstance(field(reply, "done"), bool) and first(reply, "model") is not None
@@ -45,7 +45,7 @@ def _add(reading: Reading, reply: Any, *, begins: bool) -> bool:
     return True
 
 
-def _usage_of(reply: Any) -> Tokens | None:
+def _usage_of(reply: object) -> Tokens | None:
     counts = field(reply, "prompt_eval_count"), field(reply, "eval_count")
     tokens_in, tokens_out = (count if type(count) is int else None for count in counts)
     return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)

@@ -47,7 +47,7 @@ _RUN_FIELDS: Final = (
     libraries=("openai", "litellm", "mistralai"),
     fields=("choices", "message", "delta", "function", "refusal"),
 )
-def read_completion(reading: Reading, answer: Any) -> bool:
+def read_completion(reading: Reading, answer: object) -> bool:
     """Read a chat completion: its first choice."""
     choice = next(iter(items(field(answer, "choices"))), None)
     message = field(choice, "message")
@@ -67,7 +67,7 @@ def read_completion(reading: Reading, answer: Any) -> bool:
 
 
 @response_format("openai_completion", stream=True)
-def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
+def read_completion_chunk(reading: Reading, chunk: object) -> bool:
     """Read a chunk of a chat completion: the first choice's delta, and usage if it comes."""
     if not isinstance(field(chunk, "choices"), list):
         return False
@@ -108,7 +108,7 @@ def read_completion_chunk(reading: Reading, chunk: Any) -> bool:
 
 
 @response_format("openai_response", fields=("output", "incomplete_details", "provider_data"))
-def read_response(reading: Reading, answer: Any) -> bool:
+def read_response(reading: Reading, answer: object) -> bool:
     """Read a response of the Responses API, or the list of its output items."""
     if isinstance(answer, list):
         output = last_items(answer)
@@ -150,7 +150,7 @@ def _add_items(reading: Reading, output: list[Any], turn: Turn) -> None:
 
 
 @response_format("openai_response", stream=True, fields=("output_index",))
-def read_response_event(reading: Reading, event: Any) -> bool:
+def read_response_event(reading: Reading, event: object) -> bool:
     """Read an event of the Responses API."""
     kind = kind_of(event)
     if not kind.startswith("response."):
@@ -185,7 +185,7 @@ def read_response_event(reading: Reading, event: Any) -> bool:
 
 
 @response_format("openai_helper", stream=True, fields=("chunk", "snapshot"))
-def read_helper_event(reading: Reading, event: Any) -> bool:
+def read_helper_event(reading: Reading, event: object) -> bool:
     """Read an event of the client's stream helper. It is a chunk with the answer so far beside it,
     or an echo of the chunks.
     """
@@ -202,7 +202,7 @@ def read_helper_event(reading: Reading, event: Any) -> bool:
 
 
 @response_format("openai_agents", libraries=("agents",), fields=_RUN_FIELDS)
-def read_run_result(reading: Reading, answer: Any) -> bool:
+def read_run_result(reading: Reading, answer: object) -> bool:
     """Read the result of an agent's run that lists its items and its model's raw responses."""
     new_items = field(answer, "new_items")
     responses = field(answer, "raw_responses")
@@ -225,7 +225,7 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
 
 
 @response_format("openai_agents", stream=True)
-def read_run_event(reading: Reading, event: Any) -> bool:
+def read_run_event(reading: Reading, event: object) -> bool:
     """Read an event of a streamed run, or a provider's event within one."""
     kind = kind_of(event)
     if kind == "raw_response_event":
@@ -235,7 +235,7 @@ def read_run_event(reading: Reading, event: Any) -> bool:
     return kind in ("run_item_stream_event", "agent_updated_stream_event")
 
 
-def _add_run_item(reading: Reading, item: Any) -> None:
+def _add_run_item(reading: Reading, item: object) -> None:
     """Add one item of a run: a tool call, or its result. Messages are the responses' own."""
     raw_item = field(item, "raw_item")
     for turn in turns_of(raw_item) if kind_of(raw_item) != "message" else ():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agenteval_otel.capture.answers import add_answer, must_be_complete
 from agenteval_otel.capture.fields import field, first, kind_of, total_usage
 from agenteval_otel.capture.messages import (
@@ -23,7 +21,7 @@ _FIELDS = (
 
 
 @response_format("pydantic_ai", libraries=("pydantic_ai", "pydantic_graph"), fields=_FIELDS)
-def read_run_result(reading: Reading, answer: Any) -> bool:
+def read_run_result(reading: Reading, answer: object) -> bool:
     """Read the result of an agent's run with its messages in its state, or the event that brings
     it.
     """
@@ -45,7 +43,7 @@ def read_run_result(reading: Reading, answer: Any) -> bool:
 
 
 @response_format("pydantic_ai", stream=True)
-def read_run_event(reading: Reading, event: Any) -> bool:
+def read_run_event(reading: Reading, event: object) -> bool:
     """Read an event of an agent's run."""
     kind = kind_of(event, "event_kind")
     if kind == "part_start":
@@ -62,7 +60,7 @@ def read_run_event(reading: Reading, event: Any) -> bool:
     return bool(kind)
 
 
-def _begin_part(reading: Reading, part: Any, index: Any) -> None:
+def _begin_part(reading: Reading, part: object, index: object) -> None:
     # A response's parts are counted from zero: the first one begins a new response.
     turn = reading.begin_turn() if index == 0 else reading.open_turn()
     if kind_of(part, "part_kind") == "text":
@@ -75,7 +73,7 @@ def _begin_part(reading: Reading, part: Any, index: Any) -> None:
         reading.extend_call(turn, index, id=call.id, piece=first_piece)
 
 
-def _extend_part(reading: Reading, delta: Any, index: Any) -> None:
+def _extend_part(reading: Reading, delta: object, index: object) -> None:
     turn = reading.open_turn()
     if kind_of(delta, "part_delta_kind") == "text":
         reading.extend(turn, field(delta, "content_delta"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from agenteval_otel.capture.fields import field, first, total_usage
 from agenteval_otel.capture.formats.bedrock import read_converse_event
 from agenteval_otel.capture.messages import is_message, turns_of
@@ -11,7 +9,7 @@ from agenteval_otel.capture.reading import Reading, response_format
 
 
 @response_format("strands", fields=("accumulated_usage", "metrics"))
-def read_agent_result(reading: Reading, answer: Any) -> bool:
+def read_agent_result(reading: Reading, answer: object) -> bool:
     """Read the result of a Strands agent: its last message, why it stopped, and the usage."""
     message = field(answer, "message")
     metrics = field(answer, "metrics")
@@ -29,7 +27,7 @@ def read_agent_result(reading: Reading, answer: Any) -> bool:
 @response_format(
     "strands", stream=True, fields=("event_loop_cycle_id",), running=("strands.Agent",)
 )
-def read_agent_event(reading: Reading, event: Any) -> bool:
+def read_agent_event(reading: Reading, event: object) -> bool:
     """Read an event of an agent's stream: the model's own event, or what repeats its pieces.
 
     Whole messages with calls and results, and the result at the end, are read as such.

@@ -8,7 +8,7 @@ Supports Starlette and FastAPI, Flask (Werkzeug), Django, httpx and requests, an
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
 from types import FrameType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
@@ -38,7 +38,7 @@ _WHOLE: Final = (str, bytes, bytearray, list, tuple)
     libraries=("httpx", "requests", "starlette", "werkzeug"),
     fields=("_container", "_content", "_status_code", "body", "status_code"),
 )
-def _add_http_response(reading: Reading, answer: Any) -> bool:
+def _add_http_response(reading: Reading, answer: object) -> bool:
     if isinstance(answer, tuple):
         if len(answer) not in (2, 3) or type(answer[1]) is not int or not 100 <= answer[1] <= 599:
             return False
@@ -58,7 +58,7 @@ def _add_http_response(reading: Reading, answer: Any) -> bool:
     return True
 
 
-def _body_in(answer: Any) -> str | None:
+def _body_in(answer: object) -> str | None:
     for name in ("body", "_content", "_container", "response"):
         body = field(answer, name)
         if isinstance(body, bytes):
@@ -111,7 +111,7 @@ def _fields_of(query: str) -> dict[str, str] | None:
 _SOCKET_MODULES: Final = ("starlette", "fastapi", "litestar", "quart")
 
 
-def sockets_among(function: Any) -> list[str]:
+def sockets_among(function: object) -> list[str]:
     """Return the names of a function's parameters whose annotation is a WebSocket."""
     try:
         annotations = get_type_hints(function, include_extras=True)
@@ -120,7 +120,7 @@ def sockets_among(function: Any) -> list[str]:
     return [name for name, kind in annotations.items() if name != "return" and _is_socket(kind)]
 
 
-def _is_socket(annotation: Any) -> bool:
+def _is_socket(annotation: object) -> bool:
     """Tell whether an annotation is a web framework's WebSocket, ``Annotated`` or in a union too."""
     if isinstance(annotation, type):
         return any(
@@ -133,7 +133,7 @@ def _is_socket(annotation: Any) -> bool:
     return isinstance(origin, type) and _is_socket(origin)
 
 
-def streamed_body(answer: Any) -> tuple[str, Any] | None:
+def streamed_body(answer: object) -> tuple[str, Any] | None:
     """Return the name by which another body is set, and the pieces of the streamed body. Return
     None for every other object.
     """
@@ -152,7 +152,7 @@ def streamed_body(answer: Any) -> tuple[str, Any] | None:
     return None
 
 
-def app_with(function: Any, frame: FrameType | None) -> str | None:
+def app_with(function: object, frame: FrameType | None) -> str | None:
     """Return the application in the decorating code's namespace that already has the function as a
     route. Return None if there is none.
 
@@ -177,7 +177,7 @@ def app_with(function: Any, frame: FrameType | None) -> str | None:
     return None
 
 
-def pieces_of(body: Any) -> Iterator[Any]:
+def pieces_of(body: Iterable[Any]) -> Iterator[Any]:
     """Yield the pieces of a streamed body, which is closed with them."""
     try:
         yield from body
@@ -186,7 +186,7 @@ def pieces_of(body: Any) -> Iterator[Any]:
             close()
 
 
-async def pieces_later(body: Any) -> AsyncIterator[Any]:
+async def pieces_later(body: AsyncIterable[Any]) -> AsyncIterator[Any]:
     """Yield the pieces of a body that is iterated asynchronously. It is not closed here."""
     async for piece in body:
         yield piece

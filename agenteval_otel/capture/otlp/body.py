@@ -175,7 +175,7 @@ def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | 
     data = bytearray()
     view = memoryview(body)
     for at in range(0, len(view), _PIECE_BYTES):  # in pieces: grown at once it takes twice its size
-        piece: Any = view[at : at + _PIECE_BYTES]
+        piece: memoryview | bytes = view[at : at + _PIECE_BYTES]
         while piece and not decoder.eof:
             try:
                 data += decoder.decompress(piece, _PIECE_BYTES)
@@ -276,7 +276,7 @@ def _values_in(data: bytes | bytearray) -> int:
     return data.count(b",") + data.count(b"[") + data.count(b"{")
 
 
-def _check_depth(value: Any) -> None:
+def _check_depth(value: object) -> None:
     level = [value]
     for _ in range(_MAX_JSON_DEPTH):
         inner: list[Any] = []
@@ -302,7 +302,7 @@ def _finite(text: str) -> float:
     return number
 
 
-def request_of_json(value: Any, messages: OtlpMessages) -> Any:
+def request_of_json(value: object, messages: OtlpMessages) -> Any:
     """Return the request of a parsed JSON value. An error of the parser or of a malformed value is
     raised as it is.
     """

@@ -62,7 +62,9 @@ def spans_of_json(groups: Any) -> Iterator[ReadSpan]:
                 yield _span(_checked(span, _SPAN), shared, name, version)
 
 
-def _span(span: Any, resource: Mapping[str, Any], scope: str, version: str) -> ReadSpan:
+def _span(
+    span: Mapping[str, Any], resource: Mapping[str, Any], scope: str, version: str
+) -> ReadSpan:
     get = span.get
     parent = get("parentSpanId")
     status = _checked(get("status", _NONE), _STATUS)
@@ -131,7 +133,7 @@ def _items(value: Any) -> Any:
     return items
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if type(value) is not str:
         raise TypeError
     value.encode()  # half of a surrogate pair is no text
@@ -144,7 +146,7 @@ def _id(value: Any, digits: int) -> int:
     return int.from_bytes(bytes.fromhex(value))
 
 
-def _whole(value: Any, bits: int = _BITS, least: int = 0) -> int:
+def _whole(value: object, bits: int = _BITS, least: int = 0) -> int:
     if type(value) is str and not value.removeprefix("-").isdecimal():
         raise ValueError
     number = int(value) if type(value) is str else value

@@ -152,7 +152,7 @@ class Redaction:
                 return FAILED
         return text
 
-    def _value(self, value: Any, name: str = "") -> Any:
+    def _value(self, value: object, name: str = "") -> Any:
         if value is None or isinstance(value, bool | float):
             return value
         if isinstance(value, str):
@@ -228,7 +228,7 @@ def _fields_of(model: type[Value], kept: frozenset[str]) -> tuple[str, ...]:
     return tuple(name for name in model.model_fields if name not in kept)
 
 
-def _failed_like(value: Any) -> Any:
+def _failed_like(value: object) -> Any:
     if isinstance(value, Mapping):
         return {FAILED: True}
     return type(value)() if isinstance(value, list | tuple) else FAILED

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field, field_validator
 
@@ -181,7 +181,7 @@ def default_redactors() -> tuple[Redactor, ...]:
     return (PatternRedactor(),)
 
 
-def load_redactors(value: Any, *, path: str) -> tuple[Redactor, ...]:
+def load_redactors(value: object, *, path: str) -> tuple[Redactor, ...]:
     """Return redactors from one or several instances or ``{type: ...}`` mappings. None is the
     default. An empty list gives none.
     """

@@ -476,7 +476,7 @@ def _name_of(answer: SpanAnswer) -> str | None:
     return short(agents[0].facts.get("agent") if agents else answer.root.span.name)
 
 
-def _word(value: Any) -> str | None:
+def _word(value: object) -> str | None:
     """Return the text, or the first of a list of texts. Finish reasons come as a list, or as its
     JSON.
     """

@@ -139,7 +139,7 @@ def _decision(probability: float | None, reason: str | None, *more: Any) -> str:
     return f'{_json(fields)[:-1]},"randomness":'
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return to_json(value, inf_nan_mode="constants").decode()
 
 
@@ -199,7 +199,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"type": "tool_call", **_without_none(call, ("id", "name", "arguments"))}
 
 
-def _without_none(value: Any, fields: tuple[str, ...]) -> dict[str, Any]:
+def _without_none(value: object, fields: tuple[str, ...]) -> dict[str, Any]:
     return {name: item for name in fields if (item := getattr(value, name)) is not None}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pydantic_core import from_json
 
@@ -27,7 +27,7 @@ _MAX_DEPTH: Final = 32
 _MAX_WRAPPED: Final = 16
 
 
-def structured(value: Any) -> Any:
+def structured(value: object) -> Any:
     """Return what an attribute holds. JSON text is read, also if a limit of the SDK has cut it.
     Other text stays as it is, and what is structured already is taken as it is.
     """
@@ -56,7 +56,7 @@ def _read(text: str) -> Any:
     return text
 
 
-def _as_plain(value: Any, depth: int) -> Any:
+def _as_plain(value: object, depth: int) -> Any:
     if isinstance(value, Mapping):
         return (
             {str(key): _as_plain(item, depth - 1) for key, item in value.items()} if depth else None
@@ -66,7 +66,7 @@ def _as_plain(value: Any, depth: int) -> Any:
     return value
 
 
-def without_lc(value: Any) -> Any:
+def without_lc(value: object) -> Any:
     """Return what an attribute holds without the wrapping of LangChain's serialization. The
     wrapping is ``{"lc": 1, "id": [...], "kwargs": {...}}``.
     """
@@ -100,7 +100,7 @@ def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
     return [lists[number] for number in sorted(lists)[:MAX_ITEMS]]
 
 
-def definitions(value: Any) -> Any:
+def definitions(value: object) -> Any:
     """Return definitions of tools as plain data. Return None if there are none. They are the same
     for most answers of an agent, so what was read last is kept.
     """
@@ -114,7 +114,7 @@ def _definitions_of_text(text: str) -> Any:
     return _kept_definitions(text) if len(text) <= _KEPT_CHARS else _read_definitions(text)
 
 
-def _read_definitions(value: Any) -> Any:
+def _read_definitions(value: object) -> Any:
     read = structured(value)
     return plain(read) if isinstance(read, list | dict) and read else None
 
@@ -129,13 +129,13 @@ def data_below(attributes: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def document_of(value: Any) -> Any:
+def document_of(value: object) -> Any:
     """Return the text of a document that a retriever found, and other data as it is."""
     text = value.get("page_content") if isinstance(value, dict) else None
     return text if isinstance(text, str) and text else value
 
 
-def arguments_of(value: Any, *, first_alone: bool = True) -> Any:
+def arguments_of(value: object, *, first_alone: bool = True) -> Any:
     """Return what a decorated function was called with, of ``{args, kwargs}``. It is the first
     positional argument, unless all are asked for, else those by name. Other values stay as they
     are.
@@ -151,7 +151,7 @@ def arguments_of(value: Any, *, first_alone: bool = True) -> Any:
     return value if kwargs else args
 
 
-def prompt_turns(value: Any) -> list[Turn]:
+def prompt_turns(value: object) -> list[Turn]:
     """Return what an agent or a chain was asked. It is text, messages, or data in which a known
     field holds them.
     """
@@ -161,7 +161,7 @@ def prompt_turns(value: Any) -> list[Turn]:
     return prompt.turns or ([Turn("user", prompt.text)] if prompt.text else [])
 
 
-def answer_turns(value: Any) -> list[Turn]:
+def answer_turns(value: object) -> list[Turn]:
     """Return what an agent or a chain answered. It is text, the messages after the user's last one,
     or data of its own form.
     """
@@ -192,7 +192,7 @@ def unread_answer() -> Turn:
     return Turn("assistant", has_unread_parts=True)
 
 
-def set_result(call: Call, value: Any) -> None:
+def set_result(call: Call, value: object) -> None:
     """Set what a tool gave. A client's message of the tool brings the call's id and error too."""
     message = value.get("data", value) if isinstance(value, dict) else None
     if not isinstance(message, dict) or "tool_call_id" not in message:
@@ -215,11 +215,11 @@ def first_choice(turns: list[Turn]) -> list[Turn]:
     return turns
 
 
-def _has_messages(value: Any) -> bool:
+def _has_messages(value: object) -> TypeGuard[dict[Any, Any]]:
     return isinstance(value, dict) and "messages" in value
 
 
-def tags_of(words: Any, data: Mapping[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:
+def tags_of(words: object, data: Mapping[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:
     """Return tags from a list of words and from data that is no container. The word ``tenant:acme``
     has a value, others are ``true``. Names in the data that begin with one of `but` are the
     library's own.

@@ -172,7 +172,7 @@ def _messages(span: ReadSpan, names: Names) -> Any:
     return None
 
 
-def turns_of_messages(messages: Any, role: str) -> list[Turn]:
+def turns_of_messages(messages: object, role: str) -> list[Turn]:
     """Return the turns of messages with parts, in JSON text or structured. They are the last 1,000.
 
     A list of parts is one message of the role. An answer that cannot be read has a turn that says
@@ -195,25 +195,25 @@ def turns_of_messages(messages: Any, role: str) -> list[Turn]:
     return [turn_of_parts(role, messages)] if are_parts else unread
 
 
-def _turns_of_old(value: Any) -> list[Turn]:
+def _turns_of_old(value: object) -> list[Turn]:
     """Return the turns of an answer in the attribute before v1.28."""
     value = structured(value)
     is_dump = isinstance(value, str) and value.startswith(_DUMPS)
     return [unread_answer()] if is_dump else answer_turns(value)
 
 
-def _is_message(value: Any) -> bool:
+def _is_message(value: object) -> bool:
     return isinstance(value, dict) and (bool(value.get("role")) or is_message(value))
 
 
-def system_turns(instructions: Any) -> list[Turn]:
+def system_turns(instructions: object) -> list[Turn]:
     """Return instructions as the system's turn: parts, or plain text."""
     parts = structured(instructions)
     turn = turn_of_parts("system", parts if isinstance(parts, list) else [parts])
     return [turn] if turn.text else []
 
 
-def _turns_of(message: Any) -> list[Turn]:
+def _turns_of(message: object) -> list[Turn]:
     if not isinstance(message, dict):
         return []
     parts = message.get("parts")

@@ -125,7 +125,7 @@ class Langfuse(SpanMapper):
         return {**tags_of(words, known, _OWN_METADATA), **super().tags(span)}
 
 
-def _definition_in(message: Any) -> Any:
+def _definition_in(message: object) -> Any:
     """Return the definition of a tool that stands in a message's place. None for a message."""
     content = message.get("content") if isinstance(message, dict) else None
     function = content.get("function") if isinstance(content, dict) else None

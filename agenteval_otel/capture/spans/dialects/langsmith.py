@@ -116,12 +116,12 @@ class LangSmith(GenAi):
         return {**tags_of(listed, metadata, _OWN_METADATA), **super().tags(span)}
 
 
-def _output(value: Any) -> Any:
+def _output(value: object) -> Any:
     """Return what a run gave: LangSmith puts a value that is no mapping under ``output``."""
     return value["output"] if isinstance(value, dict) and value.keys() == {"output"} else value
 
 
-def _first_generation(value: Any) -> Any:
+def _first_generation(value: object) -> Any:
     """Return the message of the first generation of LangChain's result. None without one."""
     generations = items(value.get("generations")) if isinstance(value, dict) else []
     batch = generations[0] if generations else None

@@ -130,7 +130,7 @@ def _messages(span: ReadSpan) -> list[Turn]:
     return all_turns([_message(event) for event in events]) if isinstance(events, list) else []
 
 
-def _message(event: Any) -> Any:
+def _message(event: object) -> Any:
     if not isinstance(event, dict):
         return None
     message = event.get("message", event)

@@ -114,7 +114,7 @@ class MlFlow(SpanMapper):
         return {**tags_of((), data_below(span.attributes, _TAG)), **super().tags(span)}
 
 
-def _unquoted(value: Any) -> Any:
+def _unquoted(value: object) -> Any:
     """Return the value that an attribute is the JSON of."""
     if value == "true" or value == "false":
         return value == "true"

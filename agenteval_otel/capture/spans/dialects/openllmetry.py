@@ -125,7 +125,7 @@ class OpenLlmetry(GenAi):
         return {**tags_of((), properties, _OWN_PROPERTIES), **super().tags(span)}
 
 
-def _inputs(value: Any) -> Any:
+def _inputs(value: object) -> Any:
     """Return the input of a chain, or of a decorated function. The function's is its first
     positional argument, else its arguments by name.
     """
