@@ -140,6 +140,7 @@ class Evaluation:
         # those of the off-peak window wait for it already
         is_shed = engine.shedding.skip_models and chosen.schedule == "immediate"
         self._sampling = task.sampling or engine.sampled.of(task, engine.shedding.keep)
+        is_scheduled = bool(settings.runner.off_peak) and chosen.labels is None
         return Run(
             settings.runner,
             self.input,
@@ -148,10 +149,7 @@ class Evaluation:
             self._sampling.probability,
             self._sampling.upstream,
             is_shed and settings.calls_model,
-            # labels say which, whatever their schedule
-            schedule=chosen.schedule
-            if settings.runner.off_peak and chosen.labels is None
-            else None,
+            schedule=chosen.schedule if is_scheduled else None,
             only=chosen.labels,
         )
 
@@ -222,11 +220,7 @@ class Evaluation:
         other._later = None
         other.superseded = False
         other._right = [None]
-        if (
-            self._settings.ground_truth is not None
-            and not self.is_begun()
-            and not other.needs_ground_truth()
-        ):
+        if self._lookups >= _MAX_LOOKUPS and not self.is_begun():
             self._engine.ground_truth_failed(error)
         if other._stage == "saving":
             other._end_unsaved(error)
