@@ -174,6 +174,7 @@ def call_id_of_span(span_id: int) -> str:
 
 
 EVALUATING: Final = CapturedCall("evaluation")
+EVALUATING.is_kept = False
 """Stands in `CURRENT` while evaluators run: handlers that see it do nothing, so evaluations are
 never evaluated.
 """

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from agenteval_otel.cli.counts import Counts, capture_reasons, counts_from
 from agenteval_otel.components import Component
@@ -37,6 +37,9 @@ from agenteval_otel.provisioning.former_names import former_uses
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, NOT_WANTED, OTHER
+
+if TYPE_CHECKING:
+    from agenteval_otel.storage import OtlpStorageProvider
 
 DESCRIPTION = (
     "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
@@ -244,7 +247,7 @@ def _describe_criterion(criterion: EvaluationCriteria) -> str:
 
 
 def _describe_telemetry(settings: Settings) -> str:
-    provider: Any = next(filter(_emits, settings.storage), settings.telemetry)
+    provider: OtlpStorageProvider = next(filter(_emits, settings.storage), settings.telemetry)
     variable = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if provider.endpoint:
         target = f"to {provider.endpoint}"
@@ -289,18 +292,18 @@ def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:
     return f"{words} x {_SERIES} series = {total:,}{over}"
 
 
-def _emits(provider: Any) -> bool:
+def _emits(provider: object) -> bool:
     """Tell whether a storage provider emits telemetry, in place of the process's own."""
     return hasattr(type(provider), "emitter")
 
 
-def _describe_storage(part: Any) -> str:
+def _describe_storage(part: object) -> str:
     words = _describe(part)
     place = getattr(part, "place", "")
     return words if not place or "(" in words else f"{words}: {place}"
 
 
-def _describe(part: Any) -> str:
+def _describe(part: object) -> str:
     return str(part) if isinstance(part, Component) else type(part).__name__
 
 

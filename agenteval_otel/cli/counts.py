@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from agenteval_otel import semconv as names
 from agenteval_otel.capture.reasons import REASONS
@@ -136,7 +136,7 @@ def _of_json(text: str) -> Counts:
     return Counts({"": counts["outcomes"]}, counts["failures"], counts["results"])
 
 
-def _numbers(value: Any, path: str, allowed: tuple[str, ...] | None) -> Counter[str]:
+def _numbers(value: object, path: str, allowed: tuple[str, ...] | None) -> Counter[str]:
     if not isinstance(value, Mapping):
         raise _wrong(f"expected a mapping of counts, found {type(value).__name__}", path=path)
     for name, count in value.items():

@@ -29,7 +29,7 @@ def number_between(
 whole_number = number_between(1, 999_999_999, "a whole number, at least 1", int)
 
 
-def json_for_terminals(value: Any) -> str:
+def json_for_terminals(value: object) -> str:
     """Return indented JSON with control characters escaped.
 
     Names come from files, and must not steer a terminal.

@@ -334,7 +334,7 @@ def _outer_lists(text: str) -> set[str]:
     return names
 
 
-def _kind_of_value(value: Any) -> Kind:
+def _kind_of_value(value: object) -> Kind:
     """Return the kind by the names of an object."""
     if not isinstance(value, dict):
         return Kind.INPUTS

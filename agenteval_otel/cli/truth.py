@@ -296,7 +296,7 @@ def _print(review: Review, correction: Correction) -> None:
             print(f"  {name:<10} {_line(value)}")
 
 
-def _line(value: Any) -> str:
+def _line(value: object) -> str:
     """Return the beginning of the content on one line, without terminal control characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     shown = " ".join(text[:_SHOWN].split())

@@ -10,7 +10,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agenteval_otel.cli.figures import number_between
 from agenteval_otel.cli.lines import say
@@ -21,6 +21,10 @@ from agenteval_otel.config.settings import Settings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.storage.read import database_of
+
+if TYPE_CHECKING:
+    from agenteval_otel.ui.app import UiSettings
+    from agenteval_otel.ui.columns import ResultColumns
 
 PORT = number_between(0, 65_535, "a port, 0 to 65535", int)
 DESCRIPTION = (
@@ -122,7 +126,10 @@ def _opened(places: Sequence[str]) -> tuple[Any, Target | None, Any]:
 
 
 def _serve(
-    arguments: argparse.Namespace, settings: Any, columns: Any, database: Target | None
+    arguments: argparse.Namespace,
+    settings: UiSettings,
+    columns: ResultColumns,
+    database: Target | None,
 ) -> int:
     from agenteval_otel.ui.access import Access
     from agenteval_otel.ui.app import Pages, application
@@ -252,7 +259,7 @@ def _check_trace_url(url: str | None) -> None:
         )
 
 
-def _export(file: str, settings: Any, columns: Any) -> int:
+def _export(file: str, settings: UiSettings, columns: ResultColumns) -> int:
     from agenteval_otel.ui.app import Pages
     from agenteval_otel.ui.report import single_file
 

@@ -68,7 +68,7 @@ class UserPart:
             )
 
 
-def part_of(kind: str, owner: Any) -> UserPart:
+def part_of(kind: str, owner: object) -> UserPart:
     """Return the part that an object is, the same one for the same object. A storage provider is a
     part such as ``storage:sql``.
     """
@@ -99,7 +99,7 @@ def stepwise(part: UserPart, work: Awaitable[Any]) -> Generator[Any, Any, Any]:
     steps: Any = work.__await__()
     if not hasattr(steps, "send"):
         return (yield from steps)
-    value: Any = None
+    value: object = None
     error: BaseException | None = None
     while True:
         part.begin()

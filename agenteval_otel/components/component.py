@@ -142,7 +142,7 @@ class Component(FreshCopies):
 
     @model_validator(mode="before")
     @classmethod
-    def _type_belongs_to_class(cls, data: Any) -> Any:
+    def _type_belongs_to_class(cls, data: object) -> Any:
         if not isinstance(data, Mapping) or "type" not in data:
             return data
         if data["type"] != cls.component_type:

@@ -82,7 +82,7 @@ class BatchSender(Protocol):
 class _Item:
     __slots__ = ("added", "due", "is_over", "retries", "size", "tried", "value")
 
-    def __init__(self, value: Any, size: int) -> None:
+    def __init__(self, value: object, size: int) -> None:
         self.value = value
         self.size = size
         self.retries = 0
@@ -138,7 +138,7 @@ class BatchDelivery:
     def __repr__(self) -> str:
         return f"<Delivery {self._place} waiting={self._bytes} bytes>"
 
-    def add(self, value: Any, size: int) -> None:
+    def add(self, value: object, size: int) -> None:
         """Have a value sent. Raises `DeliveryError` if there is no room or not enough time."""
         item = _Item(value, size)
         with self._changed:

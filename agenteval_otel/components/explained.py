@@ -17,6 +17,7 @@ from agenteval_otel.runtime.nearest import nearest
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
+    from pydantic_core import ErrorDetails
 else:
     ModelMetaclass = type(BaseModel)
 
@@ -93,13 +94,13 @@ class ComponentError(ValueError):
         super().__init__(str(failure))
 
 
-def suggestion(name: Any, known: Iterable[str]) -> str:
+def suggestion(name: object, known: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` if a known name is near the given one, else nothing."""
     meant = nearest(name, known)
     return "" if meant is None else f" (did you mean {meant!r}?)"
 
 
-def known_choices(name: Any, known: Iterable[str]) -> str:
+def known_choices(name: object, known: Iterable[str]) -> str:
     """Return `suggestion`, and then all that is known: `` (did you mean 'x'?); known: x, y``."""
     names = list(known)
     return f"{suggestion(name, names)}; known: {', '.join(names) or 'none'}"
@@ -138,7 +139,7 @@ def _example(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
     return f", such as {field.examples[0]}" if field is not None and field.examples else ""
 
 
-def _models_in(annotation: Any) -> set[type[BaseModel]]:
+def _models_in(annotation: object) -> set[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {annotation}
     return {model for inner in get_args(annotation) for model in _models_in(inner)}
@@ -167,7 +168,7 @@ _EXPECTED = {
 }  # fmt: skip
 
 
-def _expected(item: Any) -> str:
+def _expected(item: ErrorDetails) -> str:
     """Return the expected value, in the words of a settings file instead of Python's."""
     words = _EXPECTED.get(item["type"])
     if words is None:
@@ -178,7 +179,7 @@ def _expected(item: Any) -> str:
     return f"expected {words.format(**shown)}"
 
 
-def _received(expected: str, item: Any) -> str:
+def _received(expected: str, item: ErrorDetails) -> str:
     """Return the expected and the actual value. Neither shows a secret."""
     value = item.get("input")
     names = [part for part in item["loc"] if isinstance(part, str)]
@@ -192,7 +193,7 @@ def _received(expected: str, item: Any) -> str:
     return mask_text(expected if of_several else f"{expected}, found {_shown(mask(value))}")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:

@@ -20,7 +20,11 @@ T = TypeVar("T")
 
 
 def resolve(
-    contract: type[C], value: Any, *, path: str | None = None, context: dict[str, Any] | None = None
+    contract: type[C],
+    value: object,
+    *,
+    path: str | None = None,
+    context: dict[str, Any] | None = None,
 ) -> C:
     """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component. Raises
     `ConfigurationError`.
@@ -47,7 +51,7 @@ def resolve(
 
 def resolve_or_wrap(
     contract: type[C],
-    value: Any,
+    value: object,
     *,
     wrap: Callable[[Any], C | None],
     expected: str,

@@ -12,7 +12,7 @@ from agenteval_otel.sampling.rules import annotated_attribute
 from agenteval_otel.semconv import MAX_DIMENSION_VALUES, USER_ID
 
 
-def load_dimensions(values: Any) -> Any:
+def load_dimensions(values: object) -> Any:
     """Return the number of values of each dimension, by its attribute."""
     if not isinstance(values, list | tuple | Mapping) or not all(
         isinstance(name, str) for name in values

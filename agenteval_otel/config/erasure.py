@@ -67,7 +67,7 @@ def erase(
     return (*places, *caches, *erase_stored(pipeline.providers, erasure))
 
 
-def erase_waiting(fields: Any) -> tuple[dict[str, int], bool]:
+def erase_waiting(fields: object) -> tuple[dict[str, int], bool]:
     """Erase what waits in this process, for the sidecar. Return how many of what, and whether the
     rest was delivered.
 
@@ -88,7 +88,7 @@ def _erase_waiting(erasure: Erasure) -> tuple[dict[str, int], bool]:
     return dict(counts), is_delivered
 
 
-def erasure_of(fields: Any, settings: Settings) -> Erasure:
+def erasure_of(fields: object, settings: Settings) -> Erasure:
     return Erasure.of(fields, settings.user_id_salt)
 
 

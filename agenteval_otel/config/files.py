@@ -40,7 +40,7 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}
     depth = nodes = 0
 
-    def compose_node(self, parent: Node | None, index: Any) -> Node | None:
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if (tag := getattr(event, "tag", None)) is not None:
             raise _Error(f"tags are not allowed, found {tag[:40]!r}", event)
@@ -266,7 +266,7 @@ def _load_json(text: str, name: str) -> tuple[Any, dict[str, str]]:
 _LOADERS = {".yaml": load_yaml, ".yml": load_yaml, ".toml": _load_toml, ".json": _load_json}
 
 
-def _with_origins(values: Any, name: str) -> tuple[Any, dict[str, str]]:
+def _with_origins(values: object, name: str) -> tuple[Any, dict[str, str]]:
     """Return the values with the file's name as their origin, within the limits."""
     values = _checked(values, name, 0)
     origins = dict.fromkeys(paths_of(values), name)
@@ -275,7 +275,7 @@ def _with_origins(values: Any, name: str) -> tuple[Any, dict[str, str]]:
     return values, origins
 
 
-def _checked(value: Any, name: str, depth: int) -> Any:
+def _checked(value: object, name: str, depth: int) -> Any:
     """Return the value, with dates and times as text, as in YAML."""
     if depth > MAX_DEPTH:
         raise ConfigurationError(_TOO_DEEP, path=name)

@@ -284,7 +284,7 @@ def _read_variables(
     return Tree(values, origins), variables, secrets, warnings
 
 
-def _spelled(keys: list[str], base: Any) -> list[str]:
+def _spelled(keys: list[str], base: object) -> list[str]:
     """Return the keys as the file writes them: its names, such as an agent's, match in any
     spelling.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -17,6 +17,10 @@ from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
+
+if TYPE_CHECKING:
+    from pydantic.json_schema import JsonSchemaWarningKind
+    from pydantic_core import core_schema
 
 _CONTRACT = "x-contract"
 _UNWRITABLE = "x-unwritable"
@@ -91,7 +95,7 @@ class _Generator(GenerateJsonSchema):
     express.
     """
 
-    def model_schema(self, schema: Any) -> JsonSchemaValue:
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         model = schema["cls"]
         if (
             isinstance(model, type)
@@ -119,10 +123,12 @@ class _Generator(GenerateJsonSchema):
         }
         return {key: value for key, value in described.items() if value not in ("", [])}
 
-    def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> JsonSchemaValue:
+    def handle_invalid_for_json_schema(
+        self, schema: core_schema.CoreSchema, error_info: str
+    ) -> JsonSchemaValue:
         return {_UNWRITABLE: True}
 
-    def emit_warning(self, kind: Any, detail: str) -> None:
+    def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Ignore defaults that are not JSON."""
 
 
@@ -175,7 +181,7 @@ class _Schema:
             choices.append({"type": "string", "pattern": contract.text_pattern})
         return {"anyOf": choices} if choices else {"not": {}}
 
-    def _with_choices(self, schema: Any) -> Any:
+    def _with_choices(self, schema: object) -> Any:
         if isinstance(schema, list):
             shown = [
                 item
@@ -202,7 +208,7 @@ def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any
     return {**schema, **({"description": like["description"]} if "description" in like else {})}
 
 
-def _with_references(schema: Any, key: str = "") -> Any:
+def _with_references(schema: object, key: str = "") -> Any:
     """Let numbers, switches and choices be references to variables. Titles are removed, because
     they only repeat names.
     """

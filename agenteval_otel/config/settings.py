@@ -84,7 +84,7 @@ def enabled_by_variable() -> bool:
         ) from None
 
 
-def load_storage(values: Any) -> tuple[Any, ...]:
+def load_storage(values: object) -> tuple[Any, ...]:
     if isinstance(values, list | tuple):
         several = values
     elif values is None:
@@ -94,7 +94,7 @@ def load_storage(values: Any) -> tuple[Any, ...]:
     return load_each(_load_provider, several, path="storage")
 
 
-def _load_provider(value: Any, path: str) -> Any:
+def _load_provider(value: object, path: str) -> Any:
     inherited = EvaluationStorageProvider.save_result
     if isinstance(value, EvaluationStorageProvider) and type(value).save_result is inherited:
         raise ConfigurationError(
@@ -104,7 +104,7 @@ def _load_provider(value: Any, path: str) -> Any:
     return value if is_provider else resolve(EvaluationStorageProvider, value, path=path)
 
 
-def _load_telemetry(part: Any) -> Any:
+def _load_telemetry(part: object) -> Any:
     """Return the telemetry of a mapping, or of its endpoint alone. Other values are returned as they
     are, for the error to show.
     """
@@ -295,7 +295,7 @@ class Settings(SharedFields):
 
     @field_validator(*_LOADERS, mode="before")
     @classmethod
-    def _load_part(cls, value: Any, info: ValidationInfo) -> Any:
+    def _load_part(cls, value: object, info: ValidationInfo) -> Any:
         return load_within(_LOADERS[str(info.field_name)], value)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -352,7 +352,7 @@ class Settings(SharedFields):
 
     @field_validator("storage", mode="before")
     @classmethod
-    def _load_storage(cls, value: Any, info: ValidationInfo) -> Any:
+    def _load_storage(cls, value: object, info: ValidationInfo) -> Any:
         if isinstance(value, list | tuple):
             several = value
         elif value is None:
@@ -454,7 +454,7 @@ class Settings(SharedFields):
         return self.functions if entry is None else (*self.functions, *entry.functions)
 
 
-def _with_defaults(entry: Any, telemetry: OtlpStorageProvider | None) -> Any:
+def _with_defaults(entry: object, telemetry: OtlpStorageProvider | None) -> Any:
     """Return an ``otlp`` entry with the telemetry section as its defaults. Other entries stay as
     they are.
     """

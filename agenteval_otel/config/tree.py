@@ -64,7 +64,7 @@ def path_of(path: str, key: str | int) -> str:
     return f"{path}.{key}" if path else key
 
 
-def paths_of(value: Any, path: str = "") -> Iterator[str]:
+def paths_of(value: object, path: str = "") -> Iterator[str]:
     """Yield the paths of everything inside of a value that is at `path`."""
     if isinstance(value, dict):
         entries: Iterable[tuple[Any, Any]] = value.items()
@@ -78,7 +78,7 @@ def paths_of(value: Any, path: str = "") -> Iterator[str]:
         yield from paths_of(item, inner)
 
 
-def map_texts(value: Any, change: Callable[[str, str], str], path: str = "") -> Any:
+def map_texts(value: object, change: Callable[[str, str], str], path: str = "") -> Any:
     """Return the value with `change(text, path)` for each text."""
     if isinstance(value, dict):
         return {key: map_texts(item, change, path_of(path, key)) for key, item in value.items()}

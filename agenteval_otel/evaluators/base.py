@@ -297,7 +297,7 @@ class CriterionEvaluator(Evaluator):
         if criterion is None:
             return []
         try:
-            score: Any = self.score(evaluation_input)
+            score: object = self.score(evaluation_input)
             if inspect.isawaitable(score):
                 score = await score
             return [result_of(self, criterion, self._adjusted(score, criterion))]
@@ -321,7 +321,7 @@ def result_at_once(
     Return None if `score` returns a coroutine, which is closed.
     """
     try:
-        score: Any = evaluator.score(evaluation_input)
+        score: object = evaluator.score(evaluation_input)
         if type(score) is CoroutineType:
             score.close()
             return None
@@ -330,7 +330,9 @@ def result_at_once(
         return evaluator._failure_result(error, criterion)
 
 
-def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -> EvaluationResult:
+def result_of(
+    evaluator: Evaluator, criterion: EvaluationCriteria, score: object
+) -> EvaluationResult:
     """Build a scored result from a `Score` or its value.
 
     The result is normalized, labelled and signed by the evaluator.
@@ -340,7 +342,7 @@ def result_of(evaluator: Evaluator, criterion: EvaluationCriteria, score: Any) -
             outside of the scale.
     """
     if isinstance(score, Score):
-        value: Any = score.value
+        value: ScoreValue | None = score.value
     else:
         value = score if isinstance(score, int | float | str) else number_of(score)
         if value is None:
@@ -405,7 +407,7 @@ def skipped_of(evaluator: Evaluator, criterion_name: str, reason: str) -> Evalua
     )
 
 
-def importable(thing: Any) -> tuple[str, str]:
+def importable(thing: object) -> tuple[str, str]:
     """Return the module and the qualified name of a class or a function.
 
     Raises:

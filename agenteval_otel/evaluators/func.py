@@ -77,7 +77,7 @@ class Func(CriterionEvaluator, type="Func"):
 
     @model_validator(mode="before")
     @classmethod
-    def _names_default_to_each_other(cls, data: Any) -> Any:
+    def _names_default_to_each_other(cls, data: object) -> Any:
         if not isinstance(data, Mapping):
             return data
         criterion = data.get("criterion_name", data.get("criterionName"))
@@ -183,7 +183,7 @@ class ObjectEvaluator(Evaluator):
             )
         return [self._signed(result) for result in results]
 
-    def _signed(self, result: Any) -> Any:
+    def _signed(self, result: object) -> Any:
         if isinstance(result, Mapping):
             try:
                 result = EvaluationResult.model_validate({"evaluator_type": self.type, **result})
@@ -202,20 +202,20 @@ class ObjectEvaluator(Evaluator):
         )
 
 
-def is_async(function: Any) -> bool:
+def is_async(function: object) -> bool:
     """Tell whether the function, or the object's call, has to be awaited."""
     call = getattr(function, "__call__", None)  # noqa: B004 - the method is wanted, not whether there is one
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
-def as_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
+def as_evaluator(value: object, *, path: str | None = None) -> Evaluator:
     """Return an evaluator from what a caller or a configuration may write.
 
     That is an instance, a mapping with its ``type``, a type's name, a class, a function (it becomes
     a `Func`), or an object with ``type`` and ``evaluate(input, criteria)``.
     """
 
-    def wrapped(value: Any) -> Evaluator | None:
+    def wrapped(value: object) -> Evaluator | None:
         if isinstance(value, Component) and value.contract == "check":
             name = type(value).__name__
             raise ConfigurationError(

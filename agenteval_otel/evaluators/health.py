@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution
 from agenteval_otel.evaluators.refusal import outcome_of
@@ -155,7 +155,7 @@ def _reason_of(evaluation_input: EvaluationInput) -> str | None:
     return "truncated" if finish in _CUT_OFF or _breaks_off(text) else outcome
 
 
-def _content_of(response: Any) -> str:
+def _content_of(response: object) -> str:
     content = (
         response.get("content")
         if isinstance(response, Mapping)
@@ -164,7 +164,7 @@ def _content_of(response: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _reason_of_structure(response: Any) -> str | None:
+def _reason_of_structure(response: object) -> str | None:
     if (
         response is None
         or isinstance(response, str)

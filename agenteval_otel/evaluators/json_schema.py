@@ -6,11 +6,14 @@ import json
 import math
 from collections.abc import Callable
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
 from agenteval_otel.errors import ConfigurationError, EvaluationError
+
+if TYPE_CHECKING:
+    from jsonschema_rs import ValidationError, Validator
 
 # Beyond its depth the library would stop looking, without an error.
 _MAX_DEPTH = 200
@@ -20,7 +23,7 @@ _MAX_CHARACTERS = 200
 _REGEX_BYTES = 1024 * 1024
 
 
-def compiled(definition: Any) -> Callable[[Any], list[str]]:
+def compiled(definition: object) -> Callable[[Any], list[str]]:
     """Compile a JSON Schema to a function from a value to its problems.
 
     The function returns at most eight short texts, and none if the value is valid. The texts have
@@ -66,7 +69,7 @@ def compiled(definition: Any) -> Callable[[Any], list[str]]:
     return lambda value: _problems(validator, value)
 
 
-def _as_text(value: Any) -> str:
+def _as_text(value: object) -> str:
     """Return the schema as JSON text, once it compiles."""
     try:
         definition = json.loads(value) if isinstance(value, str) else value
@@ -91,7 +94,7 @@ lost.
 """
 
 
-def _problems(validator: Any, value: Any) -> list[str]:
+def _problems(validator: Validator, value: object) -> list[str]:
     _check(value)
     try:
         try:
@@ -106,7 +109,7 @@ def _problems(validator: Any, value: Any) -> list[str]:
     return [_problem(error) for error in errors]
 
 
-def _check(value: Any) -> None:
+def _check(value: object) -> None:
     """Refuse NaN, which the library reads as null, and infinities.
 
     Refuse also too many values, and depths that the library would not check.
@@ -133,7 +136,7 @@ def _check(value: Any) -> None:
     raise EvaluationError(f"nested deeper than {_MAX_DEPTH} levels", error_type="too_deep")
 
 
-def _problem(error: Any) -> str:
+def _problem(error: ValidationError) -> str:
     where = "".join(f"/{part}" for part in error.instance_path)
     return _cut(f"{where}: {error.message}" if where else str(error.message))
 

@@ -155,7 +155,7 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
 
     @model_validator(mode="before")
     @classmethod
-    def _read_file(cls, data: Any) -> Any:
+    def _read_file(cls, data: object) -> Any:
         if not isinstance(data, Mapping):
             return data
         rest = dict(data)

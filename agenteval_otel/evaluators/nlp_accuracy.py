@@ -71,7 +71,7 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
 
     @field_validator("embedder", mode="before")
     @classmethod
-    def _load_embedder(cls, value: Any) -> Any:
+    def _load_embedder(cls, value: object) -> Any:
         try:
             return as_embedder(value, path="embedder")
         except ConfigurationError as failure:
@@ -153,7 +153,7 @@ def _usage_metadata(embedder: Embedder, usage: EmbedderUsage | None) -> dict[str
     }
 
 
-def _text_of(value: Any, name: str) -> str:
+def _text_of(value: object, name: str) -> str:
     """Return a text as it is, and anything else as compact JSON."""
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -187,7 +187,7 @@ def _nearest(rows: Any, count: int) -> float:
     return max(_cosine((first, other)) for other in others)
 
 
-def _cosine(rows: Any) -> float:
+def _cosine(rows: tuple[object, object]) -> float:
     """Return the cosine of the angle between two rows, or `_NOTHING` if one is zero."""
     import numpy as np
 

@@ -89,7 +89,9 @@ class RulesEvaluator(Evaluator):
         """Return the score that AgentDock writes into a failed result."""
         raise NotImplementedError
 
-    def _result(self, rule: Any, subject: Any, criterion: EvaluationCriteria) -> EvaluationResult:
+    def _result(
+        self, rule: object, subject: object, criterion: EvaluationCriteria
+    ) -> EvaluationResult:
         try:
             return result_of(self, criterion, self.score_rule(rule, subject, criterion))
         except EvaluationSkipped as skipped:
@@ -196,7 +198,7 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
 
     @field_validator("rules", mode="before")
     @classmethod
-    def _load_rules(cls, value: Any) -> Any:
+    def _load_rules(cls, value: object) -> Any:
         if not isinstance(value, list | tuple):
             raise ValueError("expected a list of rules")
         return load_each(_load_rule, value, path="rules")
@@ -233,7 +235,7 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
         return _value_on(criterion, passed=False)
 
 
-def _load_rule(rule: Any, path: str) -> RuleCheck:
+def _load_rule(rule: object, path: str) -> RuleCheck:
     if isinstance(rule, Mapping) and rule.get("type") == InvalidCheck.__name__:
         return InvalidCheck.load(
             {name: value for name, value in rule.items() if name != "type"}, path=path
@@ -435,7 +437,7 @@ class Json(RuleCheck, type="json"):
             ) from None
         return self._check_value(value)
 
-    def _check_value(self, value: Any) -> bool | Score:
+    def _check_value(self, value: object) -> bool | Score:
         problems = [] if self.definition is None else self._problems_of(value)
         return _failed("schema_mismatch", "; ".join(problems)) if problems else True
 

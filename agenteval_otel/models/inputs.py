@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, TypeGuard
 
 from pydantic import (
     ConfigDict,
@@ -100,7 +100,7 @@ class ToolCall(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _other_forms(cls, data: Any) -> Any:
+    def _other_forms(cls, data: object) -> Any:
         return fields_of_call(data) if isinstance(data, Mapping) else data
 
 
@@ -121,7 +121,7 @@ class Message(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _content_of_parts(cls, data: Any) -> Any:
+    def _content_of_parts(cls, data: object) -> Any:
         if not isinstance(data, Mapping) or not isinstance(data.get("content"), list | tuple):
             return data
         parts = [
@@ -260,7 +260,7 @@ class EvaluationInput(Annotations):
 
     @field_validator("conversation", mode="before")
     @classmethod
-    def _turns_of_messages(cls, value: Any) -> Any:
+    def _turns_of_messages(cls, value: object) -> Any:
         if not isinstance(value, list | tuple):
             return value
         if value and all(isinstance(item, Message) or _is_message(item) for item in value):
@@ -287,7 +287,7 @@ class EvaluationInput(Annotations):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_known_fields(cls, data: Any) -> Any:
+    def _has_known_fields(cls, data: object) -> Any:
         known = names_of(cls)
         for name in data if isinstance(data, Mapping) else ():
             if name not in known:
@@ -304,7 +304,7 @@ class EvaluationInput(Annotations):
 
     @field_validator("context", mode="before")
     @classmethod
-    def _documents(cls, value: Any) -> Any:
+    def _documents(cls, value: object) -> Any:
         return {"documents": list(value)} if isinstance(value, list | tuple) else value
 
     def text_at(self, field: str = "response") -> str | None:
@@ -343,14 +343,14 @@ class EvaluationInput(Annotations):
         return self.text_at("response") or ""
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return our own values in their JSON form, so that paths mean the same everywhere."""
     return (
         value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
     )
 
 
-def _step(value: Any, key: str) -> Any:
+def _step(value: object, key: str) -> Any:
     if isinstance(value, Mapping):
         return value.get(key)
     if isinstance(value, list | tuple) and _INDEX.fullmatch(key) and int(key) < len(value):
@@ -358,7 +358,7 @@ def _step(value: Any, key: str) -> Any:
     return None
 
 
-def _text_of(value: Any) -> str | None:
+def _text_of(value: object) -> str | None:
     if isinstance(value, list | tuple):
         value = _answer_among([_plain(item) for item in value])
     if _is_message(value):
@@ -370,7 +370,7 @@ def _text_of(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _is_message(value: Any) -> bool:
+def _is_message(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping) and isinstance(value.get("role"), str)
 
 
@@ -386,7 +386,7 @@ def _answer_among(messages: list[Any]) -> Any:
     return last if last is not None and last["role"] in _ANSWERING else None
 
 
-def _texts_of(parts: Any) -> list[str]:
+def _texts_of(parts: object) -> list[str]:
     parts = parts if isinstance(parts, list | tuple) else ()
     kinds = ("text", "output_text")
     texts = [
@@ -419,7 +419,7 @@ is kept pending.
 """
 
 
-def is_blank(answer: Any) -> bool:
+def is_blank(answer: object) -> bool:
     """Tell whether there is no reference answer: None, or blank text."""
     return answer is None or (isinstance(answer, str) and not answer.strip())
 

@@ -14,7 +14,7 @@ from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.text import aligned, brief
 
 
-def plain_score(value: Any) -> Any:
+def plain_score(value: object) -> Any:
     """Return a score with a number of another library as Python's own.
 
     Raises:
@@ -146,7 +146,7 @@ class EvaluationResult(Value):
 
     @model_validator(mode="before")
     @classmethod
-    def _a_failure_has_no_score(cls, data: Any) -> Any:
+    def _a_failure_has_no_score(cls, data: object) -> Any:
         # The originals store a filler as the score of failures; on load it becomes `filler`.
         if isinstance(data, Mapping) and data.get("error") and data.get("score") is not None:
             return {**data, "score": None, "filler": data["score"]}
@@ -314,7 +314,7 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
 
     @field_validator("input_snapshot", mode="before")
     @classmethod
-    def _of_another_version(cls, value: Any) -> Any:
+    def _of_another_version(cls, value: object) -> Any:
         # Results that were stored have to load, whatever fields their inputs had.
         known = names_of(EvaluationInput)
         return (

@@ -92,7 +92,7 @@ def says_failed(result: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_in(value: Any, words: frozenset[str]) -> bool:
+def _is_in(value: object, words: frozenset[str]) -> bool:
     return isinstance(value, str) and value in words
 
 

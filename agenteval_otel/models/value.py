@@ -106,7 +106,11 @@ def completed(value: V, fields: dict[str, Any]) -> V:
 
 
 def _assembled(
-    model: type[V], fields: dict[str, Any], fields_set: set[str], extra: Any, private: Any
+    model: type[V],
+    fields: dict[str, Any],
+    fields_set: set[str],
+    extra: dict[str, Any] | None,
+    private: dict[str, Any] | None,
 ) -> V:
     value = model.__new__(model)
     put = object.__setattr__  # the frozen model's __setattr__ raises
@@ -159,7 +163,7 @@ def number_of(value: Any) -> bool | int | float | None:
         return math.nan if isinstance(value, Number) else None
 
 
-def refuse_truth_value(value: Any) -> Any:
+def refuse_truth_value(value: object) -> Any:
     """Return the value. Raise ValueError for true and false, which pydantic takes for numbers."""
     if isinstance(value, bool):
         raise ValueError("expected a number")
@@ -178,7 +182,7 @@ def snapshot_of(value: T) -> T:
     return copied
 
 
-def _copied(value: Any, depth: int, known: dict[int, Any]) -> Any:
+def _copied(value: object, depth: int, known: dict[int, Any]) -> Any:
     if depth == 0 or not (isinstance(value, dict | list | set | Value) or type(value) is tuple):
         return value
     if id(value) in known:  # the same in two places, or within itself

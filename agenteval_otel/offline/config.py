@@ -65,7 +65,7 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
     )
 
     @classmethod
-    def model_validate(cls, obj: Any, **options: Any) -> Self:
+    def model_validate(cls, obj: object, **options: Any) -> Self:
         try:
             return super().model_validate(obj, **options)
         except ValidationError as error:
@@ -80,7 +80,7 @@ class RunModel(BaseModel, metaclass=FriendlyErrors):
 
     @field_validator("redactors", mode="before", check_fields=False)
     @classmethod
-    def _load_redactors(cls, value: Any) -> Any:
+    def _load_redactors(cls, value: object) -> Any:
         return load_redactors(value, path="redactors")
 
 
@@ -88,7 +88,7 @@ InputLike: TypeAlias = EvaluationInput | Mapping[str, Any]
 """An input, or a mapping of its fields."""
 
 
-def as_input(value: Any, *, path: str = "evaluation_input") -> EvaluationInput:
+def as_input(value: object, *, path: str = "evaluation_input") -> EvaluationInput:
     """Return the input itself, or build it from a mapping. Raises `ConfigurationError` with the
     path of what is wrong.
     """
@@ -179,7 +179,7 @@ class EvaluationRunConfig(RunModel):
 
     @field_validator("ground_truth", "aggregation", "storage", mode="before")
     @classmethod
-    def _load_part(cls, value: Any, info: ValidationInfo) -> Any:
+    def _load_part(cls, value: object, info: ValidationInfo) -> Any:
         if info.field_name == "ground_truth":
             return load_store(value)
         if info.field_name == "aggregation":
@@ -190,7 +190,7 @@ class EvaluationRunConfig(RunModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _load_parts(cls, data: Any) -> Any:
+    def _load_parts(cls, data: object) -> Any:
         if not isinstance(data, Mapping):
             return data
         fields = {
@@ -280,7 +280,7 @@ class EvaluationRunConfig(RunModel):
         return kept if (info.context or {}).get("secrets") else mask(kept)
 
 
-def _check_fields(criteria: Any) -> None:
+def _check_fields(criteria: object) -> None:
     """Refuse unknown fields, which values otherwise ignore: in a configuration they are typos."""
     known = {name: field.alias or name for name, field in EvaluationCriteria.model_fields.items()}
     for index, entry in enumerate(criteria if isinstance(criteria, list | tuple) else ()):

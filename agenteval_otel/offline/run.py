@@ -182,7 +182,7 @@ def run_evaluation_sync(
     return blocking(lambda: run_evaluation(evaluation_input, config, **fields))
 
 
-def _config_of(config: Any, fields: dict[str, Any]) -> Any:
+def _config_of(config: EvaluationRunConfig | None, fields: dict[str, Any]) -> Any:
     """Return the configuration that was given, or the one that the fields make."""
     if config is not None and fields:
         raise ConfigurationError("give an EvaluationRunConfig or its fields, not both")
@@ -374,7 +374,7 @@ async def _evaluate(
 
 
 def _failed(
-    evaluation_input: Any, error: BaseException, label: str = "EvaluationInput"
+    evaluation_input: object, error: BaseException, label: str = "EvaluationInput"
 ) -> AggregatedEvaluationResult:
     return AggregatedEvaluationResult(
         run_errors=(_error_of(label, error),),

@@ -255,7 +255,7 @@ class Suite(RunModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _load_parts(cls, data: Any) -> Any:
+    def _load_parts(cls, data: object) -> Any:
         if not isinstance(data, Mapping):
             return data
         return {**data, "evaluators": load_evaluators(data.get("evaluators", ()), at_least=0)}

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -24,7 +23,7 @@ _URL = re.compile(r"https?://[^\s/]+\S*\Z")
 class _Dumper(yaml.SafeDumper):
     """Never an alias, lists indented under their key, long texts as blocks."""
 
-    def ignore_aliases(self, data: Any) -> bool:
+    def ignore_aliases(self, data: object) -> bool:
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
@@ -46,7 +45,7 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 _Dumper.add_representer(str, _text)
 
 
-def yaml_text(tree: Any, *, command: str, head: str) -> str:
+def yaml_text(tree: object, *, command: str, head: str) -> str:
     """Return a tree as YAML, in its own order.
 
     A comment above it has the head and the command that writes the file.

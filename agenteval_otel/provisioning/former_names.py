@@ -89,7 +89,7 @@ def _tree_of(path: Path) -> Any:
         return None
 
 
-def _uses_in(path: Path, tree: Any, part: str, seen: set[int]) -> Iterator[FormerUse]:
+def _uses_in(path: Path, tree: object, part: str, seen: set[int]) -> Iterator[FormerUse]:
     """Yield the uses below a value. `seen` ends the loops that YAML's aliases can make."""
     if isinstance(tree, str):
         for rename in _RENAMES:

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
@@ -181,7 +181,7 @@ class _Log:
             finally:
                 random.setstate(state)
 
-            def render(logger: Any, method: str, facts: Any) -> str:
+            def render(logger: object, method: str, facts: MutableMapping[str, Any]) -> str:
                 return _rendered(lines, facts.pop("event"), facts)
 
             self._logger = structlog.wrap_logger(

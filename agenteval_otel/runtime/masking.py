@@ -44,7 +44,7 @@ def is_secret(name: str) -> bool:
     )
 
 
-def mask(value: Any, name: str = "") -> Any:
+def mask(value: object, name: str = "") -> Any:
     """Return the value with its secrets masked and its containers copied. A value whose name says
     so is masked whole.
 

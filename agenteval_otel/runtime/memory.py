@@ -58,7 +58,7 @@ def kept_bytes(value: Any) -> int:
     return size_bytes
 
 
-def _parts_of(value: Any) -> Iterable[Any]:
+def _parts_of(value: object) -> Iterable[Any]:
     if isinstance(value, dict):
         return [*value, *value.values()]
     if isinstance(value, list | tuple | set | frozenset):
@@ -66,7 +66,7 @@ def _parts_of(value: Any) -> Iterable[Any]:
     return [part for part in _fields_of(value) if part is not None]
 
 
-def _fields_of(value: Any) -> tuple[Any, Any]:
+def _fields_of(value: object) -> tuple[Any, Any]:
     """Return the fields of an object, and those beyond the ones that its pydantic model names."""
     return getattr(value, "__dict__", None), getattr(value, "__pydantic_extra__", None)
 

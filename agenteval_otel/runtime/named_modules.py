@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import Any
+from types import ModuleType
 
 _IMPORTERS = ("importlib", "_frozen_importlib", "_frozen_importlib_external")
 _named: ContextVar[str] = ContextVar("agenteval_named_module", default="")
@@ -35,7 +35,9 @@ class NamedModules:
     def __repr__(self) -> str:
         return f"<NamedModules {self.folder}>"
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """Find a module for `sys.meta_path`. Return None for a submodule, which its package finds."""
         if path is not None:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 _ALSO_CALLED: Final[dict[str, tuple[str, ...]]] = {
     "answer": ("response",),
@@ -31,7 +31,7 @@ _ALSO_CALLED: Final[dict[str, tuple[str, ...]]] = {
 """What a word that users try may stand for here. The first that is known counts."""
 
 
-def nearest(name: Any, known: Iterable[str], *, cutoff: float = 0.7) -> str | None:
+def nearest(name: object, known: Iterable[str], *, cutoff: float = 0.7) -> str | None:
     """Return the known name that was probably meant. None where none is near."""
     from difflib import get_close_matches  # only where something is wrong
 

@@ -48,7 +48,7 @@ class FirstOfSampler(Sampler, type="first_of"):
 
     @field_validator("samplers", mode="before")
     @classmethod
-    def _members(cls, value: Any) -> Any:
+    def _members(cls, value: object) -> Any:
         if not isinstance(value, list | tuple):
             raise ValueError("expected a list of samplers")
         members = load_each(
@@ -124,7 +124,7 @@ class ConversationSampler(Sampler, type="conversation"):
 
     @field_validator("sampler", mode="before")
     @classmethod
-    def _sampler(cls, value: Any) -> Any:
+    def _sampler(cls, value: object) -> Any:
         return (
             None
             if value is None

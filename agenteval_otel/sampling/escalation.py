@@ -65,7 +65,7 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
 
     @field_validator("rules", mode="before")
     @classmethod
-    def _load_rules(cls, value: Any) -> Any:
+    def _load_rules(cls, value: object) -> Any:
         if not isinstance(value, list | tuple):
             raise ValueError("expected a list of rules")
         try:
@@ -144,7 +144,7 @@ def randomness_of_input(evaluation_input: EvaluationInput, key: SamplingKey = FI
     return key.of_text(identity.encode("utf-8", "surrogatepass"), person=b"input")
 
 
-def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | bool | None:
+def load_escalation(value: object, *, path: str = "escalation") -> Escalation | bool | None:
     """Read an escalation from an instance or a mapping. None says nothing of it. False says that
     there is none.
     """
@@ -163,7 +163,7 @@ def load_escalation(value: Any, *, path: str = "escalation") -> Escalation | boo
         raise explain_validation(error, Escalation, path=path) from None
 
 
-def _load_rule(value: Any, path: str) -> Sampler:
+def _load_rule(value: object, path: str) -> Sampler:
     rule = resolve(Sampler, value, path=path)
     if isinstance(rule, RuleSampler):
         return rule

@@ -11,7 +11,7 @@ import fnmatch
 import re
 from collections.abc import Callable
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -221,7 +221,7 @@ class FunctionSampler(RuleSampler, type="function"):
     def decide(self, context: SamplingContext) -> SamplingDecision:
         if context.evaluation_input is None:
             return self._decisions[None][context.randomness < self._threshold]
-        returned: Any = self.function(context.evaluation_input)
+        returned: object = self.function(context.evaluation_input)
         number = number_of(returned)
         if isinstance(number, bool):
             return self._decisions[number][context.randomness < self._threshold]

@@ -29,7 +29,7 @@ from agenteval_otel.models.scoring.probability import (
     of_threshold,
 )
 from agenteval_otel.runtime.fork import RANDOM
-from agenteval_otel.sampling.base import RANDOMNESS_RANGE, SamplingContext
+from agenteval_otel.sampling.base import RANDOMNESS_RANGE, Sampler, SamplingContext
 from agenteval_otel.sampling.key import LOW_64, SamplingKey
 from agenteval_otel.sampling.ratio import ThresholdRule
 from agenteval_otel.semconv import UPSTREAM_NOT_KEPT, UPSTREAM_TOO_SMALL
@@ -196,7 +196,7 @@ class CallSampling:
 
     def __init__(
         self,
-        sampler: Any,
+        sampler: Sampler,
         settings: SamplingSettings,
         key: SamplingKey,
         *,
@@ -286,7 +286,7 @@ NOTHING_KNOWN: Final = Upstream()
 def upstream_of(
     span_context: SpanContext | None,
     settings: SamplingSettings,
-    attribute: Any = None,
+    attribute: object = None,
     *,
     by_trace: bool = True,
     head_ratio: float | None = None,

@@ -146,7 +146,7 @@ class Evaluations:
     async def _in_worker(self, text: str) -> Any:
         arrived = asyncio.get_running_loop().create_future()
 
-        def done(outcome: Any) -> None:
+        def done(outcome: object) -> None:
             if not arrived.done():
                 arrived.set_result(outcome)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from agenteval_otel.capture.otlp.body import BodyError, Full, strict_json
 from agenteval_otel.errors import AgentEvalError
@@ -43,7 +43,7 @@ def take_feedback(body: bytes) -> int:
     return len(payloads)
 
 
-def _payload(item: Any) -> OfAnswer:
+def _payload(item: object) -> OfAnswer:
     if not isinstance(item, dict):
         raise BodyError(400, 'expected an object such as {"reference": "...", "thumbs": "down"}')
     if "ground_truth" in item:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from agenteval_otel.capture.otlp.body import (
     NO_ROOM,
@@ -22,6 +22,9 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sidecar.access import RequestAccess, counted
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
+
+if TYPE_CHECKING:
+    import grpc
 
 _SERVICES: Final = {"trace": TRACES, "logs": LOGS}
 _CODES: Final = {
@@ -140,11 +143,13 @@ class GrpcReceiver:
         except RuntimeError:
             raise cannot_bind("grpc_port", address) from None
 
-    async def _check(self, _: bytes, context: Any) -> bytes:
+    async def _check(self, _: bytes, context: grpc.aio.ServicerContext) -> bytes:
         """Answer the health service as `/readyz` does, without a token."""
         return _SERVING if self._why_not() is None else _NOT_SERVING
 
-    async def _export(self, kind: int, _: AsyncIterator[bytes], context: Any) -> bytes:
+    async def _export(
+        self, kind: int, _: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+    ) -> bytes:
         import grpc
 
         codes = grpc.StatusCode
@@ -158,7 +163,7 @@ class GrpcReceiver:
         reply: bytes = answer.SerializeToString()
         return reply
 
-    async def _received(self, kind: int, context: Any) -> int | Refusal:
+    async def _received(self, kind: int, context: grpc.aio.ServicerContext) -> int | Refusal:
         import grpc
 
         try:
@@ -199,7 +204,7 @@ class GrpcReceiver:
         return self._intake.take(kind, request, data)
 
 
-async def _refuse(refusal: Refusal, context: Any) -> NoReturn:
+async def _refuse(refusal: Refusal, context: grpc.aio.ServicerContext) -> NoReturn:
     import grpc
 
     if refusal.retry_after_s is not None:

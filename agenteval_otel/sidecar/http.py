@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from agenteval_otel.capture.otlp.body import (
     NO_ROOM,
@@ -38,6 +38,9 @@ from agenteval_otel.sidecar.feedback import MAX_BYTES as FEEDBACK_BYTES
 from agenteval_otel.sidecar.feedback import take_feedback
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 _PROTOBUF: Final = "application/x-protobuf"
 _JSON: Final = "application/json"
@@ -314,7 +317,7 @@ class HttpServer:
         try:
             import uvicorn
 
-            h11_impl: Any = import_module("uvicorn.protocols.http.h11_impl")
+            h11_impl = import_module("uvicorn.protocols.http.h11_impl")
         except ModuleNotFoundError as error:
             raise ConfigurationError(
                 'uvicorn is missing: pip install "agenteval-otel[sidecar]"'
@@ -416,11 +419,11 @@ class _Impatience:
     `PATIENCE_S`, to read too.
     """
 
-    sends_body: Any
+    sends_body: object
     loop: asyncio.AbstractEventLoop
-    transport: Any
+    transport: _Transport
     conn: Any
-    cycle: Any
+    cycle: RequestResponseCycle | None
     _head: asyncio.TimerHandle | None = None
     _reply: asyncio.TimerHandle | None = None
 

@@ -108,7 +108,7 @@ def _list_at(fields: Mapping[str, Any], name: str, *, below: str = "") -> list[A
     return value
 
 
-def _check_entry(entry: Any, path: str) -> None:
+def _check_entry(entry: object, path: str) -> None:
     fields = {"type": entry} if isinstance(entry, str) else entry
     if not isinstance(fields, Mapping):
         wrong = "expected the name of a type, or an object with 'type'"

@@ -146,7 +146,7 @@ class FanOutStorage:
             worker.close(timeout_s)
 
 
-def _name(provider: Any) -> str:
+def _name(provider: object) -> str:
     name = getattr(provider, "type", None)
     return name if isinstance(name, str) else type(provider).__name__
 

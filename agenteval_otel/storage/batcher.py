@@ -90,7 +90,7 @@ class ResultBatcher:
     def __repr__(self) -> str:
         return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
 
-    async def save(self, value: Any, size: int) -> None:
+    async def save(self, value: object, size: int) -> None:
         """Save an item of `size` bytes and wait for it. Raises `StorageError`, or `OSError` of the
         file.
         """
@@ -180,7 +180,7 @@ class ResultBatcher:
 class _Item:
     """A value, and what becomes of it: None once it is saved, else the error."""
 
-    def __init__(self, value: Any, size: int) -> None:
+    def __init__(self, value: object, size: int) -> None:
         self.value = value
         self.size = size
         self.is_reserved = False

@@ -79,7 +79,7 @@ class Erasure:
         return f"<Erasure conversations={len(self.conversations)} users={len(self.users)} before={self.before}>"
 
     @classmethod
-    def of(cls, fields: Any, salt: str | None = None) -> Erasure:
+    def of(cls, fields: object, salt: str | None = None) -> Erasure:
         """Build the erasure that a request or a call asks for: `conversation`, `user` or `before`.
         The first two are text or a list of texts.
 
@@ -141,7 +141,7 @@ class Erasure:
             or not self.conversations.isdisjoint(conversations)
         )
 
-    def is_mentioned(self, value: Any) -> bool:
+    def is_mentioned(self, value: object) -> bool:
         """Tell whether one of the ids is in the value, at any depth, or in JSON text within it."""
         if isinstance(value, str):
             return value in self.ids or any(needle in value for needle in self._quoted())

@@ -106,7 +106,7 @@ class _Sender:
         await self._requests.close()
 
 
-def _status_of(error: Any) -> int:
+def _status_of(error: object) -> int:
     status = error.get("status") if isinstance(error, Mapping) else None
     return status if type(status) is int else 400
 

@@ -300,7 +300,7 @@ def _name_of_text(text: str) -> str | None:
     return name_of(text)
 
 
-def _name(value: Any) -> str | None:
+def _name(value: object) -> str | None:
     return _name_of_text(value) if isinstance(value, str) else None
 
 

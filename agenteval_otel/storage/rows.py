@@ -98,7 +98,7 @@ class AnswerRow(NamedTuple):
     labels: Mapping[str, str]
     conversation_id: str | None
     trace_id: str | None
-    input_id: Any
+    input_id: object
     results: Sequence[ResultRow]
     input: Mapping[str, Any]
 
@@ -293,9 +293,9 @@ def answer_row(
     answered_at: float | None,
     named: Mapping[str, Any],
     tags: Mapping[str, Any],
-    conversation: Any,
-    trace_id: Any,
-    metadata: Any,
+    conversation: object,
+    trace_id: object,
+    metadata: object,
     results: Sequence[ResultRow],
     fields: Mapping[str, Any],
 ) -> AnswerRow:
@@ -328,12 +328,12 @@ def result_row(
     version: str | None,
     status: str,
     normalized: Any,
-    passed: Any,
-    probability: Any,
+    passed: object,
+    probability: object,
     kind: str = "deterministic",
     reason: str | None = None,
-    is_shadow: Any = False,
-    least_probability: Any = None,
+    is_shadow: object = False,
+    least_probability: object = None,
 ) -> ResultRow:
     """Return a row. A score that is no number from 0 to 1, NaN included, is a failure.
 
@@ -359,7 +359,7 @@ def result_row(
     )
 
 
-def _row_of_result_record(record: Any) -> ResultRow:
+def _row_of_result_record(record: object) -> ResultRow:
     if not isinstance(record, Mapping):
         raise NotAResultError(_EXPECTED)
     # A file has one form, so that one look tells which: half the time of looking for each name.
@@ -403,7 +403,7 @@ def _row_of_result_record(record: Any) -> ResultRow:
     )
 
 
-def seconds_of(ended_ns: Any, timestamp: Any) -> float:
+def seconds_of(ended_ns: object, timestamp: object) -> float:
     """Return when an answer was evaluated, Unix time. 0 if that is unknown."""
     for value, unit in ((ended_ns, 1e9), (timestamp, 1e3)):
         if isinstance(value, int | float) and value > 0:
@@ -418,7 +418,7 @@ def _id_in(*metadata: Any) -> Any:
     return None
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 

@@ -236,7 +236,7 @@ class Requests:
         self._client = client_for(provider.address, max_bytes=_ANSWER_BYTES)
         self._client.headers.update({**headers, **provider.headers})
 
-    async def ask(self, method: str, path: str, body: Any) -> dict[str, Any]:
+    async def ask(self, method: str, path: str, body: object) -> dict[str, Any]:
         """Return the JSON object of the response. Raises `DeliveryError` for all others."""
         try:
             with quietly():

@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -35,6 +35,9 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
 from agenteval_otel.storage.sql_rows import Rows, answer_of, result_of
 
+if TYPE_CHECKING:
+    import sqlite3
+
 VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
 _SWEEP_EVERY_S = 3600.0
@@ -45,7 +48,9 @@ _INHERITED: list[sa.Connection | None] = []
 _FORKED_DURING_WRITE: set[tuple[int, int] | None] = set()
 
 
-def _columns(kind: Any, names: str) -> list[sa.Column[Any]]:
+def _columns(
+    kind: sa.types.TypeEngine[Any] | type[sa.types.TypeEngine[Any]], names: str
+) -> list[sa.Column[Any]]:
     """Build columns, not null if their name ends with ``!``."""
     return [
         sa.Column(name.rstrip("!"), kind, nullable=not name.endswith("!")) for name in names.split()
@@ -243,7 +248,7 @@ def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
     engine = sqlite_engine(path)
 
     @sa.event.listens_for(engine, "connect")
-    def _set_up(connection: Any, _: Any) -> None:
+    def _set_up(connection: sqlite3.Connection, _: object) -> None:
         sync = f"synchronous={'FULL' if durable else 'NORMAL'}"
         for pragma in ("journal_mode=WAL", sync, "foreign_keys=ON", "secure_delete=ON"):
             connection.execute(f"PRAGMA {pragma}")

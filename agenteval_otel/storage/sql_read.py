@@ -123,7 +123,9 @@ class StoredDatabase(Place):
         results = RESULTS.c
         evaluations = EVALUATIONS.c
         if self.target.path is None:
-            evaluated: Any = sa.func.floor(sa.extract("epoch", results.evaluated_at))
+            evaluated: sa.ColumnElement[Any] = sa.func.floor(
+                sa.extract("epoch", results.evaluated_at)
+            )
         else:
             evaluated = sa.func.strftime("%s", results.evaluated_at)
         selected = (
@@ -255,7 +257,7 @@ class StoredDatabase(Place):
         with connect_reader(self.target) as connection:
             reading = connection.execution_options(yield_per=_STREAMED)
             rows: Iterator[Any] = iter(reading.execute(of_results))
-            next_row: Any = next(rows, None)
+            next_row: Sequence[Any] | None = next(rows, None)
             for row in reading.execute(chosen).mappings():
                 id = row["id"]
                 of_answer: list[ResultRow] = []

@@ -179,7 +179,7 @@ def _cell(name: str, value: Any) -> Any:
     return None if value is not None and abs(value) > _LARGEST else value
 
 
-def _real(number: Any) -> float | None:
+def _real(number: object) -> float | None:
     try:
         real = float(number) if isinstance(number, bool | int | float) else math.nan
     except OverflowError:

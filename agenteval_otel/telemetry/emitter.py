@@ -609,7 +609,7 @@ def run_attributes(
     }
 
 
-def _number(score: Any) -> float | None:
+def _number(score: object) -> float | None:
     return float(score) if isinstance(score, int | float) else None
 
 

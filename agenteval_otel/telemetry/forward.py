@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, SpanContext
 
@@ -24,6 +24,9 @@ from agenteval_otel.semconv import (
     SENT,
 )
 from agenteval_otel.telemetry.target import RequestSender, Signal, direct_sender
+
+if TYPE_CHECKING:
+    from agenteval_otel.telemetry.private import Exporter
 
 _DEBUG: Final = 5  # the severity that the conventions ask for
 _MAX_AGE_S: Final = 60.0
@@ -77,7 +80,7 @@ class EventStream:
         return f"<EventStream {mask_text(self._address.endpoint)} waiting={self.waiting}>"
 
     def _forget(self) -> None:  # in a forked child
-        self._exporter: Any = None
+        self._exporter: Exporter | None = None
         self._signal: _EventSignal | None = None
         self.waiting = 0
         self._lost = self._reported = 0
@@ -176,8 +179,8 @@ class _EventSignal(Signal):
 
         self._resource = resource
         self._messages = messages
-        self._known: Any = None
-        self._own: Any = None
+        self._known: object = None
+        self._own: object = None
         self._encode: Callable[[Sequence[Any]], Any] = list
         self.size_of = messages.size_of
         self.name = "SIDECAR"

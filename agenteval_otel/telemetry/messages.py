@@ -15,7 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context, get_current
@@ -34,6 +34,11 @@ from opentelemetry.trace import (
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import kept_bytes
 from agenteval_otel.semconv import SCOPE_NAME
+
+if TYPE_CHECKING:
+    from opentelemetry._logs import SeverityNumber
+    from opentelemetry.proto.common.v1 import common_pb2
+    from opentelemetry.util.types import AttributeValue
 
 Put = Callable[[Any, int], object]
 """Takes what is ready to be encoded, and about how much memory it takes."""
@@ -176,7 +181,7 @@ class MessageSpan(NonRecordingSpan):
     def is_recording(self) -> bool:
         return self.end_ns is None
 
-    def set_attribute(self, key: str, value: Any) -> None:
+    def set_attribute(self, key: str, value: AttributeValue) -> None:
         self.set_attributes({key: value})
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
@@ -249,7 +254,7 @@ class EventMessages:
         event_name: str,
         context: Context,
         timestamp: int,
-        severity_number: Any,
+        severity_number: SeverityNumber,
         severity_text: str,
         body: str,
         attributes: Mapping[str, Any],
@@ -349,7 +354,7 @@ class MetricMessages:
         encodes.
         """
 
-        def with_histograms(metrics_data: Any) -> Any:
+        def with_histograms(metrics_data: object) -> Any:
             request = encode(metrics_data)
             now_ns = time.time_ns()
             for group in request.resource_metrics:
@@ -514,7 +519,7 @@ def fill_attributes(pairs: Any, attributes: Mapping[str, Any], longest: int | No
             log.warning("attribute_left_out", part=name, error_type=type(error).__name__)
 
 
-def _fill_value(message: Any, value: Any, longest: int | None) -> None:
+def _fill_value(message: common_pb2.AnyValue, value: object, longest: int | None) -> None:
     if isinstance(value, bool):
         message.bool_value = value
     elif isinstance(value, str):

@@ -69,7 +69,7 @@ class NameTable:
     def __repr__(self) -> str:
         return f"<NameTable {self._kind} own={len(self._own)} placed={len(self._placed)}>"
 
-    def is_own(self, name: Any) -> bool:
+    def is_own(self, name: object) -> bool:
         """Tell whether the operator gave this name. ``_other`` counts as the operator's."""
         return name in self._own
 
@@ -77,14 +77,14 @@ class NameTable:
         """Give the operator's own names their place."""
         self._own.update(names)
 
-    def know_code(self, name: Any) -> None:
+    def know_code(self, name: object) -> None:
         """Give a name of the application's code its place, unless the code makes them up by the
         thousand.
         """
         if len(self._own) <= self.remembered:
             self._own.add(name)
 
-    def admit(self, name: Any) -> Any:
+    def admit(self, name: object) -> Any:
         """Return the name if it has a place or gets one now, else ``_other``."""
         if name in self._own or name in self._placed:
             return name

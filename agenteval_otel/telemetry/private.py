@@ -17,10 +17,10 @@ import time
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry._logs import LogRecord
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
@@ -54,6 +54,9 @@ from agenteval_otel.telemetry.messages import (
 )
 from agenteval_otel.telemetry.target import OtlpTarget, RequestSender, SendOutcome, Signal, positive
 
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricsData
+
 _METRICS_EVERY_MS = 60_000.0
 _FIRST_METRICS_S = 1.0
 """Prometheus counts growth from a counter's first sample on: it should hold few results."""
@@ -69,7 +72,7 @@ OnOver = Callable[[Sequence[str], "str | None"], object]
 
 
 def private_provider(
-    signal: str, target: OtlpTarget, exporter: Exporter, resource: Any = None
+    signal: str, target: OtlpTarget, exporter: Exporter, resource: Resource | None = None
 ) -> Any:
     """Build a provider of one signal that emits to the exporter. Without a resource it takes the
     one from the environment.
@@ -103,7 +106,7 @@ def _provider_of_messages(
 ) -> SpanMessages | EventMessages:
     put = partial(exporter.put, signal.name)
     scope = InstrumentationScope(SCOPE_NAME, scope_version(), SCHEMA_URL)
-    blank: Any
+    blank: ReadableSpan | ReadableLogRecord
     if signal.name == "TRACES":
         blank = ReadableSpan(
             "", INVALID_SPAN_CONTEXT, resource=resource, instrumentation_scope=scope
@@ -165,7 +168,9 @@ class _ExportedRecords(_Exported, LogRecordProcessor):
 class _CollectedMetrics(_Exported, MetricReader):
     """Cumulative; the exporter's thread collects, where the SDK's reader has a thread of its own."""
 
-    def _receive_metrics(self, metrics_data: Any, timeout_millis: float = 10_000, **_: Any) -> None:
+    def _receive_metrics(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
+    ) -> None:
         self._exporter.streams["METRICS"].keep_newest(metrics_data)
 
 
@@ -189,7 +194,7 @@ class _OwnIds(IdGenerator):
         return self._random.getrandbits(128) or 1
 
 
-def _size_of(attributes: Any) -> int:
+def _size_of(attributes: Mapping[str, object]) -> int:
     return 1_024 + sum(map(kept_bytes, attributes.values()))
 
 
@@ -279,7 +284,7 @@ class Exporter:
         soon = time.monotonic() + _FIRST_METRICS_S
         self._collect_at = min(self._collect_at, max(soon, self._collected_at + _LEAST_BETWEEN_S))
 
-    def put(self, name: str, item: Any, size_bytes: int) -> None:
+    def put(self, name: str, item: object, size_bytes: int) -> None:
         """Take an item of a signal. Never blocks. In a forked child nothing is taken, because it
         has providers of its own.
         """
@@ -444,12 +449,12 @@ class _Stream:
     def is_waiting(self) -> bool:  # for the next try
         return time.monotonic() < max(self._retry_at, self.not_before)
 
-    def put(self, item: Any, size_bytes: int) -> None:
+    def put(self, item: object, size_bytes: int) -> None:
         """Take an item. If there is no room, the oldest is dropped. Never blocks."""
         if self._reserve(size_bytes, 1, self._owners_of([item])):
             self._items.append((item, size_bytes))
 
-    def keep_newest(self, item: Any) -> None:
+    def keep_newest(self, item: object) -> None:
         """Take a collection of metrics in place of all that waits: it is cumulative."""
         batches = self._encoded(item)
         with contextlib.suppress(IndexError):

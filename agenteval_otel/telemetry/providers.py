@@ -51,9 +51,9 @@ class Providers:
     def __init__(
         self,
         *,
-        tracer_provider: Any = None,
-        logger_provider: Any = None,
-        meter_provider: Any = None,
+        tracer_provider: trace.TracerProvider | None = None,
+        logger_provider: _logs.LoggerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
         target: OtlpTarget | None = None,
     ) -> None:
         self._explicit = {
@@ -298,15 +298,15 @@ class Providers:
             )
 
 
-def _tracer_of(provider: Any) -> Any:
+def _tracer_of(provider: trace.TracerProvider) -> Any:
     return provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
 
 
-def _meter_of(provider: Any) -> Any:
+def _meter_of(provider: metrics.MeterProvider) -> Any:
     return provider.get_meter(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
 
 
-def _handed_over(provider: Any) -> bool:
+def _handed_over(provider: object) -> bool:
     """Tell whether the application's provider can take what is ours, and has flushed it as far as
     it says.
     """
@@ -329,7 +329,7 @@ def _handed_over(provider: Any) -> bool:
 
 def _global_provider(signal: str) -> Any | None:
     """Return the application's provider. None if it has set no real one."""
-    provider: Any
+    provider: object
     if signal == "TRACES":
         provider = trace.get_tracer_provider()
     else:
@@ -340,14 +340,14 @@ def _global_provider(signal: str) -> Any | None:
     )
 
 
-def processors_of(provider: Any) -> tuple[Any, ...] | None:
+def processors_of(provider: object) -> tuple[Any, ...] | None:
     """Return the processors of an SDK provider of spans or logs. None if they cannot be seen."""
     processors = _seen(provider)
     # Logfire's is outside
     return _seen(getattr(provider, "provider", None)) if processors is None else processors
 
 
-def _seen(provider: Any) -> tuple[Any, ...] | None:
+def _seen(provider: object) -> tuple[Any, ...] | None:
     processors = getattr(
         getattr(provider, "_active_span_processor", None), "_span_processors", None
     )
@@ -358,18 +358,18 @@ def _seen(provider: Any) -> tuple[Any, ...] | None:
     return processors if type(processors) is tuple else None
 
 
-def is_batch_processor(processor: Any) -> bool:
+def is_batch_processor(processor: object) -> bool:
     """Tell whether it is the SDK's own batch processor, or that of our private providers. Neither
     acts on a span's start.
     """
     return _is_ours(processor) or _is_of_sdk(processor)
 
 
-def _is_ours(processor: Any) -> bool:
+def _is_ours(processor: object) -> bool:
     return type(processor).__module__.startswith("agenteval_otel.")
 
 
-def _is_of_sdk(processor: Any) -> bool:
+def _is_of_sdk(processor: object) -> bool:
     kind = type(processor)
     names = ("BatchSpanProcessor", "BatchLogRecordProcessor")
     return kind.__module__.startswith("opentelemetry.sdk.") and kind.__name__ in names
@@ -448,7 +448,7 @@ class Backpressure:
         return self._sent < _UNSEEN_ITEMS
 
 
-def is_shut_down(provider: Any) -> bool:
+def is_shut_down(provider: object) -> bool:
     """Tell whether the provider is shut down, as far as it says. Cheap: called for every answer."""
     try:
         processors = processors_of(provider)
@@ -462,10 +462,10 @@ def is_shut_down(provider: Any) -> bool:
         return False
 
 
-def _is_shut_down(processor: Any) -> bool:
+def _is_shut_down(processor: object) -> bool:
     return getattr(getattr(processor, "_batch_processor", processor), "_shutdown", False) is True
 
 
-def _is_full(processor: Any) -> bool:
+def _is_full(processor: object) -> bool:
     batches = getattr(processor, "_batch_processor", None)
     return len(getattr(batches, "_queue", ())) >= getattr(batches, "_max_queue_size", sys.maxsize)

@@ -12,16 +12,20 @@ from __future__ import annotations
 import gzip
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 from agenteval_otel.components.http_client.replies import retry_after_of
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.masking import split_address
 from agenteval_otel.runtime.version import scope_version
+
+if TYPE_CHECKING:
+    import grpc
+    import requests
 
 SIGNALS = ("TRACES", "LOGS", "METRICS")
 MAX_REPLY_BYTES = 64 * 1024
@@ -269,16 +273,16 @@ class Signal:
         self.method = f"/{collector}.{service}Service/Export"
         self.owner_of: Callable[[Any], str] | None = None
 
-    def count(self, request: Any) -> int:
+    def count(self, request: object) -> int:
         return sum(map(len, self._records_of(request)))
 
-    def envelope(self, item: Any) -> Any:
+    def envelope(self, item: object) -> Any:
         """Return the request of one item of the SDK's, without the item: its resource and scope."""
         request = self.encode([item])
         del self.records(request)[:]
         return request
 
-    def records(self, request: Any) -> Any:
+    def records(self, request: object) -> Any:
         """Return the records of a request with one resource and one scope."""
         (records,) = self._records_of(request)
         return records
@@ -298,7 +302,7 @@ class Signal:
             halves.append((request.SerializeToString(), end - first))
         return halves
 
-    def _records_of(self, request: Any) -> list[Any]:
+    def _records_of(self, request: object) -> list[Any]:
         resources = getattr(request, f"resource_{self._kind}")
         return [
             getattr(scope, self._records)
@@ -347,7 +351,7 @@ class HttpSender:
         timeout_s: float,
         compression: str,
         verify: bool | str = True,
-        cert: Any = None,
+        cert: str | tuple[str, str] | None = None,
         *,
         direct: bool = False,
     ) -> None:
@@ -360,7 +364,7 @@ class HttpSender:
         self._session.trust_env = not direct
         self._compresses = compression == "gzip"
         packing = {"content-encoding": "gzip"} if self._compresses else {}
-        self._options = {
+        self._options: dict[str, Any] = {
             # Identity: no reply that unpacks into more than it is.
             "headers": {
                 "content-type": "application/x-protobuf",
@@ -412,8 +416,8 @@ class GrpcSender:
         headers: Mapping[str, str],
         timeout_s: float,
         compression: str,
-        credentials: Any,
-        options: Any = _RECONNECTING,
+        credentials: grpc.ChannelCredentials | None,
+        options: Sequence[tuple[str, int]] = _RECONNECTING,
     ) -> None:
         import grpc
 
@@ -448,7 +452,7 @@ class GrpcSender:
         return _delivery(self._signal, "OK", reply, {})
 
 
-def _read(response: Any, deadline: float) -> bytes | None:
+def _read(response: requests.Response, deadline: float) -> bytes | None:
     """Return the reply's body. None if it is packed, large, slow or broken off."""
     import requests
 

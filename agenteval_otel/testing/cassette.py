@@ -43,7 +43,7 @@ class CassetteJudge(Judge, type="cassette"):
 
     @field_validator("recorded", mode="before")
     @classmethod
-    def _load_judge(cls, value: Any) -> Any:
+    def _load_judge(cls, value: object) -> Any:
         try:
             return as_judge(value, path="recorded")
         except ConfigurationError as failure:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
@@ -26,6 +26,9 @@ from agenteval_otel.evaluators.judges.answers import parse_answer
 from agenteval_otel.evaluators.judges.base import ERROR_TYPES
 from agenteval_otel.runtime.fork import ForkSafeLock
 from agenteval_otel.storage import OtlpStorageProvider
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.sampling import Sampler
 
 
 class ManualClock:
@@ -61,7 +64,7 @@ class RecordedTelemetry:
             test.
     """
 
-    def __init__(self, *, sampler: Any = None) -> None:
+    def __init__(self, *, sampler: Sampler | None = None) -> None:
         resource = Resource.create({"service.name": "recorded"})
         self._spans = InMemorySpanExporter()
         self._reader = InMemoryMetricReader()

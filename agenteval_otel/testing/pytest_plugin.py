@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import pytest
 
 if TYPE_CHECKING:
     from agenteval_otel.config import Settings
+    from agenteval_otel.evaluators.func import EvaluatorLike
     from agenteval_otel.evaluators.judges import Judge
     from agenteval_otel.models import AggregatedEvaluationResult
     from agenteval_otel.offline.config import EvaluationRunConfig
@@ -85,7 +86,9 @@ def agenteval_settings(pytestconfig: pytest.Config) -> Settings:
 
 
 @pytest.fixture(scope="session")
-def agenteval_config(pytestconfig: pytest.Config, agenteval_settings: Any) -> EvaluationRunConfig:
+def agenteval_config(
+    pytestconfig: pytest.Config, agenteval_settings: Settings | Mapping[str, Any]
+) -> EvaluationRunConfig:
     """Return what `assert_evaluation` runs. It has the evaluators and criteria of the settings,
     with recorded judges.
     """
@@ -120,7 +123,7 @@ def agenteval_judge(request: pytest.FixtureRequest) -> Callable[..., Judge]:
     test's file.
     """
 
-    def make(judge: Any = None, /, **script: Any) -> Judge:
+    def make(judge: object = None, /, **script: Any) -> Judge:
         from agenteval_otel.testing import ScriptedJudge
 
         if judge is None:
@@ -143,10 +146,10 @@ def assert_evaluation(request: pytest.FixtureRequest) -> Callable[..., Aggregate
     """
 
     def check(
-        answer: Any,
+        answer: object,
         /,
         *,
-        evaluators: Any = None,
+        evaluators: EvaluationRunConfig | Sequence[EvaluatorLike] | None = None,
         expect: Mapping[str, bool | float | str] | None = None,
         **fields: Any,
     ) -> AggregatedEvaluationResult:
@@ -281,7 +284,7 @@ def _place(config: pytest.Config, option: str) -> Path | None:
     return (config.inipath.parent if config.inipath else config.rootpath) / text if text else None
 
 
-def _recorded(config: pytest.Config, judge: Any, path: Path) -> Judge:
+def _recorded(config: pytest.Config, judge: object, path: Path) -> Judge:
     from agenteval_otel.evaluators.judges.adapter import as_judge
     from agenteval_otel.testing.cassette import CassetteJudge
 

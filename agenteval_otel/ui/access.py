@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Awaitable, Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlencode
@@ -49,17 +50,21 @@ class Access:
     def __repr__(self) -> str:
         return f"<Access {self.cookie}>"
 
-    def wrap(self, app: Any) -> Any:
+    def wrap(self, app: Callable[..., Awaitable[object]]) -> Any:
         """Return the ASGI application behind this access."""
 
-        async def closed(scope: Any, receive: Any, send: Any) -> None:
+        async def closed(
+            scope: Mapping[str, Any],
+            receive: object,
+            send: Callable[[Mapping[str, Any]], Awaitable[None]],
+        ) -> None:
             if scope["type"] != "http":
                 return
             headers = {
                 name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
             }
 
-            async def send_with_headers(message: Any) -> None:
+            async def send_with_headers(message: Mapping[str, Any]) -> None:
                 if message["type"] == "http.response.start":
                     pairs = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
                     message = {**message, "headers": [*message.get("headers", ()), *pairs]}
@@ -83,7 +88,7 @@ class Access:
         return closed
 
     def _refusal(
-        self, scope: Any, headers: dict[str, str]
+        self, scope: Mapping[str, Any], headers: dict[str, str]
     ) -> tuple[int, bytes, list[tuple[bytes, bytes]]] | None:
         if not self._names.has_host(headers.get("host", "")):
             return 421, b"another host", []

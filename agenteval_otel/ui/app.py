@@ -561,11 +561,11 @@ def _url(path: str, *, window: views.Window | None = None, **query: Any) -> str:
     return f"{path}?{urlencode(kept)}" if kept else path
 
 
-def _compact(value: Any) -> str:
+def _compact(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> Any:
     """Return a value that no spreadsheet takes for a formula."""
     return _FORMULA.sub(r"\1'\2", visible(value)) if isinstance(value, str) else value
 

@@ -267,7 +267,7 @@ class ResultColumns:
         """Return the moments of these rows, in seconds since the epoch."""
         return self[by][rows].astype(np.int64)
 
-    def id_of(self, row: Any) -> str:
+    def id_of(self, row: int | np.integer[Any]) -> str:
         return str(self["evaluation_id"][row].tobytes().hex())
 
     def figure(self, rows: Rows, *, rate: bool) -> Figure | None:

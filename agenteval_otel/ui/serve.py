@@ -73,7 +73,9 @@ def listener(port: int, option: str = "--port") -> socket.socket:
         raise ConfigurationError(wrong, path=option) from None
 
 
-def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) -> None:
+def serve(
+    app: Callable[..., Any], listening: socket.socket, on_start: Callable[[], object]
+) -> None:
     """Answer until SIGINT or SIGTERM. `on_start` is called before the server runs: the socket
     listens already.
     """
@@ -90,7 +92,7 @@ def serve(app: Any, listening: socket.socket, on_start: Callable[[], object]) ->
             signal.signal(number, handler)
 
 
-def serve_beside(app: Any, listening: socket.socket) -> Callable[[], None]:
+def serve_beside(app: Callable[..., Any], listening: socket.socket) -> Callable[[], None]:
     """Serve on a separate thread, and return a function that stops it."""
     server = _server(app)
     thread = threading.Thread(
@@ -105,7 +107,7 @@ def serve_beside(app: Any, listening: socket.socket) -> Callable[[], None]:
     return stop
 
 
-def _server(app: Any) -> Any:
+def _server(app: Callable[..., Any]) -> Any:
     import uvicorn
 
     # Without an access log: the first address has the token.

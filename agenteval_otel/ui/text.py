@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 MAX_SHOWN: Final = 20_000
 _INVISIBLE: Final = re.compile(
@@ -29,7 +29,7 @@ def visible(text: str) -> str:
     return _INVISIBLE.sub(lambda match: _picture(ord(match[0])), text.replace("\r\n", "\n"))
 
 
-def shown(value: Any, limit: int = MAX_SHOWN) -> Shown:
+def shown(value: object, limit: int = MAX_SHOWN) -> Shown:
     """Return a value in words: text as it stands, everything else as JSON.
 
     The text is cut after `limit` characters, with a note.
@@ -57,5 +57,5 @@ def _picture(code: int) -> str:
     return "␡" if code == 0x7F else f"[U+{code:04X}]"
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)

@@ -8,7 +8,7 @@ import argparse
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
@@ -227,7 +227,9 @@ def _round(item: EvaluationInput) -> int:
     )
 
 
-def _number(item: EvaluationInput, column: str, default: float, expected: str, fits: Any) -> float:
+def _number(
+    item: EvaluationInput, column: str, default: float, expected: str, fits: Callable[[float], bool]
+) -> float:
     cell = _cell(item, column)
     if cell is None or cell == "":
         return default

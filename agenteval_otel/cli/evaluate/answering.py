@@ -8,6 +8,7 @@ import asyncio
 import contextvars
 import inspect
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
@@ -91,7 +92,7 @@ class Answering:
             evaluation_input, dict.fromkeys(_OF_THE_ANSWER) | fields | {"metadata": metadata}
         )
 
-    async def _answer(self, call: CapturedCall, argument: Any) -> None:
+    async def _answer(self, call: CapturedCall, argument: str | EvaluationInput | None) -> None:
         # In a thread a coroutine is only made; it runs on the event loop.
         run = contextvars.copy_context().run
         loop = asyncio.get_running_loop()
@@ -114,13 +115,15 @@ class Answering:
         call.keep_stream(chunks, "completed", False)
 
 
-def _called(function: Any, argument: Any) -> tuple[Any, bool]:
+def _called(
+    function: Callable[[Any], Any], argument: str | EvaluationInput | None
+) -> tuple[Any, bool]:
     """Return the answer, and whether it is the chunks of a generator."""
     answer = function(argument)
     return (list(answer), True) if inspect.isgenerator(answer) else (answer, False)
 
 
-def _takes_input(function: Any, name: str) -> bool:
+def _takes_input(function: object, name: str) -> bool:
     """Tell whether the function takes the input, and not its prompt.
 
     Raises `ConfigurationError` if it takes anything else.

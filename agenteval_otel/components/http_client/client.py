@@ -144,7 +144,9 @@ class HostedModel(Component):
         client.headers.update(self.extra_headers)
         return client
 
-    async def _post(self, path: str, body: dict[str, Any], client: Any, key: str | None) -> Reply:
+    async def _post(
+        self, path: str, body: dict[str, Any], client: httpx2.AsyncClient, key: str | None
+    ) -> Reply:
         """Send once, by a client of `_connect`. Raises `ModelError` if there is no response."""
         # else one of `extra_headers`
         sends_key = key is not None and "authorization" not in client.headers

@@ -87,7 +87,7 @@ def object_of(reply: Reply) -> dict[str, Any]:
     return document
 
 
-def status_of(error: Any) -> int | None:
+def status_of(error: object) -> int | None:
     """Return the status that gateways put inside of a response without one. Return None if there is
     no error after all.
     """
@@ -102,7 +102,7 @@ def unreadable(what: str) -> ModelError:
     return ModelError(f"the response {what}", error_type="malformed_answer")
 
 
-def count_of(usage: Any, name: str) -> int:
+def count_of(usage: object, name: str) -> int:
     """Return a number of tokens. It is 0 if the number makes no sense."""
     count = usage.get(name) if isinstance(usage, Mapping) else None
     return count if type(count) is int and 0 <= count < 2**53 else 0

@@ -40,7 +40,7 @@ not have.
 Fields = dict[str, Any]
 
 
-def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
+def load_evaluator(value: object, *, path: str | None = None) -> Evaluator:
     """Load an evaluator as `as_evaluator` does, or from an entry ``{type, config}`` of AgentDock's.
 
     Raises:
@@ -57,7 +57,7 @@ def load_evaluator(value: Any, *, path: str | None = None) -> Evaluator:
     return as_evaluator(_rule_based(dict(value)) if name == "RuleBased" else value, path=path)
 
 
-def load_evaluators(values: Any, *, at_least: int = 1) -> tuple[Evaluator, ...]:
+def load_evaluators(values: object, *, at_least: int = 1) -> tuple[Evaluator, ...]:
     """Load evaluators from a list of instances, functions, names and mappings.
 
     Raises:
@@ -73,7 +73,7 @@ def load_evaluators(values: Any, *, at_least: int = 1) -> tuple[Evaluator, ...]:
     return load_each(_load_declaring, values, path="evaluators")
 
 
-def _load_declaring(value: Any, path: str) -> Evaluator:
+def _load_declaring(value: object, path: str) -> Evaluator:
     evaluator = load_evaluator(value, path=path)
     if type(evaluator).evaluate is Evaluator.evaluate:
         raise ConfigurationError(
@@ -101,7 +101,7 @@ def check_one_form(fields: Mapping[str, Any]) -> None:
         raise ConfigurationError.of(twice)
 
 
-def marked(entry: Any) -> Any:
+def marked(entry: object) -> Any:
     """Return the entry of a document with its settings in ``config``.
 
     By that `load_evaluator` knows the entry. An entry that has ``config`` already, or is no
@@ -115,7 +115,7 @@ def marked(entry: Any) -> Any:
     }
 
 
-def load_entries(entries: Any) -> tuple[Evaluator, ...]:
+def load_entries(entries: object) -> tuple[Evaluator, ...]:
     """Load the evaluators of a document's ``evaluatorConfigs``.
 
     Raises:
@@ -126,7 +126,7 @@ def load_entries(entries: Any) -> tuple[Evaluator, ...]:
     return load_each(lambda entry, path: _load_entry(entry, path=path), entries, path=ENTRIES)
 
 
-def _load_entry(entry: Any, *, path: str | None) -> Evaluator:
+def _load_entry(entry: object, *, path: str | None) -> Evaluator:
     if not isinstance(entry, Mapping):
         return as_evaluator(entry, path=path)
     config = entry.get("config", {})
@@ -256,7 +256,7 @@ def _rule_based(fields: Fields) -> Fields:
     return {**fields, "rules": flat_rules(fields["rules"])} if "rules" in fields else fields
 
 
-def flat_rules(rules: Any) -> Any:
+def flat_rules(rules: object) -> Any:
     """Return the rules in our form. Rules that are not AgentDock's are returned as they are.
 
     AgentDock is lenient: it ignores unknown fields, and a rule that it cannot run fails in every
@@ -265,7 +265,7 @@ def flat_rules(rules: Any) -> Any:
     return [_flat(rule) for rule in rules] if isinstance(rules, list | tuple) else rules
 
 
-def _flat(rule: Any) -> Any:
+def _flat(rule: object) -> Any:
     if not isinstance(rule, Mapping) or "config" not in rule:
         return rule
     config = rule["config"] if isinstance(rule["config"], Mapping) else {"type": rule["config"]}

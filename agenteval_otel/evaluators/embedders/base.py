@@ -17,7 +17,7 @@ from agenteval_otel.models.value import Value
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
 _METHODS = ("embed", "embed_documents", "encode")
 _OPENAI = {
@@ -82,7 +82,7 @@ class Embedder(Component, contract="embedder"):
         """
 
 
-def unit_rows(rows: Any) -> NDArray[np.float32]:
+def unit_rows(rows: ArrayLike) -> NDArray[np.float32]:
     """Divide the rows by their lengths. A row of zeros stays. Finite numbers may have any size."""
     import numpy as np
 
@@ -140,7 +140,7 @@ class CallableEmbedder(Embedder):
         return _method_of(self.model) or self.model
 
 
-def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
+def as_embedder(value: object, *, path: str | None = None) -> Embedder:
     """Return an embedder from what a caller or a configuration may write.
 
     An `Embedder` stays as it is. A mapping is resolved by its ``type``. A type's name or an
@@ -163,7 +163,7 @@ def as_embedder(value: Any, *, path: str | None = None) -> Embedder:
     )
 
 
-def _method_of(model: Any) -> Callable[..., Any] | None:
+def _method_of(model: object) -> Callable[..., Any] | None:
     if inspect.isroutine(model):
         return model
     methods = (getattr(model, name, None) for name in _METHODS)

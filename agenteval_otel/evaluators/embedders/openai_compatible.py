@@ -140,7 +140,7 @@ def _rows_of(message: Mapping[str, Any], count: int, dimensions: int | None) -> 
     return unit_rows(matrix)
 
 
-def _in_order(data: Any, count: int) -> list[Any]:
+def _in_order(data: object, count: int) -> list[Any]:
     """Return the items by their ``index``, or in the response's order if no item has one."""
     if not isinstance(data, list) or not all(isinstance(item, Mapping) for item in data):
         raise ModelError("the response holds no list of embeddings", error_type="malformed_answer")

@@ -69,7 +69,7 @@ class GroundTruthStore(Component, contract="ground_truth"):
         return ()
 
 
-def load_store(value: Any, *, path: str = "ground_truth") -> GroundTruthStore | None:
+def load_store(value: object, *, path: str = "ground_truth") -> GroundTruthStore | None:
     """Return a store from an instance, a ``{type: ...}`` mapping, a type's name or None.
 
     Raises `ConfigurationError` for anything else. None stays None.
@@ -97,7 +97,7 @@ async def with_ground_truth(
                 on_failure(problem)
             if not is_blank(evaluation_input.ground_truth):
                 return evaluation_input
-            result: Any = store.find(evaluation_input)
+            result: object = store.find(evaluation_input)
         if inspect.isawaitable(result):
             # Not `wait_for`, whose task would let a SystemExit end the loop.
             async with asyncio.timeout(store.timeout_s):
@@ -113,7 +113,7 @@ async def with_ground_truth(
     return evaluation_input
 
 
-def _enriched(evaluation_input: EvaluationInput, result: Any) -> EvaluationInput:
+def _enriched(evaluation_input: EvaluationInput, result: object) -> EvaluationInput:
     if result is not None and not isinstance(result, GroundTruth):
         raise TypeError(f"expected a GroundTruth or None, found {type(result).__name__}")
     if result is None or is_blank(result.answer):

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import accumulate, islice
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from agenteval_otel.evaluators.ground_truth.base import GroundTruth
 from agenteval_otel.models.inputs import is_blank
@@ -36,7 +36,7 @@ class TableRow(NamedTuple):
     """A row of a table, as it was written."""
 
     prompt: str
-    answer: Any
+    answer: object
     category: str | None = None
     module: str | None = None
 

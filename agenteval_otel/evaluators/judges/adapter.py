@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     class JudgeField:
         """A field that takes what `as_judge` does, and is a `Judge`."""
 
-        def __get__(self, instance: object, owner: Any = None) -> Judge: ...
+        def __get__(self, instance: object, owner: type[object] | None = None) -> Judge: ...
         def __set__(self, instance: object, value: JudgeLike) -> None: ...
 else:
     JudgeField = SerializeAsAny[Judge]
@@ -170,7 +170,7 @@ class CallableJudge(Judge):
         return _method_of(self.target) or self.target
 
 
-def as_judge(value: Any, *, path: str | None = None) -> Judge:
+def as_judge(value: object, *, path: str | None = None) -> Judge:
     """Return a judge from what a caller or a configuration may write.
 
     A `Judge` stays as it is. A mapping is resolved by its ``type``. ``type:model`` and
@@ -182,7 +182,7 @@ def as_judge(value: Any, *, path: str | None = None) -> Judge:
             wrong.
     """
 
-    def wrapped(target: Any) -> CallableJudge | None:
+    def wrapped(target: object) -> CallableJudge | None:
         method = _method_of(target)
         if method is None:
             return None
@@ -233,7 +233,7 @@ def _named(words: str, path: str | None) -> dict[str, str]:
     )
 
 
-def _method_of(target: Any) -> Callable[..., Any] | None:
+def _method_of(target: object) -> Callable[..., Any] | None:
     if inspect.isroutine(target):
         return target
     methods = (*(getattr(target, name, None) for name in _METHODS), target)
@@ -288,7 +288,7 @@ def _arguments(
     return (prompt,), named
 
 
-def _text_of(reply: Any) -> str:
+def _text_of(reply: object) -> str:
     for _ in range(3):
         if isinstance(reply, str):
             return reply

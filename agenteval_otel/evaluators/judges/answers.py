@@ -173,7 +173,7 @@ def _not_json(text: str) -> JudgeError:
     return failure
 
 
-def _check(answer: Any, form: dict[str, Any], path: str = "") -> None:
+def _check(answer: object, form: dict[str, Any], path: str = "") -> None:
     """Check the types and required names of a JSON Schema."""
     wanted = form.get("type")
     kinds = (wanted,) if isinstance(wanted, str) else tuple(wanted or ())
@@ -194,7 +194,7 @@ def _check(answer: Any, form: dict[str, Any], path: str = "") -> None:
             _check(item, items, f"{path}[{index}]")
 
 
-def _is_kind(value: Any, kind: str) -> bool:
+def _is_kind(value: object, kind: str) -> bool:
     # By the very type: to Python, true is a number.
     if kind == "integer" and type(value) is float:
         return value.is_integer()
@@ -219,7 +219,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _cleaned(value: Any, depth: int) -> Any:
+def _cleaned(value: object, depth: int) -> Any:
     if isinstance(value, str):
         return encodable(value)
     # which NaN is not either

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -32,6 +32,10 @@ from agenteval_otel.evaluators.judges.answers import (
 )
 from agenteval_otel.evaluators.judges.hosted import HostedJudge, check_finished, unfinished
 from agenteval_otel.models.judge_calls import JudgeUsage
+
+if TYPE_CHECKING:
+    from anthropic.resources.messages import AsyncBatches
+    from anthropic.types.messages import MessageBatchResult
 
 _BATCH_S: Final = 120.0
 _BATCH_BYTES: Final = 256 * 1024 * 1024
@@ -145,7 +149,7 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     async def batch_answers(
         self, batch_id: str, requests: Mapping[str, JudgeRequest]
     ) -> dict[str, Verdict | JudgeError] | None:
-        async def read(batches: Any) -> dict[str, Verdict | JudgeError] | None:
+        async def read(batches: AsyncBatches) -> dict[str, Verdict | JudgeError] | None:
             batch = await batches.retrieve(batch_id)
             if batch.processing_status != "ended":
                 return None
@@ -164,7 +168,9 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
         gone = JudgeError("the provider has no answer in the batch", error_type="server_error")
         return {key: answers.get(key, gone) for key in requests}
 
-    def _batch_answer(self, result: Any, request: JudgeRequest) -> Verdict | JudgeError:
+    def _batch_answer(
+        self, result: MessageBatchResult, request: JudgeRequest
+    ) -> Verdict | JudgeError:
         if result.type == "succeeded":
             try:
                 return self._verdict_of(

@@ -190,7 +190,7 @@ class OpenAIJudge(OpenAICompatibleJudge, type="openai"):
     api_key_env: str | None = "OPENAI_API_KEY"
 
 
-def check_finished(reason: Any, *expected: str) -> None:
+def check_finished(reason: object, *expected: str) -> None:
     """Raise `JudgeError` if a message ended for a reason that is not expected."""
     if isinstance(reason, str) and reason in _FAILED:
         error_type, problem = _FAILED[reason]

@@ -66,7 +66,7 @@ def shortened(text: str, limit: int) -> CaseText:
     )
 
 
-def neutral_json(value: Any) -> str:
+def neutral_json(value: object) -> str:
     r"""Return strict JSON in one line, with invisible characters and turn marks as ``\uXXXX``.
 
     Raises ValueError for NaN, an infinity or a circle, and TypeError for other values without a

@@ -139,7 +139,7 @@ def _is_there(evaluation_input: EvaluationInput, field: str) -> bool:
     return _has_content(value) or (field == "response" and isinstance(value, str))
 
 
-def _has_content(value: Any, depth: int = 0) -> bool:
+def _has_content(value: object, depth: int = 0) -> bool:
     """Tell whether it is or contains a text that is not blank, a number or a boolean.
 
     Below eight levels every value but None and blank text counts.
@@ -207,7 +207,7 @@ def _window(
     return copy_with(evaluation_input, {**shown, "conversation": parts})
 
 
-def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
+def _limited(value: object, limit: int, *, by_entry: bool) -> CaseText:
     if isinstance(value, str):
         return shortened(value, limit)
     if isinstance(value, list | tuple):
@@ -225,7 +225,7 @@ def _limited(value: Any, limit: int, *, by_entry: bool) -> CaseText:
     return whole
 
 
-def _within(data: Any, limit: int) -> CaseText:
+def _within(data: object, limit: int) -> CaseText:
     """Return the data as it is, or as text if it is too long or not JSON (NaN, an infinity).
 
     The text is shortened to about `limit` characters.

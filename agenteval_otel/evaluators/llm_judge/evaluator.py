@@ -150,7 +150,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @field_validator("judge", mode="before")
     @classmethod
-    def _load_judge(cls, value: Any) -> Any:
+    def _load_judge(cls, value: object) -> Any:
         try:
             return as_judge(value, path="judge")
         except ConfigurationError as failure:
@@ -158,7 +158,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_by_its_words(cls, data: Any) -> Any:
+    def _named_by_its_words(cls, data: object) -> Any:
         if not isinstance(data, Mapping) or "criterion_name" in data or "criterionName" in data:
             return data
         words = data.get("description") or data.get("rubric")

@@ -50,7 +50,7 @@ class CatalogueJudge(LLMJudge):
 
     @model_validator(mode="before")
     @classmethod
-    def _catalogue_defaults(cls, data: Any) -> Any:
+    def _catalogue_defaults(cls, data: object) -> Any:
         if not isinstance(data, Mapping) or not cls.component_type:
             return data
         defaults: dict[str, Any] = {"tags": entry_of(cls.component_type)["tags"]}

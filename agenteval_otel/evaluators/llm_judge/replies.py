@@ -114,7 +114,7 @@ def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
 
 
 def claims_reply(
-    listing: Any, claims: Claims, source: CaseText | None, reason: str | None
+    listing: object, claims: Claims, source: CaseText | None, reason: str | None
 ) -> CriterionReply:
     """Return the share of claims that hold: ``holding / quoted``.
 
@@ -153,7 +153,7 @@ def claims_reply(
     )
 
 
-def _claim(item: Any) -> dict[str, Any]:
+def _claim(item: object) -> dict[str, Any]:
     fields = item if isinstance(item, Mapping) else {}
     quote = fields.get("quote")
     evidence = fields.get("evidence", "")
@@ -174,7 +174,7 @@ def _claim(item: Any) -> dict[str, Any]:
     }
 
 
-def _readings(value: Any) -> tuple[str, str]:
+def _readings(value: object) -> tuple[str, str]:
     """Return a source as text, and its letters and digits only.
 
     Models change quotation marks, spaces and emphasis.

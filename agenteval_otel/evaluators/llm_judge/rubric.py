@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import BaseModel, BeforeValidator, Field, GetJsonSchemaHandler, model_validator
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from agenteval_otel.components import ListOf
 from agenteval_otel.components.component import FreshCopies
@@ -44,7 +45,7 @@ _LONGEST_SLUG = 48
 _LONGEST_WORDS = 200
 
 
-def _with_names(value: Any) -> Any:
+def _with_names(value: object) -> Any:
     # In YAML the level 1 is a number, and yes a truth value.
     if not isinstance(value, Mapping):
         return value
@@ -144,7 +145,7 @@ class Rubric(FreshCopies):
 
     @classmethod
     def __get_pydantic_json_schema__(
-        cls, schema: Any, handler: GetJsonSchemaHandler
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         named = {"enum": list(names())}
         with_changes = {"type": "object", "properties": {"type": named}, "required": ["type"]}
@@ -274,14 +275,14 @@ class AnswerScale(NamedTuple):
     read: Callable[[Any], ScoreValue]
 
 
-def _read_boolean(value: Any) -> bool:
+def _read_boolean(value: object) -> bool:
     text = str(value).lower() if isinstance(value, bool | str) else ""
     if text not in BOOLEAN_WORDS:
         raise EvaluationError("the score is neither true nor false", error_type="malformed_answer")
     return bool(BOOLEAN_WORDS[text])
 
 
-def _read_number(value: Any, low: float = -math.inf, high: float = math.inf) -> int | float:
+def _read_number(value: object, low: float = -math.inf, high: float = math.inf) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EvaluationError("the score is no number", error_type="malformed_answer")
     if not (low <= value <= high and abs(value) <= sys.float_info.max):
@@ -290,7 +291,7 @@ def _read_number(value: Any, low: float = -math.inf, high: float = math.inf) -> 
     return value
 
 
-def _read_whole_number(value: Any, low: int, high: int) -> int:
+def _read_whole_number(value: object, low: int, high: int) -> int:
     number = _read_number(value, low, high)
     if number != int(number):
         raise EvaluationError(
@@ -299,13 +300,13 @@ def _read_whole_number(value: Any, low: int, high: int) -> int:
     return int(number)
 
 
-def _read_text(value: Any) -> str:
+def _read_text(value: object) -> str:
     if not isinstance(value, str):
         raise EvaluationError("the score is no text", error_type="malformed_answer")
     return value
 
 
-def _read_short_text(value: Any) -> str:
+def _read_short_text(value: object) -> str:
     text = _read_text(value).strip()
     if not text:
         raise EvaluationError("the score is blank", error_type="malformed_answer")
@@ -316,7 +317,7 @@ def _read_short_text(value: Any) -> str:
     return text
 
 
-def _read_word(value: Any, words: Sequence[str]) -> str:
+def _read_word(value: object, words: Sequence[str]) -> str:
     text = _read_text(value).strip().lower()
     for word in words:
         if word.lower() == text:

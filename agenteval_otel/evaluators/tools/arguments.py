@@ -14,6 +14,7 @@ from pydantic import (
     SerializationInfo,
     TypeAdapter,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_serializer,
     field_validator,
 )
@@ -77,7 +78,7 @@ class Predicate(BaseModel):
 
     _pattern_compiles = field_validator("pattern")(check_pattern)
 
-    def problem(self, value: Any) -> str | None:
+    def problem(self, value: object) -> str | None:
         """Return why the value of the argument fails, or None if it passes."""
         if value is ABSENT:
             return None if self.optional or not self.present else "is missing"
@@ -111,7 +112,7 @@ class Predicate(BaseModel):
         yield from _outside(length, self.min_length, self.max_length, too_short, too_long)
 
 
-def argument_at(value: Any, name: str) -> Any:
+def argument_at(value: object, name: str) -> Any:
     """Return the argument of that name, or at a dotted path (``items.0.id``) inside the arguments.
 
     Return `ABSENT` if there is none.
@@ -134,7 +135,7 @@ def _is_type(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES[kind]) and not (kind == "number" and isinstance(value, bool))
 
 
-def is_same(first: Any, other: Any) -> bool:
+def is_same(first: object, other: object) -> bool:
     """Tell whether two JSON values are equal. 1 is equal to 1.0, and true to neither."""
     if isinstance(first, bool) or isinstance(other, bool):
         return first is other
@@ -147,13 +148,13 @@ def is_same(first: Any, other: Any) -> bool:
     return bool(first == other)
 
 
-def _contains(value: Any, wanted: Any) -> bool:
+def _contains(value: object, wanted: object) -> bool:
     if isinstance(value, str):
         return isinstance(wanted, str) and wanted in value
     return isinstance(value, list | tuple) and any(is_same(item, wanted) for item in value)
 
 
-def _matches(value: Any, pattern: str) -> bool:
+def _matches(value: object, pattern: str) -> bool:
     try:
         return isinstance(value, str) and compile_pattern(pattern).occurs_in(value)
     except TimeoutError:
@@ -172,7 +173,7 @@ def _outside(
         yield too_large
 
 
-def _is_empty(value: Any) -> bool:
+def _is_empty(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip()) or value in ([], (), {})
 
 
@@ -193,7 +194,9 @@ class ArgumentTerms(BaseModel):
 
     @field_validator("argument_checks", mode="wrap")
     @classmethod
-    def _function_or_predicates(cls, value: Any, handler: Any, info: ValidationInfo) -> Any:
+    def _function_or_predicates(
+        cls, value: object, handler: ValidatorFunctionWrapHandler, info: ValidationInfo
+    ) -> Any:
         # Chosen by hand: the union's own way would put its types into the path of an error.
         checks = _read(value) if isinstance(value, str) else value
         if isinstance(checks, Mapping):
@@ -207,7 +210,9 @@ class ArgumentTerms(BaseModel):
         return checks
 
     @field_serializer("argument_checks")
-    def _as_text(self, value: Any, info: SerializationInfo) -> Any:
+    def _as_text(
+        self, value: dict[str, Predicate] | Callable[[Any], Any] | None, info: SerializationInfo
+    ) -> Any:
         # As text: a dump masks deep values and those that are named like a secret, arguments too.
         if callable(value):
             return f"function {qualified_name(value)}" if info.mode == "json" else value
@@ -242,7 +247,7 @@ class ArgumentTerms(BaseModel):
         patterns = (predicate.pattern for predicate in (self.argument_checks or {}).values())
         return all(pattern is None or compile_pattern(pattern).is_linear for pattern in patterns)
 
-    def problem(self, arguments: Any) -> str | None:
+    def problem(self, arguments: object) -> str | None:
         """Return what is wrong with a call's arguments, a value or JSON text, or None.
 
         Raises what a function raises.
@@ -292,9 +297,9 @@ def _read(text: str) -> Any:
     return value
 
 
-def answer_of(answer: Any) -> str | None:
+def answer_of(answer: object) -> str | None:
     """Return a function's answer as a problem, or None if the arguments are valid."""
-    reason: Any = None
+    reason: object = None
     if isinstance(answer, Mapping):
         reason = answer.get("reason")
         answer = answer.get("isValid", answer.get("is_valid"))

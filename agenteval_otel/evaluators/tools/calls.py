@@ -28,9 +28,9 @@ _ERROR = re.compile(r"\W{0,8}(?:error|exception|failed|failure|traceback)\b", re
 class MadeCall(NamedTuple):
     """A tool call; the arguments are a value, JSON text or None."""
 
-    name: Any
-    arguments: Any = None
-    id: Any = None
+    name: object
+    arguments: object = None
+    id: object = None
 
 
 def calls_of(
@@ -99,7 +99,7 @@ def key_of(call: ToolCall) -> tuple[str, str]:
     return _content(MadeCall(call.name, call.arguments))
 
 
-def parsed_arguments(arguments: Any) -> Any:
+def parsed_arguments(arguments: object) -> Any:
     """Return the arguments as a value.
 
     JSON text of an object or a list is read. Everything else stays as it is.
@@ -117,7 +117,7 @@ def looks_like_json(text: str) -> bool:
     return text.lstrip()[:1] in ("{", "[")
 
 
-def raw_arguments(arguments: Any) -> str:
+def raw_arguments(arguments: object) -> str:
     """Return the arguments as JSON text, which is empty without arguments.
 
     Text stays as it is. Values are written without spaces.

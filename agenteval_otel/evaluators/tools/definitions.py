@@ -77,7 +77,7 @@ class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
         )
 
 
-def _schemas_of(definitions: Any) -> dict[str, Any]:
+def _schemas_of(definitions: object) -> dict[str, Any]:
     """Return the JSON Schema of the arguments by the tool's name.
 
     The schema is None if a definition has none.
@@ -92,7 +92,7 @@ def _schemas_of(definitions: Any) -> dict[str, Any]:
     return schemas
 
 
-def _problem(schema: Any, arguments: Any) -> str | None:
+def _problem(schema: object, arguments: object) -> str | None:
     if schema is None:
         return None
     value = parsed_arguments(arguments)

@@ -28,7 +28,7 @@ _MOST_CALLS = 300  # each is compared with each
 _LISTS = ("tool_calls", "toolCalls", "trajectory")
 
 
-def _as_text(value: Any) -> Any:
+def _as_text(value: object) -> Any:
     return (
         json.dumps(value, ensure_ascii=False, sort_keys=True)
         if isinstance(value, Mapping)
@@ -59,7 +59,7 @@ class ExpectedCall(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_a_name(cls, value: Any) -> Any:
+    def _of_a_name(cls, value: object) -> Any:
         return {"name": value} if isinstance(value, str) else value
 
 
@@ -67,7 +67,7 @@ class Step(NamedTuple):
     """A call as it is compared; arguments are `ABSENT` where any will do."""
 
     name: str
-    arguments: Any
+    arguments: object
 
 
 def expected_steps(evaluation_input: EvaluationInput) -> list[Step] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.value import copy_with
@@ -47,7 +47,7 @@ class SamplingDecision(NamedTuple):
     randomness: int | None = None
 
 
-def known(value: Any, *, sampled: bool = True) -> float | None:
+def known(value: object, *, sampled: bool = True) -> float | None:
     """Return the value if it is a probability, else None. 0 is a probability only of a response
     that was not sampled.
     """

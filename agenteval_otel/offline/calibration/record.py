@@ -15,7 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pydantic import Field, ValidationError
 
@@ -166,7 +166,7 @@ def load_records(path: str | os.PathLike[str], *, missing_ok: bool = False) -> C
     """
     name = os.fspath(path)
     try:
-        data: Any = json.loads(Path(path).read_text("utf-8"))
+        data: object = json.loads(Path(path).read_text("utf-8"))
     except FileNotFoundError:
         if missing_ok:
             return CalibrationRecords(path=name)

@@ -101,7 +101,7 @@ def _key_of(row: AnswerRow) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _same_form(value: Any) -> Any:
+def _same_form(value: object) -> Any:
     """Return a value in one form, whichever names its fields have and whether it names None fields.
     Files and databases differ there.
     """

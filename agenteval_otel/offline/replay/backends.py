@@ -214,7 +214,7 @@ class Backend:
                 return status, None
             raise StorageError(f"{self.title}: the response is no JSON") from None
 
-    def _spans(self, value: Any) -> Iterator[ReadSpan]:
+    def _spans(self, value: object) -> Iterator[ReadSpan]:
         """Yield the spans of OTLP in JSON. Raises `StorageError` for anything else."""
         try:
             yield from spans_of_otlp(request_of_json(value, self._messages).resource_spans)

@@ -119,7 +119,7 @@ def _number(result: EvaluationResult) -> float | None:
     return number if number is not None and 0.0 <= number <= 1.0 else None
 
 
-def _real(value: Any) -> float | None:
+def _real(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
@@ -234,7 +234,7 @@ def result_of(attributes: Mapping[str, Any]) -> EvaluationResult:
     )
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 

@@ -43,7 +43,11 @@ class ResultsFile:
     """
 
     def __init__(
-        self, path: Path, options: Any, window: tuple[int | None, int | None], dataset: Path | None
+        self,
+        path: Path,
+        options: object,
+        window: tuple[int | None, int | None],
+        dataset: Path | None,
     ) -> None:
         self.path = path
         self._dataset_path = dataset

@@ -77,7 +77,7 @@ class Report:
 
     __repr__ = __str__
 
-    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+    def __rich_console__(self, console: object, options: Any) -> Iterator[Any]:
         from agenteval_otel.offline.reports.table import tables_of
 
         yield from tables_of(self._heading, self.totals, width=options.max_width)
