@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.capabilities.conversations import Conversations
 from agenteval_otel.engine.capabilities.judge_health import JudgeHealth, JudgeHealthSettings
@@ -21,18 +22,18 @@ def capabilities_of(
     `own` are the settings of what is evaluated in this process. With `events`, answers are sent to
     the sidecar, which evaluates them.
     """
-    makers = [Conversations.made_by(settings.conversations)]
+    makers = of_every_pipeline(
+        own.breach,
+        on_breach=own.on_breach,
+        on_recovery=own.on_recovery,
+        judge_health=settings.judge_health,
+        conversations=settings.conversations,
+    )
     if events is not None:
         # with the form in which answers are sent, which few hosts need
         from agenteval_otel.engine.capabilities.forwarding import Forwarding
 
         makers.append(Forwarding.made_by(events))
-    makers += watches(
-        own.breach,
-        on_breach=own.on_breach,
-        on_recovery=own.on_recovery,
-        judge_health=settings.judge_health,
-    )
     if settings.off_peak is not None:
         # with the judges, which few hosts need
         from agenteval_otel.engine.capabilities.off_peak.off_peak import OffPeak
@@ -49,15 +50,17 @@ def capabilities_of(
     return [*makers, *settings.capabilities]
 
 
-def watches(
+def of_every_pipeline(
     breach: BreachSettings,
     *,
     on_breach: Callback | None = None,
     on_recovery: Callback | None = None,
     judge_health: JudgeHealthSettings | None = None,
+    conversations: ConversationSettings | None = None,
 ) -> list[MakeCapability]:
-    """Return what makes the watches of objectives and of judges, which every pipeline has."""
+    """Return what makes the capabilities that every pipeline has."""
     return [
+        Conversations.made_by(conversations or ConversationSettings()),
         Objectives.made_by(ObjectiveSettings(breach, on_breach, on_recovery)),
         JudgeHealth.made_by(judge_health or JudgeHealthSettings()),
     ]

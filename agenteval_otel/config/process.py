@@ -314,7 +314,7 @@ def _drain(timeout_s: float) -> bool:
                 return False
             pipeline.dispatcher.flush(left_s)
             time.sleep(_LOOK_AGAIN_S)
-        if not pipeline.capabilities.flush(deadline):
+        if pipeline.capabilities.waiting and not pipeline.capabilities.flush(deadline):
             return False
     return True
 

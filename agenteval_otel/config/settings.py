@@ -242,7 +242,7 @@ class Settings(SharedFields):
             spread of scores.
         off_peak: When evaluators with ``schedule: off_peak`` run, and where answers wait until
             then.
-        capabilities: What else hears of every answer: classes of yours or of other packages, by
+        capabilities: What else hears of every answer that is evaluated here: classes of yours or of other packages, by
             the name of their entry point or as ``module:class``.
         sidecar: Where `agenteval-otel serve` listens, and how much it keeps.
         benchmarks: What `agenteval-otel benchmark` runs, by the benchmark's name.

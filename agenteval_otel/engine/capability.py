@@ -18,7 +18,7 @@ from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import RunOutcome
 from agenteval_otel.engine.signals import Signal
-from agenteval_otel.engine.task import AnswerSampling, Task
+from agenteval_otel.engine.task import AnswerSampling, Subject, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.models import EvaluationInput, EvaluationResult
@@ -81,6 +81,8 @@ class Capability:
     name = "capability"
     schedule: Schedule = "immediate"
     """The schedule of evaluators that it runs, beside those that run at once."""
+    subject: Subject = "answer"
+    """What it has evaluated, beside single answers."""
 
     takes_answers = False
     """It takes all answers over, so that no evaluator is needed here."""
@@ -112,7 +114,7 @@ class Capability:
 
     def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
         """Take note of an answer before it is evaluated. Return False to take it over: it is not
-        evaluated here, and its outcome is the capability's to count.
+        evaluated here, and the capability has its outcome counted (`Task.take_end`, `Task.finish`).
         """
         return True
 
@@ -135,7 +137,9 @@ class Capability:
         return None
 
     def expire(self) -> None:
-        """Give up what has waited for too long. Any thread, about once a second."""
+        """Give up what has waited for too long. The thread of feedback calls it about once a second,
+        once there is feedback.
+        """
 
     def erase(self, erasure: Erasure) -> Mapping[str, int]:
         """Delete what waits and matches, and return how much, by what it is. Any thread. May block.
@@ -232,6 +236,12 @@ class Capabilities:
 
     def _know(self, members: Iterable[Capability]) -> None:
         self._members = tuple(members)
+        for index, member in enumerate(self._members):
+            if not isinstance(member, Capability):
+                raise ConfigurationError(
+                    f"expected a Capability, found {type(member).__name__} as number {index + 1}",
+                    path="capabilities",
+                )
         self._on_signal = self._hooks("on_signal")
         self._on_answer = self._hooks("on_answer")
         self._after_list = self._hooks("after_list")
@@ -257,6 +267,11 @@ class Capabilities:
         return {"immediate", *(member.schedule for member in self._members)}
 
     @property
+    def subjects(self) -> set[Subject]:
+        """Return what is evaluated."""
+        return {"answer", *(member.subject for member in self._members)}
+
+    @property
     def use_results(self) -> bool:
         """Tell whether results are of use to any, where they are neither exported nor stored."""
         return any(member.uses_results for member in self._members)
@@ -274,7 +289,13 @@ class Capabilities:
     @property
     def waiting(self) -> int:
         """Return how many answers wait in all of them."""
-        return sum(member.waiting for member in self._members)
+        waiting = 0
+        for member in self._members:
+            try:
+                waiting += member.waiting
+            except Exception as error:
+                self._broken(member.name, error)
+        return waiting
 
     def start(self) -> None:
         """Let all begin to work."""
@@ -290,7 +311,7 @@ class Capabilities:
         """Tell all of an answer, until one takes it over. Return whether none does."""
         for on_answer in self._on_answer:
             try:
-                if not on_answer(task, evaluation_input):
+                if on_answer(task, evaluation_input) is False:
                     return False
             except Exception as error:
                 self._count(on_answer, error)
@@ -310,7 +331,10 @@ class Capabilities:
         """Return the results as the capabilities change them."""
         for on_results in self._on_results:
             try:
-                results = on_results(settings, results)
+                changed = on_results(settings, results)
+                if not isinstance(changed, list):
+                    raise TypeError(f"expected results, found {type(changed).__name__}")
+                results = changed
             except Exception as error:
                 self._count(on_results, error)
         return results
@@ -361,9 +385,11 @@ class Capabilities:
         for member in reversed(self._members):
             self._safely(member, member.retire)
 
-    def flush(self, deadline: float) -> bool:
-        """Wait for all of them until then, by the monotonic clock. Return whether all is written."""
-        return self._each_in_time("flush", self._members, deadline)
+    def flush(self, deadline: float, share: float = 1.0) -> bool:
+        """Wait for all of them until then, by the monotonic clock, for each at most this share of the
+        time that is left. Return whether all is written.
+        """
+        return self._each_in_time("flush", self._members, deadline, share)
 
     def close(self, deadline: float) -> bool:
         """End all of them in reverse order. Each has at most half of the time that is left."""

@@ -19,7 +19,7 @@ from agenteval_otel.engine.capability import Evaluated
 from agenteval_otel.engine.parts import EngineParts
 from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
 from agenteval_otel.engine.run import Run, RunOutcome
-from agenteval_otel.engine.task import NOT_DRAWN, Task
+from agenteval_otel.engine.task import NOT_DRAWN, Task, UnderWay
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.ground_truth.base import with_ground_truth
@@ -41,7 +41,7 @@ Stage = Literal["evaluating", "emitting", "sent", "emitted", "saving", "over"]
 _REPLIES: Final = frozenset({"malformed_answer", "refusal"})
 
 
-class Evaluation:
+class Evaluation(UnderWay):
     """The evaluation of one task, from its input to what is emitted and stored; on the background
     thread.
 
@@ -85,7 +85,7 @@ class Evaluation:
     def needs_ground_truth(self) -> bool:
         return (
             self._settings.ground_truth is not None
-            and self.task.select.labels is None  # else it has its truth
+            and not self.task.select.is_part  # else it has its truth
             and not self.is_begun()
             and self._lookups < _MAX_LOOKUPS
         )
@@ -140,7 +140,7 @@ class Evaluation:
         # those of the off-peak window wait for it already
         is_shed = engine.shedding.skip_models and chosen.schedule == "immediate"
         self._sampling = task.sampling or engine.sampled.of(task, engine.shedding.keep)
-        is_scheduled = bool(settings.runner.off_peak) and chosen.labels is None
+        is_scheduled = bool(settings.runner.off_peak) and not chosen.is_part
         return Run(
             settings.runner,
             self.input,
@@ -232,7 +232,7 @@ class Evaluation:
         """Let nothing more be emitted, and return the outcome that matches what was: from any thread.
 
         A result that is just being emitted, by a thread that a shutdown does not wait for, is not
-        known to arrive: its call keeps the outcome.
+        known to arrive: its task keeps the outcome.
         """
         if self._stage == "over":
             return outcome
@@ -446,7 +446,7 @@ class Evaluation:
             finally:
                 _TELEMETRY.end()
         # Results are those of the responses that are counted as evaluated, and of no others.
-        is_counted = not task.settled and not task.select.results
+        is_counted = not task.has_ended and not task.select.results
         if is_counted:
             self._count_results(outcome)
         evaluated = Evaluated(task, self.input, outcome, response, self._sampling, is_counted)

@@ -55,14 +55,14 @@ class Engine(EngineParts):
         super().__init__(**parts)
         self.user_id = user_id
         self._reading: Task | None = None
-        self._reset()
         reset_in_child(self._reset)
 
     def __repr__(self) -> str:
-        return f"<Engine under_way={len(self._evaluations)} waiting_for_room={len(self._waiting)}>"
+        return f"<Engine waiting_for_room={len(self._waiting)}>"
 
-    def _reset(self) -> None:  # in a forked child too: its parent evaluates what is under way
-        self._evaluations: dict[Task, Evaluation] = {}
+    def _reset(self) -> None:  # in a forked child: its parent goes on with what is under way
+        self._reading = self.present = self.finishing = None
+        self._waiting.clear()
 
     def process(self, tasks: Sequence[Task], done: Done, pause: Callable[[], None]) -> None:
         """Evaluate a list of tasks: build every input, then run the evaluators, redact, then emit.
@@ -72,8 +72,8 @@ class Engine(EngineParts):
         CURRENT.set(EVALUATING)
         begun: list[Evaluation] = []
         for task in tasks:
-            if task.call_id is None and not task.select.results:
-                task.call_id = new_call_id()
+            if not task.select.results:
+                _identify(task)
             outcome = self._prepared(task)
             if isinstance(outcome, Evaluation):
                 begun.append(outcome)
@@ -85,11 +85,10 @@ class Engine(EngineParts):
 
     def settle(self, task: Task, outcome: str) -> str:
         """Let nothing more be emitted of a task, and return the outcome that matches what was."""
-        evaluation = self._evaluations.get(task)
-        if evaluation is not None:
-            outcome = evaluation.settle(outcome)
+        if task.under_way is not None:
+            outcome = task.under_way.settle(outcome)
         if outcome != DROPPED_SHUTDOWN:  # else it may still be under evaluation
-            self._evaluations.pop(task, None)
+            task.under_way = None
         return outcome
 
     def _evaluate(self, begun: list[Evaluation], done: Done, pause: Callable[[], None]) -> None:
@@ -146,13 +145,16 @@ class Engine(EngineParts):
         """Return the evaluation of a task. If the task goes no further, return its outcome or an
         awaitable of it.
         """
-        evaluation = self._evaluations.get(task)  # another thread had begun it, and was held up
+        evaluation = _evaluation_of(task)  # another thread had begun it, and was held up
         self.present = None
         part = "capture"
         try:
             if evaluation is None:
-                evaluation = Evaluation(self, task, self._input_of(task))
-                self._evaluations[task] = evaluation
+                evaluation_input = self._input_of(task)
+                if task.has_ended:  # this thread was held up in `capture=`, and given up
+                    return PIPELINE_FAILED
+                evaluation = Evaluation(self, task, evaluation_input)
+                task.under_way = evaluation
             part = "pipeline"
             if task.select.results:
                 if not evaluation.is_begun():
@@ -165,7 +167,6 @@ class Engine(EngineParts):
                     self.end_span(task)
                     return outcome
             if not self._stays(evaluation):
-                self.end_span(task)
                 return EVALUATED  # what took it over has given its outcome already, or will
             return (
                 evaluation.start_with_ground_truth()
@@ -182,31 +183,32 @@ class Engine(EngineParts):
         task = evaluation.task
         if not task.is_fresh or task.subject != "answer":
             return True
-        if not task.is_announced:
-            task.is_announced = True
-            evaluation.ensure_agent_span()
-            self._reading = task
-            try:
-                if not self.capabilities.on_answer(task, evaluation.input):
-                    return False
-            finally:
-                self._reading = None
-        runner = task.settings.runner
-        # Where all evaluators wait for the whole conversation, that was all.
-        return bool(runner.of_answers) or not runner.of_conversations
+        self._reading = task
+        try:
+            if task.stays is None:
+                evaluation.ensure_agent_span()
+                task.stays = self.capabilities.on_answer(task, evaluation.input)
+            runner = task.settings.runner
+            # Where all evaluators wait for the whole conversation, that was all.
+            goes_on = task.stays and (bool(runner.of_answers) or not runner.of_conversations)
+            if not goes_on:
+                self.end_span(task)
+            return goes_on
+        finally:
+            self._reading = None
 
     def culprit(self) -> Evaluator | None:
         """Return the evaluator that runs inline at this moment. Another thread asks, which cannot
         know for sure.
         """
         task = self.present
-        evaluation = None if task is None else self._evaluations.get(task)
+        evaluation = None if task is None else _evaluation_of(task)
         run = None if evaluation is None else evaluation.run
         return None if run is None else run.present()
 
     def take_over(self, task: Task, blamed: Evaluator | None, held_s: float) -> Taken:
         """Say who goes on with a task of a thread that is held up."""
-        evaluation = self._evaluations.get(task)
+        evaluation = _evaluation_of(task)
         if evaluation is None:
             # In `capture=` it would block the next thread too. Otherwise it has not begun.
             return "failed" if task is self._reading else "next"
@@ -224,7 +226,7 @@ class Engine(EngineParts):
         taken = evaluation.taken_over(blamed, error, may_begin_again=not is_held_here)
         if isinstance(taken, str):
             return taken
-        self._evaluations[task] = taken
+        task.under_way = taken
         return "next"
 
     def _input_of(self, task: Task) -> EvaluationInput:
@@ -238,8 +240,8 @@ class Engine(EngineParts):
             self._reading = None
         task.response_form = evaluation_input.response_form
         criteria = task.settings.criteria
-        is_chosen = task.select.labels is not None or bool(task.select.results)
-        if not criteria or is_chosen:
+        is_given = task.select.is_part or bool(task.select.results)
+        if not criteria or is_given:
             return evaluation_input
         return copy_with(evaluation_input, {"criteria": criteria})
 
@@ -303,3 +305,16 @@ class Engine(EngineParts):
             f"annotate:{shown}" if len(self.accounting.failures) < 64 else "annotate"
         )
         log.warning("fact_left_out", part=shown, **({"why": why} if why else {}))
+
+
+def _evaluation_of(task: Task) -> Evaluation | None:
+    return task.under_way if isinstance(task.under_way, Evaluation) else None
+
+
+def _identify(task: Task) -> None:
+    """Give a task its id: the one that the application has asked for, also since the answer came."""
+    call = task.call
+    if task.call_id is None:
+        task.call_id = (call.call_id if call is not None else None) or new_call_id()
+    if call is not None and call.call_id is None:
+        call.call_id = task.call_id

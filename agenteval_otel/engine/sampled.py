@@ -105,7 +105,7 @@ class SamplingRecord:
         """Log once if most of the evaluated answers have no recorded trace."""
         if self._has_looked or task.target is None or task.target.is_remote:
             return
-        if task.call is None:
+        if task.input is not None:
             return  # it was read from spans, which are recorded
         self._has_looked = True
         settings = self.settings

@@ -75,6 +75,14 @@ fresh_call: Final[Callable[[], HandlerCall]] = partial(object.__new__, HandlerCa
 """A call that is yet to be filled in: the caller's thread makes them without running `__init__`."""
 
 
+class UnderWay:
+    """What is done with a task at the moment."""
+
+    def settle(self, outcome: str) -> str:
+        """Let nothing more be emitted, and return the outcome that matches what was. Any thread."""
+        return outcome
+
+
 class Selection(NamedTuple):
     """Which evaluators of a handler run for a task.
 
@@ -87,6 +95,11 @@ class Selection(NamedTuple):
     schedule: Schedule = "immediate"
     labels: frozenset[str] | None = None
     results: Sequence[EvaluationResult] = ()
+
+    @property
+    def is_part(self) -> bool:
+        """Tell whether some evaluators were chosen by name: the others have had their say."""
+        return self.labels is not None
 
 
 class AnswerSampling(NamedTuple):
@@ -174,7 +187,7 @@ class Task:
         service: Attributes of the service that answered, where that is another one.
         call_id: The answer's own id: its span's where spans show it, else made when it is first
             asked for.
-        is_referenced: The application may know the id.
+        is_referenced: The application knew the id when the answer came.
         target: The span that scores belong to: of an answer, or of a conversation's last turn.
         links: The spans of a conversation's turns.
         subject: What is evaluated.
@@ -190,7 +203,8 @@ class Task:
         select: Which evaluators run.
         late: Why its results come after others of the same answer.
         span: Its own agent span, while that is open; see `HandlerCall` for what belongs to it.
-        is_announced: The capabilities have heard of it.
+        stays: It is evaluated here, and was not taken over; None while no capability has heard of it.
+        under_way: What is done with it at the moment.
         on_settled: Hears the outcome too, as a journal does. Any thread.
         response_form: How its answer is judged.
         capture_reason: Why its answer is not understood.
@@ -223,7 +237,8 @@ class Task:
     span_attributes: Mapping[str, AttributeValue] = {}
     span_bytes = 0
     pid = 0
-    is_announced = False
+    stays: bool | None = None
+    under_way: UnderWay | None = None
     on_settled: Callable[[str], object] | None = None
     response_form: ResponseForm | None = None
     capture_reason: CaptureReason | None = None
@@ -271,14 +286,25 @@ class Task:
         return self.late is None and not self.select.results
 
     @property
-    def settled(self) -> bool:
-        """Tell whether it has its outcome."""
+    def has_known_id(self) -> bool:
+        """Tell whether the application may know the id, also since the answer came."""
+        return self.is_referenced or (self.call is not None and self.call.is_referenced)
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether its outcome is given, or is about to be."""
         return "_end" in self.__dict__
 
     def take_end(self) -> bool:
-        """Return True to the one that asks first, on whichever thread: the outcome is theirs to give."""
+        """Return True to the one that asks first, on whichever thread: it calls `finish` then."""
         own = object()
         return self.__dict__.setdefault("_end", own) is own  # in one step
+
+    def finish(self, outcome: str) -> None:
+        """Have the outcome counted. For the one alone that has taken the end."""
+        if self.on_settled is not None:
+            self.on_settled(outcome)
+        self.origin.settle(self, outcome)
 
     def take_span(self) -> Span | None:
         """Return the open agent span to the thread that asks first. Others get None."""

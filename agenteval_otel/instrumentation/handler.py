@@ -201,9 +201,12 @@ class Handler:
                 self._end_span(call)
             pipeline = self.binding.pipeline
             task = Task.of_call(call, pipeline.answers)
+            call.settled = True  # the outcome is the task's
         except Exception as failure:
             self.broken("capture", failure, call, CAPTURE_FAILED)
             self._end_span(call)
+            MEMORY.open_spans.release(call.span_bytes)
+            call.span_bytes = 0
             return
         try:
             kept = pipeline.unsampled_calls
@@ -215,6 +218,7 @@ class Handler:
             if not self._count % _LOOP_EVERY or self._count == 1:
                 self._note_loop()
         except Exception as failure:
+            call.settled = not task.take_end()  # it may have its outcome already
             self.broken("dispatcher", failure, call)
             self._end_span(task)
             MEMORY.open_spans.release(task.span_bytes)

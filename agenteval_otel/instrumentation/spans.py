@@ -262,7 +262,7 @@ class SpanEvaluation:
         task = Task.of_call(call, pipeline.answers)
         task.call = None  # its spans go
         task.service = service
-        task.input = completed(mapped.input, self._known(mapped, agent, place))
+        task.input = completed(mapped.input, _known(pipeline, mapped, agent, place))
         # a text of JSON may be a quarter of what it says
         size_bytes = _TASK_BYTES + kept_bytes(task.input)
         kept = pipeline.unsampled_calls
@@ -271,17 +271,19 @@ class SpanEvaluation:
         else:
             _submit(pipeline, task, size_bytes, receipt)
 
-    def _known(self, mapped: Mapped, agent: str, place: Mapping[str, str]) -> dict[str, str]:
-        """Return the fields that the settings and the resource give an input."""
-        known = {"agent": agent}
-        if mapped.user_id is not None:
-            pipeline = self._pipeline or default_pipeline()
-            known["user_id"] = clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
-        if "service" in place:
-            known["service"] = place["service"]
-            if version := mapped.span.resource.get(SERVICE_VERSION):
-                known["service_version"] = clean(str(version), _MAX_CHARS)
-        return known
+
+def _known(
+    pipeline: Pipeline, mapped: Mapped, agent: str, place: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the fields that the settings and the resource give an input."""
+    known = {"agent": agent}
+    if mapped.user_id is not None:
+        known["user_id"] = clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
+    if "service" in place:
+        known["service"] = place["service"]
+        if version := mapped.span.resource.get(SERVICE_VERSION):
+            known["service_version"] = clean(str(version), _MAX_CHARS)
+    return known
 
 
 def _submit(pipeline: Pipeline, task: Task, size_bytes: int, receipt: Receipt | None) -> None:

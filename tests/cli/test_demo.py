@@ -28,7 +28,7 @@ from rich.console import Console
 from agenteval_otel.cli.demo.agent import Agent, DemoTurn, plan_turns, recorded_turns
 from agenteval_otel.cli.demo.scores import Scores, demo_criteria, demo_evaluators
 from agenteval_otel.cli.demo.screen import DemoDelivery, DemoRun, print_summary, render
-from agenteval_otel.config.capabilities import watches
+from agenteval_otel.config.capabilities import of_every_pipeline
 from agenteval_otel.engine.objectives import ObjectiveCrossing
 from agenteval_otel.offline.comparison import ComparedSource
 from agenteval_otel.sampling import RatioSampler
@@ -356,7 +356,7 @@ def finished() -> Iterator[DemoRun]:
         evaluators=demo_evaluators(),
         criteria=demo_criteria(),
         storage=(scores,),
-        capabilities=watches(scores.breach, on_breach=scores.on_breach),
+        capabilities=of_every_pipeline(scores.breach, on_breach=scores.on_breach),
     )
     run = DemoRun(
         pipeline, scores, "everything", total=600, seconds=0.5, destination="to nowhere", release=2

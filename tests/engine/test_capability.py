@@ -17,10 +17,10 @@ from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.engine.signals import LateTruth, Signal, TruthSignal
 from agenteval_otel.engine.task import Task
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.evaluators import Repetition, ResponseHealth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.sampling import ConversationSampler, RatioSampler
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
@@ -208,7 +208,7 @@ def test_an_answer_that_is_taken_over_is_neither_evaluated_nor_counted(
     assert reader is not None
     (task,) = reader.taken
     assert (len(telemetry.events()), accounting()["evaluated"]) == (1, 1)
-    task.origin.settle(task, "evaluated")
+    task.finish("evaluated")
     assert accounting()["evaluated"] == 2
 
 
@@ -253,3 +253,43 @@ def test_a_capability_that_cannot_be_made_is_refused(value: Any, words: str) -> 
     """With the place, and what could stand there."""
     with pytest.raises(ConfigurationError, match=words):
         configure(capabilities=[value])
+
+
+def test_evaluators_of_conversations_need_what_puts_turns_together() -> None:
+    """A pipeline made by hand without it refuses them: they would never run."""
+    pipeline = pipeline_with(sampler=ConversationSampler(), evaluators=(Repetition(),))
+    with pytest.raises(ConfigurationError, match="puts turns together"):
+        pipeline.handler("shop")
+
+
+class Forgetful(Capability):
+    """Returns nothing where it should."""
+
+    name = "forgetful"
+
+    def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
+        return None  # type: ignore[return-value]
+
+    def on_results(
+        self, settings: HandlerSettings, results: list[EvaluationResult]
+    ) -> list[EvaluationResult]:
+        return None  # type: ignore[return-value]
+
+
+def test_a_hook_that_returns_nothing_changes_nothing(
+    made: Made, telemetry: RecordedTelemetry
+) -> None:
+    """The answer is evaluated as without it, and results that are none are counted."""
+    pipeline, handler = made
+    pipeline.capabilities.add(Forgetful())
+    handler("you")
+    assert pipeline.flush(5.0)
+    assert len(telemetry.events()) == 1
+    assert pipeline.accounting.outcomes()["evaluated"] == 1
+    assert pipeline.accounting.failures["forgetful"] == 1
+
+
+def test_what_is_no_capability_is_refused() -> None:
+    """At start, with its place."""
+    with pytest.raises(ConfigurationError, match="expected a Capability, found list"):
+        configure(capabilities=[lambda host: []])

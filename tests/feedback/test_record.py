@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +29,7 @@ from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.storage import SqliteStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
+from tests.testing.doubles import Keeping
 
 
 @pytest.fixture
@@ -306,3 +308,32 @@ def test_feedback_at_the_end_is_counted(telemetry: RecordedTelemetry) -> None:
     assert default_pipeline()._drain(time.monotonic() + 10)
     assert failures() == {"feedback:dropped": 1}
     assert sum(accounting().values()) == 0
+
+
+def test_a_reference_asked_for_after_the_answer_is_that_of_the_answer() -> None:
+    """By a thread that the handler has started, which outlives it."""
+    kept = Keeping()
+    configure(storage=[kept], sample_rate=1.0, agent_span="never")
+    later: list[contextvars.Context] = []
+
+    @monitor(agent="support")
+    def starting(question: str) -> str:
+        later.append(contextvars.copy_context())
+        return "It is due."
+
+    starting("When?")
+    assert flush()
+    reference = later[0].run(evaluation_reference)
+    assert read_reference(reference).call_id == kept.saved[0].call_id
+    assert record_feedback(reference, thumbs="down")
+    assert flush()
+    assert kept.saved[-1].call_id == kept.saved[0].call_id
+
+
+def test_agents_from_outside_share_the_settings_of_all_others() -> None:
+    """One form of them, however many names come."""
+    configure(sample_rate=1.0, agents={"support": {}})
+    pipeline = default_pipeline()
+    others = {id(pipeline.settings_of(f"agent-{number}")) for number in range(50)}
+    assert len(others) == 1
+    assert pipeline.settings_of("support").agent == "support"

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 
-from agenteval_otel import annotate
+from agenteval_otel import annotate, monitor
+from agenteval_otel.capture.calls import EVALUATING
+from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.testing import RecordedTelemetry
 from tests.instrumentation.support import Seen
+from tests.testing.doubles import Free
 
 
 def test_in_every_shape(seen: Seen) -> None:
@@ -53,6 +57,22 @@ def test_in_every_shape(seen: Seen) -> None:
     asyncio.run(drain())
     assert [made.model for made in seen.inputs] == ["plain", "waiting", "stream", "async_stream"]
     assert [made.session_id for made in seen.inputs] == [None, None, "later", "later"]
+
+
+def test_what_an_evaluator_annotates_is_of_no_answer(pipeline: Pipeline) -> None:
+    """No call runs then: nothing is kept, and the next answer has nothing of it."""
+    seen: list[EvaluationInput] = []
+
+    def annotating(evaluation_input: EvaluationInput) -> Score:
+        annotate(model="from an evaluator", tags={"of": "an evaluator"})
+        seen.append(evaluation_input)
+        return Score(value=1.0)
+
+    handler = monitor(pipeline=pipeline, evaluators=[Free(action=annotating)])(str.upper)
+    handler("one")
+    handler("two")
+    assert [(each.model, each.tags) for each in seen] == [(None, None)] * 2
+    assert EVALUATING.facts is None
 
 
 def test_tags_of_several_calls_add_up(seen: Seen) -> None:

@@ -27,7 +27,7 @@ from agenteval_otel.cli.demo.screen import (
 )
 from agenteval_otel.cli.evaluate import fields_of_settings
 from agenteval_otel.cli.figures import number_between, whole_number
-from agenteval_otel.config.capabilities import watches
+from agenteval_otel.config.capabilities import of_every_pipeline
 from agenteval_otel.engine.handlers import Handlers
 from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.pipeline import Pipeline
@@ -173,7 +173,7 @@ def _run(
     pipeline = Pipeline(
         handlers,
         redactors=redactors,
-        capabilities=watches(scores.breach, on_breach=scores.on_breach),
+        capabilities=of_every_pipeline(scores.breach, on_breach=scores.on_breach),
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )
     show = DemoRun(

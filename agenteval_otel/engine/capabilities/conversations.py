@@ -75,6 +75,7 @@ class Conversations(Capability):
     """The conversations of one pipeline."""
 
     name = "conversations"
+    subject = "conversation"
 
     @classmethod
     def made_by(cls, settings: ConversationSettings) -> MakeCapability:

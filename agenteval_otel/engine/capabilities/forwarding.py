@@ -72,7 +72,7 @@ class Forwarding(Capability):
     def _fail(self, task: Task, error: Exception, *, has_end: bool) -> None:
         self._host.broken(self.name, error)
         if has_end:
-            task.origin.settle(task, PIPELINE_FAILED)
+            task.finish(PIPELINE_FAILED)
 
     def _count(self, agent: str, outcome: str) -> None:
         self._host.accounting.outcome_counts(agent)[outcome] += 1

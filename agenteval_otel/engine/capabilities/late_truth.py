@@ -158,8 +158,6 @@ class PendingAnswers(Capability):
         self._host = host
         self._accounting = host.accounting
         self._broken = host.broken
-        # of agents whose answers another pipeline has left
-        self._settings: dict[str, HandlerSettings] = {}
         self._reset()
         reset_in_child(self._reset)
 
@@ -181,7 +179,7 @@ class PendingAnswers(Capability):
     def on_response(self, evaluated: Evaluated) -> None:
         """Keep an answer whose results are counted, but for late results."""
         task = evaluated.task
-        if evaluated.is_counted and task.select.labels is None:
+        if evaluated.is_counted and not task.select.is_part:
             self.keep(task, evaluated.input, evaluated.outcome, evaluated.sampling)
 
     def on_signal(self, signal: Signal) -> str | None:
@@ -191,16 +189,15 @@ class PendingAnswers(Capability):
         answer = self.take(signal.ids, signal.truth)
         if answer is None or isinstance(answer, str):
             return answer
-        settings = answer.settings or self._settings_of(answer.agent)
-        if answer.labels.isdisjoint(settings.runner.labels):  # other evaluators since a reload
-            return "not_awaited"
-        self._host.submit(*answer.task(settings, signal.truth))
+        try:
+            settings = answer.settings or self._host.settings_of(answer.agent)
+            if answer.labels.isdisjoint(settings.runner.labels):  # other evaluators since a reload
+                return "not_awaited"
+            self._host.submit(*answer.task(settings, signal.truth))
+        except Exception as error:  # the answer waits no more
+            self._broken("ground_truth", error)
+            self._count("dropped")
         return USED
-
-    def _settings_of(self, agent: str) -> HandlerSettings:
-        if agent not in self._settings:
-            self._settings[agent] = self._host.settings_of(agent)
-        return self._settings[agent]
 
     def retire(self) -> None:
         """Let the answers go that no other pipeline took over."""
@@ -342,7 +339,7 @@ def _keys(task: Task, evaluation_input: EvaluationInput) -> list[Any]:
         [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
     )
     ids = {
-        "call": task.call_id if task.is_referenced else None,
+        "call": task.call_id if task.has_known_id else None,
         "response": evaluation_input.response_id,
         "conversation": evaluation_input.conversation_id or evaluation_input.session_id,
     }

@@ -50,7 +50,7 @@ from agenteval_otel.engine.pipeline.exit import (
 from agenteval_otel.engine.pipeline.pool import PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import UnsampledCalls
 from agenteval_otel.engine.sampled import SamplingRecord
-from agenteval_otel.engine.task import Origin, Task
+from agenteval_otel.engine.task import AnswerSampling, Origin, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.runtime.log import log
@@ -144,14 +144,15 @@ class Pipeline:
         self._load = _Load(self.dispatcher, self.accounting, self.executor, load_shedding)
         self.load_shedder = self._load.shedder
         self._unended = []
+        self._by_name: dict[str, HandlerSettings] = {}
         host = Host(
             self.submit,
             self.broken,
             self.accounting,
             self.redaction,
             self.sampled.key,
-            lambda task: self.sampled.of(task, self.load_shedder.keep),
-            lambda agent: self.handler(self.handlers.name_of(agent)),
+            self._sampling_of,
+            self.settings_of,
         )
         self.capabilities = Capabilities((make(host) for make in capabilities), self.broken)
         self.answers = _Answers(self.accounting)
@@ -229,6 +230,12 @@ class Pipeline:
         )
         if settings.runner.off_peak and "off_peak" not in self.capabilities.schedules:
             check_off_peak(settings.runner, None)
+        if settings.runner.of_conversations and "conversation" not in self.capabilities.subjects:
+            raise ConfigurationError(
+                "evaluators of conversations need a capability that puts turns together, "
+                "as every configured pipeline has",
+                path="capabilities",
+            )
         for provider in providers:
             self._know(provider)
         emitter = settings.emitter
@@ -253,6 +260,13 @@ class Pipeline:
         for criterion in settings.runner.criteria:
             names.criteria.know_code(criterion.name)
         return settings
+
+    def settings_of(self, agent: str) -> HandlerSettings:
+        """Return the settings of the handler whose settings apply to an agent from outside."""
+        name = self.handlers.name_of(agent)
+        if name not in self._by_name:
+            self._by_name[name] = self.handler(name)
+        return self._by_name[name]
 
     def state(self) -> dict[str, int]:
         """Return the dispatcher's gauges. Answers that a capability took are part of its ``size``."""
@@ -354,6 +368,8 @@ class Pipeline:
             evaluated = (
                 self.dispatcher.flush(max(0.0, deadline - time.monotonic()) / 2) and evaluated
             )
+        # Before the emitters, which may need all the time: a sidecar gets its share.
+        self.capabilities.flush(_midway(deadline), share=0.5)
         exported = self._flush_emitters(deadline)
         # Not all that is left: the last metrics say what was dropped.
         self._ending_thread = threading.get_ident()
@@ -387,6 +403,12 @@ class Pipeline:
             for name, value in source.state().items():
                 state[name] += value
         return state
+
+    def _sampling_of(self, task: Task) -> AnswerSampling:
+        """Return how a task was sampled. It is worked out once: that counts the calls of its trace."""
+        if task.sampling is None:
+            task.sampling = self.sampled.of(task, self.load_shedder.keep)
+        return task.sampling
 
     def storage_failed(self, name: str, error: BaseException) -> None:
         self._unsaved += 1
@@ -446,9 +468,7 @@ class Pipeline:
             MEMORY.open_spans.release(task.span_bytes)
             task.span_bytes = 0
         if task.take_end():
-            if task.on_settled is not None:
-                task.on_settled(outcome)
-            task.origin.settle(task, outcome)
+            task.finish(outcome)
 
     def _end_spans(self, deadline: float) -> None:
         """End the spans of calls that were dropped, as far as the host's processor takes them in
@@ -494,6 +514,11 @@ class Pipeline:
 
     def _redaction_failed(self, redactor: str, error: BaseException) -> None:
         self.broken(f"redaction:{redactor}", error)
+
+
+def _midway(deadline: float) -> float:
+    """Return the moment at half of the time until then, by the monotonic clock."""
+    return (time.monotonic() + deadline) / 2
 
 
 class _Answers(Origin):

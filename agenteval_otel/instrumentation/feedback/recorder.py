@@ -16,10 +16,9 @@ from opentelemetry.trace import SpanContext
 
 from agenteval_otel.config.process import current_pipeline, default_pipeline, follow
 from agenteval_otel.engine.capability import Capability, Evaluated
-from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.signals import USED, LateTruth, TruthSignal
-from agenteval_otel.engine.task import NOT_DRAWN, Origin, Selection, Task
+from agenteval_otel.engine.task import Origin, Selection, Task
 from agenteval_otel.instrumentation.feedback.answers import RecentAnswer, RecentAnswers, Seen
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.fork import reset_in_child
@@ -126,7 +125,6 @@ class Recorder:
         self._answers = RecentAnswers()
         self._seen = Seen()
         self._unjoined: deque[tuple[float, Feedback, int]] = deque()  # with their bytes
-        self._settings: tuple[Pipeline | None, dict[str, HandlerSettings]] = (None, {})
 
     def bind(self, pipeline: Pipeline) -> None:
         """Feed this pipeline from now on, and hear of what it evaluates."""
@@ -180,7 +178,7 @@ class Recorder:
         """Note that an answer was evaluated. It is called on the background thread."""
         task = evaluated.task
         response = evaluated.response
-        if evaluated.is_counted and task.select.labels is None:
+        if evaluated.is_counted and not task.select.is_part:
             self._answers.add(
                 RecentAnswer(
                     task.target,
@@ -189,7 +187,7 @@ class Recorder:
                     response.conversation_id,
                     task.call_id,
                 ),
-                task.call_id if task.is_referenced else None,
+                task.call_id if task.has_known_id else None,
             )
 
     def _record(self, feedback: Feedback, size_bytes: int) -> None:
@@ -304,9 +302,8 @@ class Recorder:
             return
         assert feedback.result is not None
         agent = feedback.agent or ""
-        task = Task(self._settings_of(pipeline, agent), agent, _Said(pipeline.accounting))
+        task = Task(pipeline.settings_of(agent), agent, _Said(pipeline.accounting))
         task.select = Selection(results=(feedback.result,))
-        task.sampling = NOT_DRAWN
         task.call_id = feedback.call_id
         span = feedback.span_context
         task.target = span if span is not None and span.is_valid else None
@@ -319,15 +316,6 @@ class Recorder:
         task.input = EvaluationInput(**{name: value for name, value in facts.items() if value})
         size_bytes = _RESULT_BYTES + kept_bytes(feedback.result) + kept_bytes(task.input)
         pipeline.submit(task, size_bytes)
-
-    def _settings_of(self, pipeline: Pipeline, agent: str) -> HandlerSettings:
-        if self._settings[0] is not pipeline:
-            self._settings = (pipeline, {})
-        known = self._settings[1]
-        name = pipeline.handlers.name_of(agent)
-        if name not in known:
-            known[name] = pipeline.handler(name)
-        return known[name]
 
 
 def _is_concerned(feedback: Feedback, erasure: Erasure) -> bool:

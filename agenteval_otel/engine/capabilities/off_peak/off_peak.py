@@ -402,6 +402,8 @@ def _task_of(settings: HandlerSettings, agent: str, entry: dict[str, Any], origi
     task.randomness = sampled.randomness
     task.call_id = entry.get("call_id")  # answers that an older version kept have none
     task.input = value
+    if value.conversation is not None:
+        task.subject = "conversation"
     return task
 
 
