@@ -27,12 +27,12 @@ def test_the_defaults() -> None:
     made = build(Settings())
     assert threading.active_count() == threads, "building starts nothing"
     assert made.enabled
-    assert made.defaults.evaluators == (ResponseHealth(),)
-    assert made.defaults.sampler == RateLimitSampler(max_per_s=10, ratio=1.0)
+    assert made.handlers.defaults.evaluators == (ResponseHealth(),)
+    assert made.handlers.defaults.sampler == RateLimitSampler(max_per_s=10, ratio=1.0)
     assert isinstance(made.dispatcher, PoolDispatcher)
-    assert (made.storage, made.telemetry) == ((), OtlpStorageProvider())
+    assert (made.handlers.storage, made.handlers.telemetry) == ((), OtlpStorageProvider())
     assert made.shared.agent_span == "sampled"
-    assert build(Settings(sample_rate=0)).defaults.sampler == RatioSampler(ratio=0.0), (
+    assert build(Settings(sample_rate=0)).handlers.defaults.sampler == RatioSampler(ratio=0.0), (
         "a rate takes the limit away"
     )
     assert flush(1)
@@ -68,9 +68,9 @@ def test_all_forms_are_taken() -> None:
         "dispatcher": {"type": "inline"},
     }
     made = build(Settings(**settings))
-    labels = [evaluator.label for evaluator in made.defaults.evaluators]
+    labels = [evaluator.label for evaluator in made.handlers.defaults.evaluators]
     assert labels == ["ResponseHealth:response_health", "KeywordCoverage:kw", "Func:short"]
-    assert made.defaults.sampler == RateLimitSampler(max_per_s=3)
+    assert made.handlers.defaults.sampler == RateLimitSampler(max_per_s=3)
     assert made.dispatcher.type == "inline"
 
 

@@ -159,9 +159,11 @@ def test_equal_parts_are_kept(tmp_path: Path) -> None:
     assert reload()
     after = default_pipeline()
     assert after is not before
-    assert after.defaults.sampler is before.defaults.sampler
-    assert list(map(is_, after.storage, before.storage)) == [True, True]
-    assert list(map(is_, after.defaults.evaluators, before.defaults.evaluators)) == [True, False]
+    assert after.handlers.defaults.sampler is before.handlers.defaults.sampler
+    assert list(map(is_, after.handlers.storage, before.handlers.storage)) == [True, True]
+    assert list(
+        map(is_, after.handlers.defaults.evaluators, before.handlers.defaults.evaluators)
+    ) == [True, False]
     assert reload()
     assert default_pipeline() is after
 
@@ -175,7 +177,7 @@ def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
     configure(tmp_path / "settings.yaml")
     handler = monitor(str.upper)
     handler("a")
-    (provider,) = default_pipeline().storage
+    (provider,) = default_pipeline().handlers.storage
     assert flush(10)
     assert "batcher" in vars(provider)
     written_settings(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")
@@ -246,7 +248,7 @@ def test_a_signal_in_the_middle_of_a_reload(
     finally:
         signal.signal(signal.SIGHUP, before)
     assert inner == [False]
-    assert default_pipeline().defaults.sampler.ratio == 0.25  # type: ignore[attr-defined]
+    assert default_pipeline().handlers.defaults.sampler.ratio == 0.25  # type: ignore[attr-defined]
 
 
 def test_disable_holds_through_reload_and_configure(tmp_path: Path) -> None:

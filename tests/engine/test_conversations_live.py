@@ -359,10 +359,12 @@ def test_a_sampler_that_picks_single_answers_is_refused() -> None:
         pipeline = pipeline_with(sampler=sampler, evaluators=(Repetition(),))
         with pytest.raises(ConfigurationError, match="type: conversation"):
             pipeline.handler("shop")
-    chosen = build(Settings(evaluators=["Repetition"], dispatcher="inline")).defaults.sampler
+    chosen = build(
+        Settings(evaluators=["Repetition"], dispatcher="inline")
+    ).handlers.defaults.sampler
     assert isinstance(chosen, ConversationSampler)
     assert not isinstance(
-        build(Settings(dispatcher="inline")).defaults.sampler, ConversationSampler
+        build(Settings(dispatcher="inline")).handlers.defaults.sampler, ConversationSampler
     )
     with pytest.raises(ConfigurationError, match="evaluators of conversations"):
         build(Settings(agents={"shop": {"evaluators": ["Repetition"]}}, sample_rate=0.5))

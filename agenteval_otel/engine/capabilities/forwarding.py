@@ -70,7 +70,7 @@ class Forwarding(Capability):
         return attributes_of(sent, sampled, task.call_id)
 
     def _fail(self, task: Task, error: Exception, *, has_end: bool) -> None:
-        self._host.broken(self.name, error)
+        self._host.broken("sidecar", error)
         if has_end:
             task.finish(PIPELINE_FAILED)
 
