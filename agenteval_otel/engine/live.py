@@ -13,7 +13,7 @@ from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.engine.evaluation import Evaluation
 from agenteval_otel.engine.parts import EngineParts
-from agenteval_otel.engine.task import Task
+from agenteval_otel.engine.task import Origin, Queued, Task
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import EvaluationInput
@@ -35,8 +35,8 @@ _LOOK_EVERY_ITEMS = 16
 be small.
 """
 
-Done = Callable[[Task, "str | Awaitable[str]"], None]
-"""Takes a task with its outcome, or with what gives it later."""
+Done = Callable[[Queued, "str | Awaitable[str]"], None]
+"""Takes what was queued with its outcome, or with what gives it later."""
 Taken = Literal["next", "stays", "failed"]
 """Who goes on with a task of a thread that is held up: the next thread, its own once it comes back,
 or none: it has failed.
@@ -47,12 +47,16 @@ class Engine(EngineParts):
     """Evaluates tasks, inside of the background thread's event loop.
 
     Args:
+        answers: Hears the end of handlers' calls.
         user_id: Gives what is kept of an annotated user's id.
         parts: As `EngineParts` has them.
     """
 
-    def __init__(self, *, user_id: Callable[[str], str] = hashed, **parts: Any) -> None:
+    def __init__(
+        self, *, answers: Origin, user_id: Callable[[str], str] = hashed, **parts: Any
+    ) -> None:
         super().__init__(**parts)
+        self._answers = answers
         self.user_id = user_id
         self._reading: Task | None = None
         reset_in_child(self._reset)
@@ -64,21 +68,26 @@ class Engine(EngineParts):
         self._reading = self.present = self.finishing = None
         self._waiting.clear()
 
-    def process(self, tasks: Sequence[Task], done: Done, pause: Callable[[], None]) -> None:
-        """Evaluate a list of tasks: build every input, then run the evaluators, redact, then emit.
-        This takes a third less time than all steps for each. `done` takes each task once. `pause`
+    def task_of(self, queued: Queued) -> Task:
+        """Return the task of what was queued."""
+        return Task.of(queued, self._answers)
+
+    def process(self, queue: Sequence[Queued], done: Done, pause: Callable[[], None]) -> None:
+        """Evaluate a list from the queue: build every input, then run the evaluators, redact, then emit.
+        This takes a third less time than all steps for each. `done` takes each once. `pause`
         is called between two steps, and may raise to end the work.
         """
         CURRENT.set(EVALUATING)
         begun: list[Evaluation] = []
-        for task in tasks:
+        for queued in queue:
+            task = self.task_of(queued)
             if not task.select.results:
                 _identify(task)
             outcome = self._prepared(task)
             if isinstance(outcome, Evaluation):
                 begun.append(outcome)
             else:
-                done(task, outcome)
+                done(queued, outcome)
             pause()
         self._evaluate(begun, done, pause)
         self.capabilities.after_list()
@@ -103,7 +112,7 @@ class Engine(EngineParts):
             if later is None:
                 over.append(evaluation)
             else:
-                done(evaluation.task, later)
+                done(evaluation.task.in_queue, later)
             pause()
         for evaluation in over:
             evaluation.prepare_response()
@@ -116,7 +125,9 @@ class Engine(EngineParts):
                 room = self.emitters_have_room()
                 items = 0
             items += evaluation.items
-            done(evaluation.task, evaluation.finish() if room else evaluation.finish_later())
+            done(
+                evaluation.task.in_queue, evaluation.finish() if room else evaluation.finish_later()
+            )
             pause()
 
     def _send_together(self, over: Sequence[Evaluation]) -> None:
@@ -206,8 +217,9 @@ class Engine(EngineParts):
         run = None if evaluation is None else evaluation.run
         return None if run is None else run.present()
 
-    def take_over(self, task: Task, blamed: Evaluator | None, held_s: float) -> Taken:
+    def take_over(self, queued: Queued, blamed: Evaluator | None, held_s: float) -> Taken:
         """Say who goes on with a task of a thread that is held up."""
+        task = self.task_of(queued)
         evaluation = _evaluation_of(task)
         if evaluation is None:
             # In `capture=` it would block the next thread too. Otherwise it has not begun.

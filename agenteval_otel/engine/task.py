@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from opentelemetry.trace import Span, SpanContext
 from opentelemetry.util.types import AttributeValue
@@ -48,7 +48,8 @@ class HandlerCall(CapturedCall):
         upstream: Value of the span attribute for upstream sampling, where the settings name one.
         head_ratio: Share of the traces that the application's own sampler records, where the call
             is in its root.
-        settled: It has its outcome.
+        settled: Its outcome is counted, or is its task's.
+        task: What the engine makes of it.
     """
 
     settings: HandlerSettings
@@ -64,6 +65,7 @@ class HandlerCall(CapturedCall):
     upstream: AttributeValue | None = None
     head_ratio: float | None = None
     settled = False
+    task: Task | None = None
 
     def take_span(self) -> Span | None:
         """Return the call's own span to the thread that asks first. Others get None."""
@@ -175,8 +177,7 @@ class Origin:
 class Task:
     """What the engine works on.
 
-    What most tasks never set are defaults of the class: an answer costs the caller's thread what it
-    sets, and no more.
+    What most tasks never set are defaults of the class.
 
     Attributes:
         settings: Of the handler whose evaluators run.
@@ -235,7 +236,6 @@ class Task:
     late: Late | None = None
     span: Span | None = None
     span_attributes: Mapping[str, AttributeValue] = {}
-    span_bytes = 0
     pid = 0
     stays: bool | None = None
     under_way: UnderWay | None = None
@@ -249,36 +249,44 @@ class Task:
         self.origin = origin
 
     @classmethod
-    def of_call(cls, call: HandlerCall, origin: Origin) -> Task:
-        """Return the task of a call that has ended, on the caller's thread. Its open span goes
-        along.
+    def of(cls, queued: Queued, origin: Origin) -> Task:
+        """Return the task of what was queued: the same each time. Its open span goes along. Any
+        thread, but the caller's: a call costs it nothing more.
         """
+        if isinstance(queued, Task):
+            return queued
+        if queued.task is not None:
+            return queued.task
+        made = cls._of_call(queued, origin)
+        task: Task = queued.__dict__.setdefault("task", made)  # of two threads one has made it
+        if task is made and (span := queued.take_span()) is not None:
+            task.span = span
+        return task
+
+    @classmethod
+    def _of_call(cls, call: HandlerCall, origin: Origin) -> Task:
         task = cls(call.settings, call.agent, origin)
         task.call = call
+        task.call_id = call.call_id
+        task.is_referenced = call.is_referenced
+        task.target = call.span_context
         task.decision = call.decision
         task.randomness = call.randomness
+        task.memo = call.memo
+        task.answer_facts = call.answer_facts
+        task.upstream = call.upstream
+        task.head_ratio = call.head_ratio
         task.started_ns = call.started_ns
         task.ended_ns = call.ended_ns
-        if call.span_context is not None:
-            task.target = call.span_context
-        if call.call_id is not None:
-            task.call_id = call.call_id
-            task.is_referenced = call.is_referenced
-        if call.error_type is not None:
-            task.error_type = call.error_type
-        if call.answer_facts is not None:  # the sampler is asked once more
-            task.answer_facts = call.answer_facts
-            task.memo = call.memo
-        if call.upstream is not None:
-            task.upstream = call.upstream
-        if call.head_ratio is not None:
-            task.head_ratio = call.head_ratio
-        if call.span is not None:
-            task.span = call.take_span()
-            task.span_attributes = call.span_attributes
-            task.span_bytes = call.span_bytes
-            task.pid = call.pid
+        task.error_type = call.error_type
+        task.span_attributes = call.span_attributes
+        task.pid = call.pid
         return task
+
+    @property
+    def in_queue(self) -> Queued:
+        """Return what was queued: the call, where it is one of a handler."""
+        return self if self.call is None else self.call
 
     @property
     def is_fresh(self) -> bool:
@@ -310,3 +318,7 @@ class Task:
         """Return the open agent span to the thread that asks first. Others get None."""
         span: Span | None = self.__dict__.pop("span", None)  # in one step
         return span
+
+
+Queued: TypeAlias = HandlerCall | Task
+"""What waits in the queue. The background thread makes tasks of calls."""

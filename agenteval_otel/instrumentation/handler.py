@@ -50,7 +50,7 @@ _current_context = current_context
 _fresh_call = fresh_call
 _thread = THREAD
 _LOOP_EVERY = 64
-_CALL_BYTES = 690  # with its task and its place in the queue
+_CALL_BYTES = 540
 _SOCKET_NAMES: Final = frozenset({"websocket", "ws"})
 """Names of a WebSocket among arguments without annotations, which `monitor` cannot refuse."""
 
@@ -199,30 +199,35 @@ class Handler:
             size = self._keep(call, answer)
             if call.span is not None and not self._ends_late(call):
                 self._end_span(call)
-            pipeline = self.binding.pipeline
-            task = Task.of_call(call, pipeline.answers)
-            call.settled = True  # the outcome is the task's
         except Exception as failure:
             self.broken("capture", failure, call, CAPTURE_FAILED)
             self._end_span(call)
-            MEMORY.open_spans.release(call.span_bytes)
-            call.span_bytes = 0
             return
+        pipeline = self.binding.pipeline
         try:
+            call.settled = True  # the outcome is its task's from now on
             kept = pipeline.unsampled_calls
-            if kept is not None and task.decision and not task.decision.sampled:
-                kept.keep(task, size)
+            if kept is not None and call.decision and not call.decision.sampled:
+                kept.keep(call, size)
                 return
-            pipeline.submit(task, size)
+            pipeline.submit(call, size)
             self._count += 1
             if not self._count % _LOOP_EVERY or self._count == 1:
                 self._note_loop()
         except Exception as failure:
-            call.settled = not task.take_end()  # it may have its outcome already
+            self._fail(call, failure)
+
+    def _fail(self, call: HandlerCall, failure: Exception) -> None:
+        """End a call that could not be queued. It may have its outcome already. Raises nothing."""
+        try:
+            task = self.binding.pipeline.engine.task_of(call)
+            call.settled = not task.take_end()
             self.broken("dispatcher", failure, call)
             self._end_span(task)
-            MEMORY.open_spans.release(task.span_bytes)
-            task.span_bytes = 0
+            MEMORY.open_spans.release(call.span_bytes)
+            call.span_bytes = 0
+        except Exception:
+            return  # the stack may be exhausted
 
     def pass_by(self, call: HandlerCall) -> None:
         """End a call whose answer a monitored call within it takes."""

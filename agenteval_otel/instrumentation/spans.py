@@ -259,7 +259,7 @@ class SpanEvaluation:
         call.randomness = sampling.randomness_of(call.span_context)
         if not handler.decide_after(call, pipeline.accounting.outcome_counts(agent, service)):
             return
-        task = Task.of_call(call, pipeline.answers)
+        task = Task.of(call, pipeline.answers)
         task.call = None  # its spans go
         task.service = service
         task.input = completed(mapped.input, _known(pipeline, mapped, agent, place))

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from agenteval_otel.engine.pipeline.dispatcher import DaemonExecutor, Process
-from agenteval_otel.engine.task import Task
+from agenteval_otel.engine.task import Queued
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.reentrancy import EVALUATION, PROCESS, EvaluationScope, EvaluationThread
 from agenteval_otel.runtime.worker import new_loop
@@ -41,8 +41,8 @@ _FROZEN_S = 2.0
 _FREEZES = "AWS_LAMBDA_FUNCTION_NAME"
 _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
-Entry = tuple[Task, int]
-"""A task in the queue and its bytes; a plain tuple, which the caller's thread makes without calling
+Entry = tuple[Queued, int]
+"""A call or a task in the queue and its bytes; a plain tuple, which the caller's thread makes without calling
 a function.
 """
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Done, Taken
-from agenteval_otel.engine.task import Task
+from agenteval_otel.engine.task import Queued
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.runtime.loop import LoopThread
 from agenteval_otel.runtime.reentrancy import EVALUATION, EvaluationThread
@@ -23,13 +23,13 @@ from agenteval_otel.semconv import DROPPED_SHUTDOWN, PIPELINE_FAILED
 MAX_THREADS = 8
 _MAX_WAITING = 10_000
 _IDLE_S = 5.0
-Process = Callable[[Sequence[Task], Done, Callable[[], None]], None]
-"""Evaluates a list of tasks: `done` takes each, once. Between two steps it calls the third
+Process = Callable[[Sequence[Queued], Done, Callable[[], None]], None]
+"""Evaluates a list of what was queued: `done` takes each, once. Between two steps it calls the third
 argument, which lets other threads have the interpreter, and may raise to end a thread that another
 one has replaced.
 """
-Settle = Callable[[Task, str], None]
-"""Takes the outcome of a task, exactly once for each; must not block."""
+Settle = Callable[[Queued, str], None]
+"""Takes the outcome of what was queued, exactly once for each; must not block."""
 
 
 class Stall(Protocol):
@@ -38,7 +38,7 @@ class Stall(Protocol):
     def blame(self, task: object, held_s: float, thread_id: int) -> Evaluator | None:
         """Find, log and move what holds the thread for so long. Return it if it is an evaluator."""
 
-    def take_over(self, task: Task, blamed: Evaluator | None, held_s: float) -> Taken:
+    def take_over(self, queued: Queued, blamed: Evaluator | None, held_s: float) -> Taken:
         """Say who goes on with a task that was under way. For the next thread, make it ready to be
         processed again.
         """
@@ -63,8 +63,8 @@ class Dispatcher(Component, contract="dispatcher"):
         """
         raise NotImplementedError
 
-    def submit(self, task: Task, size_bytes: int) -> bool:
-        """Take a task, on the caller's thread, without blocking. Return False if it was dropped
+    def submit(self, queued: Queued, size_bytes: int) -> bool:
+        """Take a call or a task, on the caller's thread, without blocking. Return False if it was dropped
         (and settled as such).
         """
         raise NotImplementedError
@@ -103,12 +103,12 @@ class InlineDispatcher(Dispatcher, type="inline"):
     def start(self, process: Process, settle: Settle, **_: Any) -> None:
         self._parts.update(process=process, settle=settle)
 
-    def submit(self, task: Task, size_bytes: int) -> bool:
+    def submit(self, queued: Queued, size_bytes: int) -> bool:
         settle: Settle = self._parts["settle"]
         if self._parts["closed"]:
-            settle(task, DROPPED_SHUTDOWN)
+            settle(queued, DROPPED_SHUTDOWN)
             return False
-        settle(task, _outcome_of(self._parts["process"], task))
+        settle(queued, _outcome_of(self._parts["process"], queued))
         return True
 
     def flush(self, timeout_s: float) -> bool:
@@ -119,15 +119,15 @@ class InlineDispatcher(Dispatcher, type="inline"):
         return True
 
 
-def _outcome_of(process: Process, task: Task) -> str:
-    """Process a task in an empty context, on the one loop of inline evaluations."""
+def _outcome_of(process: Process, queued: Queued) -> str:
+    """Process what was queued in an empty context, on the one loop of inline evaluations."""
 
     async def processed() -> str:
         # Inside of the task: an exception that cannot even be shown would keep the runner from
         # cleaning up.
         outcomes: list[str | Awaitable[str]] = []
         try:
-            process([task], lambda _, outcome: outcomes.append(outcome), lambda: None)
+            process([queued], lambda _, outcome: outcomes.append(outcome), lambda: None)
             return outcomes[0] if isinstance(outcomes[0], str) else await outcomes[0]
         except Exception:
             return PIPELINE_FAILED

@@ -50,7 +50,7 @@ from agenteval_otel.engine.pipeline.exit import (
 from agenteval_otel.engine.pipeline.pool import PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import UnsampledCalls
 from agenteval_otel.engine.sampled import SamplingRecord
-from agenteval_otel.engine.task import AnswerSampling, Origin, Task
+from agenteval_otel.engine.task import AnswerSampling, Origin, Queued, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.runtime.log import log
@@ -163,6 +163,7 @@ class Pipeline:
             shedding=self.load_shedder,
             sampled=self.sampled,
             broken=self.broken,
+            answers=self.answers,
             user_id=user_id,
         )
         self.enabled = enabled
@@ -306,13 +307,13 @@ class Pipeline:
     def providers(self) -> tuple[Any, ...]:
         return tuple(self._providers.values())
 
-    def submit(self, task: Task, size_bytes: int) -> bool:
-        """Hand a task to the dispatcher, on any thread. Never blocks. Return False if it was
-        dropped.
+    def submit(self, queued: Queued, size_bytes: int) -> bool:
+        """Hand a call that has ended, or a task, to the dispatcher. Any thread. Never blocks. Return
+        False if it was dropped.
         """
         if not WATCHED:
             watch_answer()
-        return self.dispatcher.submit(task, size_bytes)
+        return self.dispatcher.submit(queued, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything taken before is evaluated, stored, exported and called back. Return
@@ -451,24 +452,27 @@ class Pipeline:
             part.blocked(held_s)
         return evaluator
 
-    def take_over(self, task: Task, blamed: Evaluator | None, held_s: float) -> Taken:
-        return self.engine.take_over(task, blamed, held_s)
+    def take_over(self, queued: Queued, blamed: Evaluator | None, held_s: float) -> Taken:
+        return self.engine.take_over(queued, blamed, held_s)
 
     # --- settling
     # ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, task: Task, outcome: str) -> None:
+    def _settle(self, queued: Queued, outcome: str) -> None:
+        task = self.engine.task_of(queued)
         outcome = self.engine.settle(task, outcome)
         if task.span is not None:
             if self._ending_thread == threading.get_ident() and outcome == DROPPED_SHUTDOWN:
                 self._unended.append(task)
             else:
                 self.engine.end_span(task)
-        if task.span_bytes:
-            MEMORY.open_spans.release(task.span_bytes)
-            task.span_bytes = 0
+        if task.call is not None and task.call.span_bytes:
+            MEMORY.open_spans.release(task.call.span_bytes)
+            task.call.span_bytes = 0
         if task.take_end():
             task.finish(outcome)
+        if outcome != DROPPED_SHUTDOWN:
+            task.call = None  # no circle: what has ended is freed at once, without the collector
 
     def _end_spans(self, deadline: float) -> None:
         """End the spans of calls that were dropped, as far as the host's processor takes them in

@@ -18,7 +18,7 @@ from agenteval_otel.components import Component
 from agenteval_otel.engine.live import Taken
 from agenteval_otel.engine.pipeline.background_thread import MAX_LIST, BackgroundThread, Entry
 from agenteval_otel.engine.pipeline.dispatcher import Dispatcher, Process, Settle, Stall
-from agenteval_otel.engine.task import Task
+from agenteval_otel.engine.task import Queued
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -78,8 +78,8 @@ class PoolDispatcher(Dispatcher, type="pool"):
         pool.on_work = on_work
         pool.on_stall = on_stall
 
-    def submit(self, task: Task, size_bytes: int) -> bool:
-        return self._pool.submit(task, size_bytes)
+    def submit(self, queued: Queued, size_bytes: int) -> bool:
+        return self._pool.submit(queued, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:
         return self._pool.flush(timeout_s)
@@ -108,7 +108,7 @@ class _Pool:
         self._max_items = settings.max_items
         self._max_bytes = settings.max_bytes
         self.process: Process | None = None
-        self.settle: Settle = lambda task, outcome: None
+        self.settle: Settle = lambda queued, outcome: None
         self.has_room: Callable[[], bool] = lambda: True
         self.on_work: Callable[[int, float], None] = lambda calls, seconds: None
         self.on_stall: Stall | None = None
@@ -135,15 +135,15 @@ class _Pool:
         self.not_before = 0.0
         self.bytes = 0
 
-    def submit(self, task: Task, size_bytes: int) -> bool:
+    def submit(self, queued: Queued, size_bytes: int) -> bool:
         if self.closed:
-            self.settle(task, DROPPED_SHUTDOWN)
+            self.settle(queued, DROPPED_SHUTDOWN)
             return False
         full = len(self.entries) >= self._max_items or self.bytes + size_bytes > self._max_bytes
         if full or not self._memory.reserve(size_bytes):
-            self.settle(task, DROPPED_QUEUE_FULL)
+            self.settle(queued, DROPPED_QUEUE_FULL)
             return False
-        entry = (task, size_bytes)
+        entry = (queued, size_bytes)
         self.entries[id(entry)] = entry
         self.bytes += size_bytes
         self.queue.append(entry)
@@ -167,8 +167,8 @@ class _Pool:
             return False  # an evaluator that waits for itself
         flush = _Flush(self.entries)
         self._flushes.append(flush)
-        still_open = {id(task) for task, _ in list(self.entries.values())}
-        flush.settled(*flush.open_tasks - still_open)  # before the flush was in the list
+        still_open = {id(queued) for queued, _ in list(self.entries.values())}
+        flush.settled(*flush.open_ids - still_open)  # before the flush was in the list
         if self.queue and self.thread is None:
             self.start_thread()
         if (thread := self.thread) is not None:
@@ -205,12 +205,12 @@ class _Pool:
         # Popping from a dictionary is atomic: of two threads that settle a task, only one succeeds.
         if self.entries.pop(id(entry), None) is None:
             return False
-        task, size_bytes = entry
+        queued, size_bytes = entry
         self.bytes -= size_bytes
         self._memory.release(size_bytes)
-        self.settle(task, outcome)
+        self.settle(queued, outcome)
         for flush in list(self._flushes):
-            flush.settled(id(task))
+            flush.settled(id(queued))
         return True
 
     def start_thread(self) -> bool:
@@ -312,15 +312,15 @@ class _Pool:
 
 
 class _Flush:
-    """Waits for the tasks that are open when it begins, each of which is another object."""
+    """Waits for what is open when it begins, each of which is another object."""
 
     def __init__(self, entries: Mapping[int, Entry]) -> None:
-        self.open_tasks = {id(task) for task, _ in list(entries.values())}
+        self.open_ids = {id(queued) for queued, _ in list(entries.values())}
         self.done = threading.Event()
 
-    def settled(self, *tasks: int) -> None:
-        self.open_tasks.difference_update(tasks)
-        if not self.open_tasks:
+    def settled(self, *ids: int) -> None:
+        self.open_ids.difference_update(ids)
+        if not self.open_ids:
             self.done.set()
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from agenteval_otel.capture.build import build_input
-from agenteval_otel.engine.task import Task
+from agenteval_otel.engine.task import HandlerCall, Queued
 from agenteval_otel.models.scoring.probability import SamplingDecision
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -22,7 +22,7 @@ FEEDBACK = SamplingDecision(True, None, "feedback")
 
 
 class _Kept(NamedTuple):
-    task: Task
+    queued: Queued
     size_bytes: int
     until_s: float
 
@@ -39,7 +39,7 @@ class UnsampledCalls:
         settle: Counts a call that is let go, with its outcome.
     """
 
-    def __init__(self, window_s: float, settle: Callable[[Task, str], object]) -> None:
+    def __init__(self, window_s: float, settle: Callable[[Queued, str], object]) -> None:
         self._window_s = window_s
         self._settle = settle
         self._reset()
@@ -54,7 +54,7 @@ class UnsampledCalls:
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._places: dict[Any, int] = {}
 
-    def keep(self, task: Task, size_bytes: int) -> None:
+    def keep(self, queued: Queued, size_bytes: int) -> None:
         """Keep a call whose decision says that it is not sampled. The oldest are let go if there is
         no room.
         """
@@ -62,14 +62,14 @@ class UnsampledCalls:
             self.expire()
             while not MEMORY.unsampled_calls.reserve(size_bytes):
                 if not self._kept:
-                    self._let_go(_Kept(task, 0, 0.0))
+                    self._let_go(_Kept(queued, 0, 0.0))
                     return
                 self._let_go(self._remove(next(iter(self._kept))))
-            self._kept[id(task)] = _Kept(task, size_bytes, time.monotonic() + self._window_s)
-            for key in _keys(task):
-                self._places[key] = id(task)
+            self._kept[id(queued)] = _Kept(queued, size_bytes, time.monotonic() + self._window_s)
+            for key in _keys(queued):
+                self._places[key] = id(queued)
 
-    def take(self, *keys: Any) -> tuple[Task, int] | None:
+    def take(self, *keys: Any) -> tuple[Queued, int] | None:
         """Return the call with one of these keys, to be evaluated, or None without one. A key is
         ``("call", id)``, the ids of trace and span, or the trace's id for its newest call.
         """
@@ -79,8 +79,8 @@ class UnsampledCalls:
             if place is None:
                 return None
             kept = self._remove(place)
-        kept.task.decision = FEEDBACK
-        return kept.task, kept.size_bytes
+        kept.queued.decision = FEEDBACK
+        return kept.queued, kept.size_bytes
 
     def erase(
         self,
@@ -92,26 +92,27 @@ class UnsampledCalls:
         read is removed too. Matching runs without the lock.
         """
         with self._lock:
-            every = [kept.task for kept in self._kept.values()]
+            every = [kept.queued for kept in self._kept.values()]
 
-        def is_concerned(task: Task) -> bool:
+        def is_concerned(queued: Queued) -> bool:
             try:
-                value = task.input
-                if value is None:
-                    assert task.call is not None
+                if isinstance(queued, HandlerCall):
                     value = build_input(
-                        task.call,
+                        queued,
                         on_bad_fact=lambda *_: None,
-                        capture=task.settings.capture,
-                        function=task.settings.function,
+                        capture=queued.settings.capture,
+                        function=queued.settings.function,
                         user_id=user_id,
                     )
-                return erasure.concerns_input(value, task.ended_ns)
+                else:
+                    assert queued.input is not None
+                    value = queued.input
+                return erasure.concerns_input(value, queued.ended_ns)
             except Exception as error:
                 broken("capture", error)
                 return True
 
-        concerned = {id(task) for task in every if is_concerned(task)}
+        concerned = {id(queued) for queued in every if is_concerned(queued)}
         with self._lock:
             places = [place for place in self._kept if place in concerned]
             for place in places:
@@ -128,19 +129,19 @@ class UnsampledCalls:
     def _remove(self, place: int) -> _Kept:
         kept = self._kept.pop(place)
         MEMORY.unsampled_calls.release(kept.size_bytes)
-        for key in _keys(kept.task):
+        for key in _keys(kept.queued):
             if self._places.get(key) == place:
                 del self._places[key]
         return kept
 
     def _let_go(self, kept: _Kept) -> None:
-        assert kept.task.decision is not None
-        self._settle(kept.task, kept.task.decision.outcome)
+        assert kept.queued.decision is not None
+        self._settle(kept.queued, kept.queued.decision.outcome)
 
 
-def _keys(task: Task) -> list[Any]:
-    span = task.target
+def _keys(queued: Queued) -> list[Any]:
+    span = queued.span_context if isinstance(queued, HandlerCall) else queued.target
     keys: list[Any] = (
         [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
     )
-    return keys if task.call_id is None else [*keys, ("call", task.call_id)]
+    return keys if queued.call_id is None else [*keys, ("call", queued.call_id)]
