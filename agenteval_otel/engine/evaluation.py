@@ -352,7 +352,7 @@ class Evaluation(UnderWay):
                 self._make_emission_or_count(outcome)
             if self._stage == "emitted":
                 return response
-            if not self.claim():  # another thread goes on, or the call is settled
+            if not self.claim():  # another thread goes on, or the task is settled
                 return PIPELINE_FAILED
             self._emit(outcome, response)
             return response
@@ -378,8 +378,8 @@ class Evaluation(UnderWay):
         return EVALUATED
 
     def _respond(self, outcome: RunOutcome) -> EvaluatedResponse:
-        """Return the response that is emitted. It is built once and redacted, with the results that
-        judges' health marks.
+        """Return the response that is emitted. It is built once, of the results as capabilities change
+        them, and redacted.
         """
         if self._response is None:
             engine = self._engine

@@ -15,13 +15,13 @@ _NOTHING_NEEDED: Final = 1 << 63
 class Receipt:
     """The answers of one trace, or of one request of `@monitor`, on their way through the pipeline.
 
-    The thread that submits opens calls, any thread settles them.
+    The thread that submits opens tasks, any thread settles them.
 
     Attributes:
         key: The trace, or the negative number of the request.
         first: The number of the first request that it needs.
         newest: The number of the newest one.
-        is_evaluated: Every call is settled.
+        is_evaluated: Every task is settled.
     """
 
     __slots__ = (
@@ -49,16 +49,16 @@ class Receipt:
         task.on_settled = self.settle
 
     def settle(self, outcome: str) -> None:
-        """Note the outcome of a call. Never blocks."""
+        """Note the outcome of a task. Never blocks."""
         self._all.reports.append((self, outcome))
 
     def count(self, outcome: str) -> None:
-        """Count a settled call. One that was dropped at the end is left to the next process."""
+        """Count a settled task. One that was dropped at the end is left to the next process."""
         if outcome != DROPPED_SHUTDOWN:
             self._settled += 1
 
     def has_all(self) -> bool:
-        """Tell whether every call was submitted and is settled."""
+        """Tell whether every task was submitted and is settled."""
         return self.is_submitted and self._settled >= self._opened
 
 
@@ -66,8 +66,8 @@ class Receipts:
     """The receipts that are not noted yet. Not thread-safe, but for `Receipt.settle`.
 
     Attributes:
-        reports: Outcomes of calls that were settled and not looked at yet.
-        opened: How many calls were submitted.
+        reports: Outcomes of tasks that were settled and not looked at yet.
+        opened: How many tasks were submitted.
     """
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class Receipts:
         return len(self._open)
 
     def settled(self) -> int:
-        """Return how many calls were settled. May run on any thread."""
+        """Return how many tasks were settled. May run on any thread."""
         return self._counted + len(self.reports)
 
     def issue(self, key: int, first: int, newest: int) -> Receipt:
@@ -91,7 +91,7 @@ class Receipts:
         return receipt
 
     def submitted(self, receipts: Iterable[Receipt]) -> None:
-        """Note that all calls of these receipts are open: no further ones come."""
+        """Note that all tasks of these receipts are open: no further ones come."""
         for receipt in receipts:
             receipt.is_submitted = True
             self._look_at(receipt)
@@ -101,7 +101,7 @@ class Receipts:
         return bool(self.reports) or any(not receipt.is_exported for receipt in self._evaluated)
 
     def evaluated(self) -> list[Receipt]:
-        """Return the receipts whose calls are all settled and that are not noted yet."""
+        """Return the receipts whose tasks are all settled and that are not noted yet."""
         while self.reports:
             receipt, outcome = self.reports.popleft()
             receipt.count(outcome)

@@ -236,7 +236,7 @@ class PendingAnswers(Capability):
 
     def _keep(self, answer: PendingAnswer, window_s: float) -> None:
         with self._lock:
-            if self._next is not None:  # of a call that ran while the settings changed
+            if self._next is not None:  # of an answer that ran while the settings changed
                 answer.settings = None
                 return self._next._keep(answer, window_s)
             while not MEMORY.pending_answers.reserve(answer.size_bytes):
@@ -295,7 +295,7 @@ class PendingAnswers(Capability):
         return {"answers that wait for their truth": len(concerned)}
 
     def take_over(self, before: PendingAnswers) -> None:
-        """Take the answers of another pipeline, and from now on those of its calls that still run."""
+        """Take the answers of another pipeline, and from now on those of its tasks that still run."""
         with before._lock, self._lock:
             before._next = self
             for window_s, answers in before._by_window.items():

@@ -77,7 +77,7 @@ _NOTHING_WRITTEN: Final = AgentSettings()
 
 
 class CallSource(Protocol):
-    """Makes calls of what comes in later than they end, as a span processor does."""
+    """Makes tasks of what comes in after the answer has ended, as a span processor does."""
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
         """Submit what has come so far, with `last` also what is incomplete. Return False if the
@@ -92,7 +92,7 @@ class CallSource(Protocol):
 
 
 class Pipeline:
-    """What happens to captured calls. The caller's thread meets only `submit`.
+    """What happens to calls that have ended, and to other tasks. The caller's thread meets only `submit`.
 
     Args:
         handlers: What runs for which agent.
@@ -324,7 +324,7 @@ class Pipeline:
         return self.deliver(max(0.0, deadline - time.monotonic())) and drained
 
     def deliver(self, timeout_s: float) -> bool:
-        """Wait as `flush` does, for the calls that were submitted. What waits for the end of its
+        """Wait as `flush` does, for what was submitted. What waits for the end of its
         trace goes on waiting.
         """
         deadline = time.monotonic() + timeout_s
@@ -356,7 +356,7 @@ class Pipeline:
         self.executor.close()
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Take no more calls, deliver what was taken, and count the rest as dropped. Return True if
+        """Take nothing more, deliver what was taken, and count the rest as dropped. Return True if
         nothing was dropped and everything was exported and saved.
         """
         deadline = time.monotonic() + timeout_s
@@ -475,7 +475,7 @@ class Pipeline:
             task.call = None  # no circle: what has ended is freed at once, without the collector
 
     def _end_spans(self, deadline: float) -> None:
-        """End the spans of calls that were dropped, as far as the host's processor takes them in
+        """End the spans of tasks that were dropped, as far as the host's processor takes them in
         time.
         """
         waiting, self._unended = self._unended, []
