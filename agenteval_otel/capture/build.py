@@ -138,14 +138,20 @@ def build_input(
         ) from error
     cleaned = _clean_facts(facts, on_bad_fact, user_id, function) if facts else {}
     fields |= cleaned
-    is_long = type(call.answer) in (str, bytes) and len(call.answer) > CAP_CHARS
-    if is_long and type(call.answer) is str:
-        is_long = len(without_data_urls(call.answer)) > CAP_CHARS
-    if stated is None and (call.truncated or is_long):
+    if stated is None and (call.truncated or _is_long(call.answer)):
         fields["metadata"] = {**cleaned.get("metadata", {}), SNAPSHOT: TRUNCATED}
     elif not cleaned and all(fields[name] is None for name in _NESTED):
         return construct(EvaluationInput, fields)  # our own readers clean what they give
     return _validated(fields, on_bad_fact)
+
+
+def _is_long(answer: object) -> bool:
+    """Tell whether an answer in text or bytes is cut. What a text has of files does not count."""
+    if type(answer) is bytes:
+        return len(answer) > CAP_CHARS
+    if type(answer) is not str or len(answer) <= CAP_CHARS:
+        return False
+    return len(without_data_urls(answer)) > CAP_CHARS
 
 
 def _stated_response(value: object, handler: Handler, on_bad_fact: BadFact) -> Reading | None:

@@ -47,7 +47,8 @@ class CapturedCall:
         arguments: All of them, for a ``capture=`` function.
         conversation: Its id among the arguments.
         others: System text and history among the arguments, by their kind.
-        original: The host's own answer, or its chunks by place; only for ``capture=``.
+        original: The host's own answer; only for ``capture=``.
+        original_chunks: The host's own chunks by place; only for ``capture=``.
         size_bytes: What was taken. Texts that are taken as they are count when the call is submitted.
         left_out: How many parts were not taken.
         span_context: Of its own span, or of the one that it ran in.
@@ -66,9 +67,10 @@ class CapturedCall:
     arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None
     conversation: str | None = None
     others: dict[str, Any] | None = None
-    answer: Any = None
+    answer: object = None
     chunks: list[Any] | None = None
-    original: Any = None
+    original: object = None
+    original_chunks: dict[int, object] | None = None
     size_bytes = 0
     truncated = False
     left_out = 0
@@ -102,18 +104,17 @@ class CapturedCall:
         self.size_bytes += taken.size_bytes
         return taken.value
 
-    def keep_answer(self, answer: Any) -> None:
+    def keep_answer(self, answer: object) -> None:
         """Take an answer that is no exact `str`."""
         self.answer = self._take_part(answer)
         if self.arguments is not None:
-            is_plain = type(answer) in (list, dict) and len(answer) <= _MOST_COPIED
-            self.original = answer.copy() if is_plain else answer
+            self.original = _copied(answer)
 
     def keep_chunk(self, chunk: object, chunks: list[Any]) -> int:
         """Add a chunk that is no exact `str`. Return what it takes of `STREAM_CHARS`."""
         if self.arguments is not None:
-            self.original = self.original or {}
-            self.original[len(chunks)] = chunk
+            self.original_chunks = self.original_chunks or {}
+            self.original_chunks[len(chunks)] = chunk
         before = self.size_bytes
         value = self._take_part(chunk)
         chunks.append(value)
@@ -144,14 +145,17 @@ class CapturedCall:
         """Return the answer or the chunks for ``capture=``: the host's own objects."""
         if self.chunks is None:
             return self.answer if self.original is None else self.original
-        own = self.original or {}
+        own = self.original_chunks or {}
         return [own.get(index, chunk) for index, chunk in enumerate(self.chunks)]
 
     def release(self) -> None:
         """Forget what the host's code made: a judge may take its time."""
-        self.prompt = self.arguments = self.answer = self.chunks = self.facts = self.others = (
-            self.original
-        ) = None
+        self.prompt = self.answer = self.original = None
+        self.arguments = None
+        self.chunks = None
+        self.original_chunks = None
+        self.facts = None
+        self.others = None
 
     def _take_part(self, value: object) -> Any:
         taken = take(value)
@@ -159,6 +163,13 @@ class CapturedCall:
         self.truncated = self.truncated or taken.truncated
         self.left_out += taken.left_out
         return taken.value
+
+
+def _copied(answer: object) -> object:
+    """Return a copy of a list or a dict of moderate size, and anything else as it is."""
+    if (type(answer) is list or type(answer) is dict) and len(answer) <= _MOST_COPIED:
+        return answer.copy()
+    return answer
 
 
 def new_call_id() -> str:
