@@ -185,8 +185,11 @@ def _report(loaded: Loaded, monitoring: str) -> Iterator[str]:
     warnings = [*loaded.warnings, *_warnings(loaded, pipeline), *_missing_keys(loaded)]
     warnings += warnings_of(checked_plan(loaded, pipeline))
     warnings += map(str, former_uses(Path(monitoring)))
+    capabilities = [part.name for part in pipeline.capabilities]
+    built_in = len(capabilities) - len(settings.capabilities)
     for title, lines in (
         ("Plugins:", settings.plugins),
+        ("Capabilities besides the built-in ones:", capabilities[built_in:]),
         ("Overrides in force:", overrides),
         ("Warnings:", warnings),
     ):

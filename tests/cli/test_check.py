@@ -82,6 +82,14 @@ def test_the_report_has_the_product_of_the_dimensions(cli: CommandLine) -> None:
     assert line.format(150, 151) + "3,020; 2,000 are kept, the rest counts under _other\n" in out
 
 
+def test_the_report_names_the_capabilities_of_the_settings(cli: CommandLine) -> None:
+    """Those alone that the file names: the built-in ones are there always."""
+    named = "capabilities: ['tests.engine.test_capability:Reader']\n"
+    out = cli("check", cli.settings(f"evaluators: [ResponseHealth]\n{named}"))
+    assert "Capabilities besides the built-in ones:\n  reader\n" in out
+    assert "Capabilities" not in cli("check", cli.settings("evaluators: [ResponseHealth]\n"))
+
+
 def test_the_report_says_what_of_a_running_process_was_understood(
     cli: CommandLine, tmp_path: Path
 ) -> None:
