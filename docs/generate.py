@@ -26,8 +26,8 @@ from agenteval_otel.config import AgentSettings, Criterion, Settings
 from agenteval_otel.config.schema import json_schema, summary_of, writable_fields, writable_types
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.engine.aggregation import Aggregation
-from agenteval_otel.engine.pipeline import Dispatcher
 from agenteval_otel.engine.load_shedding import LoadSheddingSettings
+from agenteval_otel.engine.pipeline import Dispatcher
 from agenteval_otel.evaluators import Evaluator, LLMJudge, RuleCheck
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES
 from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names, rubric_fields, scales_of
