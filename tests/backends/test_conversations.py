@@ -15,6 +15,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from agenteval_otel import EvaluationInput, monitor
+from agenteval_otel.capture.assembly.conversations import ConversationSettings
+from agenteval_otel.engine.capabilities.conversations import Conversations
 from agenteval_otel.evaluators import Repetition, ToolLoops
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
@@ -84,6 +86,7 @@ def test_the_decorators_conversation_is_scored_in_jaeger(
         sampler=RatioSampler(),
         evaluators=(Repetition(), ToolLoops(evaluates="conversation")),
         storage=(storage,),
+        capabilities=(Conversations.made_by(ConversationSettings()),),
     )
 
     @monitor(
