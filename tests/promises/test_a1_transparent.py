@@ -64,7 +64,7 @@ LATE = {
     "Providers.takes_late_spans",
     "MemoryPart.reserve",
     "live.score_attributes",
-    "live.end_agent_span",
+    "parts.end_agent_span",
 }
 AGENT_SPAN = {
     "trace.randomness_of",
