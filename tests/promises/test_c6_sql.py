@@ -64,7 +64,7 @@ ONE_AT_A_TIME = """
         try:
             fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print("overlap", os.getpid(), flush=True)
+            os.write(1, b"overlap %d\\n" % os.getpid())
         try:
             return tried(self, items)
         finally:
@@ -79,7 +79,7 @@ ONE_AT_A_TIME = """
                                             return_exceptions=True)
             saved += sum(outcome is None for outcome in outcomes)
         await storage.close()
-        print("saved", saved, flush=True)
+        os.write(1, b"saved %d\\n" % saved)  # in one piece: four processes write there
 
     children = []
     for _ in range(4):
