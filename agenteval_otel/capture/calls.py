@@ -35,7 +35,7 @@ host's.
 
 
 class CapturedCall:
-    """One call of a monitored handler; filled in on the caller's thread as the call proceeds.
+    """One call of a monitored handler. The caller's thread fills it in as the call proceeds.
 
     What most calls never set are defaults of the class: a call costs what it sets, and no more.
 

@@ -42,8 +42,7 @@ _REPLIES: Final = frozenset({"malformed_answer", "refusal"})
 
 
 class Evaluation(UnderWay):
-    """The evaluation of one task, from its input to what is emitted and stored; on the background
-    thread.
+    """The evaluation of one task, from its input to what is emitted and stored. Background thread.
 
     A thread that is held up is replaced, and may come back at any moment. So a thread that emits or
     saves takes the right to do so first, and only one can have it. Before another thread takes an

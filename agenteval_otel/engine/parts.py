@@ -24,7 +24,7 @@ _LOOK_AGAIN_S = 0.002
 
 
 class EngineParts:
-    """What all evaluations of one engine share; on the background thread.
+    """What all evaluations of one engine share. Background thread.
 
     Attributes:
         broken: Counts and logs what breaks, by the part's name.
