@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ AXE = {
     "files": {"axe.min.js": "axe.js"},
     "integrity": "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
 }
+Serve = Callable[..., str]
 PAGES = (
     "/",
     "/criterion?name=helpfulness",
@@ -72,8 +74,19 @@ def axe() -> str:
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Any]:
-    """A page of a context of its own; what its scripts or its policy complain about fails the test."""
+def serve() -> Iterator[Callable[..., str]]:
+    """Serve pages until the test is over, and return their address with its token."""
+    with ExitStack() as servers:
+        yield lambda *arguments: servers.enter_context(served(*arguments))
+
+
+@pytest.fixture
+def visit(browser: Any, serve: object) -> Iterator[Any]:
+    """A page of a context of its own; what its scripts or its policy complain about fails the test.
+
+    It needs `serve` so that a page is closed before its server ends: an open page asks for what is
+    new, and complains where nothing answers.
+    """
     complaints: list[str] = []
     contexts: list[Any] = []
 
@@ -101,57 +114,62 @@ def visit(browser: Any) -> Iterator[Any]:
     assert complaints == []
 
 
-def test_every_page_is_whole_in_both_themes(visit: Any, axe: str, tmp_path: Path) -> None:
+def test_every_page_is_whole_in_both_themes(
+    serve: Serve, visit: Any, axe: str, tmp_path: Path
+) -> None:
     """At 375 and 1,600 pixels: nothing is wider than the window, charts are drawn, axe has no
     serious complaint.
     """
     store(tmp_path / "a.db", traffic())
-    with served(tmp_path / "a.db") as address:
-        base = address.split("/?")[0]
-        for width, scheme in SIZES:
-            page = visit(address, width, scheme, bypass_csp=True)
-            for path in PAGES:
-                page.goto(base + path)
-                assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-                assert (
-                    page.locator("[data-chart]").count()
-                    == page.locator("[data-chart] canvas").count()
-                ), path
-                page.evaluate(axe)
-                assert page.evaluate(_RUN_AXE) == [], f"{path} {scheme}"
-            page.goto(f"{base}/criterion?name=helpfulness")
-            page.locator("a[href^='/answer/']").first.click()
-            page.wait_for_selector("text=How do I return order")
+    address = serve(tmp_path / "a.db")
+    base = address.split("/?")[0]
+    for width, scheme in SIZES:
+        page = visit(address, width, scheme, bypass_csp=True)
+        for path in PAGES:
+            page.goto(base + path)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            assert (
+                page.locator("[data-chart]").count() == page.locator("[data-chart] canvas").count()
+            ), path
             page.evaluate(axe)
-            assert page.evaluate(_RUN_AXE) == []
+            assert page.evaluate(_RUN_AXE) == [], f"{path} {scheme}"
+        page.goto(f"{base}/criterion?name=helpfulness")
+        page.locator("a[href^='/answer/']").first.click()
+        page.wait_for_selector("text=How do I return order")
+        page.evaluate(axe)
+        assert page.evaluate(_RUN_AXE) == []
 
 
-def test_a_step_that_is_not_over_is_dashed_and_says_so(visit: Any, tmp_path: Path) -> None:
+def test_a_step_that_is_not_over_is_dashed_and_says_so(
+    serve: Serve, visit: Any, tmp_path: Path
+) -> None:
     """The line to it is dashed, its point is hollow, and the legend names its value where the pointer
     is on it. The line before it ends.
     """
     store(tmp_path / "a.db", [*traffic(), answer(score(), number=300)])  # the last one is of now
-    with served(tmp_path / "a.db") as address:
-        page = visit(address)
-        page.goto(f"{address.split('/?')[0]}/criterion?name=helpfulness")
-        series, line, filling = page.evaluate("""() => {
-            const chart = charts.get(document.querySelector(".chart.line"));
-            const dashed = chart.series.findIndex((item) => item.label === "still filling");
-            return [chart.series[dashed].dash, chart.data[1].at(-1), chart.data[dashed].at(-1)];
-        }""")
-        assert series, "dashed"
-        assert line is None
-        assert filling is not None
-        plot = page.locator(".chart.line .u-over")
-        box = plot.bounding_box()
-        page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
-        legend = page.locator(".chart.line .u-legend")
-        assert f"still filling{100 * filling:.1f} %" in " ".join(legend.inner_text().split())
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        assert "still filling\N{EN DASH}" in " ".join(legend.inner_text().split())
+    address = serve(tmp_path / "a.db")
+    page = visit(address)
+    page.goto(f"{address.split('/?')[0]}/criterion?name=helpfulness")
+    series, line, filling = page.evaluate("""() => {
+        const chart = charts.get(document.querySelector(".chart.line"));
+        const dashed = chart.series.findIndex((item) => item.label === "still filling");
+        return [chart.series[dashed].dash, chart.data[1].at(-1), chart.data[dashed].at(-1)];
+    }""")
+    assert series, "dashed"
+    assert line is None
+    assert filling is not None
+    plot = page.locator(".chart.line .u-over")
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
+    legend = page.locator(".chart.line .u-legend")
+    assert f"still filling{100 * filling:.1f} %" in " ".join(legend.inner_text().split())
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert "still filling\N{EN DASH}" in " ".join(legend.inner_text().split())
 
 
-def test_runs_are_looked_at_side_by_side(visit: Any, axe: str, tmp_path: Path) -> None:
+def test_runs_are_looked_at_side_by_side(
+    serve: Serve, visit: Any, axe: str, tmp_path: Path
+) -> None:
     """Two files open their comparison, whole at both sizes; an answer is one click away, also of
     pass rates.
     """
@@ -159,41 +177,40 @@ def test_runs_are_looked_at_side_by_side(visit: Any, axe: str, tmp_path: Path) -
         write_run(tmp_path / "main.jsonl"),
         write_run(tmp_path / "branch.jsonl", rate=0.7, version="2"),
     ]
-    with served(*files) as address:
-        for width, scheme in SIZES:
-            page = visit(address, width, scheme, bypass_csp=True)
-            page.wait_for_selector("text=branch.jsonl beside main.jsonl")
-            page.wait_for_selector("text=▼ worse")
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-            page.evaluate(axe)
-            assert page.evaluate(_RUN_AXE) == []
-            page.select_option("select[name=figure]", "pass_rate")
-            with page.expect_navigation():
-                page.click("button:has-text('Compare')")
-            page.wait_for_selector("text=Pass rates, weighted", state="attached")
-            page.locator("a[href^='/answer/']").first.click()
-            page.wait_for_selector("text=Question")
-            page.wait_for_load_state("load")  # before the server ends with the block
+    address = serve(*files)
+    for width, scheme in SIZES:
+        page = visit(address, width, scheme, bypass_csp=True)
+        page.wait_for_selector("text=branch.jsonl beside main.jsonl")
+        page.wait_for_selector("text=▼ worse")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.evaluate(axe)
+        assert page.evaluate(_RUN_AXE) == []
+        page.select_option("select[name=figure]", "pass_rate")
+        with page.expect_navigation():
+            page.click("button:has-text('Compare')")
+        page.wait_for_selector("text=Pass rates, weighted", state="attached")
+        page.locator("a[href^='/answer/']").first.click()
+        page.wait_for_selector("text=Question")
 
 
-def test_fifty_answers_are_labelled_with_keys(visit: Any, tmp_path: Path) -> None:
+def test_fifty_answers_are_labelled_with_keys(serve: Serve, visit: Any, tmp_path: Path) -> None:
     """p, f and s, a comment after c; the labels are in the database, and the page shows the
     agreement.
     """
     target = store(tmp_path / "a.db", traffic(60))
-    with served(tmp_path / "a.db") as address:
-        page = visit(address)
-        page.goto(f"{address.split('/?')[0]}/label?criterion=helpfulness")
-        page.keyboard.press("s")
-        page.wait_for_url("**skip=1")
-        page.keyboard.press("c")
-        page.keyboard.type("pf is text here")
-        page.keyboard.press("Escape")
-        for number in range(50):
-            with page.expect_navigation():
-                page.keyboard.press("f" if number % 5 == 0 else "p")
-        page.wait_for_selector("text=50 answers labelled")
-        page.wait_for_selector("text=evaluators agree with")
+    address = serve(tmp_path / "a.db")
+    page = visit(address)
+    page.goto(f"{address.split('/?')[0]}/label?criterion=helpfulness")
+    page.keyboard.press("s")
+    page.wait_for_url("**skip=1")
+    page.keyboard.press("c")
+    page.keyboard.type("pf is text here")
+    page.keyboard.press("Escape")
+    for number in range(50):
+        with page.expect_navigation():
+            page.keyboard.press("f" if number % 5 == 0 else "p")
+    page.wait_for_selector("text=50 answers labelled")
+    page.wait_for_selector("text=evaluators agree with")
     columns = ResultColumns(target)
     columns.refresh()
     labels = Labels(target, columns).all()
@@ -202,42 +219,42 @@ def test_fifty_answers_are_labelled_with_keys(visit: Any, tmp_path: Path) -> Non
     assert all(label.others for label in labels)
 
 
-def test_new_results_appear_by_themselves(visit: Any, tmp_path: Path) -> None:
+def test_new_results_appear_by_themselves(serve: Serve, visit: Any, tmp_path: Path) -> None:
     """The overview follows what is stored while it is open, unless it is paused."""
     path = tmp_path / "a.db"
     store(path, [answer(score())])
-    with served(path) as address:
-        page = visit(address)
-        page.wait_for_selector("text=helpfulness")
-        store(path, [answer(score("new_criterion"), number=1)])
-        page.wait_for_selector("text=new_criterion")
-        page.wait_for_selector("#live canvas >> nth=1", state="attached")
-        page.check("#pause")
-        store(path, [answer(score("unseen"), number=2)])
-        page.wait_for_timeout(3_000)
-        assert page.locator("text=unseen").count() == 0
+    address = serve(path)
+    page = visit(address)
+    page.wait_for_selector("text=helpfulness")
+    store(path, [answer(score("new_criterion"), number=1)])
+    page.wait_for_selector("text=new_criterion")
+    page.wait_for_selector("#live canvas >> nth=1", state="attached")
+    page.check("#pause")
+    store(path, [answer(score("unseen"), number=2)])
+    page.wait_for_timeout(3_000)
+    assert page.locator("text=unseen").count() == 0
 
 
-def test_hostile_answers_run_nothing(visit: Any, tmp_path: Path) -> None:
+def test_hostile_answers_run_nothing(serve: Serve, visit: Any, tmp_path: Path) -> None:
     """No script of stored text runs and no request leaves, on any page."""
     text = " ".join(HOSTILE)
     store(tmp_path / "a.db", [everywhere(text), everywhere("word")])
-    with served(tmp_path / "a.db") as address:
-        base = address.split("/?")[0]
-        page = visit(address)
-        requests: list[str] = []
-        page.on("request", lambda request: requests.append(request.url))
-        page.on("dialog", lambda dialog: requests.append(f"dialog {dialog.message}"))
-        for path in ("/", "/label", "/compare", "/health", "/conversation?id=word"):
-            page.goto(base + path)
-            assert page.evaluate("window.broken") is None
-        page.goto(base)
-        page.locator("th a").first.click()
-        page.locator("a[href^='/answer/']").first.click()
-        page.wait_for_selector("text=Prompt")
+    address = serve(tmp_path / "a.db")
+    base = address.split("/?")[0]
+    page = visit(address)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("dialog", lambda dialog: requests.append(f"dialog {dialog.message}"))
+    for path in ("/", "/label", "/compare", "/health", "/conversation?id=word"):
+        page.goto(base + path)
         assert page.evaluate("window.broken") is None
-        assert page.locator(".stored script, .stored img, .stored svg, iframe, base").count() == 0
-        assert [request for request in requests if not request.startswith((base, "data:"))] == []
+    page.goto(base)
+    page.locator("th a").first.click()
+    page.locator("a[href^='/answer/']").first.click()
+    page.wait_for_selector("text=Prompt")
+    assert page.evaluate("window.broken") is None
+    assert page.locator(".stored script, .stored img, .stored svg, iframe, base").count() == 0
+    assert [request for request in requests if not request.startswith((base, "data:"))] == []
 
 
 def test_the_pictures_of_the_documents_can_be_made(browser: Any, tmp_path: Path) -> None:
@@ -257,16 +274,15 @@ def test_the_pictures_of_the_documents_can_be_made(browser: Any, tmp_path: Path)
         assert min(len(light), len(dark)) > 20_000, name
 
 
-def test_a_report_opens_from_disk(visit: Any, tmp_path: Path) -> None:
+def test_a_report_opens_from_disk(serve: Serve, visit: Any, tmp_path: Path) -> None:
     """One file draws its charts and asks for nothing else."""
     store(tmp_path / "a.db", traffic(60))
-    with served(tmp_path / "a.db") as address:
-        page = visit(address)
-        with page.expect_download() as download:
-            page.click("text=one HTML file")
-        report = tmp_path / "report.html"
-        download.value.save_as(report)
-        page.goto("about:blank")  # before the server ends, which the page would complain about
+    address = serve(tmp_path / "a.db")
+    page = visit(address)
+    with page.expect_download() as download:
+        page.click("text=one HTML file")
+    report = tmp_path / "report.html"
+    download.value.save_as(report)
     requests: list[str] = []
     page = visit("about:blank")
     page.on("request", lambda request: requests.append(request.url))
