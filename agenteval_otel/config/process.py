@@ -279,7 +279,10 @@ def _swap(pipeline: Pipeline) -> Pipeline | None:
     """Make it the process's pipeline and bind all handlers that follow it, or none. Return the
     previous one.
     """
-    before = set_current_pipeline(pipeline)
+    before = current_pipeline()
+    if before is not None:
+        pipeline.deliver_for(before)
+    set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
     try:
         for handler in handlers:

@@ -174,6 +174,23 @@ class Origin:
         """Take the outcome of the task, exactly once. Any thread. Must not block."""
 
 
+class Follower:
+    """Hears how tasks go on, beside their origins, as a journal does that keeps what is not delivered.
+    Must not block.
+    """
+
+    def opened(self) -> None:
+        """Know that one more task is about to be submitted. The thread that submits."""
+
+    def settle(self, outcome: str) -> None:
+        """Take the outcome of a task. Any thread."""
+
+    def delivered(self) -> None:
+        """Know that what a settled task gave is exported and stored: once for each, and never for one
+        that was dropped at the end. The thread that calls `Pipeline.export`.
+        """
+
+
 class Task:
     """What the engine works on.
 
@@ -206,7 +223,7 @@ class Task:
         span: Its own agent span, while that is open; see `HandlerCall` for what belongs to it.
         stays: It is evaluated here, and was not taken over; None while no capability has heard of it.
         under_way: What is done with it at the moment.
-        on_settled: Hears the outcome too, as a journal does. Any thread.
+        follower: Hears the outcome too, and when its results are delivered.
         response_form: How its answer is judged.
         capture_reason: Why its answer is not understood.
     """
@@ -239,7 +256,7 @@ class Task:
     pid = 0
     stays: bool | None = None
     under_way: UnderWay | None = None
-    on_settled: Callable[[str], object] | None = None
+    follower: Follower | None = None
     response_form: ResponseForm | None = None
     capture_reason: CaptureReason | None = None
 
@@ -310,8 +327,8 @@ class Task:
 
     def finish(self, outcome: str) -> None:
         """Have the outcome counted. For the one alone that has taken the end."""
-        if self.on_settled is not None:
-            self.on_settled(outcome)
+        if self.follower is not None:
+            self.follower.settle(outcome)
         self.origin.settle(self, outcome)
 
     def take_span(self) -> Span | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from sys import getsizeof
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -28,7 +28,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline, follow
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.pipeline.exit import watch_exit
-from agenteval_otel.engine.task import HandlerCall, Task
+from agenteval_otel.engine.task import Follower, HandlerCall, Task
 from agenteval_otel.instrumentation.handler import Handler
 from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.runtime.fork import reset_in_child
@@ -65,12 +65,6 @@ _TICK_S: Final = 0.05, 0.5
 _SHUTDOWN_S: Final = 1.0
 
 
-class Receipt(Protocol):
-    """Follows the answers of a trace until they are settled."""
-
-    def open_task(self, task: Task) -> None: ...
-
-
 class SpanEvaluation:
     """Evaluates the answers of assembled traces; each counts as one call of its agent. For one
     thread, raises nothing.
@@ -98,17 +92,19 @@ class SpanEvaluation:
         self._forgotten = 0
 
     def evaluate(
-        self, traces: Sequence[AssembledTrace], receipts: Sequence[Receipt | None] = ()
+        self, traces: Sequence[AssembledTrace], followers: Sequence[Follower | None] = ()
     ) -> None:
-        """Submit the answers of the traces, each with its receipt if there are any. All traces are
+        """Submit the answers of the traces, each with its follower if there are any. All traces are
         read first, which takes less time than both steps for each.
         """
         spans = [without_evaluations(trace.spans) for trace in traces]
         readings = read_traces(spans, nested_agents=self._nested)
-        receipts = receipts or [None] * len(traces)
-        for trace, others, reading, receipt in zip(traces, spans, readings, receipts, strict=True):
+        followers = followers or [None] * len(traces)
+        for trace, others, reading, follower in zip(
+            traces, spans, readings, followers, strict=True
+        ):
             self._count(reading, len(trace.spans) - len(others), len(others))
-            self._submit(trace, reading, receipt)
+            self._submit(trace, reading, follower)
 
     def is_mark(self, value: str, trace_id: int) -> bool:
         """Tell whether a process with our key marked the trace as an evaluation."""
@@ -116,7 +112,7 @@ class SpanEvaluation:
         return pipeline.sampled.key.is_mark(value, trace_id)
 
     def _submit(
-        self, trace: AssembledTrace, reading: TraceReading, receipt: Receipt | None
+        self, trace: AssembledTrace, reading: TraceReading, follower: Follower | None
     ) -> None:
         pipeline = self._pipeline or default_pipeline()
         monitored = below(trace.spans, _monitored(trace.spans))
@@ -125,11 +121,11 @@ class SpanEvaluation:
         for mapped in reading.answers:
             try:
                 is_monitored = mapped.span.span_id in monitored
-                self._take(mapped, receipt, is_monitored=is_monitored)
+                self._take(mapped, follower, is_monitored=is_monitored)
             except Exception as error:
                 pipeline.broken("spans", error)
 
-    def evaluate_forwarded(self, answer: ForwardedAnswer, receipt: Receipt | None = None) -> None:
+    def evaluate_forwarded(self, answer: ForwardedAnswer, follower: Follower | None = None) -> None:
         """Evaluate an answer that an application's `@monitor` sent, by that one's sampling
         decision.
         """
@@ -165,7 +161,7 @@ class SpanEvaluation:
             pipeline.accounting.fail("spans:unreadable")
             log.warning("answer_unreadable", part="sidecar", error_type=type(error).__name__)
             return
-        _submit(pipeline, task, _TASK_BYTES + kept_bytes(task.input), receipt)
+        _submit(pipeline, task, _TASK_BYTES + kept_bytes(task.input), follower)
 
     def _count(self, reading: TraceReading, ours: int, others: int) -> None:
         count = (self._pipeline or default_pipeline()).accounting.count_spans
@@ -216,7 +212,7 @@ class SpanEvaluation:
     def _take(
         self,
         mapped: Mapped,
-        receipt: Receipt | None,
+        follower: Follower | None,
         *,
         is_monitored: bool,
     ) -> None:
@@ -269,7 +265,7 @@ class SpanEvaluation:
         if kept is not None and task.decision is not None and not task.decision.sampled:
             kept.keep(task, size_bytes)
         else:
-            _submit(pipeline, task, size_bytes, receipt)
+            _submit(pipeline, task, size_bytes, follower)
 
 
 def _known(
@@ -286,9 +282,10 @@ def _known(
     return known
 
 
-def _submit(pipeline: Pipeline, task: Task, size_bytes: int, receipt: Receipt | None) -> None:
-    if receipt is not None:
-        receipt.open_task(task)
+def _submit(pipeline: Pipeline, task: Task, size_bytes: int, follower: Follower | None) -> None:
+    if follower is not None:
+        task.follower = follower
+        follower.opened()
     pipeline.submit(task, size_bytes)
 
 

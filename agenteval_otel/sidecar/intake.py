@@ -742,13 +742,12 @@ class Intake:
         if journal is None:
             return
         with self._lock:
-            evaluated = self._receipts.evaluated()
-        is_exported = not evaluated or export_results(timeout_s)
-        if not is_exported:
+            needs_export = self._receipts.look()
+        if needs_export and not export_results(timeout_s):
             self._export_after = time.monotonic() + _CHECKPOINT_S
-            evaluated = []
         with self._lock:
-            done = self._receipts.exported(evaluated, self._suspects)
+            self._receipts.look()
+            done = self._receipts.done(self._suspects)
             needed_from = self._needed_from(journal, done) if drops else 0
             if journal.finish({_key(key): newest for key, newest in done.items()}, needed_from):
                 self._receipts.forget(done)

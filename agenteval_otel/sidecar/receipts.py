@@ -6,27 +6,24 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
-from agenteval_otel.engine.task import Task
+from agenteval_otel.engine.task import Follower
 from agenteval_otel.semconv import DROPPED_SHUTDOWN
 
 _NOTHING_NEEDED: Final = 1 << 63
 
 
-class Receipt:
+class Receipt(Follower):
     """The answers of one trace, or of one request of `@monitor`, on their way through the pipeline.
 
-    The thread that submits opens tasks, any thread settles them.
+    One thread submits its tasks; any thread settles and delivers them.
 
     Attributes:
         key: The trace, or the negative number of the request.
         first: The number of the first request that it needs.
         newest: The number of the newest one.
         is_evaluated: Every task is settled.
+        is_exported: What every task gave is delivered.
     """
-
-    __slots__ = (
-        "_all", "_opened", "_settled", "first", "is_evaluated", "is_exported", "is_submitted", "key", "newest",
-    )  # fmt: skip
 
     def __init__(self, key: int, first: int, newest: int, receipts: Receipts) -> None:
         self.key = key
@@ -34,44 +31,57 @@ class Receipt:
         self.newest = newest
         self.is_submitted = False
         self.is_evaluated = False
-        self.is_exported = False
         self._all = receipts
         self._opened = 0
         self._settled = 0
+        self._delivered = 0
 
     def __repr__(self) -> str:
         return f"<Receipt {self.key:x} {self._settled}/{self._opened}>"
 
-    def open_task(self, task: Task) -> None:
-        """Follow a task that is submitted next."""
+    def opened(self) -> None:
+        """Wait for one more task."""
         self._opened += 1
         self._all.opened += 1
-        task.on_settled = self.settle
 
     def settle(self, outcome: str) -> None:
-        """Note the outcome of a task. Never blocks."""
+        """Note the outcome of a task."""
         self._all.reports.append((self, outcome))
 
-    def count(self, outcome: str) -> None:
+    def delivered(self) -> None:
+        """Note that a settled task is exported and stored."""
+        self._all.deliveries.append(self)
+
+    def count_outcome(self, outcome: str) -> None:
         """Count a settled task. One that was dropped at the end is left to the next process."""
         if outcome != DROPPED_SHUTDOWN:
             self._settled += 1
+
+    def count_delivery(self) -> None:
+        """Count a delivered task."""
+        self._delivered += 1
 
     def has_all(self) -> bool:
         """Tell whether every task was submitted and is settled."""
         return self.is_submitted and self._settled >= self._opened
 
+    @property
+    def is_exported(self) -> bool:
+        return self.is_evaluated and self._delivered >= self._opened
+
 
 class Receipts:
-    """The receipts that are not noted yet. Not thread-safe, but for `Receipt.settle`.
+    """The receipts that are not noted yet. Not thread-safe, but for what a `Follower` has.
 
     Attributes:
         reports: Outcomes of tasks that were settled and not looked at yet.
+        deliveries: The receipt of each task that was delivered and not looked at yet.
         opened: How many tasks were submitted.
     """
 
     def __init__(self) -> None:
         self.reports: deque[tuple[Receipt, str]] = deque()
+        self.deliveries: deque[Receipt] = deque()
         self.opened = 0
         self._counted = 0
         self._open: dict[int, deque[Receipt]] = {}  # by key, in the order of their requests
@@ -97,33 +107,40 @@ class Receipts:
             self._look_at(receipt)
 
     def has_news(self) -> bool:
-        """Tell whether something was evaluated and is not exported yet."""
-        return bool(self.reports) or any(not receipt.is_exported for receipt in self._evaluated)
+        """Tell whether something was settled or delivered and is not looked at, or is evaluated and
+        not exported yet.
+        """
+        return bool(self.reports or self.deliveries) or self._needs_export()
 
-    def evaluated(self) -> list[Receipt]:
-        """Return the receipts whose tasks are all settled and that are not noted yet."""
+    def look(self) -> bool:
+        """Count what was settled and delivered, and return whether something is evaluated and not
+        exported yet.
+        """
         while self.reports:
             receipt, outcome = self.reports.popleft()
-            receipt.count(outcome)
+            receipt.count_outcome(outcome)
             self._counted += 1
             self._look_at(receipt)
-        return list(self._evaluated)
+        while self.deliveries:
+            self.deliveries.popleft().count_delivery()
+        return self._needs_export()
 
-    def exported(self, receipts: Iterable[Receipt], held_back: Collection[int]) -> dict[int, int]:
-        """Note that these receipts are exported. Return what is done, each up to a request's
-        number.
+    def _needs_export(self) -> bool:
+        return any(not receipt.is_exported for receipt in self._evaluated)
+
+    def done(self, held_back: Collection[int]) -> dict[int, int]:
+        """Return what is exported and can be noted as done, each up to a request's number.
 
         What is done of a trace is everything up to a request. So a receipt waits for the earlier ones
         of its trace, and for those traces that are `held_back`.
         """
         done: dict[int, int] = {}
-        for receipt in receipts:
-            receipt.is_exported = True
-        for receipt in receipts:
-            for earlier in self._open.get(receipt.key, ()) if receipt.key not in held_back else ():
+        keys = {receipt.key for receipt in self._evaluated if receipt.is_exported}
+        for key in keys.difference(held_back):
+            for earlier in self._open[key]:
                 if not earlier.is_exported:
                     break
-                done[receipt.key] = earlier.newest
+                done[key] = earlier.newest
         return done
 
     def forget(self, done: Iterable[int]) -> None:

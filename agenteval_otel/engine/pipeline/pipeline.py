@@ -50,7 +50,7 @@ from agenteval_otel.engine.pipeline.exit import (
 from agenteval_otel.engine.pipeline.pool import PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import UnsampledCalls
 from agenteval_otel.engine.sampled import SamplingRecord
-from agenteval_otel.engine.task import AnswerSampling, Origin, Queued, Task
+from agenteval_otel.engine.task import AnswerSampling, Follower, Origin, Queued, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.runtime.log import log
@@ -336,13 +336,26 @@ class Pipeline:
         on waiting.
         """
         deadline = time.monotonic() + timeout_s
+        followers = self.answers.followers.take()
         exported = self._flush_emitters(deadline, with_metrics=with_metrics)
         called = self.capabilities.flush(deadline)
         # Behind the emitters: a receiver of scores may have to know their spans first.
         saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()))
         # A save that failed since the flush before, whichever provider it was.
         unsaved, self._unsaved = self._unsaved, 0
-        return exported and called and saved and not unsaved
+        is_delivered = exported and called and saved and not unsaved
+        if is_delivered:
+            for follower in followers:
+                follower.delivered()
+        else:
+            self.answers.followers.put_back(followers)
+        return is_delivered
+
+    def deliver_for(self, before: Pipeline) -> None:
+        """Tell the followers of another pipeline too when their results are delivered. It is called
+        before this one takes that one's place.
+        """
+        self.answers.followers = before.answers.followers
 
     def retire(self) -> None:
         """Let another pipeline take over. What was taken is still delivered, then no thread is
@@ -525,14 +538,41 @@ def _midway(deadline: float) -> float:
     return (time.monotonic() + deadline) / 2
 
 
+class Followers:
+    """The followers of tasks that are settled and not delivered yet, one for each task. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[Follower] = []
+
+    def add(self, follower: Follower) -> None:
+        """Keep it until the next export."""
+        with self._lock:
+            self._waiting.append(follower)
+
+    def take(self) -> list[Follower]:
+        """Return all of them, for the one export that begins now."""
+        with self._lock:
+            taken, self._waiting = self._waiting, []
+            return taken
+
+    def put_back(self, followers: list[Follower]) -> None:
+        """Keep these for the next export, as this one failed."""
+        with self._lock:
+            self._waiting = followers + self._waiting
+
+
 class _Answers(Origin):
-    """Counts the outcomes of answers, by agent and service."""
+    """Counts the outcomes of answers, by agent and service, and keeps who waits for their delivery."""
 
     def __init__(self, accounting: Accounting) -> None:
         self._accounting = accounting
+        self.followers = Followers()
 
     def settle(self, task: Task, outcome: str) -> None:
         """Count the outcome, with how the answer was judged or why it was not understood."""
+        if task.follower is not None and outcome != DROPPED_SHUTDOWN:
+            self.followers.add(task.follower)
         detail: str | None = None
         if outcome == EVALUATED:
             detail = task.response_form

@@ -1,0 +1,113 @@
+"""The follower of a task hears its outcome, and later that its results are exported and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from agenteval_otel import configure
+from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.engine.task import Follower, Task
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.testing import RecordedTelemetry
+from tests.pipelines import pipeline_with
+
+
+class Noting(Follower):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def settle(self, outcome: str) -> None:
+        self.notes.append(outcome)
+
+    def delivered(self) -> None:
+        self.notes.append("delivered")
+
+
+class FailingAtFirst:
+    """A store that is away for its first result."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def save_result(self, result: AggregatedEvaluationResult) -> None:
+        self.calls += 1
+        if self.calls == 1:
+            raise OSError("away")
+
+    async def close(self) -> None:
+        return None
+
+
+Submit = Callable[[Pipeline], Noting]
+
+
+@pytest.fixture
+def submit() -> Submit:
+    def submit_(pipeline: Pipeline) -> Noting:
+        task = Task(pipeline.handler("shop"), "shop", pipeline.answers)
+        task.input = EvaluationInput(prompt="When?", response="On Tuesday.", agent="shop")
+        follower = task.follower = Noting()
+        pipeline.submit(task, 100)
+        return follower
+
+    return submit_
+
+
+def test_it_is_told_once_and_after_the_outcome(
+    telemetry: RecordedTelemetry, submit: Submit
+) -> None:
+    pipeline = pipeline_with(
+        sampler=RatioSampler(),
+        evaluators=(ResponseHealth(),),
+        storage=(telemetry.storage(),),
+        dispatcher=InlineDispatcher(),
+    )
+    follower = submit(pipeline)
+    assert follower.notes == ["evaluated"]
+    assert pipeline.export(5.0)
+    assert pipeline.export(5.0)
+    assert follower.notes == ["evaluated", "delivered"]
+    assert pipeline.shutdown(5.0)
+
+
+def test_an_export_that_fails_keeps_it_waiting(submit: Submit) -> None:
+    pipeline = pipeline_with(
+        sampler=RatioSampler(),
+        evaluators=(ResponseHealth(),),
+        storage=(FailingAtFirst(),),
+        dispatcher=InlineDispatcher(),
+    )
+    first = submit(pipeline)
+    assert not pipeline.export(5.0)
+    assert first.notes == ["evaluated"]
+    second = submit(pipeline)
+    assert pipeline.export(5.0)
+    assert first.notes == second.notes == ["evaluated", "delivered"]
+    assert pipeline.shutdown(5.0)
+
+
+def test_the_next_pipeline_delivers_for_the_one_before(submit: Submit) -> None:
+    configure(evaluators=[ResponseHealth()])
+    follower = submit(default_pipeline())
+    assert default_pipeline().dispatcher.flush(5.0)
+    configure(evaluators=[ResponseHealth()], sampler=RatioSampler(ratio=0.5))
+    assert default_pipeline().export(5.0)
+    assert follower.notes == ["evaluated", "delivered"]
+
+
+def test_what_is_dropped_at_the_end_is_never_delivered() -> None:
+    pipeline = pipeline_with(
+        sampler=RatioSampler(), evaluators=(ResponseHealth(),), dispatcher=InlineDispatcher()
+    )
+    task = Task(pipeline.handler("shop"), "shop", pipeline.answers)
+    follower = task.follower = Noting()
+    assert task.take_end()
+    task.finish("dropped_shutdown")
+    pipeline.export(5.0)
+    assert follower.notes == ["dropped_shutdown"]
+    assert pipeline.shutdown(5.0)
