@@ -15,13 +15,17 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from pydantic import Field
 
 from agenteval_otel import annotate, monitor
+from agenteval_otel.engine.capabilities.forwarding import Forwarding
+from agenteval_otel.engine.capability import Capability, Host
 from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
+from agenteval_otel.engine.task import Task
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.redaction import Redactor
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.semconv import CONVERSATION_ID
 from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.telemetry.forward import EventStream, SidecarAddress
 from agenteval_otel.testing import RecordedTelemetry
 from tests.pipeline.support import eventually
 from tests.promises.bench import pipeline_of
@@ -269,6 +273,73 @@ def receiver_conversations(receiver: Receiver) -> list[str]:
         for attribute in event.attributes
         if attribute.key == CONVERSATION_ID
     ]
+
+
+class Hearing(Capability):
+    """Notes each answer of which it hears."""
+
+    def __init__(self, host: Host) -> None:
+        self.heard: list[str] = []
+
+    def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
+        self.heard.append(evaluation_input.response_text)
+        return True
+
+
+def test_held_in_capture(telemetry: RecordedTelemetry, gate: Gate, promise: Recorder) -> None:
+    """The answer failed, and no capability hears of it from the thread that comes back with it."""
+    pipeline = pipeline_of(
+        Func.of(is_right),
+        storage=(telemetry.storage(),),
+        capabilities=(Hearing,),
+        dispatcher=PoolDispatcher(stall_s=STALL_S),
+    )
+
+    def captured(arguments: object, answer: str) -> dict[str, str]:
+        if answer == HELD:
+            gate.hold()
+        return {"tenant": "north"}
+
+    @monitor(pipeline=pipeline, agent="held", capture=captured)
+    def answer(text: str) -> str:
+        return text
+
+    answer(HELD)
+    assert gate.reached.wait(10)
+    answer("behind")
+    assert pipeline.dispatcher.flush(10)
+    assert outcomes_of(pipeline) == {"evaluated": 1, "pipeline_failed": 1}
+    gate.open()
+    hearing = pipeline.capabilities.of(Hearing)
+    assert hearing is not None
+    assert hearing.heard == ["behind"]
+    assert outcomes_of(pipeline) == {"evaluated": 1, "pipeline_failed": 1}
+    pipeline.shutdown(5.0)
+    promise("C1", figure="held in capture: 1 pipeline_failed, and no capability hears of it")
+
+
+def test_held_before_it_is_sent_to_a_sidecar(
+    receiver: Receiver, gate: Gate, promise: Recorder
+) -> None:
+    """The answer failed, and is not sent by the thread that comes back with it."""
+    # What crosses a network is redacted before, so this sidecar is not told to be local.
+    events = EventStream(SidecarAddress(receiver.endpoint, is_http=True, is_local=False))
+    pipeline = pipeline_of(
+        redactors=(HoldingRedactor(gate=gate),),
+        capabilities=(Forwarding.made_by(events),),
+        dispatcher=PoolDispatcher(stall_s=STALL_S),
+    )
+    answering(pipeline, "held")(HELD)
+    assert gate.reached.wait(10)
+    answering(pipeline, "others")("behind")
+    assert pipeline.flush(10)
+    assert outcomes_of(pipeline) == {"sent": 1, "pipeline_failed": 1}
+    gate.open()
+    assert pipeline.flush(10)
+    assert outcomes_of(pipeline) == {"sent": 1, "pipeline_failed": 1}
+    assert len(receiver.events()) == 1
+    pipeline.shutdown(5.0)
+    promise("C1", figure="held before it is sent to a sidecar: 1 pipeline_failed, not sent")
 
 
 def test_shut_down_while_held(telemetry: RecordedTelemetry, gate: Gate, promise: Recorder) -> None:
