@@ -69,6 +69,10 @@ class Noting(Capability):
         self._note("drain")
         return self.name == "second"
 
+    def flush(self, timeout_s: float) -> bool:
+        self._note("flush")
+        return True
+
     def close(self, timeout_s: float) -> bool:
         self._note("close")
         time.sleep(min(self._takes_s, timeout_s))
@@ -126,7 +130,9 @@ def test_one_that_breaks_costs_itself(made: Made, telemetry: RecordedTelemetry) 
 
 
 def test_the_end_is_in_two_phases_and_in_reverse(made: Made) -> None:
-    """All hand back what waits, and are closed in reverse order; each within half of what is left."""
+    """All hand back what waits and write it, and are closed in reverse order; each within half of what
+    is left.
+    """
     pipeline, _ = made
     notes: list[str] = []
     slow = Noting("slow", notes, takes_s=60)
@@ -136,10 +142,28 @@ def test_the_end_is_in_two_phases_and_in_reverse(made: Made) -> None:
     assert not pipeline.shutdown(1.0)
     assert time.monotonic() - began_s < 30
     names = ("first", "second", "slow")
-    assert notes == [f"{name} drain" for name in names] + [
-        f"{name} close" for name in reversed(names)
-    ]
+    drained, flushed = ([f"{name} {hook}" for name in names] for hook in ("drain", "flush"))
+    assert notes == [*drained, *flushed, *(f"{name} close" for name in reversed(names))]
     assert pipeline.accounting.failures["second"] == 1
+
+
+def test_at_the_end_they_are_written_before_telemetry_may_take_all_the_time(
+    made: Made, telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar gets its share even if the receiver of telemetry hangs, and what is lost at the last
+    moment is in the last export.
+    """
+    pipeline, handler = made
+    notes: list[str] = []
+    pipeline.capabilities.add(Noting("sidecar", notes, takes_s=60))
+    emitter = telemetry.storage().emitter
+    monkeypatch.setattr(
+        type(emitter.providers), "flush", lambda *_, **__: notes.append("telemetry") or False
+    )
+    handler("this")
+    notes.clear()
+    assert not pipeline.shutdown(1.0)
+    assert notes == ["sidecar drain", "sidecar flush", "telemetry", "sidecar close", "telemetry"]
 
 
 def test_what_they_erase_adds_up(made: Made) -> None:

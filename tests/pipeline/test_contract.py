@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel import monitor
 from agenteval_otel.engine.pipeline import (
     Dispatcher,
     InlineDispatcher,
     PoolDispatcher,
     process_each,
 )
+from agenteval_otel.evaluators import ResponseHealth
+from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import OUTCOMES
 from agenteval_otel.testing import check_component
 from tests.pipeline.support import Record
+from tests.pipelines import pipeline_with
 
 PLACE: contextvars.ContextVar[str] = contextvars.ContextVar("place", default="nowhere")
 
@@ -76,3 +80,55 @@ def test_the_callers_context_stays_the_callers(made: Dispatcher) -> None:
         PLACE.reset(token)
     assert seen == ["nowhere"]
     assert made.shutdown(10)
+
+
+class RaisingFirst(InlineDispatcher):
+    """Raises before it takes a call."""
+
+    def submit(self, queued: Any, size_bytes: int) -> bool:
+        raise RuntimeError("no thread can be started")
+
+
+class RaisingLast(InlineDispatcher):
+    """Raises when it has settled a call already."""
+
+    def submit(self, queued: Any, size_bytes: int) -> bool:
+        super().submit(queued, size_bytes)
+        raise RuntimeError("after all")
+
+
+class RaisingBetween(PoolDispatcher):
+    """Raises when it has taken a call, which another thread settles later."""
+
+    def submit(self, queued: Any, size_bytes: int) -> bool:
+        super().submit(queued, size_bytes)
+        raise RuntimeError("after it was queued")
+
+
+@pytest.mark.parametrize(
+    ("made", "outcomes"),
+    [
+        (RaisingFirst(), {"pipeline_failed": 1}),
+        (RaisingLast(), {"evaluated": 1}),
+        (RaisingBetween(linger_s=0.2), {"pipeline_failed": 1}),
+    ],
+    ids=["first", "last", "between"],
+)
+def test_a_call_is_counted_once_where_its_dispatcher_raises(
+    made: Dispatcher, outcomes: dict[str, int]
+) -> None:
+    """The caller has its answer, and the failure is counted beside the call's one outcome."""
+    pipeline = pipeline_with(
+        sampler=RatioSampler(), evaluators=(ResponseHealth(),), dispatcher=made
+    )
+
+    @monitor(pipeline=pipeline, agent="shop")
+    def answer(question: str) -> str:
+        return f"an answer to {question}"
+
+    assert answer("when") == "an answer to when"
+    assert pipeline.dispatcher.flush(10.0)
+    counted = {name: count for name, count in pipeline.accounting.outcomes().items() if count}
+    assert counted == outcomes
+    assert pipeline.accounting.failures["dispatcher"] == 1
+    assert pipeline.shutdown(10.0)
