@@ -8,6 +8,7 @@ import argparse
 import importlib
 import io
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -20,6 +21,7 @@ from agenteval_otel.runtime.version import scope_version
 __all__ = ["COMMANDS", "main", "parser_of"]
 
 _PROGRAM = "agenteval-otel"
+_OPTION = re.compile(r"(?<!\S)--?[a-z][a-z-]*")
 _ABOUT = (
     "Online evaluation of LLM agents: samples live answers, scores them in the background, emits the scores through "
     "OpenTelemetry."
@@ -139,7 +141,7 @@ def _main(arguments: Sequence[str]) -> int:
             command,
             f"unrecognized arguments: {' '.join(unknown)}",
             unknown[0],
-            command._option_string_actions,
+            _OPTION.findall(command.format_help()),
         )
     if not modules:
         parser.print_help()

@@ -28,6 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
             'needs the extra completion: pip install "agenteval-otel[completion]"'
         ) from None
     parser, commands, _ = parser_of(*COMMANDS)
+    # `argparse` has no public list of what was added, and `shtab` reads this one too.
     for action in parser._actions:
         if action.dest == "command":
             # suppressed, because the description shows the commands: shtab would leave them out

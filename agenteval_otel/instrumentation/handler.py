@@ -253,7 +253,7 @@ class Handler:
             call.keep_facts()
         span: Any = call.span or call.host_span
         call.host_span = None
-        # the public property copies them, also where there are none
+        # the public property copies them, also where there are none: 970 ns instead of 80
         if getattr(span, "_events", None):
             facts = call.facts or {}
             if facts.keys().isdisjoint(("experiment", "arm")):

@@ -604,8 +604,11 @@ def evaluation_reference() -> str:
 
 def _running_call() -> CapturedCall | None:
     """Return the innermost monitored call on this stack. In a task or thread that a handler
-    started, it is the inherited one. (A stream's context is its consumer's, where a context
-    variable would leak: its frame is looked for instead.)
+    started, it is the inherited one.
+
+    A stream runs in the context of its consumer, where a context variable would leak into what is
+    done between two chunks. Its frame is looked for instead: 3 us, and 9 us below 50 other frames,
+    which only those pay who annotate.
     """
     frame: Any = sys._getframe(2)
     while frame is not None:

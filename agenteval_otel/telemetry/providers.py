@@ -341,7 +341,11 @@ def _global_provider(signal: str) -> Any | None:
 
 
 def processors_of(provider: object) -> tuple[Any, ...] | None:
-    """Return the processors of an SDK provider of spans or logs. None if they cannot be seen."""
+    """Return the processors of an SDK provider of spans or logs. None if they cannot be seen.
+
+    The SDK shows neither them nor how full they are. A batch processor that is full drops the host's
+    own spans: where it is seen, evaluations wait instead.
+    """
     processors = _seen(provider)
     # Logfire's is outside
     return _seen(getattr(provider, "provider", None)) if processors is None else processors
