@@ -139,7 +139,7 @@ class Evaluation(UnderWay):
         # those of the off-peak window wait for it already
         is_shed = engine.shedding.skip_models and chosen.schedule == "immediate"
         self._sampling = task.sampling or engine.sampled.of(task, engine.shedding.keep)
-        is_scheduled = bool(settings.runner.off_peak) and not chosen.is_part
+        is_scheduled = bool(settings.runner.schedules) and not chosen.is_part
         return Run(
             settings.runner,
             self.input,
@@ -462,7 +462,7 @@ class Evaluation(UnderWay):
         """Build what is emitted. Blocks while redactors run."""
         emitter = self._settings.emitter
         response = self._respond(outcome)
-        if emitter is None or (self._settings.runner.off_peak and not response.results):
+        if emitter is None or (self._settings.runner.schedules and not response.results):
             return  # without results all evaluators of its kind wait
         self._emission = emitter.emission(
             response,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -18,6 +18,7 @@ from agenteval_otel.engine.objectives import Objective
 from agenteval_otel.engine.run import EvaluationRunner, own_criteria, waits
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
+from agenteval_otel.evaluators.base import SCHEDULE_SETTINGS, Schedule
 from agenteval_otel.evaluators.ground_truth import GroundTruthStore
 from agenteval_otel.evaluators.shadow import declared_criteria, harmless
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria
@@ -201,29 +202,14 @@ def resolve(
     )
 
 
-def check_off_peak(runner: EvaluationRunner, is_batch: bool | None) -> None:
-    """Refuse off-peak evaluators that would never run or are escalated. `is_batch` is None without
-    a window.
-    """
+def check_schedules(runner: EvaluationRunner, known: Collection[Schedule]) -> None:
+    """Refuse evaluators of a schedule that nothing runs. Raises `ConfigurationError`."""
     problems: list[tuple[str | None, str]] = []
-    for step in runner.steps:
-        if step.evaluator.schedule == "off_peak":
-            label = step.evaluator.label
-            judges = [judge for _, judge in judges_of(step.evaluator)]
-            if is_batch and not (judges and all(judge.takes_batches for judge in judges)):
-                wrong = f"{label} has schedule off_peak, and no judge whose provider has a batch API (anthropic)"
-                problems.append(("off_peak.batch", wrong))
-            if is_batch is None:
-                wrong = f"{label} has schedule off_peak, and nothing says when that is"
-                problems.append(
-                    (
-                        "off_peak",
-                        f"{wrong}: off_peak: {{from: '22:00', to: '06:00', timezone: UTC}}",
-                    )
-                )
-            if step.second:
-                wrong = f"{label} is escalated, which is decided when the answer comes: give it a sample_rate instead"
-                problems.append(("escalation", f"{wrong}, or schedule: immediate"))
+    for evaluator in runner.evaluators:
+        schedule = evaluator.schedule
+        if schedule not in known:
+            wrong = f"{evaluator.label} has schedule {schedule}, and nothing says when that is"
+            problems.append((schedule, f"{wrong}: {SCHEDULE_SETTINGS[schedule]}"))
     if problems:
         raise ConfigurationError.of(problems)
 

@@ -20,6 +20,7 @@ from agenteval_otel.engine.execution.jobs import CHEAP_S, INLINE_SAMPLE, Evaluat
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators.base import (
     CriterionEvaluator,
+    Evaluates,
     Evaluator,
     Schedule,
     find_criterion,
@@ -128,7 +129,11 @@ class EvaluationRunner:
         self.of_conversations = tuple(
             step for step in self.steps if step.evaluator.evaluates == "conversation"
         )
-        self.off_peak = {part.evaluates for part in self.evaluators if part.schedule == "off_peak"}
+        self.schedules: dict[Schedule, set[Evaluates]] = {}
+        """What is evaluated by those that do not run at once, by their schedule."""
+        for evaluator in self.evaluators:
+            if evaluator.schedule != "immediate":
+                self.schedules.setdefault(evaluator.schedule, set()).add(evaluator.evaluates)
         self.has_stages = any(step.second for step in self.steps)
         self.watched: dict[int, int] = {}
         """Positions of evaluators whose CPU time is measured, with the number of evaluations that still are."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cached_property
 from operator import attrgetter
 from types import CoroutineType
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -36,6 +36,10 @@ from agenteval_otel.semconv import SHADOW
 Execution = Literal["inline", "thread", "process", "async"]
 Evaluates = Literal["answer", "conversation"]
 Schedule = Literal["immediate", "off_peak"]
+SCHEDULE_SETTINGS: Final[Mapping[Schedule, str]] = {
+    "off_peak": "off_peak: {from: '22:00', to: '06:00', timezone: UTC}"
+}
+"""What has to stand in the settings so that the evaluators of a schedule are run: an example each."""
 EvaluatorKind = Literal["deterministic", "llm_judge", "embedding", "human", "application"]
 MAIN = "__main__"
 _ARGUMENTS = {"evaluate": ("evaluation_input", "criteria"), "score": ("evaluation_input",)}

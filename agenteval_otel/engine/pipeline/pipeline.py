@@ -26,7 +26,7 @@ from agenteval_otel.engine.handler import (
     HandlerSettings,
     SharedParts,
     check_escalation,
-    check_off_peak,
+    check_schedules,
     judges_of,
     resolve,
 )
@@ -229,8 +229,7 @@ class Pipeline:
         settings = resolve(
             agent, chosen, self.shared, storage=providers, capture=capture, function=function
         )
-        if settings.runner.off_peak and "off_peak" not in self.capabilities.schedules:
-            check_off_peak(settings.runner, None)
+        check_schedules(settings.runner, self.capabilities.schedules)
         if settings.runner.of_conversations and "conversation" not in self.capabilities.subjects:
             raise ConfigurationError(
                 "evaluators of conversations need a capability that puts turns together, "

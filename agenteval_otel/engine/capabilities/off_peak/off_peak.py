@@ -27,10 +27,10 @@ from agenteval_otel.engine.capabilities.off_peak.batches import (
 from agenteval_otel.engine.capabilities.off_peak.batches import SCHEMA as BATCH_SCHEMA
 from agenteval_otel.engine.capabilities.off_peak.window import OffPeakSettings
 from agenteval_otel.engine.capability import Capability, Evaluated, Host, MakeCapability
-from agenteval_otel.engine.handler import HandlerSettings, check_off_peak, judges_of
+from agenteval_otel.engine.handler import HandlerSettings, judges_of
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.engine.task import AnswerSampling, Origin, Selection, Task
-from agenteval_otel.errors import StorageError
+from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.evaluators.judges.batches import BatchAnswers
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.judge_calls import BATCH
@@ -163,9 +163,9 @@ class OffPeak(Capability):
         Raises:
             ConfigurationError: One of its off-peak evaluators could never run.
         """
-        if not settings.runner.off_peak:
+        if self.schedule not in settings.runner.schedules:
             return
-        check_off_peak(settings.runner, self.settings.batch)
+        _check(settings.runner, is_batch=self.settings.batch)
         self._agents[settings.agent] = settings
         if self._batches is not None:
             self._batches.know(judge.guarded() for judge in off_peak_judges(settings.runner))
@@ -179,7 +179,7 @@ class OffPeak(Capability):
     def on_response(self, evaluated: Evaluated) -> None:
         """Keep a fresh answer for the evaluators that run later."""
         task = evaluated.task
-        if task.is_fresh and task.subject in task.settings.runner.off_peak:
+        if task.is_fresh and task.subject in task.settings.runner.schedules.get(self.schedule, ()):
             self.keep(task, evaluated.input, evaluated.sampling)
 
     def keep(self, task: Task, value: EvaluationInput, sampling: AnswerSampling) -> None:
@@ -356,7 +356,7 @@ class OffPeak(Capability):
 
     def _submitted(self, id: int, agent: str, entry: str, batch: BatchAnswers | None) -> bool:
         settings = self._agents[agent]
-        if not settings.runner.off_peak:  # of another version of the settings
+        if self.schedule not in settings.runner.schedules:  # of another version of the settings
             self._ended(id, "no_evaluator")
             return False
         try:
@@ -380,6 +380,24 @@ def off_peak_judges(runner: EvaluationRunner) -> list[Any]:
     """Return the judges of the evaluators that run later."""
     evaluators = [evaluator for evaluator in runner.evaluators if evaluator.schedule == "off_peak"]
     return [judge for evaluator in evaluators for _, judge in judges_of(evaluator)]
+
+
+def _check(runner: EvaluationRunner, *, is_batch: bool) -> None:
+    """Refuse off-peak evaluators that would never run or are escalated."""
+    problems: list[tuple[str | None, str]] = []
+    for step in runner.steps:
+        if step.evaluator.schedule != OffPeak.schedule:
+            continue
+        label = step.evaluator.label
+        judges = [judge for _, judge in judges_of(step.evaluator)]
+        if is_batch and not (judges and all(judge.takes_batches for judge in judges)):
+            wrong = f"{label} has schedule off_peak, and no judge whose provider has a batch API (anthropic)"
+            problems.append(("off_peak.batch", wrong))
+        if step.second:
+            wrong = f"{label} is escalated, which is decided when the answer comes: give it a sample_rate instead"
+            problems.append(("escalation", f"{wrong}, or schedule: immediate"))
+    if problems:
+        raise ConfigurationError.of(problems)
 
 
 def _task_of(settings: HandlerSettings, agent: str, entry: dict[str, Any], origin: Waited) -> Task:
