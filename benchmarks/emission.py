@@ -1,6 +1,6 @@
 """Emission: processor time of an answer's run span, events and metrics, encoding included, in both
-forms: OTLP messages filled directly, as in the sidecar (ours), and through the OpenTelemetry SDK,
-as in every other process (raw).
+forms: OTLP messages filled directly, as where the application has no providers (ours), and through
+the OpenTelemetry SDK, as where it has (raw).
 """
 
 from __future__ import annotations
@@ -75,8 +75,7 @@ def _emissions(count: int, results: int) -> list[Callable[[Any], None]]:
     return [emission(number) for number in range(count)]
 
 
-def _taken_us(signals: Any, emissions: list[Callable[[Any], None]], rounds: int) -> float:
-    from agenteval_otel.telemetry.emitter import Emitter
+def _own_providers() -> Any:
     from agenteval_otel.telemetry.providers import Providers
     from agenteval_otel.telemetry.target import OtlpTarget, SendOutcome
 
@@ -95,7 +94,57 @@ def _taken_us(signals: Any, emissions: list[Callable[[Any], None]], rounds: int)
         def sender(self, signal: Any) -> Any:
             return Sender()
 
-    emitter = Emitter(Providers(target=Nowhere()), signals=signals)
+    return Providers(target=Nowhere())
+
+
+def _providers_of_sdk() -> Any:
+    """The SDK's, whose batches are encoded and sent nowhere."""
+    from opentelemetry.exporter.otlp.proto.common._log_encoder import encode_logs
+    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor, LogRecordExportResult
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import (
+        MetricExporter,
+        MetricExportResult,
+        PeriodicExportingMetricReader,
+    )
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+    from agenteval_otel.telemetry.providers import Providers
+
+    class Encoding(MetricExporter):
+        def __init__(self, encode: Callable[[Any], Any], succeeded: Any) -> None:
+            super().__init__()
+            self._encode, self._succeeded = encode, succeeded
+
+        def export(self, batch: Any, *_: Any, **__: Any) -> Any:
+            self._encode(batch).SerializeToString()
+            return self._succeeded
+
+        def shutdown(self, *_: Any, **__: Any) -> None: ...
+
+        def force_flush(self, *_: Any, **__: Any) -> bool:
+            return True
+
+    tracers, loggers = TracerProvider(), LoggerProvider()
+    of_spans: Any = Encoding(encode_spans, SpanExportResult.SUCCESS)
+    of_logs: Any = Encoding(encode_logs, LogRecordExportResult.SUCCESS)
+    tracers.add_span_processor(BatchSpanProcessor(of_spans))
+    loggers.add_log_record_processor(BatchLogRecordProcessor(of_logs))
+    of_metrics = Encoding(encode_metrics, MetricExportResult.SUCCESS)
+    meters = MeterProvider([PeriodicExportingMetricReader(of_metrics)])
+    return Providers(tracer_provider=tracers, logger_provider=loggers, meter_provider=meters)
+
+
+def _taken_us(
+    own: bool, signals: Any, emissions: list[Callable[[Any], None]], rounds: int
+) -> float:
+    from agenteval_otel.telemetry.emitter import Emitter
+
+    emitter = Emitter(_own_providers() if own else _providers_of_sdk(), signals=signals)
 
     def taken_us() -> float:
         began = time.process_time()
@@ -112,15 +161,12 @@ def _taken_us(signals: Any, emissions: list[Callable[[Any], None]], rounds: int)
     return best
 
 
-def _measured(is_sidecar: bool, size: Size) -> Numbers:
+def _measured(own: bool, size: Size) -> Numbers:
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         del os.environ[name]
-    from agenteval_otel.runtime.reentrancy import PROCESS
-
-    PROCESS.is_sidecar = is_sidecar
     count, rounds = size.of(_FLUSH_EVERY, 10 * _FLUSH_EVERY), size.of(1, 5)
     return {
-        name: _taken_us(signals, _emissions(count, results), rounds)
+        name: _taken_us(own, signals, _emissions(count, results), rounds)
         for name, (results, signals) in _CASES.items()
     }
 
@@ -148,8 +194,8 @@ BENCH = Bench(
     _figures,
     rounds=3,
     notes=(
-        "Emission: ours fills OTLP's messages, as the sidecar does; raw makes the SDK's spans, log records and "
-        "histograms of the same results.",
+        "Emission: ours fills OTLP's messages, as where the application has no providers; raw makes the SDK's spans, "
+        "log records and histograms of the same results.",
     ),
 )
 

@@ -37,6 +37,7 @@ from agenteval_otel.provisioning.former_names import former_uses
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, NOT_WANTED, OTHER
+from agenteval_otel.telemetry.target import not_obeyed
 
 if TYPE_CHECKING:
     from agenteval_otel.storage import OtlpStorageProvider
@@ -338,6 +339,11 @@ def _warnings(loaded: Loaded, pipeline: Pipeline) -> Iterator[str]:
         yield from _small_rates(loaded.settings, pipeline, name)
     if (ratio := _head_ratio(os.environ)) is not None:
         yield from _head_sampling(loaded.settings, ratio)
+    if ignored := not_obeyed(os.environ):
+        yield (
+            f"our own exporter does not obey {', '.join(ignored)}: docs/telemetry.md has the variables that it "
+            "obeys; providers of the application obey theirs"
+        )
 
 
 def _small_rates(settings: Settings, pipeline: Pipeline, name: str | None) -> Iterator[str]:

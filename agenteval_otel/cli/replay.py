@@ -177,7 +177,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    PROCESS.is_sidecar = True
+    PROCESS.rests = False
     if "service.name=" not in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""):
         os.environ.setdefault("OTEL_SERVICE_NAME", SERVICE_NAME)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

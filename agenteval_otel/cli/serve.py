@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    PROCESS.is_sidecar = True
+    PROCESS.rests = False
     _name_process()
     for name in _FIELDS:
         if (value := getattr(arguments, name)) is not None:

@@ -428,7 +428,7 @@ class Handler:
         surely = decision is not None and decision.sampled and decision.applies
         if not surely and settings.agent_span != "always":
             return
-        tracer = settings.emitter.tracer_now() if settings.emitter is not None else None
+        tracer = settings.emitter.agent_tracer_now() if settings.emitter is not None else None
         if tracer is not None:
             call.span = open_agent_span(tracer, self.agent, started_ns=call.started_ns)
             if surely:

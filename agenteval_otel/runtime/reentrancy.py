@@ -92,16 +92,15 @@ def sign_of_life(within_s: float = 0.0) -> None:
 
 class _OfProcess:
     is_ours = False
-    is_sidecar = False
+    rests = True
 
 
 PROCESS: Final = _OfProcess()
 """Its `is_ours` is True in a fork server and what it forks: these processes do nothing but
 evaluate.
 
-`is_sidecar` is True, before anything is emitted, in a process that has no application's threads:
-background threads need no rests there, and the private providers fill messages without the SDK's
-spans and histograms.
+`rests` says that background threads rest between two steps, so that the application's threads come
+to run. It is False, before anything is emitted, in a process that has none.
 """
 
 

@@ -85,7 +85,7 @@ class Emission(NamedTuple):
 
 class Emitter:
     """Emits results, with `OtlpStorageProvider`'s settings. On the background thread, but for
-    `tracer_now`.
+    `agent_tracer_now`.
     """
 
     def __init__(
@@ -180,12 +180,14 @@ class Emitter:
             self._instruments = Instruments(meter, self.readings, self.totals)
 
     def tracer(self) -> trace.Tracer | None:
-        """Return the tracer. None if no span is wanted or no provider is there."""
+        """Return the tracer of run spans. None if no span is wanted or no provider is there."""
         return self.providers.tracer() if self.wants_spans else None
 
-    def tracer_now(self) -> trace.Tracer | None:
-        """Return `tracer` if it is there already or costs nothing. For the caller's thread."""
-        return self.providers.tracer_now() if self.wants_spans else None
+    def agent_tracer_now(self) -> trace.Tracer | None:
+        """Return the tracer of agent spans if it is there already or costs nothing. For the caller's
+        thread. None as for `tracer`.
+        """
+        return self.providers.agent_tracer_now() if self.wants_spans else None
 
     def open_run_span(
         self,

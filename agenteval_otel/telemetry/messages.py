@@ -1,5 +1,5 @@
-"""OTLP messages, filled directly: used instead of the SDK's providers in a sidecar, with our own
-exporter.
+"""OTLP messages, filled directly: used instead of the SDK's providers where the application has
+none, with our own exporter.
 
 `SpanMessages`, `EventMessages` and `MetricMessages` implement the part of the providers' interface
 that the emitter uses, with the SDK's sampler and limits, and produce the same messages as the SDK
@@ -38,12 +38,13 @@ from agenteval_otel.semconv import SCOPE_NAME
 if TYPE_CHECKING:
     from opentelemetry._logs import SeverityNumber
     from opentelemetry.proto.common.v1 import common_pb2
+    from opentelemetry.util import types
     from opentelemetry.util.types import AttributeValue
 
 Put = Callable[[Any, int], object]
 """Takes what is ready to be encoded, and about how much memory it takes."""
 
-_INTERNAL: Final = 1  # as a kind of spans
+INTERNAL: Final = 1  # as a kind of spans
 _HAS_REMOTE: Final = int(SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
 _IS_REMOTE: Final = _HAS_REMOTE | int(SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
 _RANDOM: Final = 0x02  # of the flags of W3C's trace context, level 2: handed on
@@ -161,8 +162,8 @@ class SpanMessages:
 
 
 class MessageSpan(NonRecordingSpan):
-    """A span of the emitter's. Of what evaluators may do to it, attributes and status are kept, and
-    events are not.
+    """A span of the emitter's. Of what evaluators may do to it, attributes, name and status are kept;
+    events and exceptions are not, and a log line says so.
     """
 
     def __init__(self, context: SpanContext, max_attributes: int | None, put: Put) -> None:
@@ -188,6 +189,24 @@ class MessageSpan(NonRecordingSpan):
         if self.end_ns is None:
             self.dropped += _add(self.attributes, attributes, self._max_attributes)
 
+    def update_name(self, name: str) -> None:
+        if self.end_ns is None:
+            self.name = name
+
+    def add_event(
+        self, name: str, attributes: types.Attributes = None, timestamp: int | None = None
+    ) -> None:
+        log.warning("span_event_left_out", part="traces")
+
+    def record_exception(
+        self,
+        exception: BaseException,
+        attributes: types.Attributes = None,
+        timestamp: int | None = None,
+        escaped: bool = False,
+    ) -> None:
+        log.warning("span_event_left_out", part="traces")
+
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         new = status if isinstance(status, Status) else Status(status, description)
         if (
@@ -203,34 +222,47 @@ class MessageSpan(NonRecordingSpan):
             self._put(self, size_of(self.attributes))
 
     def fill(self, message: Any, longest: int | None) -> None:
-        own = self.get_span_context()
-        parent = self.parent
-        message.trace_id = own.trace_id.to_bytes(16)
-        message.span_id = own.span_id.to_bytes(8)
-        message.flags = _flags_of(parent)
-        if parent is not None:
-            message.parent_span_id = parent.span_id.to_bytes(8)
-        if own.trace_state:
-            message.trace_state = ",".join(
-                f"{key}={value}" for key, value in own.trace_state.items()
-            )
+        fill_place(message, self.get_span_context(), self.parent)
         message.name = self.name
-        message.kind = _INTERNAL
+        message.kind = INTERNAL
         message.start_time_unix_nano = self.start_ns
         message.end_time_unix_nano = self.end_ns
         fill_attributes(message.attributes, self.attributes, longest)
         message.dropped_attributes_count = self.dropped
         message.dropped_links_count = self.dropped_links
-        for link in self.links:
-            message.links.add(
-                trace_id=link.context.trace_id.to_bytes(16),
-                span_id=link.context.span_id.to_bytes(8),
-                flags=_flags_of(link.context),
-            )
-        message.status.SetInParent()  # the SDK's encoder always writes it
-        message.status.code = self.status.status_code.value
-        if self.status.description:
-            message.status.message = self.status.description
+        fill_links(message, self.links)
+        fill_status(message, self.status)
+
+
+def fill_place(message: Any, own: SpanContext, parent: SpanContext | None) -> None:
+    """Fill in the ids of a span and of the one above it."""
+    message.trace_id = own.trace_id.to_bytes(16)
+    message.span_id = own.span_id.to_bytes(8)
+    message.flags = _flags_of(parent)
+    if parent is not None:
+        message.parent_span_id = parent.span_id.to_bytes(8)
+    if own.trace_state:
+        message.trace_state = ",".join(f"{key}={value}" for key, value in own.trace_state.items())
+
+
+def fill_links(message: Any, links: Sequence[Link]) -> None:
+    """Fill in the links of a span."""
+    for link in links:
+        filled = message.links.add(
+            trace_id=link.context.trace_id.to_bytes(16),
+            span_id=link.context.span_id.to_bytes(8),
+            flags=_flags_of(link.context),
+        )
+        fill_attributes(filled.attributes, link.attributes or {})
+        filled.dropped_attributes_count = link.dropped_attributes
+
+
+def fill_status(message: Any, status: Status) -> None:
+    """Fill in the status of a span."""
+    message.status.SetInParent()  # the SDK's encoder always writes it
+    message.status.code = status.status_code.value
+    if status.description:
+        message.status.message = status.description
 
 
 class EventMessages:
@@ -318,11 +350,13 @@ class MetricMessages:
         provider: The SDK's.
         exemplars: Which measurements may be exemplars: the value of
             ``OTEL_METRICS_EXEMPLAR_FILTER``.
+        is_delta: Histograms say what was added since the last collection, and are not cumulative.
     """
 
-    def __init__(self, provider: Any, exemplars: str) -> None:
+    def __init__(self, provider: Any, exemplars: str, *, is_delta: bool) -> None:
         self._provider = provider
         self._exemplars = exemplars
+        self._is_delta = is_delta
         self._meter: Any = None
         self._histograms: list[HistogramMessages] = []
 
@@ -343,6 +377,7 @@ class MetricMessages:
     ) -> HistogramMessages:
         boundaries = explicit_bucket_boundaries_advisory
         histogram = HistogramMessages(name, unit, description, boundaries, self._exemplars)
+        histogram.is_delta = self._is_delta
         self._histograms.append(histogram)
         return histogram
 
@@ -381,7 +416,11 @@ class _Point:
 
 
 class HistogramMessages:
-    """A cumulative histogram. The attributes of one point come in one order. Any thread."""
+    """A histogram. The attributes of one point come in one order. Any thread.
+
+    Attributes:
+        is_delta: It says what was added since the last collection, and is not cumulative.
+    """
 
     def __init__(
         self, name: str, unit: str, description: str, boundaries: Sequence[float], exemplars: str
@@ -391,6 +430,8 @@ class HistogramMessages:
         self._description = description
         self._boundaries = boundaries
         self._exemplars = exemplars
+        self.is_delta = False
+        self._collected_ns = time.time_ns()
         self._points: dict[tuple[tuple[str, Any], ...], _Point] = {}
         self._lock = threading.Lock()
 
@@ -409,7 +450,8 @@ class HistogramMessages:
         with self._lock:
             point = self._points.get(key)
             if point is None:
-                point = self._points[key] = _Point([0] * (len(self._boundaries) + 1), now_ns)
+                began_ns = self._collected_ns if self.is_delta else now_ns
+                point = self._points[key] = _Point([0] * (len(self._boundaries) + 1), began_ns)
             point.counts[bucket] += 1
             point.sum += amount
             if amount < point.least:
@@ -424,13 +466,18 @@ class HistogramMessages:
                 point.exemplars[bucket] = amount, now_ns, span_context
 
     def fill(self, metrics: Any, now_ns: int) -> None:
-        """Add the metric if there is a measurement. Its exemplars are then cleared."""
+        """Add the metric if there is a measurement. Its exemplars are then cleared, and of a delta its
+        points too.
+        """
         with self._lock:
+            self._collected_ns = now_ns
             if not self._points:
                 return
             metric = metrics.add(name=self._name, description=self._description, unit=self._unit)
             metric.histogram.aggregation_temporality = (
-                AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+                AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+                if self.is_delta
+                else AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
             )
             for key, point in self._points.items():
                 message = metric.histogram.data_points.add(
@@ -450,6 +497,8 @@ class HistogramMessages:
                         exemplar.trace_id = of.trace_id.to_bytes(16)
                         exemplar.span_id = of.span_id.to_bytes(8)
                 point.exemplars.clear()
+            if self.is_delta:
+                self._points.clear()
 
 
 _last: tuple[Context, SpanContext] = Context(), trace.INVALID_SPAN_CONTEXT
@@ -519,18 +568,30 @@ def fill_attributes(pairs: Any, attributes: Mapping[str, Any], longest: int | No
             log.warning("attribute_left_out", part=name, error_type=type(error).__name__)
 
 
+_FIELDS: Final = (
+    (bool, "bool_value"),  # before numbers, which it is too
+    (int, "int_value"),
+    (float, "double_value"),
+    (bytes, "bytes_value"),
+)
+
+
 def _fill_value(message: common_pb2.AnyValue, value: object, longest: int | None) -> None:
-    if isinstance(value, bool):
-        message.bool_value = value
-    elif isinstance(value, str):
+    if isinstance(value, str):
         message.string_value = value if longest is None else value[:longest]
-    elif isinstance(value, int):
-        message.int_value = value
-    elif isinstance(value, float):
-        message.double_value = value
-    elif isinstance(value, tuple | list):
+        return
+    for kind, field_name in _FIELDS:
+        if isinstance(value, kind):
+            setattr(message, field_name, value)
+            return
+    if isinstance(value, tuple | list):
         message.array_value.SetInParent()
         for item in value:
             _fill_value(message.array_value.values.add(), item, longest)
+    elif isinstance(value, Mapping):
+        message.kvlist_value.SetInParent()
+        for name, item in value.items():
+            pair = message.kvlist_value.values.add(key=str(name))
+            _fill_value(pair.value, item, longest)
     elif value is not None:
         raise TypeError

@@ -17,21 +17,16 @@ import time
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry._logs import LogRecord
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
-from opentelemetry.sdk._logs import (
-    LoggerProvider,
-    LogRecordLimits,
-    LogRecordProcessor,
-    ReadableLogRecord,
-)
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk._logs import LogRecordLimits, ReadableLogRecord
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, ObservableCounter
+from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -40,24 +35,45 @@ from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.memory import MEMORY, MemoryPart, kept_bytes
+from agenteval_otel.runtime.memory import MEMORY, MemoryPart
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry.messages import (
+    INTERNAL,
     Encoder,
     EventMessages,
     Limits,
     MetricMessages,
     SpanMessages,
+    fill_attributes,
+    fill_links,
+    fill_place,
+    fill_status,
+    size_of,
 )
-from agenteval_otel.telemetry.target import OtlpTarget, RequestSender, SendOutcome, Signal, positive
+from agenteval_otel.telemetry.spans import OwnTracerProviders
+from agenteval_otel.telemetry.target import (
+    OtlpTarget,
+    RequestSender,
+    SendOutcome,
+    Signal,
+    Temporality,
+    metrics_temporality,
+    positive,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
 
 _METRICS_EVERY_MS = 60_000.0
+_DELTAS: Final[dict[Temporality, tuple[type, ...]]] = {
+    "cumulative": (),
+    "delta": (Counter, ObservableCounter, Histogram),
+    "lowmemory": (Counter, Histogram),
+}
+"""The instruments of which each export says what was added since the one before, by the variable."""
 _FIRST_METRICS_S = 1.0
 """Prometheus counts growth from a counter's first sample on: it should hold few results."""
 _LEAST_BETWEEN_S = 5.0
@@ -74,60 +90,56 @@ OnOver = Callable[[Sequence[str], "str | None"], object]
 def private_provider(
     signal: str, target: OtlpTarget, exporter: Exporter, resource: Resource | None = None
 ) -> Any:
-    """Build a provider of one signal that emits to the exporter. Without a resource it takes the
-    one from the environment.
+    """Build a provider of one signal that emits to the exporter. Of traces these are two
+    (`OwnTracerProviders`). Without a resource it takes the one from the environment.
     """
     loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
     resource = resource or own_resource()
-    if PROCESS.is_sidecar and signal != "METRICS":
-        return _provider_of_messages(loaded, exporter, resource)
+    scope = InstrumentationScope(SCOPE_NAME, scope_version(), SCHEMA_URL)
     if signal == "TRACES":
-        tracers = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=_OwnIds())
-        tracers.add_span_processor(_ExportedSpans(exporter))
-        return tracers
+        return _tracer_providers(loaded, exporter, resource, scope)
     if signal == "LOGS":
-        loggers = LoggerProvider(resource=resource, shutdown_on_exit=False)
-        loggers.add_log_record_processor(_ExportedRecords(exporter))
-        return loggers
-    reader = _CollectedMetrics(exporter)
+        return _event_provider(loaded, exporter, resource, scope)
+    return _meter_provider(loaded, exporter, resource)
+
+
+def _tracer_providers(
+    signal: Signal, exporter: Exporter, resource: Resource, scope: InstrumentationScope
+) -> OwnTracerProviders:
+    ids = _OwnIds()
+    agents = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=ids)
+    agents.add_span_processor(_ExportedSpans(exporter))
+    of_spans = SpanLimits()
+    limits = Limits(of_spans.max_span_attributes, of_spans.max_span_attribute_length)
+    put = partial(exporter.put, signal.name)
+    evaluations = SpanMessages(agents.sampler, ids, limits, of_spans.max_links, put)
+    blank = ReadableSpan("", INVALID_SPAN_CONTEXT, resource=resource, instrumentation_scope=scope)
+    signal.encode = Encoder(signal.envelope(blank), signal.records, limits.longest)
+    return OwnTracerProviders(agents, evaluations)  # type: ignore[arg-type]
+
+
+def _event_provider(
+    signal: Signal, exporter: Exporter, resource: Resource, scope: InstrumentationScope
+) -> EventMessages:
+    of_events = LogRecordLimits()
+    # Those of log records alone are newer than the SDK's other limits.
+    most = getattr(of_events, "max_log_record_attributes", of_events.max_attributes)
+    longest = getattr(of_events, "max_log_record_attribute_length", of_events.max_attribute_length)
+    blank = ReadableLogRecord(LogRecord(), resource, scope)
+    signal.encode = Encoder(signal.envelope(blank), signal.records, longest)
+    return EventMessages(Limits(most, longest), partial(exporter.put, signal.name))
+
+
+def _meter_provider(signal: Signal, exporter: Exporter, resource: Resource) -> MetricMessages:
+    deltas = _DELTAS[metrics_temporality()]
+    reader = _CollectedMetrics(exporter, dict.fromkeys(deltas, AggregationTemporality.DELTA))
     meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     every_ms = positive(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""), _METRICS_EVERY_MS)
     exporter.collect_with(reader.collect, every_ms / 1000)
-    if not PROCESS.is_sidecar:
-        return meters
-    provider = MetricMessages(meters, os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER", "trace_based"))
-    loaded.encode = provider.encoder(loaded.encode)
-    return provider
-
-
-def _provider_of_messages(
-    signal: Signal, exporter: Exporter, resource: Resource
-) -> SpanMessages | EventMessages:
-    put = partial(exporter.put, signal.name)
-    scope = InstrumentationScope(SCOPE_NAME, scope_version(), SCHEMA_URL)
-    blank: ReadableSpan | ReadableLogRecord
-    if signal.name == "TRACES":
-        blank = ReadableSpan(
-            "", INVALID_SPAN_CONTEXT, resource=resource, instrumentation_scope=scope
-        )
-        of_spans = SpanLimits()
-        sampler = TracerProvider(resource=resource, shutdown_on_exit=False).sampler
-        limits = Limits(of_spans.max_span_attributes, of_spans.max_span_attribute_length)
-        provider: SpanMessages | EventMessages = SpanMessages(
-            sampler, _OwnIds(), limits, of_spans.max_links, put
-        )
-    else:
-        blank = ReadableLogRecord(LogRecord(), resource, scope)
-        of_events = LogRecordLimits()
-        # Those of log records alone are newer than the SDK's other limits.
-        most = getattr(of_events, "max_log_record_attributes", of_events.max_attributes)
-        longest = getattr(
-            of_events, "max_log_record_attribute_length", of_events.max_attribute_length
-        )
-        limits = Limits(most, longest)
-        provider = EventMessages(limits, put)
-    signal.encode = Encoder(signal.envelope(blank), signal.records, limits.longest)
+    exemplars = os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER", "trace_based")
+    provider = MetricMessages(meters, exemplars, is_delta=Histogram in deltas)
+    signal.encode = provider.encoder(signal.encode)
     return provider
 
 
@@ -146,32 +158,54 @@ class _Exported:
         return True
 
 
+class _SdkSpan:
+    """An agent span, which is the SDK's and has ended, until it is filled into its message."""
+
+    def __init__(self, span: ReadableSpan) -> None:
+        self._span = span
+
+    def fill(self, message: Any, longest: int | None) -> None:
+        """Fill in what the SDK has recorded, within its own limits."""
+        span = self._span
+        fill_place(message, span.context, span.parent)
+        message.name = span.name
+        message.kind = INTERNAL + span.kind.value  # in the interface INTERNAL is 0
+        message.start_time_unix_nano = span.start_time
+        message.end_time_unix_nano = span.end_time
+        fill_attributes(message.attributes, span.attributes or {})
+        message.dropped_attributes_count = span.dropped_attributes
+        message.dropped_events_count = span.dropped_events
+        message.dropped_links_count = span.dropped_links
+        for event in span.events:
+            filled = message.events.add(name=event.name, time_unix_nano=event.timestamp)
+            fill_attributes(filled.attributes, event.attributes or {})
+            filled.dropped_attributes_count = event.dropped_attributes
+        fill_links(message, span.links)
+        fill_status(message, span.status)
+
+
 class _ExportedSpans(_Exported, SpanProcessor):
     def on_end(self, span: Any) -> None:
         if span.context.trace_flags.sampled:
-            self._exporter.put("TRACES", span, _size_of(span.attributes))
-
-
-class _ExportedRecords(_Exported, LogRecordProcessor):
-    def on_emit(self, log_record: Any) -> None:
-        record = log_record.log_record
-        record.context = None  # ids and flags are written down; the context would be kept
-        readable = ReadableLogRecord(
-            log_record=record,
-            resource=log_record.resource,
-            instrumentation_scope=log_record.instrumentation_scope,
-            limits=log_record.limits,
-        )
-        self._exporter.put("LOGS", readable, _size_of(record.attributes))
+            self._exporter.put("TRACES", _SdkSpan(span), size_of(span.attributes))
 
 
 class _CollectedMetrics(_Exported, MetricReader):
-    """Cumulative; the exporter's thread collects, where the SDK's reader has a thread of its own."""
+    """Collects on the exporter's thread, where the SDK's reader has a thread of its own."""
+
+    def __init__(self, exporter: Exporter, temporality: dict[type, AggregationTemporality]) -> None:
+        MetricReader.__init__(self, preferred_temporality=temporality)
+        self._exporter = exporter
+        self._is_cumulative = not temporality
 
     def _receive_metrics(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
     ) -> None:
-        self._exporter.streams["METRICS"].keep_newest(metrics_data)
+        stream = self._exporter.streams["METRICS"]
+        if self._is_cumulative:
+            stream.keep_newest(metrics_data)
+        else:
+            stream.keep_too(metrics_data)
 
 
 class _OwnIds(IdGenerator):
@@ -192,10 +226,6 @@ class _OwnIds(IdGenerator):
 
     def generate_trace_id(self) -> int:
         return self._random.getrandbits(128) or 1
-
-
-def _size_of(attributes: Mapping[str, object]) -> int:
-    return 1_024 + sum(map(kept_bytes, attributes.values()))
 
 
 def own_resource() -> Resource:
@@ -226,8 +256,7 @@ class Exporter:
     `on_lost` gets, on any thread, the signal, one of `semconv.LOST_REASONS` and how many items will
     never be sent.
 
-    In a sidecar spans, events and histograms are messages without the SDK's objects, and it works
-    without rests.
+    It rests between two steps, but for a process that has no application's threads.
 
     Args:
         memory: Limits what waits.
@@ -252,7 +281,7 @@ class Exporter:
         self._collect: Callable[[], None] | None = None
         self._collect_every_s = self._collect_at = self._collected_at = 0.0
         self._exporting = threading.Lock()
-        idle_s = 0.1 if PROCESS.is_sidecar else 1.0
+        idle_s = 1.0 if PROCESS.rests else 0.1
         self._worker = Worker(
             "agenteval-export", max_waiting=64, idle_s=idle_s, on_idle=self._export_all, stays=True
         )
@@ -379,14 +408,14 @@ class Exporter:
                         and not stream.is_waiting()
                         and stream.send_next()
                     )
-                if not PROCESS.is_sidecar:
+                if PROCESS.rests:
                     time.sleep(min(_REST_MAX_S, time.thread_time() - began))
 
     def _drop_oldest(self) -> bool:
-        """Make room. Metrics stay, because the newest replaces them anyway. Return whether
+        """Make room. Cumulative metrics stay, because the newest replace them anyway. Return whether
         something was dropped.
         """
-        others = [stream for name, stream in list(self.streams.items()) if name != "METRICS"]
+        others = [stream for stream in list(self.streams.values()) if not stream.keeps_newest]
         others.sort(key=lambda stream: stream.oldest_ns() or time.monotonic_ns())
         return any(stream.drop_oldest("no_room") for stream in others)
 
@@ -437,6 +466,7 @@ class _Stream:
         self._batches: deque[_Batch] = deque()
         self._retry_at = self._backoff_s = 0.0
         self.not_before = 0.0  # earliest next try, by the receiver's retry delay
+        self.keeps_newest = False  # what waits is replaced, as cumulative metrics are
 
     def __len__(self) -> int:
         return len(self._items)
@@ -456,11 +486,16 @@ class _Stream:
 
     def keep_newest(self, item: object) -> None:
         """Take a collection of metrics in place of all that waits: it is cumulative."""
+        self.keeps_newest = True
         batches = self._encoded(item)
         with contextlib.suppress(IndexError):
             while True:
                 self._memory.release(len(self._batches.popleft().data))
         self._keep(batches)
+
+    def keep_too(self, item: object) -> None:
+        """Take a collection of metrics of which a part says what was added since the one before."""
+        self._keep(self._encoded(item))
 
     def encode_next(self) -> int:
         """Encode the oldest items, as many as fit into a batch. Return their number, at least 1."""

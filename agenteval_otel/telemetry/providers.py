@@ -2,7 +2,7 @@
 still take.
 
 An explicit provider, else the application's real global one, else (an OTLP endpoint is configured)
-a private one with the application's resource, built on the background thread, else none. The
+private ones with the application's resource, built on the background thread, else none. The
 globals are never replaced. A private provider's signal is *delivered*: its exporter knows what the
 receiver took. One of the application's is *handed over*.
 """
@@ -14,18 +14,17 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from opentelemetry import _logs, metrics, trace
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Flusher
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
-from agenteval_otel.telemetry.spans import EventLog
-from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, sdk_disabled
+from agenteval_otel.telemetry.spans import EventLog, OwnTracerProviders
+from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, is_off, not_obeyed, sdk_disabled
 
 T = TypeVar("T")
 # By name: some of them are private to the interface.
@@ -43,8 +42,17 @@ _STUCK_S: Final = 5.0
 _NUDGE_S: Final = 0.1
 
 
+class Tracers(NamedTuple):
+    """The tracers of agent spans, and of all other spans: one and the same with the application's
+    provider.
+    """
+
+    agents: trace.Tracer
+    evaluations: trace.Tracer
+
+
 class Providers:
-    """Resolves tracer, event log and meter; built ones are kept, missing ones are looked for again
+    """Resolves tracers, event log and meter; built ones are kept, missing ones are looked for again
     next time.
     """
 
@@ -99,10 +107,8 @@ class Providers:
         self.on_lost(signal, reason, count)
 
     def are_ours(self) -> bool:
-        """Tell whether only our own providers receive what is emitted: in a sidecar, once they are
-        known.
-        """
-        return PROCESS.is_sidecar and bool(self._resolved) and not self._hosts
+        """Tell whether only our own providers receive what is emitted, once they are known."""
+        return bool(self._resolved) and not self._hosts
 
     def resource(self) -> Any | None:
         """Return the application's resource, None if it has none."""
@@ -153,24 +159,38 @@ class Providers:
         return True
 
     def tracer(self) -> trace.Tracer | None:
-        """Return the tracer. As for `events` and `meter`, it is None if no provider is available.
-        May build a provider: background thread only.
-        """
-        return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracer_of)
+        """Return the tracer of run spans and what belongs to them.
 
-    def tracer_now(self) -> trace.Tracer | None:
-        """Return the tracer if it is there already or costs no time to get. For the caller's
-        thread.
+        As for `events` and `meter`, it is None if no provider is available. May build a provider:
+        background thread only.
         """
-        tracer: trace.Tracer | None = self._resolved.get("TRACES")
-        return self.tracer() if tracer is None and self._of_host("TRACES") is not None else tracer
+        tracers = self._tracers()
+        return None if tracers is None else tracers.evaluations
+
+    def agent_tracer(self) -> trace.Tracer | None:
+        """Return the tracer of agent spans. None as for `tracer`. Background thread only."""
+        tracers = self._tracers()
+        return None if tracers is None else tracers.agents
+
+    def agent_tracer_now(self) -> trace.Tracer | None:
+        """Return the tracer of agent spans if it is there already or costs no time to get. For the
+        caller's thread.
+        """
+        tracers: Tracers | None = self._resolved.get("TRACES")
+        if tracers is None and self._of_host("TRACES") is not None:
+            tracers = self._tracers()
+        return None if tracers is None else tracers.agents
+
+    def _tracers(self) -> Tracers | None:
+        return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracers_of)
 
     def takes_late_spans(self) -> bool:
         """Tell whether a span may end later, on another thread. It may not with foreign processors,
         which may act on it in the handler.
         """
-        provider = (
-            self._explicit["TRACES"] or self._private.get("TRACES") or trace.get_tracer_provider()
+        own = self._private.get("TRACES")
+        provider = self._explicit["TRACES"] or (
+            trace.get_tracer_provider() if own is None else own.agents
         )
         processors = processors_of(provider)
         late = self._late
@@ -261,7 +281,7 @@ class Providers:
         try:
             from agenteval_otel.telemetry import private
 
-            self._exporter = self._exporter or private.Exporter(self.lose)
+            self._exporter = self._exporter or self._new_exporter()
             # Jaeger warns of clock skew unless parent and child name the same host.
             self._private[signal] = private.private_provider(
                 signal, self._target, self._exporter, self.resource()
@@ -275,6 +295,13 @@ class Providers:
                 fix="check the endpoint and the protocol; is the process ending?",
             )
         return self._private.get(signal)
+
+    def _new_exporter(self) -> Any:
+        from agenteval_otel.telemetry import private
+
+        if ignored := not_obeyed():
+            log.warning("variables_not_obeyed", part="telemetry", variables=", ".join(ignored))
+        return private.Exporter(self.lose)
 
     def _warn_once(self) -> None:
         """Say which signals go nowhere, and the fix: one warning for all of them."""
@@ -298,7 +325,14 @@ class Providers:
             )
 
 
-def _tracer_of(provider: trace.TracerProvider) -> Any:
+def _tracers_of(provider: trace.TracerProvider | OwnTracerProviders) -> Tracers:
+    if isinstance(provider, OwnTracerProviders):
+        return Tracers(_tracer_of(provider.agents), _tracer_of(provider.evaluations))
+    tracer = _tracer_of(provider)
+    return Tracers(tracer, tracer)
+
+
+def _tracer_of(provider: trace.TracerProvider) -> trace.Tracer:
     return provider.get_tracer(SCOPE_NAME, scope_version(), schema_url=SCHEMA_URL)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 from opentelemetry import _logs, trace
@@ -119,6 +119,23 @@ def open_run_span(
         links=links,
         start_time=started_ns,
     )
+
+
+class OwnTracerProviders(NamedTuple):
+    """Where the application has none: one for each kind of span, with one exporter.
+
+    Attributes:
+        agents: The SDK's. Code of the host runs in an agent span, and may set attributes and events.
+        evaluations: For spans that are ours alone.
+    """
+
+    agents: trace.TracerProvider
+    evaluations: trace.TracerProvider
+
+    def shutdown(self) -> None:
+        """Shut both down. Their exporter is closed before."""
+        for provider in self:
+            provider.shutdown()  # type: ignore[attr-defined]
 
 
 class SuiteSpan:

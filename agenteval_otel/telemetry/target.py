@@ -12,10 +12,11 @@ from __future__ import annotations
 import gzip
 import os
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, get_args
 from urllib.parse import unquote, urlsplit
 
 from agenteval_otel.components.http_client.replies import retry_after_of
@@ -57,6 +58,31 @@ _DIRECT = (
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 )
+
+
+Temporality = Literal["cumulative", "delta", "lowmemory"]
+_TEMPORALITY: Final = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+_TEMPORALITIES: Final[dict[str, Temporality]] = {word: word for word in get_args(Temporality)}
+_PACKINGS: Final[dict[str, Callable[..., bytes]]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+}
+_OF_OTHER_EXPORTERS: Final = (
+    "OTEL_CONFIG_FILE",
+    "OTEL_EXPERIMENTAL_CONFIG_FILE",
+    "OTEL_METRIC_EXPORT_TIMEOUT",
+    *(
+        f"OTEL_{processor}_{limit}"
+        for processor in ("BSP", "BLRP")
+        for limit in (
+            "SCHEDULE_DELAY",
+            "EXPORT_TIMEOUT",
+            "MAX_QUEUE_SIZE",
+            "MAX_EXPORT_BATCH_SIZE",
+        )
+    ),
+)
+"""Variables of the SDK's batch processors, which ours replaces, and of files that ours does not read."""
 
 
 class OtlpTarget:
@@ -188,6 +214,38 @@ def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
     switched off.
     """
     return sdk_disabled(environ) or all(is_off(signal, environ) for signal in SIGNALS)
+
+
+def metrics_temporality(environ: Mapping[str, str] = os.environ) -> Temporality:
+    """Return what our own metrics say in each export: the sums since the start, or (``delta``) what was
+    added since the export before, or (``lowmemory``) this where it needs no memory.
+    """
+    preference = environ.get(_TEMPORALITY, "").strip().lower()
+    return _TEMPORALITIES.get(preference, "cumulative")
+
+
+def not_obeyed(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the variables of OpenTelemetry's exporters that are set, and that our own exporter does not
+    obey: their names and values.
+    """
+    known = {
+        _TEMPORALITY: tuple(_TEMPORALITIES),
+        "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": ("explicit_bucket_histogram",),
+        "OTEL_METRICS_EXEMPLAR_FILTER": ("always_on", "always_off", "trace_based"),
+        **{f"OTEL_{signal}_EXPORTER": ("otlp", "none") for signal in SIGNALS},
+        **dict.fromkeys(_names_of("PROTOCOL"), ("grpc", "http/protobuf")),
+        **dict.fromkeys(_names_of("COMPRESSION"), (*_PACKINGS, "none")),
+        **dict.fromkeys(_OF_OTHER_EXPORTERS, ()),
+    }
+    return [
+        f"{name}={environ[name].strip()[:40]}"
+        for name, values in known.items()
+        if environ.get(name, "").strip() and environ[name].strip().lower() not in values
+    ]
+
+
+def _names_of(part: str) -> list[str]:
+    return [f"OTEL_EXPORTER_OTLP_{part}", *(f"OTEL_EXPORTER_OTLP_{s}_{part}" for s in SIGNALS)]
 
 
 def positive(text: str, default: float) -> float:
@@ -362,8 +420,8 @@ class HttpSender:
         self._timeout_s = timeout_s
         self._session = requests.Session()
         self._session.trust_env = not direct
-        self._compresses = compression == "gzip"
-        packing = {"content-encoding": "gzip"} if self._compresses else {}
+        self._pack = _PACKINGS.get(compression)
+        packing = {} if self._pack is None else {"content-encoding": compression}
         self._options: dict[str, Any] = {
             # Identity: no reply that unpacks into more than it is.
             "headers": {
@@ -384,7 +442,7 @@ class HttpSender:
         import requests
 
         deadline = time.monotonic() + self._timeout_s
-        data = gzip.compress(body, 6) if self._compresses else body
+        data = body if self._pack is None else self._pack(body, 6)
         try:
             with self._session.post(self._url, data=data, **self._options) as response:
                 status = response.status_code
@@ -421,7 +479,8 @@ class GrpcSender:
     ) -> None:
         import grpc
 
-        packed = grpc.Compression.Gzip if compression == "gzip" else grpc.Compression.NoCompression
+        packings = {"gzip": grpc.Compression.Gzip, "deflate": grpc.Compression.Deflate}
+        packed = packings.get(compression, grpc.Compression.NoCompression)
         if credentials is None:
             channel = grpc.insecure_channel(address, options, packed)
         else:

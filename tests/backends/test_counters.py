@@ -70,6 +70,7 @@ class Way(NamedTuple):
 LONG = {
     "through the Collector": Way(EVERY_5_S),
     "through the Collector, every minute": Way(),
+    "through the Collector, delta": Way({**EVERY_5_S, **DELTA}),
     "to Prometheus": Way(EVERY_5_S, direct=True),
     "provider of the application": Way(EVERY_5_S, exporter="grpc"),
     "the same, delta": Way({**EVERY_5_S, **DELTA}, exporter="grpc"),

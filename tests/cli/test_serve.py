@@ -21,7 +21,7 @@ TOKEN = "0123456789abcdef"
 @pytest.fixture(autouse=True)
 def _named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command sets them for its own process, which here is that of the tests."""
-    monkeypatch.setattr(PROCESS, "is_sidecar", False)
+    monkeypatch.setattr(PROCESS, "rests", True)
     monkeypatch.setenv("OTEL_SERVICE_NAME", "agenteval-sidecar")
     monkeypatch.setenv("GRPC_VERBOSITY", "NONE")
 

@@ -113,7 +113,7 @@ CALLER_SEAMS = _seams(
     (calls, "take"),
     (_scope, "get set reset"),
     (scopes, "Context attach_context detach_context current_context"),
-    (Emitter, "tracer_now"),
+    (Emitter, "agent_tracer_now"),
     (Providers, "takes_late_spans"),
     (MemoryPart, "reserve"),
     (Pipeline, "submit"),

@@ -71,7 +71,7 @@ AGENT_SPAN = {
     "Random.getrandbits",
     "handler.open_agent_span",
     "handler.end_agent_span",
-    "Emitter.tracer_now",
+    "Emitter.agent_tracer_now",
     "handler._pid",
 }
 NOT_MET = {

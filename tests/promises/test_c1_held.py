@@ -22,7 +22,6 @@ from agenteval_otel.engine.task import Task
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.redaction import Redactor
-from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.semconv import CONVERSATION_ID
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.forward import EventStream, SidecarAddress
@@ -210,12 +209,10 @@ def test_held_after_a_list_was_sent(
     receiver: Receiver,
     gate: Gate,
     promise: Recorder,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a sidecar's list all results are sent together, and what saves the first one holds the
+    """Of a list all results are sent together, and what saves the first one holds the
     thread: all are evaluated, none is sent or saved again.
     """
-    monkeypatch.setattr(PROCESS, "is_sidecar", True)
     submitted = threading.Event()
 
     def waits(evaluation_input: EvaluationInput) -> Score:
@@ -235,6 +232,7 @@ def test_held_after_a_list_was_sent(
             kept,
         ),
         redactors=(HoldingRedactor(gate=gate, at=REASONING),) if where == "redactor" else (),
+        agent_span_end="caller",  # else each emission waits for its span, and is sent alone
         dispatcher=PoolDispatcher(stall_s=STALL_S),
     )
     answer = answering(pipeline, "agent")

@@ -15,4 +15,4 @@ def _own_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command sets these for its own process, which here is that of the tests."""
     monkeypatch.setenv("OTEL_SERVICE_NAME", "agenteval-replay")
     monkeypatch.setenv("GRPC_VERBOSITY", "NONE")
-    monkeypatch.setattr(PROCESS, "is_sidecar", False)
+    monkeypatch.setattr(PROCESS, "rests", True)

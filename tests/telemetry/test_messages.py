@@ -21,18 +21,18 @@ from opentelemetry.metrics import Observation
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadableLogRecord
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import SpanContext, TraceFlags, TraceState
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, Tracer, TracerProvider
+from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
 
 from agenteval_otel import semconv as names
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import construct
-from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.telemetry import messages
 from agenteval_otel.telemetry.emitter import Emitter, score_attributes
-from agenteval_otel.telemetry.private import Exporter, private_provider
+from agenteval_otel.telemetry.private import Exporter, own_resource, private_provider
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.spans import context_of_span
 from agenteval_otel.telemetry.target import OtlpTarget, SendOutcome, Signal
@@ -68,40 +68,85 @@ class Receiver(OtlpTarget):
         return Sender()
 
 
-def emitted(
-    case: dict[str, Any], *, is_sidecar: bool
-) -> tuple[list[Any], dict[tuple[str, str], int]]:
-    """The requests of one response in one of the forms, and what was lost; what has no fixed value
-    is numbered.
+class SdkSpans(SpanProcessor):
+    """What the SDK makes of spans, in batches of the same exporter."""
+
+    def __init__(self, exporter: Exporter) -> None:
+        self._exporter = exporter
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.context and span.context.trace_flags.sampled:
+            self._exporter.put("TRACES", span, messages.size_of(span.attributes or {}))
+
+
+class SdkRecords(LogRecordProcessor):
+    """The same for log records."""
+
+    def __init__(self, exporter: Exporter) -> None:
+        self._exporter = exporter
+
+    def on_emit(self, log_record: Any) -> None:
+        record = log_record.log_record
+        record.context = None
+        readable = ReadableLogRecord(
+            record, log_record.resource, log_record.instrumentation_scope, log_record.limits
+        )
+        self._exporter.put("LOGS", readable, messages.size_of(record.attributes or {}))
+
+    def shutdown(self) -> None:
+        """Nothing is held."""
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+
+def providers_of_host(receiver: Receiver) -> tuple[Providers, Exporter]:
+    """An application's providers, which export by the SDK's own encoders."""
+    exporter = Exporter(lambda *lost: providers.lose(*lost))
+    for signal in map(Signal, MESSAGES):
+        exporter.add(signal, receiver.sender(signal))
+    tracers = TracerProvider(resource=own_resource(), shutdown_on_exit=False)
+    tracers.add_span_processor(SdkSpans(exporter))
+    loggers = LoggerProvider(resource=own_resource(), shutdown_on_exit=False)
+    loggers.add_log_record_processor(SdkRecords(exporter))
+    providers = Providers(tracer_provider=tracers, logger_provider=loggers)
+    return providers, exporter
+
+
+def emitted(case: dict[str, Any], *, own: bool) -> tuple[list[Any], dict[tuple[str, str], int]]:
+    """The requests of one response by our own providers or by the application's, and what was lost;
+    what has no fixed value is numbered.
     """
-    receiver, before = Receiver(), PROCESS.is_sidecar
-    PROCESS.is_sidecar = is_sidecar
+    receiver = Receiver()
     logging.disable()  # what cannot be encoded is logged, hundreds of times here
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("OTEL_")]:
             patch.delenv(name)
         for name, value in case["environment"].items():
             patch.setenv(name, value)
-        emitter = Emitter(
-            Providers(target=receiver), **case["emitter"], signals=frozenset({"traces", "events"})
-        )
+        if own:
+            providers, exporter = Providers(target=receiver), None
+        else:
+            providers, exporter = providers_of_host(receiver)
+        emitter = Emitter(providers, **case["emitter"], signals=frozenset({"traces", "events"}))
         try:
-            emitter.tracer(), emitter.providers.events()
-            exporter = emitter.providers._exporter
+            providers.agent_tracer(), providers.events()
+            exporter = exporter or providers._exporter
             exporter._worker.start = lambda: True  # its thread may send a part before
-            run(emitter, case)
+            run(emitter, case, together=own)
             exporter.flush()
         finally:
-            PROCESS.is_sidecar = before
             logging.disable(logging.NOTSET)
             emitter.close()
-    return normalised(receiver.requests, case["evaluated"]), emitter.providers.lost
+    return normalised(receiver.requests, case["evaluated"]), providers.lost
 
 
-def run(emitter: Emitter, case: dict[str, Any]) -> None:
-    """What the engine and an evaluator do with the emitter for one response, or for several that
-    are alike: a sidecar's are sent together."""
+def run(emitter: Emitter, case: dict[str, Any], *, together: bool) -> None:
+    """What the engine, a host and an evaluator do with the emitter for one response, or for several
+    that are alike, which may be sent together.
+    """
     response, evaluated, run_span = case["response"], case["evaluated"], None
+    write_agent_span(emitter, case)
     if case["begins"]:
         run_span = emitter.open_run_span(response.agent or "", evaluated, response.started_ns)
     if run_span is not None:
@@ -113,7 +158,7 @@ def run(emitter: Emitter, case: dict[str, Any]) -> None:
         ).end(NOW_NS)
     scores = score_attributes(response.results)
     begun = [run_span, *[None] * (case["responses"] - 1)]
-    if PROCESS.is_sidecar:
+    if together:
         emissions = [
             emitter.emission(response, evaluated, scores, span, str.upper) for span in begun
         ]
@@ -135,6 +180,26 @@ def run(emitter: Emitter, case: dict[str, Any]) -> None:
         attributes={"agenteval.objective.criterion": "tone", "agenteval.objective.rate": 0.5},
         warn=True,
     )
+
+
+def write_agent_span(emitter: Emitter, case: dict[str, Any]) -> None:
+    """An agent span, with all that code of the host may put on it."""
+    tracer = emitter.providers.agent_tracer()
+    assert tracer is not None
+    evaluated = case["evaluated"]
+    span = tracer.start_span(
+        "invoke_agent",
+        context=context_of_span(evaluated),
+        kind=SpanKind.CLIENT,
+        links=[] if evaluated is None else [Link(evaluated, {"because": "asked"})],
+        start_time=NOW_NS,
+    )
+    of_host = case["of_host"]
+    span.set_attributes(of_host)
+    span.add_event("found", of_host, timestamp=NOW_NS + 1)
+    if of_host:
+        span.set_status(StatusCode.ERROR, "it broke")
+    span.end(NOW_NS + 2)
 
 
 def normalised(requests: list[Any], evaluated: SpanContext | None) -> list[Any]:
@@ -283,6 +348,9 @@ CASES = st.fixed_dictionaries(
         "evaluated": some(CONTEXTS),
         "begins": st.booleans(),
         "spans": st.booleans(),
+        "of_host": st.dictionaries(
+            WORDS, NUMBERS | TEXTS | st.lists(WORDS, max_size=2), max_size=4
+        ),
         "of_evaluator": st.dictionaries(WORDS, NUMBERS | st.lists(WORDS, max_size=2), max_size=2),
         "emitter": st.fixed_dictionaries(
             {
@@ -316,6 +384,7 @@ PLAIN: dict[str, Any] = {
     "begins": True,
     "spans": True,
     "environment": {},
+    "of_host": {},
     "of_evaluator": {},
     "emitter": {},
 }
@@ -334,12 +403,12 @@ def test_both_forms_are_equal(environment: dict[str, str], case: dict[str, Any])
     however it is limited.
     """
     case = {**case, "environment": environment}
-    assert emitted(case, is_sidecar=True) == emitted(case, is_sidecar=False)
+    assert emitted(case, own=True) == emitted(case, own=False)
 
 
 def test_a_single_wrong_attribute_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison fails where one attribute of one message is not what the SDK makes of it."""
-    right = emitted(PLAIN, is_sidecar=True)
+    right = emitted(PLAIN, own=True)
     assert [request.DESCRIPTOR.name for request in right[0]] == [
         "ExportLogsServiceRequest",
         "ExportTraceServiceRequest",
@@ -356,12 +425,14 @@ def test_a_single_wrong_attribute_is_seen(monkeypatch: pytest.MonkeyPatch) -> No
             longest,
         ),
     )
-    assert emitted(PLAIN, is_sidecar=True) != right == emitted(PLAIN, is_sidecar=False)
+    assert emitted(PLAIN, own=True) != right == emitted(PLAIN, own=False)
 
 
 FILTERS: list[dict[str, str]] = [
     {"OTEL_METRICS_EXEMPLAR_FILTER": name} for name in ("always_on", "always_off")
 ]
+TEMPORALITY = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
+DELTAS: list[dict[str, str]] = [{TEMPORALITY: "delta"}, {TEMPORALITY: "LowMemory"}]
 # Their sums are exact in any order. Older SDKs count NaN.
 AMOUNTS = st.integers(-1, 1_024).map(lambda number: number / 1_024) | st.sampled_from(
     [0.5, 0.75, 1e9]
@@ -375,7 +446,7 @@ MEASUREMENTS = st.tuples(
 
 
 def collected(
-    case: Sequence[Sequence[Any]], environment: dict[str, str], *, is_sidecar: bool
+    case: Sequence[Sequence[Any]], environment: dict[str, str], *, own: bool
 ) -> list[Any]:
     """What is sent of the measurements, after each of their lists; times are 0, and points in one
     order.
@@ -388,12 +459,13 @@ def collected(
     exporter = Exporter(lambda *_: None)
     exporter.collect_with = lambda collect, every_s: setattr(exporter, "_collect", collect)  # type: ignore[method-assign]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PROCESS, "is_sidecar", is_sidecar)
         for name, value in environment.items():
             patch.setenv(name, value)
-        meter = private_provider("METRICS", target, exporter, Resource({})).get_meter(
-            names.SCOPE_NAME, "1"
-        )
+        provider = private_provider("METRICS", target, exporter, Resource({}))
+        if not own:  # the SDK's, which reads the same variables
+            provider = provider._provider
+            exporter.streams["METRICS"]._signal.encode = Signal("METRICS").encode
+        meter = provider.get_meter(names.SCOPE_NAME, "1")
         meter.create_observable_gauge("g", [lambda _: [Observation(1)]])
         instruments = {
             name: meter.create_histogram(
@@ -436,7 +508,7 @@ def _without_times(request: Any) -> list[str]:
     return sorted(str(metric) for metric in metrics.metrics)
 
 
-@pytest.mark.parametrize("environment", [{}, *FILTERS], ids=str)
+@pytest.mark.parametrize("environment", [{}, *FILTERS, *DELTAS], ids=str)
 @settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(case=st.lists(st.lists(MEASUREMENTS, max_size=6), min_size=1, max_size=3))
 def test_both_forms_of_histograms_are_equal(
@@ -448,32 +520,30 @@ def test_both_forms_of_histograms_are_equal(
         case = [
             [item for item in items if item[3] is not None and item[3].is_valid] for items in case
         ]
-    of_ours = collected(case, environment, is_sidecar=True)
-    assert of_ours == collected(case, environment, is_sidecar=False)
+    of_ours = collected(case, environment, own=True)
+    assert of_ours == collected(case, environment, own=False)
     assert len(of_ours) == len(case)
 
 
 def test_a_wrong_bucket_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison fails where a value that lies on a bucket's boundary is counted above it."""
     case = [[(names.METRIC_SCORE, 0.5, {}, SpanContext(7, 7, True, TraceFlags(1)))]]
-    right = collected(case, {}, is_sidecar=False)
-    assert collected(case, {}, is_sidecar=True) == right
+    right = collected(case, {}, own=False)
+    assert collected(case, {}, own=True) == right
     monkeypatch.setattr(messages, "bisect_left", bisect_right)
-    assert collected(case, {}, is_sidecar=True) != right == collected(case, {}, is_sidecar=False)
+    assert collected(case, {}, own=True) != right == collected(case, {}, own=False)
 
 
-@pytest.mark.parametrize("is_sidecar", [True, False])
-def test_messages_are_filled_in_a_process_of_our_own_alone(
-    is_sidecar: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Any other process has the SDK's provider, and an application's provider stays in use in ours
-    as well.
+def test_messages_are_filled_where_the_application_has_no_provider() -> None:
+    """Agent spans are the SDK's, since code of the host runs in them; an application's provider has
+    spans of both kinds.
     """
-    monkeypatch.setattr(PROCESS, "is_sidecar", is_sidecar)
-    providers, application = Providers(target=Receiver()), TracerProvider(shutdown_on_exit=False)
-    assert isinstance(providers.tracer(), messages.SpanMessages) is is_sidecar
-    assert not isinstance(Providers(tracer_provider=application).tracer(), messages.SpanMessages)
-    providers.close()
+    own, host = Providers(target=Receiver()), Providers(tracer_provider=TracerProvider())
+    assert isinstance(own.tracer(), messages.SpanMessages)
+    assert isinstance(own.agent_tracer(), Tracer)
+    assert host.tracer() is host.agent_tracer()
+    assert isinstance(host.tracer(), Tracer)
+    own.close()
 
 
 def test_no_redactor_runs_while_several_are_sent() -> None:
@@ -503,3 +573,28 @@ def test_no_redactor_runs_while_several_are_sent() -> None:
     assert seen == ["a secret"] * 2
     (request,) = receiver.requests
     assert str(request).count("redacted") == 2
+
+
+def test_events_on_a_run_span_are_left_out_with_a_log_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They are the one thing that the SDK's spans keep and ours do not."""
+    receiver = Receiver()
+    emitter = Emitter(Providers(target=receiver), signals=frozenset({"traces"}))
+    span = emitter.open_run_span("support", PLAIN["evaluated"], NOW_NS)
+    assert span is not None
+    span.add_event("retrieved", {"documents": 3})
+    span.record_exception(ValueError("broken"))
+    span.update_name("renamed")
+    span.set_attribute("documents", 3)
+    span.end(NOW_NS + 1)
+    assert emitter.providers.flush(10)
+    [request] = receiver.requests
+    [sent] = Signal("TRACES").records(request)
+    assert (sent.name, len(sent.events), [pair.key for pair in sent.attributes][-1]) == (
+        "renamed",
+        0,
+        "documents",
+    )
+    assert [record for record in caplog.records if "span_event_left_out" in record.getMessage()]
+    emitter.close()

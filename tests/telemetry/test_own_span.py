@@ -121,7 +121,7 @@ def test_a_tracer_that_comes_later(watch: Watch, monkeypatch: pytest.MonkeyPatch
     """When no tracer was to be had at the call, its span is written afterwards, with its true times
     and error.
     """
-    monkeypatch.setattr(watch.emitter.emitter.providers, "tracer_now", lambda: None)
+    monkeypatch.setattr(watch.emitter.emitter.providers, "agent_tracer_now", lambda: None)
     seen: dict[str, int] = {}
 
     @monitor(agent="support", pipeline=watch.pipeline([ResponseHealth()]))

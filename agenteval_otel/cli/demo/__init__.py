@@ -187,7 +187,9 @@ def _run(
     )
     name = "support" if seconds else "recorded"
     tracer = (
-        telemetry.emitter.providers.tracer() if telemetry is not None and delivery.address else None
+        telemetry.emitter.providers.agent_tracer()
+        if telemetry is not None and delivery.address
+        else None
     )
     agent = Agent(name, pipeline, tracer, pace=pace)
     try:

@@ -273,7 +273,7 @@ class BackgroundThread(EvaluationThread):
         if self.superseded:
             raise _Superseded
         self.beat = now = time.monotonic()
-        if now - self._rested > self._work_s and not PROCESS.is_sidecar:
+        if now - self._rested > self._work_s and PROCESS.rests:
             time.sleep(_REST_S)
             self._rested = time.monotonic()
             self._idle_s += self._rested - now
