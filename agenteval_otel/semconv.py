@@ -17,6 +17,7 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 # --- events
 # -----------------------------------------------------------------------------------------------------------
 EVENT_RESULT: Final = "gen_ai.evaluation.result"
+EVENT_NO_SCORE: Final = "agenteval.evaluation.no_score"
 EVENT_BREACHED: Final = "agenteval.objective.breached"
 EVENT_RECOVERED: Final = "agenteval.objective.recovered"
 EVENT_ANSWER: Final = "agenteval.answer"

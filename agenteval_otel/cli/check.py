@@ -341,8 +341,8 @@ def _warnings(loaded: Loaded, pipeline: Pipeline) -> Iterator[str]:
         yield from _head_sampling(loaded.settings, ratio)
     if ignored := not_obeyed(os.environ):
         yield (
-            f"our own exporter does not obey {', '.join(ignored)}: docs/telemetry.md has the variables that it "
-            "obeys; providers of the application obey theirs"
+            f"our own exporter does not obey {', '.join(ignored)}: unset them, or give the application providers "
+            "of its own, which do"
         )
 
 

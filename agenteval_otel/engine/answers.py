@@ -10,6 +10,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators.base import Evaluator, find_criterion
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
+from agenteval_otel.models.results import no_score_reason
 from agenteval_otel.models.scoring import label_of, normalize, off_scale, passed_of
 from agenteval_otel.models.scoring.probability import independent, known
 
@@ -45,6 +46,8 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
         and not (len(value) <= 64 and value.isascii() and "\0" not in value)
     }
     if result.status != "scored":
+        if fields["skip_reason"] is not None and fields["reason_code"] is None:
+            wrong["reason_code"] = no_score_reason(fields["skip_reason"])
         return wrong | _NO_SCORE  # a failed or skipped result has no score, whatever it says
     for name in ("score", "normalized"):
         if type(fields[name]) not in _PLAIN:

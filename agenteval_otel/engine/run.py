@@ -28,6 +28,13 @@ from agenteval_otel.evaluators.base import (
 )
 from agenteval_otel.evaluators.shadow import asked_criteria, declared_criteria, shadow_results
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, RunError
+from agenteval_otel.models.results import (
+    LOAD_SHED,
+    NO_ANSWER,
+    NO_RESULT,
+    NOT_ESCALATED,
+    no_score_reason,
+)
 from agenteval_otel.models.scoring.probability import independent, nested
 from agenteval_otel.models.value import completed, copy_with
 from agenteval_otel.runtime.masking import message_of
@@ -37,12 +44,6 @@ from agenteval_otel.sampling.key import FIXED_KEY, SamplingKey
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.semconv import MAX_CRITERIA_PER_SPAN, wrong_criterion_name
 
-NOT_ESCALATED: Final = "not_escalated"
-"""Why a criterion of the second stage has no score: no rule matched, and the baseline did not
-sample the answer.
-"""
-LOAD_SHED: Final = "load_shed"
-"""Why a criterion has no score: under load, no model is called."""
 NO_CONVERSATION: Final = "no conversation"
 ONE_CONVERSATION: Final = "a whole conversation, and no evaluator of conversations"
 _SLOW_NS: Final = 1_000_000
@@ -355,7 +356,7 @@ class Run:
             if self._skip_models and step.calls_model:
                 raise EvaluationSkipped(LOAD_SHED)
             if self._is_unanswered and not evaluator.evaluates_errors:
-                raise EvaluationSkipped("no answer: the handler raised")
+                raise EvaluationSkipped(f"{NO_ANSWER}: the handler raised")
             if step.state.mode == "inline":
                 self.at = index
                 raw = self._measured(step) if index in self.runner.watched else self._inline(step)
@@ -517,14 +518,14 @@ class Run:
         if not step.names:
             self.runner.admit(answered, criteria)
             if not raw:
-                return self._for_each(step, skip_reason="no result", **facts)
+                return self._for_each(step, skip_reason=NO_RESULT, **facts)
         group = [
             copy_with(result, facts_of(result, facts) | corrections(result, criteria))
             for result in raw
         ]
         if step.names and answered != step.names:
             # So that every criterion that was asked for is accounted for.
-            rest = _for_each(step, criteria, skip_reason="no result", **facts)
+            rest = _for_each(step, criteria, skip_reason=NO_RESULT, **facts)
             group += [result for result in rest if result.criterion_name not in answered]
         return self._named(step, group)
 
@@ -605,6 +606,8 @@ def _for_each(
     One that declares none has a single result, under its type: which criteria it would have
     answered is unknown.
     """
+    if (skip_reason := facts.get("skip_reason")) is not None:
+        facts["reason_code"] = no_score_reason(skip_reason)
     asked_for = {criterion.name for criterion in criteria}
     names = [
         criterion.name for criterion in step.evaluator.criteria() if criterion.name in asked_for

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, SupportsFloat, TypeAlias
+from typing import Annotated, Any, Final, Literal, SupportsFloat, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from agenteval_otel.models.inputs import Annotations, EvaluationInput, StreamEnd, names_of
+from agenteval_otel.models.inputs import (
+    NO_GROUND_TRUTH,
+    Annotations,
+    EvaluationInput,
+    StreamEnd,
+    names_of,
+)
 from agenteval_otel.models.judge_calls import Judgement
 from agenteval_otel.models.value import Value, number_of
 from agenteval_otel.runtime.masking import printable
@@ -33,6 +39,45 @@ _AnyScore: TypeAlias = Annotated[ScoreValue, BeforeValidator(plain_score)]
 """A score that may come as a number of another library."""
 _WIDTHS = (40, 24, 12, 60)  # of a result's line: criterion, outcome, score, reason
 _LINE = 120
+
+
+NoScoreReason: TypeAlias = Literal[
+    "not_applicable",
+    "no_ground_truth",
+    "no_answer",
+    "no_result",
+    "not_escalated",
+    "load_shed",
+    "budget",
+    "budget_exhausted",
+]
+"""Why a criterion has no score, where no evaluator failed. `not_applicable` is an evaluator's own word:
+the answer has nothing that it judges.
+"""
+NO_ANSWER: Final = "no answer"
+NO_RESULT: Final = "no result"
+NOT_ESCALATED: Final = "not_escalated"
+"""No rule of the escalation matched, and its baseline did not sample the answer."""
+LOAD_SHED: Final = "load_shed"
+"""Under load, no model is called."""
+BUDGET: Final = "budget"
+"""A judge's call was left out by chance, because a limit is near: a sample."""
+BUDGET_EXHAUSTED: Final = "budget_exhausted"
+"""A judge's call does not fit into a limit: a loss."""
+_REASONS: Final[dict[str, NoScoreReason]] = {
+    NO_GROUND_TRUTH: "no_ground_truth",
+    NO_ANSWER: "no_answer",
+    NO_RESULT: "no_result",
+    NOT_ESCALATED: "not_escalated",
+    LOAD_SHED: "load_shed",
+    BUDGET: "budget",
+    BUDGET_EXHAUSTED: "budget_exhausted",
+}
+
+
+def no_score_reason(skip_reason: str) -> NoScoreReason:
+    """Return the word for what a skip says, up to a colon."""
+    return _REASONS.get(skip_reason.partition(":")[0], "not_applicable")
 
 
 class Score(Value):
@@ -95,7 +140,8 @@ class EvaluationResult(Value):
     Attributes:
         score: Raw score on the criterion's scale; None for skips and failures.
         error: What broke; set for failures only. `error_type` is its low-cardinality word.
-        skip_reason: Why the evaluator abstained; set for skips only.
+        skip_reason: Why the evaluator abstained; set for skips only. Its `reason_code` is then one
+            of `NoScoreReason`.
         normalized: The score moved to [0, 1], higher is better; None where the scale has no such
             form.
         evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding``, ``human`` or

@@ -40,7 +40,13 @@ from agenteval_otel.instrumentation.spans import SpanEvaluation, trace_is_concer
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart, kept_bytes
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.semconv import EVENT_ANSWER, EVENT_ANSWER_FORMER, EVENT_RESULT, SCOPE_NAME
+from agenteval_otel.semconv import (
+    EVENT_ANSWER,
+    EVENT_ANSWER_FORMER,
+    EVENT_NO_SCORE,
+    EVENT_RESULT,
+    SCOPE_NAME,
+)
 from agenteval_otel.sidecar.erasure import erase_from_journal, keep_traces
 from agenteval_otel.sidecar.journal import (
     LOGS,
@@ -810,6 +816,7 @@ class _Event(NamedTuple):
 
 
 _ANSWERS: Final = frozenset({EVENT_ANSWER, EVENT_ANSWER_FORMER})
+_RESULTS: Final = frozenset({EVENT_RESULT, EVENT_NO_SCORE})  # of ours, which come back
 _Record = ReadSpan | _Event | ForwardedAnswer
 
 
@@ -834,7 +841,7 @@ def _events_of(request: Any) -> tuple[list[_Record], int]:
                     events.append(
                         ForwardedAnswer(*ids, record.flags & 0xFF, event_of_log(record), resource)
                     )
-                elif all(ids) and record.event_name != EVENT_RESULT:  # a result of ours comes back
+                elif all(ids) and record.event_name not in _RESULTS:
                     events.append(_Event(*ids, event_of_log(record)))
     return events, 0
 

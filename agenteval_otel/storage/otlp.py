@@ -44,6 +44,8 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         signals: The signals to emit.
         content: Which signals may carry content (prompt, answer, explanations); None follows
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, whose default is none.
+        no_scores: Also emits an event for each criterion that has no score and did not fail, with
+            the reason (``agenteval.evaluation.no_score``).
     """
 
     endpoint: str | None = None
@@ -53,6 +55,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     placement: Placement = "child"
     signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"})
     content: ContentCapture | None = None
+    no_scores: bool = False
     tracer_provider: Any = Field(default=None, exclude=True, repr=False)
     logger_provider: Any = Field(default=None, exclude=True, repr=False)
     meter_provider: Any = Field(default=None, exclude=True, repr=False)
@@ -87,6 +90,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             placement=self.placement,
             signals=self.signals,
             content=self.content,
+            no_scores=self.no_scores,
         )
 
     def offline_emitter(self, placement: Placement) -> Emitter | None:

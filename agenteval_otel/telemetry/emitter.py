@@ -69,6 +69,7 @@ class Emission(NamedTuple):
     Attributes:
         shown: The results that have an event, with the attributes of event and span, and the
             event's explanation.
+        skipped: The results without a score that have an event of their own.
     """
 
     response: Response
@@ -81,6 +82,7 @@ class Emission(NamedTuple):
     common: Mapping[str, Any]
     dimensions: Labels
     shown: Sequence[tuple[EvaluationResult, dict[str, Any], str | None]]
+    skipped: Sequence[EvaluationResult] = ()
 
 
 class Emitter:
@@ -96,8 +98,10 @@ class Emitter:
         placement: Placement = "child",
         signals: frozenset[Signal] = frozenset({"traces", "events", "metrics"}),
         content: ContentCapture | None = None,
+        no_scores: bool = False,
     ) -> None:
         self.providers = providers
+        self._no_scores = no_scores
         self.placement = placement
         self._detail = detail
         self.content = content = content or _content_by_variable()
@@ -257,7 +261,10 @@ class Emitter:
             common |= _sanitised(about)
         agent, dimensions = totals.place_of(response.agent, common)
         model = None if response.model is None else totals.names.models.admit(response.model)
-        # A skip has neither an event nor a span.
+        # A skip has no span, and an event only where that is asked for.
+        skipped = [
+            result for result in response.results if self._no_scores and result.status == "skipped"
+        ]
         shown = [
             (result, event_attributes(result, common), self._explanation(result, redact))
             for result in response.results
@@ -274,6 +281,7 @@ class Emitter:
             common,
             dimensions,
             shown,
+            skipped,
         )
 
     def send(self, emissions: Sequence[Emission], *, spans: bool = True) -> None:
@@ -293,6 +301,9 @@ class Emitter:
             for shown in emission.shown if events is not None else ():
                 sent += 1
                 self._guarded("logs", self._emit_event, events, emission.context, *shown)
+            for result in emission.skipped if events is not None else ():
+                sent += 1
+                self._guarded("logs", self._emit_no_score, events, emission, result)
         if self.wants_spans and spans:
             for emission in emissions:
                 sent += self._guarded("traces", self._write_spans, emission) or 0
@@ -398,6 +409,19 @@ class Emitter:
             body=event_body(result),
             attributes=attributes,
             warn=bool(result.error),
+        )
+
+    def _emit_no_score(
+        self, events: EventLog, emission: Emission, result: EvaluationResult
+    ) -> None:
+        criterion = result.criterion_name
+        events.emit(
+            names.EVENT_NO_SCORE,
+            emission.context,
+            timestamp_ns=result.ended_ns or emission.response.ended_ns or time.time_ns(),
+            body=_plain(f"{criterion} has no score ({result.reason_code})", 256),
+            attributes=event_attributes(result, emission.common),
+            warn=False,
         )
 
     def _write_spans(self, emission: Emission) -> int:

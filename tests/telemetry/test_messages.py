@@ -356,6 +356,7 @@ CASES = st.fixed_dictionaries(
             {
                 "detail": st.sampled_from(["auto", "result", "response", "none"]),
                 "placement": st.sampled_from(["child", "linked"]),
+                "no_scores": st.booleans(),
                 "content": st.sampled_from(
                     ["no_content", "span_only", "event_only", "span_and_event"]
                 ),

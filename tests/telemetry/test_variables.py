@@ -216,7 +216,7 @@ SEEN: list[tuple[str, str, Check]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "check"), SEEN, ids=lambda part: str(part)[:50])
+@pytest.mark.parametrize(("name", "value", "check"), SEEN, ids=lambda part: getattr(part, "__name__", str(part)))
 def test_a_variable_is_obeyed(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, name: str, value: str, check: Check
 ) -> None:

@@ -28,15 +28,12 @@ from agenteval_otel.evaluators.judges.ledger import (
     Totals,
 )
 from agenteval_otel.models.judge_calls import JudgeUsage
+from agenteval_otel.models.results import BUDGET, BUDGET_EXHAUSTED
 from agenteval_otel.runtime.fork import RANDOM
 from agenteval_otel.runtime.log import log
 
 NANO: Final = 1_000_000_000
 """Billionths of a dollar in a dollar."""
-BUDGET: Final = "budget"
-"""Skip reason of a call that was left out by chance, because a limit is near: a sample."""
-BUDGET_EXHAUSTED: Final = "budget_exhausted"
-"""Skip reason of a call that does not fit into a limit: a loss."""
 Period = Literal["minute", "day"]
 _PERIOD_S: Final[Mapping[Period, int]] = {"minute": 60, "day": 86_400}
 _BYTES_PER_TOKEN: Final = 3
