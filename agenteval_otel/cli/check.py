@@ -37,7 +37,7 @@ from agenteval_otel.provisioning.former_names import former_uses
 from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, NOT_WANTED, OTHER
-from agenteval_otel.telemetry.target import not_obeyed
+from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, not_obeyed
 
 if TYPE_CHECKING:
     from agenteval_otel.storage import OtlpStorageProvider
@@ -339,10 +339,20 @@ def _warnings(loaded: Loaded, pipeline: Pipeline) -> Iterator[str]:
         yield from _small_rates(loaded.settings, pipeline, name)
     if (ratio := _head_ratio(os.environ)) is not None:
         yield from _head_sampling(loaded.settings, ratio)
-    if ignored := not_obeyed(os.environ):
+    yield from _ignored_variables(loaded.settings)
+
+
+def _ignored_variables(settings: Settings) -> Iterator[str]:
+    """Name the variables that our own exporter does not obey, if there is a receiver for it."""
+    provider: OtlpStorageProvider = next(filter(_emits, settings.storage), settings.telemetry)
+    target = OtlpTarget(provider.endpoint, provider.protocol)
+    ignored = not_obeyed(os.environ)
+    if provider.protocol is not None:
+        ignored = [variable for variable in ignored if "_PROTOCOL=" not in variable]
+    if ignored and any(map(target.is_configured, SIGNALS)):
         yield (
-            f"our own exporter does not obey {', '.join(ignored)}: unset them, or give the application providers "
-            "of its own, which do"
+            f"without providers of the application, our own exporter does not obey {', '.join(ignored)}: "
+            "unset them, or set up providers, which do"
         )
 
 

@@ -279,10 +279,7 @@ def _swap(pipeline: Pipeline) -> Pipeline | None:
     """Make it the process's pipeline and bind all handlers that follow it, or none. Return the
     previous one.
     """
-    before = current_pipeline()
-    if before is not None:
-        pipeline.deliver_for(before)
-    set_current_pipeline(pipeline)
+    before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
     try:
         for handler in handlers:
@@ -300,9 +297,13 @@ def _swap(pipeline: Pipeline) -> Pipeline | None:
             before.executor.close()
         else:
             before.retire()
-        # Kept until they are empty: `flush` waits for them too.
-        _RETIRED[:] = [*(pipeline for pipeline in _RETIRED if pipeline.state()["size"] > 0), before]
+        # Kept until they are empty, and what they gave is exported: `flush` waits for them too.
+        _RETIRED[:] = [*filter(_has_work, _RETIRED), before]
     return before
+
+
+def _has_work(pipeline: Pipeline) -> bool:
+    return pipeline.state()["size"] > 0 or len(pipeline.answers.followers) > 0
 
 
 def _drain(timeout_s: float) -> bool:
@@ -584,10 +585,17 @@ def deliver(timeout_s: float) -> bool:
 
 
 def export_results(timeout_s: float) -> bool:
-    """Wait until the results of what was evaluated are exported and stored, without the metrics.
-    Calls that wait for their evaluation go on waiting.
+    """Wait until the results of what was evaluated are exported and stored, without the metrics, those
+    of replaced pipelines too. Calls that wait for their evaluation go on waiting.
     """
-    return default_pipeline().export(timeout_s, with_metrics=False)
+    deadline = time.monotonic() + timeout_s
+    pipelines = [*filter(_has_work, _RETIRED), default_pipeline()]
+    return all(
+        [
+            pipeline.export(max(0.0, deadline - time.monotonic()), with_metrics=False)
+            for pipeline in pipelines
+        ]
+    )
 
 
 def shutdown(timeout_s: float = 2.0) -> bool:

@@ -46,7 +46,7 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
         and not (len(value) <= 64 and value.isascii() and "\0" not in value)
     }
     if result.status != "scored":
-        if fields["skip_reason"] is not None and fields["reason_code"] is None:
+        if fields["skip_reason"] is not None:
             wrong["reason_code"] = no_score_reason(fields["skip_reason"])
         return wrong | _NO_SCORE  # a failed or skipped result has no score, whatever it says
     for name in ("score", "normalized"):

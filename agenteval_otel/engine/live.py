@@ -20,6 +20,7 @@ from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
+from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sampling import SamplingContext
 from agenteval_otel.semconv import (
     CAPTURE_FAILED,
@@ -117,7 +118,8 @@ class Engine(EngineParts):
         for evaluation in over:
             evaluation.prepare_response()
             pause()
-        self._send_together(over)
+        if not PROCESS.rests:
+            self._send_together(over)
         room = True
         items = 0
         for evaluation in over:

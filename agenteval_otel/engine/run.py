@@ -356,7 +356,7 @@ class Run:
             if self._skip_models and step.calls_model:
                 raise EvaluationSkipped(LOAD_SHED)
             if self._is_unanswered and not evaluator.evaluates_errors:
-                raise EvaluationSkipped(f"{NO_ANSWER}: the handler raised")
+                raise EvaluationSkipped(NO_ANSWER)
             if step.state.mode == "inline":
                 self.at = index
                 raw = self._measured(step) if index in self.runner.watched else self._inline(step)

@@ -54,7 +54,7 @@ NoScoreReason: TypeAlias = Literal[
 """Why a criterion has no score, where no evaluator failed. `not_applicable` is an evaluator's own word:
 the answer has nothing that it judges.
 """
-NO_ANSWER: Final = "no answer"
+NO_ANSWER: Final = "no answer: the handler raised"
 NO_RESULT: Final = "no result"
 NOT_ESCALATED: Final = "not_escalated"
 """No rule of the escalation matched, and its baseline did not sample the answer."""
@@ -65,7 +65,6 @@ BUDGET: Final = "budget"
 BUDGET_EXHAUSTED: Final = "budget_exhausted"
 """A judge's call does not fit into a limit: a loss."""
 _REASONS: Final[dict[str, NoScoreReason]] = {
-    NO_GROUND_TRUTH: "no_ground_truth",
     NO_ANSWER: "no_answer",
     NO_RESULT: "no_result",
     NOT_ESCALATED: "not_escalated",
@@ -76,8 +75,10 @@ _REASONS: Final[dict[str, NoScoreReason]] = {
 
 
 def no_score_reason(skip_reason: str) -> NoScoreReason:
-    """Return the word for what a skip says, up to a colon."""
-    return _REASONS.get(skip_reason.partition(":")[0], "not_applicable")
+    """Return the word for what a skip says. A lack of ground truth may be followed by details."""
+    if skip_reason.partition(":")[0] == NO_GROUND_TRUTH:
+        return "no_ground_truth"
+    return _REASONS.get(skip_reason, "not_applicable")
 
 
 class Score(Value):

@@ -13,9 +13,9 @@ import math
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context, get_current
@@ -31,6 +31,7 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
+from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import kept_bytes
 from agenteval_otel.semconv import SCOPE_NAME
@@ -163,7 +164,7 @@ class SpanMessages:
 
 class MessageSpan(NonRecordingSpan):
     """A span of the emitter's. Of what evaluators may do to it, attributes, name and status are kept;
-    events and exceptions are not, and a log line says so.
+    events, exceptions and links are not, and a log line says so. Any thread.
     """
 
     def __init__(self, context: SpanContext, max_attributes: int | None, put: Put) -> None:
@@ -178,6 +179,7 @@ class MessageSpan(NonRecordingSpan):
         self.attributes: dict[str, Any] = {}
         self.dropped = self.dropped_links = 0
         self.status = _UNSET
+        self._lock = threading.Lock()  # evaluators on other threads have it as their current span
 
     def is_recording(self) -> bool:
         return self.end_ns is None
@@ -186,12 +188,21 @@ class MessageSpan(NonRecordingSpan):
         self.set_attributes({key: value})
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        if self.end_ns is None:
-            self.dropped += _add(self.attributes, attributes, self._max_attributes)
+        # As the SDK does, so that a list that changes later changes nothing here.
+        taken = {
+            name: tuple(value) if type(value) is list else value
+            for name, value in attributes.items()
+        }
+        with self._lock:
+            if self.end_ns is None:
+                self.dropped += _add(self.attributes, taken, self._max_attributes)
 
     def update_name(self, name: str) -> None:
         if self.end_ns is None:
             self.name = name
+
+    def add_link(self, context: SpanContext, attributes: types.Attributes = None) -> None:
+        log.warning("span_event_left_out", part="traces")
 
     def add_event(
         self, name: str, attributes: types.Attributes = None, timestamp: int | None = None
@@ -217,9 +228,11 @@ class MessageSpan(NonRecordingSpan):
             self.status = new
 
     def end(self, end_time: int | None = None) -> None:
-        if self.end_ns is None:
+        with self._lock:
+            if self.end_ns is not None:
+                return
             self.end_ns = time.time_ns() if end_time is None else end_time
-            self._put(self, size_of(self.attributes))
+        self._put(self, size_of(self.attributes))
 
     def fill(self, message: Any, longest: int | None) -> None:
         fill_place(message, self.get_span_context(), self.parent)
@@ -351,10 +364,19 @@ class MetricMessages:
         exemplars: Which measurements may be exemplars: the value of
             ``OTEL_METRICS_EXEMPLAR_FILTER``.
         is_delta: Histograms say what was added since the last collection, and are not cumulative.
+        sums: Makes counters say that too.
     """
 
-    def __init__(self, provider: Any, exemplars: str, *, is_delta: bool) -> None:
+    def __init__(
+        self,
+        provider: Any,
+        exemplars: str,
+        *,
+        is_delta: bool = False,
+        sums: SumDeltas | None = None,
+    ) -> None:
         self._provider = provider
+        self._sums = sums
         self._exemplars = exemplars
         self._is_delta = is_delta
         self._meter: Any = None
@@ -394,11 +416,69 @@ class MetricMessages:
             now_ns = time.time_ns()
             for group in request.resource_metrics:
                 for metrics in group.scope_metrics:
-                    for histogram in self._histograms if metrics.scope.name == SCOPE_NAME else ():
+                    if metrics.scope.name != SCOPE_NAME:
+                        continue
+                    if self._sums is not None:
+                        self._sums.apply(metrics.metrics, now_ns)
+                    for histogram in self._histograms:
                         histogram.fill(metrics.metrics, now_ns)
             return request
 
         return with_histograms
+
+
+class SumDeltas:
+    """Turns counters of collections into what was added since the one before. One thread at a time.
+
+    Our counters are read from totals, which outlive a provider. The SDK's own deltas begin with the
+    whole total for each provider, so what is exported already would be counted again.
+
+    Args:
+        of_process: Counters whose totals are the whole process's: what others have exported of them
+            before, such as ahead of a reload, is not repeated.
+    """
+
+    _exported_here: ClassVar[dict[bytes, float]] = {}
+
+    def __init__(self, of_process: Collection[str] = ()) -> None:
+        self._of_process = of_process
+        self._exported: dict[bytes, float] = {}
+        self._before = dict(self._exported_here)
+        self._collected_ns = time.time_ns()
+
+    @classmethod
+    def forget(cls) -> None:
+        """Begin anew, as a forked child does."""
+        cls._exported_here.clear()
+
+    def apply(self, metrics: Sequence[Any], now_ns: int) -> None:
+        """Change the counters among these metrics. What only grows is a counter."""
+        for metric in metrics:
+            if not metric.sum.is_monotonic:  # False where it is no sum
+                continue
+            metric.sum.aggregation_temporality = (
+                AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+            )
+            for point in metric.sum.data_points:
+                self._apply_to(metric.name, point)
+        self._collected_ns = now_ns
+
+    def _apply_to(self, name: str, point: Any) -> None:
+        labels = sorted(pair.SerializeToString() for pair in point.attributes)
+        key = b"\0".join([name.encode(), *labels])
+        field_name = point.WhichOneof("value")
+        total = getattr(point, field_name)
+        known = self._exported.get(key)
+        if known is None:
+            known = self._before.pop(key, 0)  # of the process's counters alone
+        setattr(point, field_name, total - known if total >= known else total)
+        point.start_time_unix_nano = self._collected_ns
+        self._exported[key] = total
+        if name in self._of_process:
+            self._exported_here[key] = total
+
+
+reset_in_child(SumDeltas.forget)
 
 
 @dataclass(slots=True)

@@ -662,6 +662,23 @@ class _SharedReadings:
         return self._read() if self._states is None else self._states
 
 
+OF_PROCESS: Final = frozenset(
+    instrument.name
+    for instrument in (
+        names.METRIC_SPANS,
+        names.METRIC_RESPONSES,
+        names.METRIC_CONVERSATIONS,
+        names.METRIC_EVALUATE_REQUESTS,
+        names.METRIC_NAMES_OVERFLOW,
+        names.METRIC_OBJECTIVE_GAIN,
+        names.METRIC_OBJECTIVE_RUN_GAIN,
+        names.METRIC_OBJECTIVE_LOSS,
+        names.METRIC_OBJECTIVE_VERDICTS,
+    )
+)
+"""Counters whose totals outlive an emitter: those of the process's accounting, and of objectives."""
+
+
 class Readings:
     """What the observable instruments show, from our own totals; `gauges` returns values of
     `_GAUGES`. Any thread.

@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from opentelemetry._logs import LogRecord
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
 from opentelemetry.sdk._logs import LogRecordLimits, ReadableLogRecord
-from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider, ObservableCounter
-from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricReader
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
@@ -47,19 +47,21 @@ from agenteval_otel.telemetry.messages import (
     Limits,
     MetricMessages,
     SpanMessages,
+    SumDeltas,
     fill_attributes,
     fill_links,
     fill_place,
     fill_status,
     size_of,
 )
+from agenteval_otel.telemetry.metrics import OF_PROCESS
 from agenteval_otel.telemetry.spans import OwnTracerProviders
 from agenteval_otel.telemetry.target import (
     OtlpTarget,
     RequestSender,
     SendOutcome,
     Signal,
-    Temporality,
+    exemplar_filter,
     metrics_temporality,
     positive,
 )
@@ -68,12 +70,6 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
 
 _METRICS_EVERY_MS = 60_000.0
-_DELTAS: Final[dict[Temporality, tuple[type, ...]]] = {
-    "cumulative": (),
-    "delta": (Counter, ObservableCounter, Histogram),
-    "lowmemory": (Counter, Histogram),
-}
-"""The instruments of which each export says what was added since the one before, by the variable."""
 _FIRST_METRICS_S = 1.0
 """Prometheus counts growth from a counter's first sample on: it should hold few results."""
 _LEAST_BETWEEN_S = 5.0
@@ -88,10 +84,15 @@ OnOver = Callable[[Sequence[str], "str | None"], object]
 
 
 def private_provider(
-    signal: str, target: OtlpTarget, exporter: Exporter, resource: Resource | None = None
+    signal: str,
+    target: OtlpTarget,
+    exporter: Exporter,
+    resource: Resource | None = None,
+    sums: SumDeltas | None = None,
 ) -> Any:
     """Build a provider of one signal that emits to the exporter. Of traces these are two
-    (`OwnTracerProviders`). Without a resource it takes the one from the environment.
+    (`OwnTracerProviders`). Without a resource it takes the one from the environment. `sums` remember
+    what an earlier provider of metrics has exported.
     """
     loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
@@ -101,7 +102,7 @@ def private_provider(
         return _tracer_providers(loaded, exporter, resource, scope)
     if signal == "LOGS":
         return _event_provider(loaded, exporter, resource, scope)
-    return _meter_provider(loaded, exporter, resource)
+    return _meter_provider(loaded, exporter, resource, sums or SumDeltas(OF_PROCESS))
 
 
 def _tracer_providers(
@@ -131,15 +132,25 @@ def _event_provider(
     return EventMessages(Limits(most, longest), partial(exporter.put, signal.name))
 
 
-def _meter_provider(signal: Signal, exporter: Exporter, resource: Resource) -> MetricMessages:
-    deltas = _DELTAS[metrics_temporality()]
-    reader = _CollectedMetrics(exporter, dict.fromkeys(deltas, AggregationTemporality.DELTA))
-    meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+def _meter_provider(
+    signal: Signal, exporter: Exporter, resource: Resource, sums: SumDeltas
+) -> MetricMessages:
+    reader = _CollectedMetrics(exporter)
+    # No instrument of ours that the SDK aggregates has exemplars.
+    meters = MeterProvider(
+        [reader], resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
+    )
     every_ms = positive(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""), _METRICS_EVERY_MS)
     exporter.collect_with(reader.collect, every_ms / 1000)
-    exemplars = os.environ.get("OTEL_METRICS_EXEMPLAR_FILTER", "trace_based")
-    provider = MetricMessages(meters, exemplars, is_delta=Histogram in deltas)
+    temporality = metrics_temporality()
+    provider = MetricMessages(
+        meters,
+        exemplar_filter(),
+        is_delta=temporality != "cumulative",
+        sums=sums if temporality == "delta" else None,
+    )
     signal.encode = provider.encoder(signal.encode)
+    exporter.streams[signal.name].keeps_newest = temporality == "cumulative"
     return provider
 
 
@@ -191,21 +202,12 @@ class _ExportedSpans(_Exported, SpanProcessor):
 
 
 class _CollectedMetrics(_Exported, MetricReader):
-    """Collects on the exporter's thread, where the SDK's reader has a thread of its own."""
-
-    def __init__(self, exporter: Exporter, temporality: dict[type, AggregationTemporality]) -> None:
-        MetricReader.__init__(self, preferred_temporality=temporality)
-        self._exporter = exporter
-        self._is_cumulative = not temporality
+    """Cumulative; the exporter's thread collects, where the SDK's reader has a thread of its own."""
 
     def _receive_metrics(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
     ) -> None:
-        stream = self._exporter.streams["METRICS"]
-        if self._is_cumulative:
-            stream.keep_newest(metrics_data)
-        else:
-            stream.keep_too(metrics_data)
+        self._exporter.streams["METRICS"].keep_collection(metrics_data)
 
 
 class _OwnIds(IdGenerator):
@@ -484,18 +486,13 @@ class _Stream:
         if self._reserve(size_bytes, 1, self._owners_of([item])):
             self._items.append((item, size_bytes))
 
-    def keep_newest(self, item: object) -> None:
-        """Take a collection of metrics in place of all that waits: it is cumulative."""
-        self.keeps_newest = True
+    def keep_collection(self, item: object) -> None:
+        """Take a collection of metrics; in place of all that waits, if it is cumulative."""
         batches = self._encoded(item)
         with contextlib.suppress(IndexError):
-            while True:
+            while self.keeps_newest:
                 self._memory.release(len(self._batches.popleft().data))
         self._keep(batches)
-
-    def keep_too(self, item: object) -> None:
-        """Take a collection of metrics of which a part says what was added since the one before."""
-        self._keep(self._encoded(item))
 
     def encode_next(self) -> int:
         """Encode the oldest items, as many as fit into a batch. Return their number, at least 1."""

@@ -128,6 +128,7 @@ class Providers:
         self._warned = False
         self.backpressure = Backpressure()
         self._late: tuple[Any, Any, bool] = (None, (), False)
+        self._sums: Any = None
 
     def prepare(self) -> None:
         """Import at start what private providers will need, if an endpoint is configured. Builds
@@ -284,7 +285,7 @@ class Providers:
             self._exporter = self._exporter or self._new_exporter()
             # Jaeger warns of clock skew unless parent and child name the same host.
             self._private[signal] = private.private_provider(
-                signal, self._target, self._exporter, self.resource()
+                signal, self._target, self._exporter, self.resource(), self._sums_of(private)
             )
         except Exception as error:
             self._unbuildable.add(signal)
@@ -295,6 +296,12 @@ class Providers:
                 fix="check the endpoint and the protocol; is the process ending?",
             )
         return self._private.get(signal)
+
+    def _sums_of(self, private: Any) -> Any:
+        """Return what the counters have exported, also by providers that were closed since."""
+        if self._sums is None:
+            self._sums = private.SumDeltas(private.OF_PROCESS)
+        return self._sums
 
     def _new_exporter(self) -> Any:
         from agenteval_otel.telemetry import private

@@ -63,6 +63,8 @@ _DIRECT = (
 Temporality = Literal["cumulative", "delta", "lowmemory"]
 _TEMPORALITY: Final = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 _TEMPORALITIES: Final[dict[str, Temporality]] = {word: word for word in get_args(Temporality)}
+_EXEMPLARS: Final = "OTEL_METRICS_EXEMPLAR_FILTER"
+_EXEMPLAR_FILTERS: Final = ("always_on", "always_off", "trace_based")
 _PACKINGS: Final[dict[str, Callable[..., bytes]]] = {
     "gzip": gzip.compress,
     "deflate": zlib.compress,
@@ -110,7 +112,7 @@ class OtlpTarget:
         """Return ``grpc`` or ``http/protobuf``: as configured, else by the port (4318 is HTTP's),
         else gRPC.
         """
-        chosen = self._protocol or _variable(signal, "PROTOCOL")
+        chosen = self._protocol or _variable(signal, "PROTOCOL").strip().lower()
         return chosen or (
             "http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc"
         )
@@ -224,6 +226,14 @@ def metrics_temporality(environ: Mapping[str, str] = os.environ) -> Temporality:
     return _TEMPORALITIES.get(preference, "cumulative")
 
 
+def exemplar_filter(environ: Mapping[str, str] = os.environ) -> str:
+    """Return which measurements may be exemplars: one of `_EXEMPLAR_FILTERS`, ``trace_based`` by
+    default and for any other word.
+    """
+    word = environ.get(_EXEMPLARS, "").strip().lower()
+    return word if word in _EXEMPLAR_FILTERS else "trace_based"
+
+
 def not_obeyed(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the variables of OpenTelemetry's exporters that are set, and that our own exporter does not
     obey: their names and values.
@@ -231,7 +241,7 @@ def not_obeyed(environ: Mapping[str, str] = os.environ) -> list[str]:
     known = {
         _TEMPORALITY: tuple(_TEMPORALITIES),
         "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION": ("explicit_bucket_histogram",),
-        "OTEL_METRICS_EXEMPLAR_FILTER": ("always_on", "always_off", "trace_based"),
+        _EXEMPLARS: _EXEMPLAR_FILTERS,
         **{f"OTEL_{signal}_EXPORTER": ("otlp", "none") for signal in SIGNALS},
         **dict.fromkeys(_names_of("PROTOCOL"), ("grpc", "http/protobuf")),
         **dict.fromkeys(_names_of("COMPRESSION"), (*_PACKINGS, "none")),

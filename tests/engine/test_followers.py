@@ -8,11 +8,13 @@ import pytest
 
 from agenteval_otel import configure
 from agenteval_otel.config import default_pipeline
+from agenteval_otel.config.process import export_results
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.engine.task import Follower, Task
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.storage import EvaluationStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
 
@@ -91,13 +93,56 @@ def test_an_export_that_fails_keeps_it_waiting(submit: Submit) -> None:
     assert pipeline.shutdown(5.0)
 
 
-def test_the_next_pipeline_delivers_for_the_one_before(submit: Submit) -> None:
+class Refusing(EvaluationStorageProvider, type="refusing"):
+    """A store that says of nothing that it is saved."""
+
+    async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
+        """Take it, and never say that it is saved."""
+
+    def flush(self, timeout_s: float) -> bool:
+        return False
+
+
+def test_each_pipeline_delivers_its_own_across_a_reload(submit: Submit) -> None:
+    """What the pipeline before has evaluated is delivered by its own receivers, also where those of the
+    next one are away, and the other way about.
+    """
     configure(evaluators=[ResponseHealth()])
-    follower = submit(default_pipeline())
+    before = default_pipeline()
+    of_before = submit(before)
+    assert before.dispatcher.flush(5.0)
+    configure(evaluators=[ResponseHealth()], storage=[Refusing()], sampler=RatioSampler(ratio=0.5))
+    of_next = submit(default_pipeline())
     assert default_pipeline().dispatcher.flush(5.0)
-    configure(evaluators=[ResponseHealth()], sampler=RatioSampler(ratio=0.5))
-    assert default_pipeline().export(5.0)
+    assert not export_results(5.0)
+    assert of_before.notes == ["evaluated", "delivered"]
+    before.export(5.0)
+    assert of_next.notes == ["evaluated"]
+
+
+def test_a_flush_that_raises_keeps_it_waiting(
+    telemetry: RecordedTelemetry, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver whose thread is ended, say."""
+    pipeline = pipeline_with(
+        sampler=RatioSampler(),
+        evaluators=(ResponseHealth(),),
+        storage=(telemetry.storage(),),
+        dispatcher=InlineDispatcher(),
+    )
+    follower = submit(pipeline)
+    with monkeypatch.context() as patch:
+
+        def ends(deadline: float, *, with_metrics: bool = True) -> bool:
+            raise SystemExit
+
+        patch.setattr(pipeline, "_flush_emitters", ends)
+        with pytest.raises(SystemExit):
+            pipeline.export(5.0)
+    assert follower.notes == ["evaluated"]
+    assert pipeline.export(5.0)
     assert follower.notes == ["evaluated", "delivered"]
+    assert pipeline.shutdown(5.0)
 
 
 def test_what_is_dropped_at_the_end_is_never_delivered() -> None:

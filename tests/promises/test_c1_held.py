@@ -22,6 +22,7 @@ from agenteval_otel.engine.task import Task
 from agenteval_otel.evaluators import Func
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.redaction import Redactor
+from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.semconv import CONVERSATION_ID
 from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.telemetry.forward import EventStream, SidecarAddress
@@ -209,10 +210,12 @@ def test_held_after_a_list_was_sent(
     receiver: Receiver,
     gate: Gate,
     promise: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a list all results are sent together, and what saves the first one holds the
     thread: all are evaluated, none is sent or saved again.
     """
+    monkeypatch.setattr(PROCESS, "rests", False)  # as in a sidecar, which sends lists together
     submitted = threading.Event()
 
     def waits(evaluation_input: EvaluationInput) -> Score:

@@ -22,6 +22,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor, ReadableLogRecord
+from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import AggregationTemporality, MetricReader, MetricsData
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, Tracer, TracerProvider
 from opentelemetry.trace import Link, SpanContext, SpanKind, StatusCode, TraceFlags, TraceState
@@ -446,6 +448,32 @@ MEASUREMENTS = st.tuples(
 )
 
 
+class SdkMetrics(MetricReader):
+    """What the SDK makes of measurements, for the same exporter."""
+
+    def __init__(self, exporter: Exporter) -> None:
+        is_delta = os.environ.get(TEMPORALITY, "cumulative") != "cumulative"
+        deltas = {Histogram: AggregationTemporality.DELTA} if is_delta else {}
+        super().__init__(preferred_temporality=deltas)
+        self._exporter = exporter
+
+    def _receive_metrics(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
+    ) -> None:
+        self._exporter.streams["METRICS"].keep_collection(metrics_data)
+
+    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
+        """Nothing is held."""
+
+
+def provider_of_sdk(exporter: Exporter, sender: Any) -> MeterProvider:
+    exporter.add(Signal("METRICS"), sender)
+    reader = SdkMetrics(exporter)
+    provider = MeterProvider([reader], Resource({}), shutdown_on_exit=False)
+    exporter.collect_with(reader.collect, 60.0)
+    return provider
+
+
 def collected(
     case: Sequence[Sequence[Any]], environment: dict[str, str], *, own: bool
 ) -> list[Any]:
@@ -462,10 +490,10 @@ def collected(
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        provider = private_provider("METRICS", target, exporter, Resource({}))
-        if not own:  # the SDK's, which reads the same variables
-            provider = provider._provider
-            exporter.streams["METRICS"]._signal.encode = Signal("METRICS").encode
+        if own:
+            provider = private_provider("METRICS", target, exporter, Resource({}))
+        else:
+            provider = provider_of_sdk(exporter, sender)
         meter = provider.get_meter(names.SCOPE_NAME, "1")
         meter.create_observable_gauge("g", [lambda _: [Observation(1)]])
         instruments = {

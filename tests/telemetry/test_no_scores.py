@@ -103,6 +103,7 @@ def test_the_page_names_every_reason() -> None:
         ("no answer: the handler raised", "no_answer"),
         ("load_shed", "load_shed"),
         ("budget_exhausted", "budget_exhausted"),
+        ("no answer: too short", "not_applicable"),
         ("its own words", "not_applicable"),
         ("", "not_applicable"),
     ],

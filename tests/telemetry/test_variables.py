@@ -18,6 +18,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter, score_attributes
 from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.target import OtlpTarget, Signal, not_obeyed
@@ -84,23 +85,28 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
 
 def emit(times: int = 1) -> None:
     """Emit an answer's results to where the variables say, and have them exported each time."""
+    emitter = Emitter(Providers(target=OtlpTarget()))
+    try:
+        for _ in range(times):
+            emit_to(emitter)
+            assert emitter.providers.flush(20)
+    finally:
+        emitter.close()
+
+
+def emit_to(emitter: Emitter) -> None:
+    """Emit an answer's results."""
     result = EvaluationResult(
         criterion_name="tone", evaluator_type="Tone", score=1, normalized=1.0, ended_ns=NOW_NS
     )
     response = AggregatedEvaluationResult(
         agent="shop", results=[result], started_ns=NOW_NS, ended_ns=NOW_NS
     )
-    emitter = Emitter(Providers(target=OtlpTarget()))
-    try:
-        for _ in range(times):
-            emitter.emit(
-                response,
-                evaluated=SpanContext(7, 7, True, TraceFlags(1)),
-                scores=score_attributes(response.results),
-            )
-            assert emitter.providers.flush(20)
-    finally:
-        emitter.close()
+    emitter.emit(
+        response,
+        evaluated=SpanContext(7, 7, True, TraceFlags(1)),
+        scores=score_attributes(response.results),
+    )
 
 
 def resource_of(request: Request) -> dict[str, str]:
@@ -166,24 +172,42 @@ def has_three_attributes(collector: Collector) -> None:
     assert span.dropped_attributes_count > 0
 
 
-def says_what_was_added(collector: Collector) -> None:
-    counts = [
+def histogram_counts(collector: Collector) -> list[int]:
+    return [
         point.count
         for request in collector.of("metrics")
         for histogram in histograms(request)
         for point in histogram.data_points
     ]
-    assert counts == [1, 1, 1]
+
+
+def counted_results(collector: Collector) -> list[int]:
+    """What each export says of the counter of results."""
+    return [
+        point.as_int
+        for request in collector.of("metrics")
+        for group in request.message.resource_metrics
+        for scope in group.scope_metrics
+        for metric in scope.metrics
+        if metric.name == "agenteval.evaluation.results"
+        for point in metric.sum.data_points
+    ]
+
+
+def says_what_was_added(collector: Collector) -> None:
+    assert histogram_counts(collector) == [1, 1, 1]
+    assert sum(counted_results(collector)) == 3
+    assert max(counted_results(collector)) == 1
+
+
+def adds_histograms_alone(collector: Collector) -> None:
+    assert histogram_counts(collector) == [1, 1, 1]
+    assert counted_results(collector)[:3] == [1, 2, 3]
 
 
 def says_all(collector: Collector) -> None:
-    counts = [
-        point.count
-        for request in collector.of("metrics")
-        for histogram in histograms(request)
-        for point in histogram.data_points
-    ]
-    assert counts[:3] == [1, 2, 3]
+    assert histogram_counts(collector)[:3] == [1, 2, 3]
+    assert counted_results(collector)[:3] == [1, 2, 3]
 
 
 def has_no_exemplars(collector: Collector) -> None:
@@ -204,7 +228,7 @@ SEEN: list[tuple[str, str, Check]] = [
     ("OTEL_EXPORTER_OTLP_COMPRESSION", "deflate", is_packed),
     ("OTEL_EXPORTER_OTLP_LOGS_COMPRESSION", "gzip", packs_logs),
     ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta", says_what_was_added),
-    ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "lowmemory", says_what_was_added),
+    ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "lowmemory", adds_histograms_alone),
     ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "cumulative", says_all),
     ("OTEL_METRICS_EXEMPLAR_FILTER", "always_off", has_no_exemplars),
     ("OTEL_TRACES_EXPORTER", "none", has_no_spans),
@@ -216,7 +240,9 @@ SEEN: list[tuple[str, str, Check]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "check"), SEEN, ids=lambda part: getattr(part, "__name__", str(part)))
+@pytest.mark.parametrize(
+    ("name", "value", "check"), SEEN, ids=lambda part: getattr(part, "__name__", str(part))
+)
 def test_a_variable_is_obeyed(
     collector: Collector, monkeypatch: pytest.MonkeyPatch, name: str, value: str, check: Check
 ) -> None:
@@ -244,6 +270,35 @@ def test_an_endpoint_of_a_signal_is_used_as_it_is(
         "logs": ("/v1/logs", "all"),
         "metrics": ("/v1/metrics", "all"),
     }
+
+
+def test_a_delta_is_exported_once_however_often_providers_are_built(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An emitter that is closed and used again, and another one of the same process, go on where the one
+    before has ended.
+    """
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+    accounting = Accounting()
+    accounting.outcome_counts("shop")["evaluated"] += 5
+    for answers in (3, 1):
+        emitter = Emitter(Providers(target=OtlpTarget()))
+        emitter.observe(accounting, dict, dict)
+        for _ in range(answers):
+            emit_to(emitter)
+            assert emitter.providers.flush(20)
+            emitter.close()
+    assert sum(counted_results(collector)) == 4
+    calls = [
+        point.as_int
+        for request in collector.of("metrics")
+        for group in request.message.resource_metrics
+        for scope in group.scope_metrics
+        for metric in scope.metrics
+        if metric.name == "agenteval.responses"
+        for point in metric.sum.data_points
+    ]
+    assert sum(calls) == 5
 
 
 IGNORED = {

@@ -9,7 +9,7 @@ import contextvars
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Protocol
 
@@ -336,25 +336,28 @@ class Pipeline:
         """
         deadline = time.monotonic() + timeout_s
         followers = self.answers.followers.take()
-        exported = self._flush_emitters(deadline, with_metrics=with_metrics)
-        called = self.capabilities.flush(deadline)
-        # Behind the emitters: a receiver of scores may have to know their spans first.
-        saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()))
-        # A save that failed since the flush before, whichever provider it was.
-        unsaved, self._unsaved = self._unsaved, 0
-        is_delivered = exported and called and saved and not unsaved
-        if is_delivered:
-            for follower in followers:
-                follower.delivered()
-        else:
-            self.answers.followers.put_back(followers)
+        is_delivered = False
+        try:
+            exported = self._flush_emitters(deadline, with_metrics=with_metrics)
+            called = self.capabilities.flush(deadline)
+            # Behind the emitters: a receiver of scores may have to know their spans first.
+            saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()))
+            # A save that failed since the flush before, whichever provider it was.
+            unsaved, self._unsaved = self._unsaved, 0
+            is_delivered = exported and called and saved and not unsaved
+        finally:
+            if is_delivered:
+                self._tell(followers)
+            else:
+                self.answers.followers.put_back(followers)
         return is_delivered
 
-    def deliver_for(self, before: Pipeline) -> None:
-        """Tell the followers of another pipeline too when their results are delivered. It is called
-        before this one takes that one's place.
-        """
-        self.answers.followers = before.answers.followers
+    def _tell(self, followers: Iterable[Follower]) -> None:
+        for follower in followers:
+            try:
+                follower.delivered()
+            except Exception as error:
+                self.broken("follower", error)
 
     def retire(self) -> None:
         """Let another pipeline take over. What was taken is still delivered, then no thread is
@@ -543,6 +546,9 @@ class Followers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[Follower] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def add(self, follower: Follower) -> None:
         """Keep it until the next export."""
