@@ -25,7 +25,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from opentelemetry._logs import LogRecord
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
 from opentelemetry.sdk._logs import LogRecordLimits, ReadableLogRecord
-from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
+from opentelemetry.sdk.metrics import (
+    AlwaysOffExemplarFilter,
+    AlwaysOnExemplarFilter,
+    MeterProvider,
+    TraceBasedExemplarFilter,
+)
 from opentelemetry.sdk.metrics.export import MetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
@@ -70,6 +75,11 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricsData
 
 _METRICS_EVERY_MS = 60_000.0
+_EXEMPLARS = {
+    "always_on": AlwaysOnExemplarFilter(),
+    "always_off": AlwaysOffExemplarFilter(),
+    "trace_based": TraceBasedExemplarFilter(),
+}
 _FIRST_METRICS_S = 1.0
 """Prometheus counts growth from a counter's first sample on: it should hold few results."""
 _LEAST_BETWEEN_S = 5.0
@@ -136,16 +146,15 @@ def _meter_provider(
     signal: Signal, exporter: Exporter, resource: Resource, sums: SumDeltas
 ) -> MetricMessages:
     reader = _CollectedMetrics(exporter)
-    # No instrument of ours that the SDK aggregates has exemplars.
-    meters = MeterProvider(
-        [reader], resource, exemplar_filter=AlwaysOffExemplarFilter(), shutdown_on_exit=False
-    )
+    exemplars = exemplar_filter()
+    # Given to the SDK, which raises for a word that it does not know.
+    meters = MeterProvider([reader], resource, _EXEMPLARS[exemplars], shutdown_on_exit=False)
     every_ms = positive(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""), _METRICS_EVERY_MS)
     exporter.collect_with(reader.collect, every_ms / 1000)
     temporality = metrics_temporality()
     provider = MetricMessages(
         meters,
-        exemplar_filter(),
+        exemplars,
         is_delta=temporality != "cumulative",
         sums=sums if temporality == "delta" else None,
     )
@@ -487,7 +496,7 @@ class _Stream:
             self._items.append((item, size_bytes))
 
     def keep_collection(self, item: object) -> None:
-        """Take a collection of metrics; in place of all that waits, if it is cumulative."""
+        """Take a collection of metrics. A cumulative one replaces all that waits."""
         batches = self._encoded(item)
         with contextlib.suppress(IndexError):
             while self.keeps_newest:

@@ -66,7 +66,7 @@ def privately(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[RecordedTelemet
     """
     recorded, built = RecordedTelemetry(), []
 
-    def build(signal: str, target: OtlpTarget, exporter: Any, resource: Any) -> Any:
+    def build(signal: str, target: OtlpTarget, exporter: Any, resource: Any, sums: Any) -> Any:
         built.append(signal)
         return {
             "TRACES": recorded.tracer_provider,
