@@ -419,7 +419,7 @@ class MetricMessages:
                     if metrics.scope.name != SCOPE_NAME:
                         continue
                     if self._sums is not None:
-                        self._sums.apply(metrics.metrics, now_ns)
+                        self._sums.apply(metrics.metrics)
                     for histogram in self._histograms:
                         histogram.fill(metrics.metrics, now_ns)
             return request
@@ -442,16 +442,16 @@ class SumDeltas:
 
     def __init__(self, of_process: Collection[str] = ()) -> None:
         self._of_process = of_process
-        self._exported: dict[bytes, float] = {}
+        self._began_ns = time.time_ns()
+        self._exported: dict[bytes, tuple[float, int]] = {}  # a series' total, and its time
         self._before = dict(self._exported_here)
-        self._collected_ns = time.time_ns()
 
     @classmethod
     def forget(cls) -> None:
         """Begin anew, as a forked child does."""
         cls._exported_here.clear()
 
-    def apply(self, metrics: Sequence[Any], now_ns: int) -> None:
+    def apply(self, metrics: Sequence[Any]) -> None:
         """Change the counters among these metrics. What only grows is a counter."""
         for metric in metrics:
             if not metric.sum.is_monotonic:  # False where it is no sum
@@ -461,19 +461,19 @@ class SumDeltas:
             )
             for point in metric.sum.data_points:
                 self._apply_to(metric.name, point)
-        self._collected_ns = now_ns
 
     def _apply_to(self, name: str, point: Any) -> None:
         labels = sorted(pair.SerializeToString() for pair in point.attributes)
         key = b"\0".join([name.encode(), *labels])
         field_name = point.WhichOneof("value")
         total = getattr(point, field_name)
-        known = self._exported.get(key)
-        if known is None:
-            known = self._before.pop(key, 0)  # of the process's counters alone
-        setattr(point, field_name, total - known if total >= known else total)
-        point.start_time_unix_nano = self._collected_ns
-        self._exported[key] = total
+        # Before its first export here, of the process's counters alone.
+        first = self._before.pop(key, 0.0), self._began_ns
+        known, known_ns = self._exported.get(key, first)
+        setattr(point, field_name, type(total)(total - known if total >= known else total))
+        # The Collector adds up what begins at the very moment at which the point before has ended.
+        point.start_time_unix_nano = known_ns
+        self._exported[key] = total, point.time_unix_nano
         if name in self._of_process:
             self._exported_here[key] = total
 
@@ -511,7 +511,10 @@ class HistogramMessages:
         self._boundaries = boundaries
         self._exemplars = exemplars
         self.is_delta = False
-        self._collected_ns = time.time_ns()
+        self._began_ns = time.time_ns()
+        self._ended_ns: dict[
+            tuple[tuple[str, Any], ...], int
+        ] = {}  # of the deltas before, by series
         self._points: dict[tuple[tuple[str, Any], ...], _Point] = {}
         self._lock = threading.Lock()
 
@@ -530,7 +533,8 @@ class HistogramMessages:
         with self._lock:
             point = self._points.get(key)
             if point is None:
-                began_ns = self._collected_ns if self.is_delta else now_ns
+                # The Collector adds up what begins at the very moment at which the point before ended.
+                began_ns = self._ended_ns.get(key, self._began_ns) if self.is_delta else now_ns
                 point = self._points[key] = _Point([0] * (len(self._boundaries) + 1), began_ns)
             point.counts[bucket] += 1
             point.sum += amount
@@ -550,7 +554,6 @@ class HistogramMessages:
         points too.
         """
         with self._lock:
-            self._collected_ns = now_ns
             if not self._points:
                 return
             metric = metrics.add(name=self._name, description=self._description, unit=self._unit)
@@ -578,6 +581,7 @@ class HistogramMessages:
                         exemplar.span_id = of.span_id.to_bytes(8)
                 point.exemplars.clear()
             if self.is_delta:
+                self._ended_ns.update(dict.fromkeys(self._points, now_ns))
                 self._points.clear()
 
 

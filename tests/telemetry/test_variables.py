@@ -5,6 +5,7 @@ says, or named as not obeyed.
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -194,7 +195,27 @@ def counted_results(collector: Collector) -> list[int]:
     ]
 
 
+def begin_where_the_one_before_has_ended(collector: Collector, name: str) -> bool:
+    """Whether the points of a metric follow each other without a gap: else the Collector begins anew."""
+    points = [
+        point
+        for request in collector.of("metrics")
+        for group in request.message.resource_metrics
+        for scope in group.scope_metrics
+        for metric in scope.metrics
+        if metric.name == name
+        for point in metric.sum.data_points or metric.histogram.data_points
+    ]
+    assert len(points) >= 3
+    return all(
+        later.start_time_unix_nano == earlier.time_unix_nano
+        for earlier, later in itertools.pairwise(points)
+    )
+
+
 def says_what_was_added(collector: Collector) -> None:
+    for name in ("gen_ai.evaluation.score", "agenteval.evaluation.results"):
+        assert begin_where_the_one_before_has_ended(collector, name)
     assert histogram_counts(collector) == [1, 1, 1]
     assert sum(counted_results(collector)) == 3
     assert max(counted_results(collector)) == 1
