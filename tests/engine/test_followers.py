@@ -60,15 +60,18 @@ def submit() -> Submit:
     return submit_
 
 
-def test_it_is_told_once_and_after_the_outcome(
-    telemetry: RecordedTelemetry, submit: Submit
-) -> None:
-    pipeline = pipeline_with(
+@pytest.fixture
+def pipeline(telemetry: RecordedTelemetry) -> Pipeline:
+    """A pipeline that evaluates at once, and emits into the recording."""
+    return pipeline_with(
         sampler=RatioSampler(),
         evaluators=(ResponseHealth(),),
         storage=(telemetry.storage(),),
         dispatcher=InlineDispatcher(),
     )
+
+
+def test_it_is_told_once_and_after_the_outcome(pipeline: Pipeline, submit: Submit) -> None:
     follower = submit(pipeline)
     assert follower.notes == ["evaluated"]
     assert pipeline.export(5.0)
@@ -121,15 +124,9 @@ def test_each_pipeline_delivers_its_own_across_a_reload(submit: Submit) -> None:
 
 
 def test_a_flush_that_raises_keeps_it_waiting(
-    telemetry: RecordedTelemetry, submit: Submit, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A receiver whose thread is ended, say."""
-    pipeline = pipeline_with(
-        sampler=RatioSampler(),
-        evaluators=(ResponseHealth(),),
-        storage=(telemetry.storage(),),
-        dispatcher=InlineDispatcher(),
-    )
     follower = submit(pipeline)
     with monkeypatch.context() as patch:
 

@@ -26,6 +26,7 @@ from agenteval_otel.telemetry.target import OtlpTarget, Signal, not_obeyed
 from tests.backends.faults import PostHandler, serving
 
 PAGE = Path(__file__).parents[2] / "docs/telemetry.md"
+SCORE, RESULTS = "gen_ai.evaluation.score", "agenteval.evaluation.results"
 NOW_NS = 1_790_000_000_000_000_000
 REQUESTS: dict[str, Any] = {
     "traces": ExportTraceServiceRequest,
@@ -117,13 +118,16 @@ def resource_of(request: Request) -> dict[str, str]:
     return {pair.key: pair.value.string_value for pair in group.resource.attributes}
 
 
-def histograms(request: Request) -> list[Any]:
+def points_of(collector: Collector, name: str) -> list[Any]:
+    """The points of a metric, in the order in which they came."""
     return [
-        metric.histogram
+        point
+        for request in collector.of("metrics")
         for group in request.message.resource_metrics
         for scope in group.scope_metrics
         for metric in scope.metrics
-        if metric.name == "gen_ai.evaluation.score"
+        if metric.name == name
+        for point in metric.sum.data_points or metric.histogram.data_points
     ]
 
 
@@ -174,38 +178,17 @@ def has_three_attributes(collector: Collector) -> None:
 
 
 def histogram_counts(collector: Collector) -> list[int]:
-    return [
-        point.count
-        for request in collector.of("metrics")
-        for histogram in histograms(request)
-        for point in histogram.data_points
-    ]
+    return [point.count for point in points_of(collector, SCORE)]
 
 
 def counted_results(collector: Collector) -> list[int]:
     """What each export says of the counter of results."""
-    return [
-        point.as_int
-        for request in collector.of("metrics")
-        for group in request.message.resource_metrics
-        for scope in group.scope_metrics
-        for metric in scope.metrics
-        if metric.name == "agenteval.evaluation.results"
-        for point in metric.sum.data_points
-    ]
+    return [point.as_int for point in points_of(collector, RESULTS)]
 
 
 def begin_where_the_one_before_has_ended(collector: Collector, name: str) -> bool:
     """Whether the points of a metric follow each other without a gap: else the Collector begins anew."""
-    points = [
-        point
-        for request in collector.of("metrics")
-        for group in request.message.resource_metrics
-        for scope in group.scope_metrics
-        for metric in scope.metrics
-        if metric.name == name
-        for point in metric.sum.data_points or metric.histogram.data_points
-    ]
+    points = points_of(collector, name)
     assert len(points) >= 3
     return all(
         later.start_time_unix_nano == earlier.time_unix_nano
@@ -214,7 +197,7 @@ def begin_where_the_one_before_has_ended(collector: Collector, name: str) -> boo
 
 
 def says_what_was_added(collector: Collector) -> None:
-    for name in ("gen_ai.evaluation.score", "agenteval.evaluation.results"):
+    for name in (SCORE, RESULTS):
         assert begin_where_the_one_before_has_ended(collector, name)
     assert histogram_counts(collector) == [1, 1, 1]
     assert sum(counted_results(collector)) == 3
@@ -232,12 +215,7 @@ def says_all(collector: Collector) -> None:
 
 
 def has_no_exemplars(collector: Collector) -> None:
-    points = [
-        point
-        for request in collector.of("metrics")
-        for histogram in histograms(request)
-        for point in histogram.data_points
-    ]
+    points = points_of(collector, SCORE)
     assert points
     assert not any(point.exemplars for point in points)
 
@@ -310,16 +288,7 @@ def test_a_delta_is_exported_once_however_often_providers_are_built(
             assert emitter.providers.flush(20)
             emitter.close()
     assert sum(counted_results(collector)) == 4
-    calls = [
-        point.as_int
-        for request in collector.of("metrics")
-        for group in request.message.resource_metrics
-        for scope in group.scope_metrics
-        for metric in scope.metrics
-        if metric.name == "agenteval.responses"
-        for point in metric.sum.data_points
-    ]
-    assert sum(calls) == 5
+    assert sum(point.as_int for point in points_of(collector, "agenteval.responses")) == 5
 
 
 IGNORED = {
