@@ -816,7 +816,9 @@ class _Event(NamedTuple):
 
 
 _ANSWERS: Final = frozenset({EVENT_ANSWER, EVENT_ANSWER_FORMER})
-_RESULTS: Final = frozenset({EVENT_RESULT, EVENT_NO_SCORE})  # of ours, which come back
+_RESULTS: Final = frozenset(
+    {EVENT_RESULT, EVENT_NO_SCORE}
+)  # sent by this package, and received again
 _Record = ReadSpan | _Event | ForwardedAnswer
 
 

@@ -71,7 +71,7 @@ class Receipt(Follower):
 
 
 class Receipts:
-    """The receipts that are not noted yet. Not thread-safe, but for what a `Follower` has.
+    """Keeps the receipts that are not noted yet. Not thread-safe, but for what a `Follower` has.
 
     Attributes:
         reports: Outcomes of tasks that were settled and not looked at yet.

@@ -184,7 +184,9 @@ class Emitter:
             self._instruments = Instruments(meter, self.readings, self.totals)
 
     def tracer(self) -> trace.Tracer | None:
-        """Return the tracer of run spans. None if no span is wanted or no provider is there."""
+        """Return the tracer of run spans, and of agent spans that are written after their call. None if no
+        span is wanted or no provider is there.
+        """
         return self.providers.tracer() if self.wants_spans else None
 
     def agent_tracer_now(self) -> trace.Tracer | None:

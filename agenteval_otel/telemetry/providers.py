@@ -52,8 +52,8 @@ class Tracers(NamedTuple):
 
 
 class Providers:
-    """Resolves tracers, event log and meter; built ones are kept, missing ones are looked for again
-    next time.
+    """Resolves tracers, event log and meter. Keeps those that were built, and looks for missing ones
+    again next time.
     """
 
     def __init__(

@@ -541,7 +541,7 @@ def _midway(deadline: float) -> float:
 
 
 class Followers:
-    """The followers of tasks that are settled and not delivered yet, one for each task. Any thread."""
+    """Keeps the followers of tasks that are settled and not delivered yet. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
