@@ -20,7 +20,7 @@ from typing import Any, Final
 from rich.table import Table
 from rich.text import Text
 
-from agenteval_otel.cli.evaluate import add_evaluator_filters
+from agenteval_otel.cli.evaluator_filters import add_evaluator_filters
 from agenteval_otel.cli.figures import json_for_terminals, whole_number
 from agenteval_otel.cli.file_kinds import check_kinds
 from agenteval_otel.cli.lines import note

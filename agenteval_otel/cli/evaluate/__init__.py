@@ -10,10 +10,10 @@ import os
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from agenteval_otel.capture.redaction.outgoing import Redaction
 from agenteval_otel.cli.evaluate.answering import Answering
@@ -23,6 +23,7 @@ from agenteval_otel.cli.evaluate.dataset import Dataset, DatasetRow, columns_of
 from agenteval_otel.cli.evaluate.emitted import EmittedSuite, emitter_of, name_of_suite
 from agenteval_otel.cli.evaluate.reports import RESULTS, ReportWriter, opened, places_of
 from agenteval_otel.cli.evaluate.totals import FailUnder, Summary, check_names, targets_of
+from agenteval_otel.cli.evaluator_filters import add_evaluator_filters
 from agenteval_otel.cli.figures import whole_number
 from agenteval_otel.cli.file_kinds import check_kinds
 from agenteval_otel.cli.lines import note
@@ -33,7 +34,6 @@ from agenteval_otel.config.load import Loaded, load_settings, located
 from agenteval_otel.config.process import build_loaded, run_fields
 from agenteval_otel.config.tree import Tree
 from agenteval_otel.errors import ConfigurationError, EvaluationError
-from agenteval_otel.evaluators.base import Execution
 from agenteval_otel.evaluators.judges import CacheSettings, Judge
 from agenteval_otel.evaluators.shadow import declared_criteria
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
@@ -75,42 +75,6 @@ examples:
   jq -c '.rows[]' export.json | agenteval-otel evaluate - --fail-under tone=0.9 --report json
       from standard input; the mean of the criterion tone must reach 0.9
 """
-
-
-def names_of_list(text: str) -> list[str]:
-    items = [item for item in map(str.strip, text.split(",")) if item]
-    if not items:
-        raise argparse.ArgumentTypeError("expected at least one value")
-    return items
-
-
-def execution_names(text: str) -> list[str]:
-    for item in (items := names_of_list(text)):
-        if item not in get_args(Execution):
-            raise argparse.ArgumentTypeError(
-                f"{item!r} is none of {', '.join(get_args(Execution))}"
-            )
-    return items
-
-
-def add_evaluator_filters(add: Callable[..., object]) -> None:
-    """Add the options that choose some of the evaluators of the settings."""
-    add(
-        "--tags",
-        action="extend",
-        type=names_of_list,
-        default=[],
-        metavar="TAG,...",
-        help="only evaluators with one of these tags",
-    )
-    add(
-        "--execution",
-        action="extend",
-        type=execution_names,
-        default=[],
-        metavar="MODE,...",
-        help="only evaluators with this execution: inline, thread, process, async (calls a model)",
-    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
